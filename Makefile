@@ -16,6 +16,7 @@
 # make size     statements, files, imports and functions of each folder; fails nothing
 # make triton the GPU kernel's tests under Triton's interpreter, without a GPU
 # make gpu    on a machine with a GPU: checks, benchmarks, the papers' sizes, in ten minutes; the table is gpu.md
+# make docs   the site of documentation, build/site/index.html; a broken link is an error
 # make wheel  build the wheel and use it from outside the source tree
 #
 # Needs Python >= 3.11 and nothing else. pip takes the torch build that the package index offers (on Linux with CUDA);
@@ -34,7 +35,7 @@ LATEST = $$(ls -dt outputs/train/*/ | head -n 1)
 
 .DEFAULT_GOAL := run
 unexport PYTHONDONTWRITEBYTECODE  # else each of the thousands of processes of the tests compiles everything anew
-.PHONY: run test test-core pytest lint types sweep mutants mutants-check audit smoke reproduce-all reproduce-smoke adversary faults golden golden-guard messages size triton gpu wheel clean
+.PHONY: run test test-core pytest lint types sweep mutants mutants-check audit smoke reproduce-all reproduce-smoke adversary faults golden golden-guard messages size triton gpu docs wheel clean
 
 run: $(VENV)/.installed
 	$(AGT) train $(SETTINGS)
@@ -147,6 +148,9 @@ triton: $(VENV)/.tools
 
 gpu: $(VENV)/.tools
 	$(VENV)/bin/python scripts/gpu.py --out gpu.md
+
+docs: $(VENV)/.tools
+	$(VENV)/bin/python scripts/site.py
 
 # The wheel goes into a folder of its own, in front of the source tree's installation, whose dependencies it uses.
 wheel: $(VENV)/.tools

@@ -37,7 +37,7 @@ from agt.models.model import Model
 from agt.problem import Problem
 from agt.settings import KGridConfig, TrainingConfig
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import EnsembleConfig, shards, worker_processes
+from agt.training.ensemble import EnsembleConfig, assign_shards, worker_processes
 from agt.training.sgd import learning_rate
 
 NOMINAL = (0,)  # the values of k where no bounds are wanted
@@ -231,7 +231,9 @@ def retrained_members(
     """
     again, settings = neighbouring(problem, records, ks), problem.settings
     members, dataset = settings.ensemble.members, again.dataset
-    counts = problem.counts if problem.dataset.declared_size is None else (0,) * members
+    counts = (
+        problem.member_record_counts if problem.dataset.declared_size is None else (0,) * members
+    )
     assert isinstance(counts, tuple)
     made: dict[int, Model] = {}
     for count in sorted({counts[index] for index in which}):  # one turn, unless shards were counted
@@ -241,7 +243,7 @@ def retrained_members(
             else max(count, 1) * float(members)
         )
         same = [index for index in which if counts[index] == count]
-        trained = fit_members(again.on(dataset.with_shard(records, size)), same)
+        trained = fit_members(again.with_dataset(dataset.with_shard(records, size)), same)
         made |= {index: model for index, (model, _) in zip(same, trained, strict=True)}
     return [made[index] for index in which]
 
@@ -249,11 +251,13 @@ def retrained_members(
 def neighbouring(problem: Problem, records: Records, ks: tuple[int, ...] | None = None) -> Problem:
     """The run's problem on other records, its constants kept."""
     size = problem.dataset.declared_size
-    size = float(max(problem.trained_on, 1)) if size is None else size
+    size = float(max(problem.record_count, 1)) if size is None else size
     settings = (
         problem.settings if ks is None else replace(problem.settings, kgrid=KGridConfig(values=ks))
     )
-    return replace(problem, settings=settings).on(problem.dataset.with_shard(records, size))
+    return replace(problem, settings=settings).with_dataset(
+        problem.dataset.with_shard(records, size)
+    )
 
 
 def neighbour_of(model: Model, records: Records, ks: tuple[int, ...] | None = None) -> Model:
@@ -271,7 +275,7 @@ def neighbour_of(model: Model, records: Records, ks: tuple[int, ...] | None = No
     train = problem.dataset.train
     changed = np.concatenate([np.setxor1d(train.ids, records.ids), _relabelled_ids(train, records)])
     units = np.concatenate([side.units[np.isin(side.ids, changed)] for side in (train, records)])
-    touched = sorted(set(shards(units, problem.settings.ensemble).tolist()))
+    touched = sorted(set(assign_shards(units, problem.settings.ensemble).tolist()))
     members = dict(enumerate(model.member_models))
     members |= zip(touched, retrained_members(problem, records, touched, ks), strict=True)
     return EnsembleModel(neighbouring(problem, records, ks), tuple(members.values()))
@@ -311,7 +315,7 @@ def _nominal(model: Model, gone: np.ndarray, come: tuple[Records, ...]) -> Model
         made = neighbour_of(model, Edited(model.problem.dataset.train, gone, come).records, NOMINAL)
     except AgtError as error:
         return error
-    return made.with_problem(model.problem.on(model.problem.dataset.bare))
+    return made.with_problem(model.problem.with_dataset(model.problem.dataset.bare))
 
 
 def labels_of(margins: np.ndarray) -> np.ndarray:
@@ -372,7 +376,7 @@ class Terms:
         ]
         low = np.min([np.asarray(part).min(axis=0) for part in parts], axis=0)
         high = np.max([np.asarray(part).max(axis=0) for part in parts], axis=0)
-        plan = setup.plan(problem.trained_on)
+        plan = setup.plan(problem.record_count)
         return cls(
             settings.relation.name,
             settings.relation.unit_rows,
@@ -637,7 +641,7 @@ class Editor:
 
     def _elsewhere(self, names: np.ndarray, leaving: str) -> np.ndarray:
         """[names] other shards, and shares of other batches, than the leaver's."""
-        shard = shards(names, self.terms.ensemble) != shards(
+        shard = assign_shards(names, self.terms.ensemble) != assign_shards(
             np.array([leaving]), self.terms.ensemble
         )
         batch: np.ndarray = (self._steps(names) != self._steps(np.array([leaving]))).mean(axis=0)

@@ -197,7 +197,7 @@ def train_shadows(
         on_done(count)
         logits = None if why else _stored(home, index)
         if logits is None:
-            failures[index] = why or "its file was damaged right after it was written"
+            failures[index] = why or "the model's file was damaged right after it was written"
         else:
             there[index] = logits
     if not there:
@@ -219,12 +219,14 @@ def halved(problem: Problem, pool: Pool) -> Problem:
     share.
     """
     settings, dataset = problem.settings, problem.dataset
-    share = (len(pool) / 2 + len(pool.always)) / problem.trained_on
+    share = (len(pool) / 2 + len(pool.always)) / problem.record_count
     size = None if dataset.declared_size is None else dataset.declared_size * share
     compute = replace(settings.compute, threads=1, device="cpu", checkpoint_seconds=0)
     training = _scaled(problem, share)
     smaller = replace(settings, training=training, compute=compute, kgrid=KGridConfig(values=(0,)))
-    return replace(problem, settings=smaller).on(dataset.bare.with_shard(dataset.bare.train, size))
+    return replace(problem, settings=smaller).with_dataset(
+        dataset.bare.with_shard(dataset.bare.train, size)
+    )
 
 
 def _scaled(problem: Problem, share: float) -> TrainingConfig:
@@ -315,7 +317,9 @@ def _train(half: Problem, pool: Pool, side: np.ndarray, index: int, home: Path) 
     """Train one model and write what it says; in a process of its own."""
     try:
         model = fit(
-            half.on(half.dataset.with_shard(_half_of(pool, side), half.dataset.declared_size))
+            half.with_dataset(
+                half.dataset.with_shard(_half_of(pool, side), half.dataset.declared_size)
+            )
         )
         logits = class_logits(model, pool.records.features)
         if not np.isfinite(logits).all():

@@ -258,7 +258,7 @@ def plain(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     task = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     missing = sorted(OmegaConf.missing_keys(task)) if complete else []
     if missing:
-        raise ConfigError(f"{missing[0]}: a value is required; give {missing[0]}=VALUE")
+        raise ConfigError(f"{missing[0]}: this setting is required; give {missing[0]}=VALUE")
     resolved = OmegaConf.to_container(task, resolve=True)
     return (
         {str(key): value for key, value in resolved.items()} if isinstance(resolved, dict) else {}
@@ -281,7 +281,7 @@ def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
             choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
         else:
             raise ConfigError(
-                f"{override.input_line}: give the values of a sweep as {key}=1,2,3, "
+                f"{override.input_line}: give the values of a sweep as {key}=1,2,3, or with "
                 "range(...) or choice(...)"
             )
     return [*product(*choices.values())]

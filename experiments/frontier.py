@@ -506,7 +506,7 @@ class Curve:
         mean = Reached.mean(each)
         rule = RELATIONS[runs[0].relation]
         # a replaced record is one gone and one come
-        replaced = rule.units_changed_per_k / 2 if rule.edits_whole_records else math.nan
+        replaced = rule.units_changed_per_edit / 2 if rule.edits_whole_records else math.nan
         return {
             "accuracy": mean.accuracy,
             HALF: mean.half,

@@ -1,4 +1,4 @@
-"""Rules of activations, which act on each number alone.
+"""Rules of activation layers, which apply one function to each number.
 
 ``ELEMENTWISE`` is the registry of activations; ReLU has a rule of its own. The proofs are in
 docs/proofs/activations.md.
@@ -19,26 +19,29 @@ from agt.bounds.products import Bounds, Products, corners
 from agt.bounds.rounding import Rounding
 from agt.errors import ConfigError
 
-# In units of roundoff: at least twice what any function here errs by. Lemma 2 of
-# docs/proofs/activations.md.
+# How far the computed value of an activation or of its derivative is assumed to be off, in units of
+# roundoff. It is at least twice the largest error of the machine's functions, so that half of it
+# also covers the rounding of the widening itself (Lemma 2 of docs/proofs/activations.md).
 MARGIN = 32.0
-Function = Callable[[Tensor], Tensor]
+Function = Callable[[Tensor], Tensor]  # elementwise, of the shape of its argument
 
 
 @dataclass(frozen=True)
 class Activation:
-    """A scalar function s, and what bounds need to know about it.
+    """A scalar activation function s with its derivative s', and what interval bounds need of them.
 
     Attributes:
-        value, slope: s and its derivative s', elementwise, finite for every finite argument.
-        value_range: the smallest and the largest value of s, exact in both dtypes, or slightly
-            wider.
-        slope_range: the same for s'.
-        turning_points: where s changes between rising and falling.
-        slope_turning_points: the same for s'.
-        margin: at least twice what a computed value may err by, in units of roundoff: absolute for
-            s' and a bounded s, relative to 1 + |x| for an s without bound.
-        only_with: settings of the PyTorch layer, by name, for which this description is right.
+        value: s, elementwise; finite for every finite argument.
+        slope: s', elementwise; finite for every finite argument.
+        value_range: (smallest, largest) value of s over all real numbers, exact in float32 and
+            float64 or slightly wider; infinite where s is unbounded.
+        slope_range: (smallest, largest) value of s', in the same way.
+        turning_points: the arguments at which s changes between increasing and decreasing.
+        slope_turning_points: the arguments at which s' changes between increasing and decreasing.
+        margin: the allowance for the error of a computed value, in units of roundoff. It is
+            absolute for s' and for a bounded s, and relative to 1 + |argument| for an unbounded s.
+            0 for a function that is monotone as computed.
+        only_with: setting of the PyTorch layer -> the only value for which this description holds.
     """
 
     value: Function
@@ -53,17 +56,27 @@ class Activation:
 
 @dataclass(frozen=True)
 class ElementwiseRule:
-    """The rule of a layer that applies an ``Activation`` to each number."""
+    """The rule of a layer that applies one activation function to each number.
+
+    Attributes:
+        name: the layer's name in the network.
+        activation: the function and its derivative.
+    """
 
     name: str
     activation: Activation
 
     @classmethod
     def from_layer(cls, name: str, layer: nn.Module) -> "ElementwiseRule":
-        """Return the rule of a layer whose type is in ``ELEMENTWISE``.
+        """Return the rule of a PyTorch activation layer.
+
+        Args:
+            name: the layer's name in the network.
+            layer: a layer whose exact type is a key of ``ELEMENTWISE``.
 
         Raises:
-            ConfigError: the layer has a setting that its activation does not describe.
+            ConfigError: a setting of the layer has a value that the activation's description does
+                not cover (for example GELU with the tanh approximation).
         """
         activation = ELEMENTWISE[type(layer)](layer)
         for setting, value in activation.only_with.items():
@@ -76,75 +89,141 @@ class ElementwiseRule:
                 )
         return cls(name, activation)
 
-    def nominal(self, x: Tensor, point: Point) -> Tensor:
-        """Return s(x), clamped to its range; ``point`` is not needed."""
-        return self.activation.value(x).clamp(*self.activation.value_range)
+    def nominal(self, inputs: Tensor, point: Point) -> Tensor:
+        """Return the activation s(inputs), clamped to the range of s, in the shape of inputs.
 
-    def nominal_backward(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
-        """Return d s'(x), with s' clamped to its range; ``point`` is not needed."""
-        return d * self.activation.slope(x).clamp(*self.activation.slope_range)
+        The clamp keeps a rounded value within the range, to which bounds are clamped as well.
+        ``point`` is not used, because the layer has no parameters.
+        """
+        return self.activation.value(inputs).clamp(*self.activation.value_range)
+
+    def nominal_backward(self, output_gradient: Tensor, inputs: Tensor, point: Point) -> Tensor:
+        """Return the loss gradient in the input, output_gradient * s'(inputs).
+
+        The derivative s' of the activation is clamped to its range. This keeps a rounded derivative
+        within the range, to which bounds are clamped as well.
+        ``point`` is not used, because the layer has no parameters.
+        """
+        slope = self.activation.slope(inputs).clamp(*self.activation.slope_range)
+        return output_gradient * slope
 
     def bound(
-        self, x: Interval, box: Intervals, rounding: Rounding, products: Products
+        self, inputs: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
-        """Bound s over an interval, [K or 1, n, width] -> [K, n, width]."""
+        """Bound the activation function s over intervals of its argument.
+
+        Args:
+            inputs: bounds on the layer's input, [K or 1, n, width].
+            box: not used, because the layer has no parameters.
+            rounding: the widening for each k, which covers the error of the computed s.
+            products: not used.
+
+        Returns:
+            [K, n, width].
+        """
         s = self.activation
-        # Lemma 2 of docs/proofs/activations.md.
-        tau: Tensor | float = s.margin * rounding.unit_roundoff
+        # Lemma 2 of docs/proofs/activations.md: margin * u, times 1 + |argument| for an unbounded
+        # function, is twice the error of a computed value.
+        error_bound: Tensor | float = s.margin * rounding.unit_roundoff
         if math.inf in s.value_range or -math.inf in s.value_range:
-            tau = tau * (1 + x.magnitude())
-        return _widened(_extremes(s.value, x, s.turning_points), tau, rounding, s.value_range)
+            error_bound = error_bound * (1 + inputs.magnitude())
+        extremes = _extremes(s.value, inputs, s.turning_points)
+        return _widened(extremes, error_bound, rounding, s.value_range)
 
     def bound_backward(
-        self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products
+        self,
+        output_gradient: Interval,
+        inputs: Interval,
+        box: Intervals,
+        rounding: Rounding,
+        products: Products,
     ) -> Interval:
-        """Bound d s'(x) over intervals, all [K, n, width]."""
+        """Bound the loss gradient in the input, output_gradient * s'(inputs), for intervals.
+
+        Args:
+            output_gradient: bounds on the loss gradient in the layer's output, [K, n, width].
+            inputs: bounds on the layer's input, [K, n, width].
+            box: not used.
+            rounding: the widening for each k, which covers the error of the computed s'.
+            products: not used.
+
+        Returns:
+            [K, n, width].
+        """
         s = self.activation
-        tau = s.margin * rounding.unit_roundoff
-        extremes = _extremes(s.slope, x, s.slope_turning_points)
-        slope = _widened(extremes, tau, rounding, s.slope_range)
-        # Lemma 3 of docs/proofs/activations.md: a rounded product is monotone in each factor.
-        return Interval(*corners(d, slope))
+        error_bound = s.margin * rounding.unit_roundoff
+        extremes = _extremes(s.slope, inputs, s.slope_turning_points)
+        slope = _widened(extremes, error_bound, rounding, s.slope_range)
+        # Lemma 3 of docs/proofs/activations.md: a rounded product is monotone in each factor, so
+        # its extremes are at the corners and need no widening.
+        return Interval(*corners(output_gradient, slope))
 
 
-def _extremes(function: Function, x: Interval, turning_points: tuple[float, ...]) -> Bounds:
-    """Return a function's computed extremes over each interval.
+def _extremes(function: Function, inputs: Interval, turning_points: tuple[float, ...]) -> Bounds:
+    """Return the least and the greatest computed value of a function over each interval.
 
-    They are among its values at both ends and at each turning point, which is clamped to the
-    interval and is then an end again if it lies outside (Lemma 1 of docs/proofs/activations.md).
+    Between its turning points the function is monotone. So its extremes are among its values at
+    both ends of the interval and at the turning points inside (Lemma 1 of
+    docs/proofs/activations.md).
+
+    Args:
+        function: an elementwise function.
+        inputs: the intervals of its argument.
+        turning_points: where the function changes between increasing and decreasing.
+
+    Returns:
+        (least, greatest), each in the shape of ``inputs``.
     """
-    candidates = [x.lower, x.upper]
+    candidates = [inputs.lower, inputs.upper]
     for turning_point in turning_points:
-        candidates.append(torch.full_like(x.lower, turning_point).clamp(x.lower, x.upper))
+        # A turning point outside the interval is clamped to one of its ends, so it adds nothing.
+        everywhere = torch.full_like(inputs.lower, turning_point)
+        candidates.append(everywhere.clamp(inputs.lower, inputs.upper))
     values = [function(candidate) for candidate in candidates]
     return reduce(torch.minimum, values), reduce(torch.maximum, values)
 
 
 def _widened(
-    bounds: Bounds, tau: Tensor | float, rounding: Rounding, value_range: tuple[float, float]
+    bounds: Bounds,
+    error_bound: Tensor | float,
+    rounding: Rounding,
+    value_range: tuple[float, float],
 ) -> Interval:
-    """Widen computed extremes for each k, and clamp them to the function's range.
+    """Return computed extremes widened by their error at each k, within the function's range.
 
     Args:
-        bounds: [K or 1, n, ...] each.
-        tau: what a value may err by; 0.0 for a function that is monotone as computed.
+        bounds: (least, greatest) computed value, each [K or 1, n, ...].
+        error_bound: a bound on the error of a computed value; 0.0 for a function that is monotone
+            as computed, whose extremes are not widened.
+        rounding: how many times the error bound each k is widened by.
+        value_range: (smallest, largest) value of the function.
+
+    Returns:
+        [K, n, ...].
     """
     ks = len(rounding.factor)
     # Widening overwrites its operands, so each k needs memory of its own.
     lower, upper = (end.expand(ks, *end.shape[1:]).contiguous() for end in bounds)
-    if not isinstance(tau, float) or tau:
-        widened = rounding.widen((lower, upper), tau)
+    is_monotone_as_computed = isinstance(error_bound, float) and error_bound == 0
+    if not is_monotone_as_computed:
+        widened = rounding.widen((lower, upper), error_bound)
         lower, upper = widened.lower, widened.upper
+    # Exact values lie in the range, and nominal values are clamped to it, so a clamp is valid.
     return Interval.unchecked(lower.clamp(*value_range), upper.clamp(*value_range))
 
 
 def _leaky_relu(layer: nn.LeakyReLU) -> Activation:
-    """Return x for x > 0 and a x otherwise, with PyTorch's derivative a at 0.
+    """Return the description of LeakyReLU: x for x > 0, and a x for x <= 0.
 
-    A value is at most one rounded product, so it is monotone as computed and needs no margin.
+    The derivative at 0 is a, as in PyTorch. A value is at most one rounded product, so the function
+    is monotone as computed and needs no margin.
+
+    Args:
+        layer: the layer, whose ``negative_slope`` is a.
 
     Raises:
-        ConfigError: the slope a is not between 0 and 1.
+        ConfigError: a is not between 0 and 1, so the function or its derivative would not have the
+            ranges given here.
     """
     a = layer.negative_slope
     if not 0 <= a <= 1:
@@ -166,27 +245,30 @@ def _tanh_slope(x: Tensor) -> Tensor:
 
 
 def _sigmoid_slope(x: Tensor) -> Tensor:
-    """Return the derivative of the sigmoid p(x), p (1 - p)."""
+    """Return the derivative of the sigmoid p(x), which is p(x) (1 - p(x))."""
     p = torch.sigmoid(x)
     return p * (1 - p)
 
 
 def _softplus(x: Tensor) -> Tensor:
-    """Return log(1 + e^x).
+    """Return softplus, log(1 + e^x), as max(x, 0) + log(1 + e^-|x|), which does not overflow.
 
-    PyTorch's own function is not used: above its threshold of 20 it jumps down by 2e-9 to x, so it
-    is not monotone.
+    PyTorch's softplus is not used. It returns x above its threshold of 20, and so drops by 2e-9
+    there, but bounds need a function that is increasing.
     """
     return x.clamp(min=0) + torch.log1p(torch.exp(-x.abs()))
 
 
 def _gelu(x: Tensor) -> Tensor:
-    """Return x Phi(x), where Phi is the normal distribution function."""
+    """Return GELU, x Phi(x), where Phi is the standard normal distribution function."""
     return x * _normal_cdf(x)
 
 
 def _gelu_slope(x: Tensor) -> Tensor:
-    """Return the derivative of GELU, Phi(x) + x phi(x), where phi is the normal density."""
+    """Return the derivative of GELU, Phi(x) + x phi(x).
+
+    Phi is the standard normal distribution function and phi its density, e^(-x^2 / 2) / sqrt(2 pi).
+    """
     return _normal_cdf(x) + x * torch.exp(x * x / -2) * (1 / math.sqrt(2 * math.pi))
 
 
@@ -195,7 +277,8 @@ def _normal_cdf(x: Tensor) -> Tensor:
     return (1 + torch.erf(x * math.sqrt(0.5))) / 2
 
 
-_GELU_MINIMUM = -0.7517915246935645  # where Phi(x) + x phi(x) = 0; GELU is -0.16997 there
+# The only zero of the derivative Phi(x) + x phi(x). GELU has its minimum there, -0.16997.
+_GELU_MINIMUM = -0.7517915246935645
 _TANH = Activation(
     value=torch.tanh,
     slope=_tanh_slope,
@@ -227,6 +310,7 @@ _GELU = Activation(
     only_with={"approximate": "none"},
 )
 
+# Type of a PyTorch layer -> a function from the layer to the description of its activation.
 ELEMENTWISE: dict[type[nn.Module], Callable[[Any], Activation]] = {
     nn.LeakyReLU: _leaky_relu,
     nn.Tanh: lambda layer: _TANH,
@@ -240,27 +324,54 @@ ELEMENTWISE: dict[type[nn.Module], Callable[[Any], Activation]] = {
 class ReluRule:
     """The rule of ReLU, max(x, 0), whose derivative is 1 for x > 0 and 0 for x <= 0.
 
-    Nominal values and bounds use the same derivative at 0. Bounds are exact, without widening.
+    Nominal gradients and bounds use the same derivative at 0. Every operation is exact in floating
+    point, so bounds are not widened.
+
+    Attributes:
+        name: the layer's name in the network.
     """
 
     name: str
 
-    def nominal(self, x: Tensor, point: Point) -> Tensor:
-        """Return max(x, 0); ``point`` is not needed."""
-        return x.clamp(min=0)
+    def nominal(self, inputs: Tensor, point: Point) -> Tensor:
+        """Return max(inputs, 0); ``point`` is not used, as ReLU has no parameters."""
+        return inputs.clamp(min=0)
 
-    def nominal_backward(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
-        """Return d where x > 0, and 0 elsewhere; ``point`` is not needed."""
-        return torch.where(x > 0, d, 0.0)
+    def nominal_backward(self, output_gradient: Tensor, inputs: Tensor, point: Point) -> Tensor:
+        """Return output_gradient where inputs > 0, and 0 elsewhere.
+
+        ``point`` is not used, as ReLU has no parameters.
+        """
+        return torch.where(inputs > 0, output_gradient, 0.0)
 
     def bound(
-        self, x: Interval, box: Intervals, rounding: Rounding, products: Products
+        self, inputs: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
-        """Bound max(x, 0), in the shape of x."""
-        return Interval.unchecked(x.lower.clamp(min=0), x.upper.clamp(min=0))
+        """Bound max(inputs, 0) over intervals of the input, in the shape of inputs.
+
+        Only ``inputs`` is used: ReLU has no parameters, and its values are exact.
+        """
+        # ReLU is nondecreasing, so the images of the ends are the bounds, in order and finite.
+        return Interval.unchecked(inputs.lower.clamp(min=0), inputs.upper.clamp(min=0))
 
     def bound_backward(
-        self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products
+        self,
+        output_gradient: Interval,
+        inputs: Interval,
+        box: Intervals,
+        rounding: Rounding,
+        products: Products,
     ) -> Interval:
-        """Bound d times the derivative, which is in [0, 1] where x may have either sign."""
-        return Interval.unchecked(*products.relu_backward(d, x))
+        """Bound output_gradient times the derivative of ReLU at inputs, in the shape of inputs.
+
+        The derivative is 1 where the whole interval of the input is positive, 0 where all of it is
+        at most 0, and in [0, 1] elsewhere.
+
+        Args:
+            output_gradient: bounds on the loss gradient in the layer's output; may be overwritten.
+            inputs: bounds on the layer's input, of the same shape.
+            box: not used.
+            rounding: not used, because the product is exact.
+            products: gives the implementation of the product, ``relu_backward``.
+        """
+        return Interval.unchecked(*products.relu_backward(output_gradient, inputs))

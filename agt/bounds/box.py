@@ -1,4 +1,4 @@
-"""A model's parameters, and bounds on the parameters that training on any neighbour gives."""
+"""A model's parameters, and bounds on those that training on any neighbouring dataset gives."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,11 +15,14 @@ Intervals = Mapping[str, Interval]  # parameter name -> its bounds, [K, *paramet
 
 @dataclass(frozen=True)
 class Box:
-    """The trained parameters, and for each k bounds on those of all neighbours at distance k.
+    """A model's parameters, with bounds on those that training on neighbouring datasets gives.
+
+    For each distance k of the grid, the bounds contain the trained parameters of every dataset that
+    k edits (what one edit is depends on the neighbour relation) can make of the original one.
 
     Attributes:
         ks: the K distances of the grid, increasing.
-        nominal: parameter name -> the value that training gave.
+        nominal: parameter name -> the value that training on the original dataset gave.
         bounds: parameter name -> bounds [K, *parameter shape], one slice for each k.
 
     Raises:
@@ -32,34 +35,51 @@ class Box:
     bounds: Intervals
 
     def __post_init__(self) -> None:
+        """Raise UnsoundError unless names and shapes match and bounds contain nominal values."""
         if self.nominal.keys() != self.bounds.keys():
             raise UnsoundError(
-                f"box: parameters {sorted(self.nominal)} and bounds {sorted(self.bounds)}"
+                f"box: the named parameters {sorted(self.nominal)} differ from the parameters "
+                f"with bounds {sorted(self.bounds)}, but every parameter needs bounds"
             )
         for name, value in self.nominal.items():
             bounds = self.bounds[name]
             if bounds.shape != (len(self.ks), *value.shape):
                 raise UnsoundError(
-                    f"box: {name} has shape {tuple(value.shape)}, and for {len(self.ks)} values of "
-                    f"k its bounds have {tuple(bounds.shape)}"
+                    f"box: parameter {name} has shape {tuple(value.shape)}, so its bounds for "
+                    f"{len(self.ks)} values of k must have shape [{len(self.ks)}, ...] with "
+                    f"that shape at the end, but have {tuple(bounds.shape)}"
                 )
             if not bounds.contains(value):
-                raise UnsoundError(f"the nominal parameters {name} are outside their box")
+                raise UnsoundError(f"box: the parameter {name} lies outside of its own bounds")
 
     @classmethod
     def from_ends(cls, ks: tuple[int, ...], nominal: Point, lower: Point, upper: Point) -> "Box":
-        """Return the box with these lower and upper bounds, parameter name -> [K, *shape].
+        """Return the box with the given lower and upper bounds.
+
+        Args:
+            ks: the K distances of the grid, increasing.
+            nominal: parameter name -> the trained value.
+            lower: parameter name -> the lower bounds, [K, *parameter shape].
+            upper: parameter name -> the upper bounds, [K, *parameter shape].
 
         Raises:
-            UnsoundError: as for ``Box`` and ``Interval``.
+            UnsoundError: names or shapes differ, a lower bound exceeds its upper bound, or bounds
+                do not contain the nominal value.
+            UnboundedError: a bound is NaN or infinite.
         """
         return cls(ks, nominal, {name: Interval(lower[name], upper[name]) for name in lower})
 
     @classmethod
     def point(cls, ks: tuple[int, ...], nominal: Point) -> "Box":
-        """Return the box that contains the nominal parameters alone for every k.
+        """Return the box whose lower and upper bounds are the nominal parameters, for every k.
 
-        Training starts from it. Its bounds are tensors of their own (``is_point`` is False).
+        Training starts from this box, because the initial parameters do not depend on the data.
+        Both bounds are copies, so training may overwrite them; ``Interval.is_point`` is therefore
+        False for them.
+
+        Args:
+            ks: the K distances of the grid, increasing.
+            nominal: parameter name -> its initial value.
         """
         bounds = {}
         for name, value in nominal.items():
@@ -68,7 +88,10 @@ class Box:
         return cls(ks, nominal, bounds)
 
     def select_ks(self, ks: tuple[int, ...]) -> "Box":
-        """Return the box for some distances of the grid, in the order given.
+        """Return the box with the bounds for only some distances of the grid.
+
+        Args:
+            ks: distances of the grid, increasing.
 
         Raises:
             ValueError: a k is not in the grid.
@@ -78,10 +101,14 @@ class Box:
         return Box(ks, self.nominal, selected)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> "Box":
-        """Return the box on another device or in another dtype, checked again.
+        """Return the box with its tensors on a device and in a dtype.
+
+        The new box is checked again, because rounding to a coarser dtype, or code that overwrote
+        a tensor, could have broken it.
 
         Raises:
-            UnsoundError: a tensor was overwritten since it was checked.
+            UnsoundError: a bound no longer contains the nominal value.
+            UnboundedError: a bound is NaN or infinite in the new dtype.
         """
         nominal = {name: value.to(device, dtype) for name, value in self.nominal.items()}
         lower = {name: end.to(device, dtype) for name, end in self.lower.items()}
@@ -90,15 +117,23 @@ class Box:
 
     @property
     def lower(self) -> dict[str, Tensor]:
-        """Return the lower bounds, parameter name -> [K, *shape]."""
+        """Return the lower bounds, parameter name -> [K, *parameter shape]."""
         return {name: interval.lower for name, interval in self.bounds.items()}
 
     @property
     def upper(self) -> dict[str, Tensor]:
-        """Return the upper bounds, parameter name -> [K, *shape]."""
+        """Return the upper bounds, parameter name -> [K, *parameter shape]."""
         return {name: interval.upper for name, interval in self.bounds.items()}
 
 
 def select_ks(bounds: Intervals, ks: slice) -> dict[str, Interval]:
-    """Return the bounds for a slice of the grid, as views of the same tensors."""
+    """Return parameter bounds for a slice of the grid of distances, as views without copies.
+
+    Args:
+        bounds: parameter name -> bounds [K, *parameter shape].
+        ks: which positions of the grid.
+
+    Returns:
+        Parameter name -> bounds [length of the slice, *parameter shape].
+    """
     return {name: interval[ks] for name, interval in bounds.items()}

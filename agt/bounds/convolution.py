@@ -1,4 +1,4 @@
-"""The rule of ``nn.Conv2d``: matrix products over the patches that an image unfolds to.
+"""The rule of ``nn.Conv2d``, computed as matrix products over the patches of an image (im2col).
 
 PyTorch's own convolution is not used, since it may take short cuts (Winograd, FFT) whose rounding
 no proof here covers. Nor is its unfolding, which starts its threads again for each image.
@@ -18,24 +18,28 @@ from agt.bounds.products import Products
 from agt.bounds.rounding import Rounding
 from agt.errors import ConfigError
 
-# Numbers of a [K, records, parameters] block: no more gradients of records are made at once.
+# At most this many scalars of a [K, records, parameters] tensor of gradients are made at once.
 _GRADIENT_BLOCK_NUMBERS = 1 << 20
 
 
 @dataclass(frozen=True)
 class ConvRule:
-    """The rule of a convolution, [..., channels, H, W] -> [..., out, H', W'].
+    """The rule of a two-dimensional convolution, [..., channels, H, W] -> [..., out, H', W'].
 
-    Formal guarantees: outputs, gradients in the input and gradients in the parameters are bounded
-    by exact products, widened by what their sums may err by (docs/proofs/layers.md).
+    Formal guarantee: outputs, gradients in the input and gradients in the parameters are bounded by
+    exact interval products, widened by a bound on the rounding of their sums
+    (docs/proofs/layers.md).
 
     Attributes:
         name: the prefix of the parameters ``NAME.weight`` and ``NAME.bias`` [out].
         bias: whether the layer has a bias.
-        shape: of the weight: (out, in / groups, rows, columns).
-        stride, padding, dilation: of the window, in rows and columns.
-        groups: the number of convolutions side by side, each of its own channels.
-        nonnegative: True if the layers before cannot give a negative value for any data.
+        shape: the shape of the weight, (out, channels / groups, rows, columns).
+        stride: the steps between neighbouring windows, in rows and columns.
+        padding: the rows and columns of zeros that are added on each side of the image.
+        dilation: the distances between the pixels that a window reads, in rows and columns.
+        groups: how many groups the channels are divided into; each group is convolved separately.
+        nonnegative: True if the layer's input is at least 0 for all data, for example after ReLU;
+            a cheaper exact interval product is then used.
     """
 
     name: str
@@ -49,10 +53,15 @@ class ConvRule:
 
     @classmethod
     def from_layer(cls, name: str, layer: nn.Conv2d) -> "ConvRule":
-        """Return the rule of a layer.
+        """Return the rule of a PyTorch convolution.
+
+        Args:
+            name: the layer's name in the network.
+            layer: the layer; only its settings and the shape of its weight are read.
 
         Raises:
-            ConfigError: the padding is not of zeros, or is given as a word ("same", "valid").
+            ConfigError: the image is padded with something other than zeros, or the padding is
+                given as a word ("same", "valid").
         """
         if layer.padding_mode != "zeros" or isinstance(layer.padding, str):
             raise ConfigError(
@@ -71,159 +80,257 @@ class ConvRule:
             groups=layer.groups,
         )
 
-    def nominal(self, x: Tensor, point: Point) -> Tensor:
-        """Return the convolution, [n, in, H, W] -> [n, out, H', W']."""
-        y = self._grouped(point[f"{self.name}.weight"]) @ self._patches(x)
-        if self.bias:
-            y = y + point[f"{self.name}.bias"].view(self.groups, -1, 1)
-        return y.reshape(*x.shape[:-3], self.shape[0], *self._output_size(x.shape))
+    def nominal(self, inputs: Tensor, point: Point) -> Tensor:
+        """Return the convolution for given parameter values.
 
-    def nominal_backward(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
-        """Return the gradient in x, [n, out, H', W'] -> [n, in, H, W]."""
-        weight = self._grouped(point[f"{self.name}.weight"])
-        return self._folded(weight.mT @ self._rows(d), x.shape)
+        Args:
+            inputs: images, [n, channels, H, W].
+            point: the parameter values, by name.
 
-    def nominal_gradients(self, d: Tensor, x: Tensor) -> Iterator[tuple[str, Tensor, None]]:
-        """Yield each record's gradients in the weight [n, parameters], and in the bias [n, out].
-
-        Those in the weight come for some records at a time, in order.
+        Returns:
+            [n, out, H', W'].
         """
-        for block in self._record_blocks(1, len(d)):
-            gradient = self._rows(d[block]) @ self._patches(x[block]).mT
+        # For each group, a matrix with one row per output times the patches as columns.
+        output = self._group_weight(point[f"{self.name}.weight"]) @ self._unfold(inputs)
+        if self.bias:
+            output = output + point[f"{self.name}.bias"].view(self.groups, -1, 1)
+        height_width = self._output_size(inputs.shape)
+        return output.reshape(*inputs.shape[:-3], self.shape[0], *height_width)
+
+    def nominal_backward(self, output_gradient: Tensor, inputs: Tensor, point: Point) -> Tensor:
+        """Return the loss gradient in the input.
+
+        Args:
+            output_gradient: the loss gradient in the layer's output, [n, out, H', W'].
+            inputs: the layer's input, [n, channels, H, W], of which only the shape is used.
+            point: the parameter values, by name.
+
+        Returns:
+            [n, channels, H, W].
+        """
+        weight = self._group_weight(point[f"{self.name}.weight"])
+        return self._fold(weight.mT @ self._group_outputs(output_gradient), inputs.shape)
+
+    def nominal_gradients(
+        self, output_gradient: Tensor, inputs: Tensor
+    ) -> Iterator[tuple[str, Tensor, None]]:
+        """Yield each record's gradients in the weight and in the bias, as whole gradients.
+
+        Args:
+            output_gradient: the loss gradient in the layer's output, [n, out, H', W'].
+            inputs: the layer's input, [n, channels, H, W].
+
+        Yields:
+            (parameter, gradient, None): gradients in the weight [block of records, scalars of the
+            weight], in several blocks in the order of the records, so that memory is bounded; then
+            those in the bias, [n, out].
+        """
+        for block in self._record_blocks(1, len(output_gradient)):
+            patches = self._unfold(inputs[block])
+            gradient = self._group_outputs(output_gradient[block]) @ patches.mT
             yield f"{self.name}.weight", gradient.flatten(1), None
         if self.bias:
-            yield f"{self.name}.bias", d.flatten(2).sum(dim=-1), None
+            yield f"{self.name}.bias", output_gradient.flatten(2).sum(dim=-1), None
 
     def bound(
-        self, x: Interval, box: Intervals, rounding: Rounding, products: Products
+        self, inputs: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
-        """Bound the convolution, [K or 1, n, in, H, W] -> [K, n, out, H', W']."""
-        patches = x.rearranged(self._patches_of_each_k)
+        """Bound the convolution over all images and parameters in their intervals.
+
+        Args:
+            inputs: bounds on the images, [K or 1, n, channels, H, W].
+            box: bounds on the parameters, by name, [K, *parameter shape].
+            rounding: the widening by which bounds cover floating-point error, for each k.
+            products: the interval matrix products to use.
+
+        Returns:
+            [K, n, out, H', W'].
+        """
+        patches = inputs.rearranged(self._unfold_each_k)
         weight = box[f"{self.name}.weight"]
+        # The product takes one vector per row: here a row is the patch of one position.
         product = products.forward(
             patches.rearranged(_transposed),
-            weight.rearranged(self._of_every_record),
+            weight.rearranged(self._group_weight_for_records),
             self.nonnegative,
         )
         lower, upper = (end.mT for end in product)
-        # Lemma 2 of docs/proofs/layers.md.
+        # Lemma 2 of docs/proofs/layers.md: every output is a sum of ``length`` products, whose
+        # absolute values add up to at most ``size``, as in a linear layer.
         length = prod(self.shape[1:])
-        size = _largest_of_record(x) * _largest_of_all(weight) * length
+        size = _largest_of_record(inputs) * _largest_of_all(weight) * length
         if self.bias:
             bias = box[f"{self.name}.bias"]
             added = bias.rearranged(lambda end: end.view(len(end), 1, self.groups, -1, 1))
             lower = lower.add_(added.lower)
             upper = upper.add_(added.upper)
             size = size + _largest_of_all(bias)
-        image = (*lower.shape[:2], self.shape[0], *self._output_size(x.shape))
+        image = (*lower.shape[:2], self.shape[0], *self._output_size(inputs.shape))
         bounds = rounding.widen(
             (lower.flatten(2), upper.flatten(2)), rounding.sum_error(length, size)
         )
         return bounds.rearranged(lambda end: end.view(image))
 
     def bound_backward(
-        self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products
+        self,
+        output_gradient: Interval,
+        inputs: Interval,
+        box: Intervals,
+        rounding: Rounding,
+        products: Products,
     ) -> Interval:
-        """Bound the gradient in x, [K, n, out, H', W'] -> [K, n, in, H, W]."""
+        """Bound the loss gradient in the input over all values in their intervals.
+
+        Args:
+            output_gradient: bounds on the loss gradient in the output, [K, n, out, H', W'].
+            inputs: bounds on the input, [K or 1, n, channels, H, W], of which only the shape is
+                used.
+            box: bounds on the parameters, by name, [K, *parameter shape].
+            rounding: the widening by which bounds cover floating-point error, for each k.
+            products: the interval matrix products to use.
+
+        Returns:
+            [K, n, channels, H, W].
+        """
         weight = box[f"{self.name}.weight"]
-        rows = d.rearranged(lambda end: _transposed(self._rows(end)))
-        weights = weight.rearranged(lambda end: _transposed(self._of_every_record(end)))
+        rows = output_gradient.rearranged(lambda end: _transposed(self._group_outputs(end)))
+        weights = weight.rearranged(lambda end: _transposed(self._group_weight_for_records(end)))
+        # Interval products are symmetric, so the weight may stand on the left. The result then has
+        # the patches as columns, as ``_fold`` takes them.
         ends = products.backward(weights, rows)
-        shape = (*d.shape[:2], *x.shape[2:])
-        lower, upper = (self._folded(end, shape) for end in ends)
-        # Lemma 3 of docs/proofs/layers.md: one sum of all products that a number takes part in.
+        shape = (*output_gradient.shape[:2], *inputs.shape[2:])
+        lower, upper = (self._fold(end, shape) for end in ends)
+        # Lemma 3 of docs/proofs/layers.md: a number of the image gets one sum of at most ``length``
+        # products, over the outputs of its group and the positions of a window.
         length = prod(self.shape[2:]) * self.shape[0] // self.groups
-        size = _largest_of_record(d) * _largest_of_all(weight) * length
+        size = _largest_of_record(output_gradient) * _largest_of_all(weight) * length
         bounds = rounding.widen(
             (lower.flatten(2), upper.flatten(2)), rounding.sum_error(length, size)
         )
         return bounds.rearranged(lambda end: end.view(shape))
 
     def gradients(
-        self, d: Interval, x: Interval, rounding: Rounding, products: Products
+        self,
+        output_gradient: Interval,
+        inputs: Interval,
+        rounding: Rounding,
+        products: Products,
     ) -> Iterator[Gradient]:
-        """Yield bounds on the gradients in the weight [K, n, parameters] and the bias [K, n, out].
+        """Yield bounds on each record's gradients in the weight and in the bias.
 
-        Those in the weight come for some records at a time, in order.
+        Args:
+            output_gradient: bounds on the loss gradient in the output, [K, n, out, H', W'], in
+                float64.
+            inputs: bounds on the input, [K or 1, n, channels, H, W], in float64.
+            rounding: the widening by which bounds cover floating-point error, for each k.
+            products: the interval matrix products to use.
+
+        Yields:
+            Whole gradients, without a right factor: in the weight [K, block of records, scalars of
+            the weight], in several blocks in the order of the records, so that memory is bounded;
+            then in the bias, [K, n, out].
         """
-        ks, n = d.shape[:2]
-        positions = prod(d.shape[3:])
-        size = _largest_of_record(d) * positions
-        for block in self._record_blocks(ks, n):
-            # Lemma 4 of docs/proofs/layers.md.
-            tau = rounding.sum_error(positions, size[:, block] * _largest_of_record(x[:, block]))
+        ks, records = output_gradient.shape[:2]
+        positions = prod(output_gradient.shape[3:])
+        size = _largest_of_record(output_gradient) * positions
+        for block in self._record_blocks(ks, records):
+            # Lemma 4 of docs/proofs/layers.md: a gradient in the weight is a sum over positions of
+            # products of an output gradient and an input.
+            largest_input = _largest_of_record(inputs[:, block])
+            error_bound = rounding.sum_error(positions, size[:, block] * largest_input)
             product = products.forward(
-                x[:, block].rearranged(self._patches_of_each_k),
-                d[:, block].rearranged(self._rows),
+                inputs[:, block].rearranged(self._unfold_each_k),
+                output_gradient[:, block].rearranged(self._group_outputs),
                 self.nonnegative,
             )
             lower, upper = (end.mT.flatten(2) for end in product)
-            yield Gradient(f"{self.name}.weight", rounding.widen((lower, upper), tau), None)
+            bounds = rounding.widen((lower, upper), error_bound)
+            yield Gradient(f"{self.name}.weight", bounds, None)
         if self.bias:
-            sums = d.lower.flatten(3).sum(dim=-1), d.upper.flatten(3).sum(dim=-1)
-            bounds = rounding.widen(sums, rounding.sum_error(positions, size))
+            lower_sums = output_gradient.lower.flatten(3).sum(dim=-1)
+            upper_sums = output_gradient.upper.flatten(3).sum(dim=-1)
+            error_bound = rounding.sum_error(positions, size)
+            bounds = rounding.widen((lower_sums, upper_sums), error_bound)
             yield Gradient(f"{self.name}.bias", bounds, None)
 
-    def numbers_held(self, x: Tensor, y: Tensor) -> int:
-        """Return the numbers of one record's input, patches and output, without copies."""
-        return x.numel() + self._patches(x).numel() + y.numel()
-
-    def _patches(self, x: Tensor, leading_axes: int = 1) -> Tensor:
-        """Return the patch that each position of the output sees.
+    def count_numbers_held(self, layer_input: Tensor, layer_output: Tensor) -> int:
+        """Return how many scalars one record's input, patches and output have together.
 
         Args:
-            x: [..., in, H, W].
-            leading_axes: the number of axes before those of a record.
+            layer_input: one record's input, [1, channels, H, W].
+            layer_output: its output, [1, out, H', W'].
+        """
+        return layer_input.numel() + self._unfold(layer_input).numel() + layer_output.numel()
+
+    def _unfold(self, images: Tensor, leading_axes: int = 1) -> Tensor:
+        """Return the patches of images: for each output position, the inputs that it reads.
+
+        Numbers are only copied, and zeros added for the padding.
+
+        Args:
+            images: [..., channels, H, W].
+            leading_axes: how many axes stand before those of a record.
 
         Returns:
-            [..., groups, in / groups * rows * columns, positions]; numbers are only copied, and
-            zeros added for the padding.
+            [..., groups, channels / groups * rows * columns, positions], where rows and columns
+            are those of the window, and positions is H' W'.
 
         Raises:
-            ConfigError: a record is not an image of ``in`` channels, or is smaller than a window.
+            ConfigError: a record is not an image of ``channels`` channels, or is smaller than a
+                window.
         """
         channels = self.shape[1] * self.groups
-        record = tuple(x.shape[leading_axes:])
+        record = tuple(images.shape[leading_axes:])
         if len(record) != 3 or record[0] != channels or min(self._output_size(record)) < 1:
             window = "{} x {}".format(*self._window_size)
             raise ConfigError(
-                f"model: layer {self.name} (Conv2d) takes images of {channels} channels with room "
-                f"for a window of {window}, but a record has the shape {record}"
+                f"model: layer {self.name} (Conv2d) takes images with {channels} channels "
+                f"into which its window of {window} fits (with padding), but a record has the "
+                f"shape {record}"
             )
         rows, columns = self._window_size
         row_stride, column_stride = self.stride
         row_step, column_step = self.dilation
-        padded = x
+        padded = images
         if any(self.padding):
             row_padding, column_padding = self.padding
             padded = nn.functional.pad(
-                x, (column_padding, column_padding, row_padding, row_padding)
+                images, (column_padding, column_padding, row_padding, row_padding)
             )
         windows = padded.unfold(-2, rows, row_stride).unfold(-2, columns, column_stride)
         dilated = windows[..., ::row_step, ::column_step]  # still a view
-        arranged = dilated.movedim((-4, -3), (-2, -1))  # [..., in, rows, columns, H', W']
+        # [..., channels, rows, columns, H', W']
+        arranged = dilated.movedim((-4, -3), (-2, -1))
         return arranged.reshape(
-            *x.shape[:-3], self.groups, prod(self.shape[1:]), prod(arranged.shape[-2:])
+            *images.shape[:-3], self.groups, prod(self.shape[1:]), prod(arranged.shape[-2:])
         )
 
-    def _patches_of_each_k(self, x: Tensor) -> Tensor:
-        """Return ``_patches`` of an interval's end, [K or 1, n, in, H, W]."""
-        return self._patches(x, leading_axes=2)
+    def _unfold_each_k(self, images: Tensor) -> Tensor:
+        """Return the patches of images that have an axis of k, [K or 1, n, channels, H, W].
 
-    def _folded(self, columns: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """Return an image from patches, adding up all entries of the same number.
+        Returns:
+            [K or 1, n, groups, channels / groups * rows * columns, positions].
+        """
+        return self._unfold(images, leading_axes=2)
+
+    def _fold(self, patches: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Return images in which each number is the sum of its entries in all patches.
+
+        This is the transpose of ``_unfold`` as a linear map, as the backward pass needs it.
 
         Args:
-            columns: [..., groups, in / groups * rows * columns, positions].
-            shape: of the result, [..., in, H, W].
+            patches: [..., groups, channels / groups * rows * columns, positions].
+            shape: the shape of the result, [..., channels, H, W].
         """
         row_stride, column_stride = self.stride
         row_step, column_step = self.dilation
         first_row, first_column = self.padding
         height, width = shape[-2:]
         rows_out, columns_out = self._output_size(shape)
-        windows = columns.reshape(*shape[:-2], *self.shape[2:], rows_out, columns_out)
-        padded = columns.new_zeros((*shape[:-2], height + 2 * first_row, width + 2 * first_column))
+        windows = patches.reshape(*shape[:-2], *self.shape[2:], rows_out, columns_out)
+        padded = patches.new_zeros((*shape[:-2], height + 2 * first_row, width + 2 * first_column))
+        # One pixel (i, j) of the window at a time: its entries belong to different numbers of the
+        # image, so that a single addition of slices serves all positions.
         for i in range(self.shape[2]):
             for j in range(self.shape[3]):
                 from_ij = padded[..., i * row_step :: row_stride, j * column_step :: column_stride]
@@ -231,34 +338,72 @@ class ConvRule:
         image = padded[..., first_row : first_row + height, first_column : first_column + width]
         return image.contiguous()
 
-    def _rows(self, d: Tensor) -> Tensor:
-        """Return [..., out, H', W'] as [..., groups, out / groups, positions]."""
-        outputs_of_group = self.shape[0] // self.groups
-        return d.reshape(*d.shape[:-3], self.groups, outputs_of_group, prod(d.shape[-2:]))
+    def _group_outputs(self, output_gradient: Tensor) -> Tensor:
+        """Return output gradients as one matrix for each group, by a reshape.
 
-    def _grouped(self, weight: Tensor) -> Tensor:
-        """Return a weight [..., *shape] as [..., groups, out / groups, in / groups * window]."""
+        Args:
+            output_gradient: [..., out, H', W'].
+
+        Returns:
+            [..., groups, out / groups, positions], where positions is H' W'.
+        """
+        outputs_of_group = self.shape[0] // self.groups
+        positions = prod(output_gradient.shape[-2:])
+        return output_gradient.reshape(
+            *output_gradient.shape[:-3], self.groups, outputs_of_group, positions
+        )
+
+    def _group_weight(self, weight: Tensor) -> Tensor:
+        """Return a weight as one matrix for each group, by a reshape.
+
+        Args:
+            weight: [..., out, channels / groups, rows, columns].
+
+        Returns:
+            [..., groups, out / groups, channels / groups * rows * columns].
+        """
         return weight.reshape(*weight.shape[:-4], self.groups, self.shape[0] // self.groups, -1)
 
-    def _of_every_record(self, weight: Tensor) -> Tensor:
-        """Return a weight's bound [K, *shape] as [K, 1, groups, ...], for all records alike."""
-        return self._grouped(weight)[:, None]
+    def _group_weight_for_records(self, weight: Tensor) -> Tensor:
+        """Return a bound on the weight as ``_group_weight`` does, with an axis for the records.
 
-    def _record_blocks(self, ks: int, n: int) -> list[slice]:
-        """Return slices of records whose gradients together have a bounded size."""
+        Args:
+            weight: [K, out, channels / groups, rows, columns].
+
+        Returns:
+            [K, 1, groups, out / groups, channels / groups * rows * columns]; the axis of length 1
+            is broadcast over the records.
+        """
+        return self._group_weight(weight)[:, None]
+
+    def _record_blocks(self, ks: int, records: int) -> list[slice]:
+        """Return slices of records, so that the weight gradients of a slice fit into memory.
+
+        Args:
+            ks: K, how many distances k are computed at once.
+            records: how many records there are.
+
+        Returns:
+            Slices that cover all records in order. The gradients of a slice have at most
+            ``_GRADIENT_BLOCK_NUMBERS`` scalars, or the slice has a single record.
+        """
         step = max(1, _GRADIENT_BLOCK_NUMBERS // (ks * prod(self.shape)))
-        return [slice(start, start + step) for start in range(0, n, step)]
+        return [slice(start, start + step) for start in range(0, records, step)]
 
     @property
     def _window_size(self) -> IntPair:
-        """Return how many rows and columns of an image a window spans."""
+        """Return how many (rows, columns) of an image a window spans, gaps of dilation included."""
         rows, columns = (
             step * (size - 1) + 1 for step, size in zip(self.dilation, self.shape[2:], strict=True)
         )
         return rows, columns
 
     def _output_size(self, shape: tuple[int, ...]) -> IntPair:
-        """Return (H', W') for an image of ``shape``, whose last axes are H, W."""
+        """Return the output's height and width (H', W') for an image; below 1 if it is too small.
+
+        Args:
+            shape: the shape of the image without padding, whose last two axes are H and W.
+        """
         axes = zip(shape[-2:], self.padding, self._window_size, self.stride, strict=True)
         rows, columns = (
             (length + 2 * padding - window) // stride + 1
@@ -268,15 +413,29 @@ class ConvRule:
 
 
 def _transposed(matrices: Tensor) -> Tensor:
-    """Return each matrix transposed, as a function to pass on."""
+    """Return each matrix transposed, [..., a, b] -> [..., b, a], as a function to pass on."""
     return matrices.mT
 
 
-def _largest_of_record(x: Interval) -> Tensor:
-    """Return the largest magnitude of each record's numbers, [K or 1, n, 1]."""
-    return x.rearranged(lambda end: end.flatten(2)).inf_norm()
+def _largest_of_record(values: Interval) -> Tensor:
+    """Return the largest absolute value within each record's bounds.
+
+    Args:
+        values: [K or 1, n, ...].
+
+    Returns:
+        [K or 1, n, 1].
+    """
+    return values.rearranged(lambda end: end.flatten(2)).inf_norm()
 
 
-def _largest_of_all(parameters: Interval) -> Tensor:
-    """Return the largest magnitude of all numbers of a parameter, [K, 1, 1]."""
-    return parameters.magnitude().flatten(1).amax(dim=1)[:, None, None]
+def _largest_of_all(parameter: Interval) -> Tensor:
+    """Return the largest absolute value within the bounds of a whole parameter.
+
+    Args:
+        parameter: [K, *parameter shape].
+
+    Returns:
+        [K, 1, 1].
+    """
+    return parameter.magnitude().flatten(1).amax(dim=1)[:, None, None]

@@ -1,4 +1,4 @@
-"""Intervals of tensors, the value that every bound is, and what happens where a bound overflows."""
+"""Intervals of tensors, and how to record which records' bounds overflow."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -16,26 +16,27 @@ INVERTED_MESSAGE = "interval: a lower bound exceeds its upper bound"
 
 
 class OverflowMask:
-    """A record of which rows of bounds are finite, kept instead of raising an error.
+    """A record of which rows of bounds are finite, for code that must not raise an error.
 
-    An error would reveal that some record's bounds overflow.
+    An error would reveal to an observer that some record's bounds overflow.
 
     Attributes:
-        finite: bool [K or 1, n]; False where any interval seen so far had a NaN or infinite bound
+        finite: bool [K or 1, n]; False where an interval seen so far had a NaN or infinite bound
             in that row. None before the first interval.
     """
 
     finite: Tensor | None = None
 
     def update(self, width: Tensor) -> None:
-        """Mark the rows in which an interval is NaN or infinite.
+        """Mark the rows in which an interval has a NaN or infinite bound.
 
         Args:
-            width: [K or 1, n, ...], ``upper - lower`` of the interval; of a point the absolute
-                values, since its width is 0 whatever it is.
+            width: [K or 1, n, ...], the differences ``upper - lower`` of the interval. For an
+                interval whose bounds are one tensor the caller passes the absolute values, since
+                the differences are 0 even where the values overflow.
 
         Raises:
-            UnsoundError: a width is negative, which no rule produces for any data.
+            UnsoundError: a width is negative, which is a programming error for any data.
         """
         row_widths = width.flatten(2)
         if bool((row_widths.amin(dim=-1) < 0).any()):
@@ -49,16 +50,16 @@ _OVERFLOW_MASK: ContextVar[OverflowMask | None] = ContextVar("overflow_mask", de
 
 @contextmanager
 def recording_overflow() -> Iterator[OverflowMask]:
-    """Record overflowing bounds in a mask, instead of raising ``UnboundedError``.
+    """Record in a mask which rows of bounds overflow, instead of raising ``UnboundedError``.
 
-    Every interval made inside must be about records ([K or 1, n, ...]), or a difference of
-    parameters, which is not checked here.
+    Every ``Interval`` made inside the block must have one row for each record ([K or 1, n, ...]).
+    Differences of parameters (``Interval.__sub__``) are exempt, and are not checked.
 
-    Formal guarantee: every row whose final bound depends on an overflowed one is marked. Sums,
-    products and widenings of a NaN or infinite bound are NaN or infinite in the same row
-    [k, record], since matrix products and elementwise operations keep rows apart. Where an
-    activation maps such a bound to a finite one, its input was recorded before. A difference of
-    parameters that overflows reaches every row of its k.
+    Formal guarantee: every row whose final bound depends on an overflowed bound is marked.
+        - Sums, products and widenings of a NaN or infinite bound are NaN or infinite in the same
+          row [k, record], because matrix products and elementwise operations keep rows separate.
+        - An activation may map an infinite bound to a finite one; its input was marked before.
+        - A difference of parameters that overflows reaches every row of its k.
 
     Yields:
         The mask, which is complete when the block ends.
@@ -73,30 +74,33 @@ def recording_overflow() -> Iterator[OverflowMask]:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Elementwise lower and upper bounds of a tensor; both ends belong to the interval.
+    """Elementwise lower and upper bounds of a tensor; both bounds belong to the interval.
 
-    Tensors about records have the shape [K, n, width], with one slice for each k of the grid and
-    one row for each record. K is 1 for a quantity that does not depend on k, such as a layer's
-    input before any weight was applied.
+    Tensors about records have the shape [K, n, width], with one slice for each distance k of the
+    grid and one row for each record. K is 1 for a quantity that is the same for every k, such as
+    the features that enter the first layer.
 
     Attributes:
-        lower, upper: tensors of equal shape and dtype, finite, with lower <= upper.
+        lower: the lower bounds, finite.
+        upper: the upper bounds, finite, at least ``lower``, with its shape and dtype.
 
     Raises:
         UnsoundError: shapes or dtypes differ, or lower > upper somewhere. It is raised and not
-            asserted, because guarantees depend on it.
-        UnboundedError: a bound is NaN or infinite; inside ``recording_overflow`` the row is marked
-            instead.
+            asserted, because guarantees depend on the check (``python -O`` drops assertions).
+        UnboundedError: a bound is NaN or infinite. Inside ``recording_overflow`` the row is marked
+            in the mask instead.
     """
 
     lower: Tensor
     upper: Tensor
 
     def __post_init__(self) -> None:
+        """Raise an error, or mark rows in the overflow mask, unless the bounds are valid."""
         if self.lower.shape != self.upper.shape or self.lower.dtype != self.upper.dtype:
             raise UnsoundError(
-                f"interval: lower is {tuple(self.lower.shape)} {self.lower.dtype}, "
-                f"upper is {tuple(self.upper.shape)} {self.upper.dtype}"
+                f"interval: the lower bound is {tuple(self.lower.shape)} {self.lower.dtype}, "
+                f"but the upper bound is {tuple(self.upper.shape)} {self.upper.dtype}; shape "
+                "and type must be equal"
             )
         if self.lower.numel() == 0:
             return
@@ -104,37 +108,47 @@ class Interval:
         if mask is not None:
             mask.update(self.lower.abs() if self.is_point else self.upper - self.lower)
             return
-        # One pass finds every fault: a NaN reaches both extremes, and an infinite bound makes the
-        # width infinite or NaN. A point has no width to look at, so its values are.
+        # One pass over the widths finds every fault: a NaN reaches both extremes, and an infinite
+        # bound makes the width infinite or NaN. All widths of a point are 0, so its values are
+        # looked at instead.
         checked = self.lower if self.is_point else self.upper - self.lower
         smallest, largest = (extreme.item() for extreme in checked.aminmax())
         if not (-math.inf < smallest and largest < math.inf):
             raise UnboundedError(
-                "interval: a bound is NaN or infinite (learning rate or inputs too large?)"
+                "interval: a bound is NaN or infinite; the learning rate or the inputs may be "
+                "too large"
             )
         if not self.is_point and smallest < 0:
             raise UnsoundError(INVERTED_MESSAGE)
 
     @classmethod
     def point(cls, value: Tensor) -> "Interval":
-        """Return the interval that contains ``value`` alone."""
+        """Return the interval whose lower and upper bounds are both ``value``, without a copy."""
         return cls(value, value)
 
     @classmethod
     def unchecked(cls, lower: Tensor, upper: Tensor) -> "Interval":
-        """Return an interval without checking its bounds.
+        """Return an interval without checking its bounds, to save the time of the check.
 
-        The caller must know that they are finite and in order, for example because they are part
-        of a valid interval, or its image under a nondecreasing map with finite values.
+        The caller must know that the bounds are finite and in order, for example because they are
+        part of a valid interval, or its image under a nondecreasing function with finite values.
+
+        Args:
+            lower: the lower bounds.
+            upper: the upper bounds, of the same shape and dtype.
         """
         interval = object.__new__(cls)
+        # The dataclass is frozen, so attributes cannot be assigned in the usual way.
         object.__setattr__(interval, "lower", lower)
         object.__setattr__(interval, "upper", upper)
         return interval
 
     @property
     def is_point(self) -> bool:
-        """Return whether the interval was made by ``point``: both bounds are one tensor object."""
+        """Return whether both bounds are one tensor object, as ``Interval.point`` makes them.
+
+        Two tensors with equal values do not count: comparing values would cost time.
+        """
         return self.lower is self.upper
 
     @property
@@ -143,47 +157,59 @@ class Interval:
         return self.lower.shape
 
     def double(self) -> "Interval":
-        """Return the same bounds in float64; nothing is rounded, as every float32 is a float64."""
+        """Return the same bounds in float64; every float32 number is exact in float64."""
         if self.lower.dtype == torch.float64:
             return self
         return self.rearranged(Tensor.double)
 
     def rearranged(self, arrange: Callable[[Tensor], Tensor]) -> "Interval":
-        """Return the interval with both bounds rearranged alike; a point remains a point.
+        """Return the interval with one rearrangement applied to both of its bounds.
+
+        If both bounds are one tensor (``is_point``), so are those of the result.
 
         Args:
-            arrange: a map that only copies or converts numbers and may add zeros (a view, an index,
-                a transpose, padding), so that the result needs no check.
+            arrange: a function that only copies, moves or converts numbers and may add zeros, such
+                as a view, an index, a transpose or padding. The result is therefore not checked.
         """
         lower = arrange(self.lower)
         upper = lower if self.is_point else arrange(self.upper)
         return Interval.unchecked(lower, upper)
 
     def magnitude(self) -> Tensor:
-        """Return the largest absolute value in each element's interval."""
+        """Return the largest absolute value in each element's interval, in the interval's shape."""
         if self.is_point:
             return self.lower.abs()
         return torch.maximum(self.lower.abs(), self.upper.abs())
 
     def inf_norm(self) -> Tensor:
-        """Return the largest infinity norm of each row, the last axis kept with length 1."""
-        return torch.maximum(
-            self.upper.amax(dim=-1, keepdim=True), -self.lower.amin(dim=-1, keepdim=True)
-        )
+        """Return the largest absolute value in each row, [..., width] -> [..., 1].
+
+        The result is the largest infinity norm of any vector within the row's bounds.
+        """
+        largest_upper = self.upper.amax(dim=-1, keepdim=True)
+        smallest_lower = self.lower.amin(dim=-1, keepdim=True)
+        return torch.maximum(largest_upper, -smallest_lower)
 
     def __sub__(self, other: "Interval") -> "Interval":
-        """Return the interval of all differences, [lower - other.upper, upper - other.lower]."""
+        """Return bounds on all differences of two parameters, one in each interval.
+
+        The bounds are [lower - other.upper, upper - other.lower], rounded to nearest.
+        """
         lower = self.lower - other.upper
         upper = self.upper - other.lower
-        # Differences are of parameters, whose axes are not rows of records, as a mask expects.
+        # A mask expects one row for each record, but the axes of a parameter are not records.
         if _OVERFLOW_MASK.get() is not None:
             return Interval.unchecked(lower, upper)
         return Interval(lower, upper)
 
     def __getitem__(self, index: Any) -> "Interval":
-        """Return the bounds at an index of the tensors, as views where PyTorch gives views."""
+        """Return the interval at an index, as views wherever PyTorch's indexing gives views."""
         return self.rearranged(lambda end: end[index])
 
     def contains(self, value: Tensor) -> bool:
-        """Return whether every element of ``value`` (broadcast) lies in its interval."""
+        """Return whether every element of a tensor lies within its bounds.
+
+        Args:
+            value: a tensor that broadcasts with the bounds.
+        """
         return bool(((self.lower <= value) & (value <= self.upper)).all())

@@ -1,4 +1,4 @@
-"""What the rule of a layer owes: two passes on numbers, two on intervals, and its gradients."""
+"""What every layer rule computes: a forward and a backward pass, on numbers and on intervals."""
 
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
@@ -12,80 +12,112 @@ from agt.bounds.rounding import Rounding
 
 
 class LayerRule(Protocol):
-    """How one layer acts on records and gradients, nominal and bounded.
+    """The forward and backward pass of one layer, for single values and for intervals.
 
-    Throughout, x is the layer's input and d the gradient of the loss in the layer's output.
-    Nominal tensors have the shape [n, ...]; intervals have [K, n, ...], or [1, n, ...] for an input
-    that does not depend on k.
+    ``nominal`` methods compute with given parameter values. ``bound`` methods do interval
+    arithmetic: they return bounds that hold for every input and every parameter in its interval.
+
+    Nominal tensors have the shape [n, ...], one row for each of n records. Intervals have the shape
+    [K, n, ...], one slice for each distance k of the grid, or [1, n, ...] for an input that is the
+    same for every k.
+
+    Arguments that all methods share:
+        inputs: the layer's input, or bounds on it.
+        output_gradient: the gradient of the loss with respect to the layer's output, or bounds on
+            it.
+        point: the parameter values, by name.
+        box: the bounds on the parameters, by name, [K, *parameter shape].
+        rounding: the widening by which bounds cover floating-point error, for each k.
+        products: the interval matrix products to use.
 
     Formal guarantees (tests/contract/test_layer_rules.py checks them for every entry of ``RULES``):
-        - Containment: if x, d and the parameters lie in their bounds, ``nominal`` lies in
-          ``bound`` and ``nominal_backward`` in ``bound_backward``, as computed, at any batch size.
-        - Nesting: bounds for k - 1 of inner intervals lie within bounds for k of outer ones.
+        - Containment: if the inputs, the output gradients and the parameters lie in their bounds,
+          then the floating-point results of ``nominal`` and ``nominal_backward`` lie in ``bound``
+          and ``bound_backward``, at any batch size.
+        - Nesting: narrower argument intervals at k - 1 give bounds within those of wider argument
+          intervals at k.
     """
 
     @property
     def name(self) -> str:
-        """Return the layer's name in the network, which prefixes its parameters."""
+        """Return the layer's name in the network, which prefixes its parameters' names."""
 
-    def nominal(self, x: Tensor, point: Point) -> Tensor:
-        """Return the layer's output for an input x and parameters ``point``."""
+    def nominal(self, inputs: Tensor, point: Point) -> Tensor:
+        """Return the layer's output for given inputs and parameter values."""
 
-    def nominal_backward(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
-        """Return the gradient in the layer's input, of the shape of x."""
+    def nominal_backward(self, output_gradient: Tensor, inputs: Tensor, point: Point) -> Tensor:
+        """Return the loss gradient with respect to the layer's input, in the shape of inputs."""
 
     def bound(
-        self, x: Interval, box: Intervals, rounding: Rounding, products: Products
+        self, inputs: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
-        """Bound the layer's output for inputs in x and parameters in ``box``."""
+        """Bound the layer's output over all inputs and parameters in their intervals."""
 
     def bound_backward(
-        self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products
+        self,
+        output_gradient: Interval,
+        inputs: Interval,
+        box: Intervals,
+        rounding: Rounding,
+        products: Products,
     ) -> Interval:
-        """Bound the gradient in the layer's input, for gradients in d and inputs in x."""
+        """Bound the loss gradient with respect to the layer's input, in the shape of inputs."""
 
 
 class Gradient(NamedTuple):
-    """Bounds on the gradients of some records in one parameter.
+    """Bounds on the gradients of some records with respect to one parameter.
+
+    A record's gradient is the outer product of a row of ``left_factor`` and a row of
+    ``right_factor``, or the row of ``left_factor`` itself if ``right_factor`` is None.
 
     Attributes:
         parameter: the parameter's name.
-        d: [K, n, out] if a record's gradient is the outer product of d and x; otherwise x is None
-            and d is the gradient itself, [K, n, numbers of the parameter].
-        x: [K or 1, n, in], or None.
+        left_factor: [K, n, outputs] with a right factor; without one the whole gradient,
+            [K, n, number of scalars in the parameter].
+        right_factor: [K or 1, n, inputs], or None.
     """
 
     parameter: str
-    d: Interval
-    x: Interval | None
+    left_factor: Interval
+    right_factor: Interval | None
 
 
 class TrainedLayerRule(LayerRule, Protocol):
-    """The rule of a layer with parameters; its gradients are in float64 in any training.
+    """The rule of a layer with parameters, which also gives each record's parameter gradients.
+
+    Parameter gradients are computed in float64, whatever the precision of the passes.
 
     Formal guarantees, beside those of ``LayerRule``:
-        - What ``nominal_gradients`` gives lies within ``gradients``, as computed. Of a pair (d, x)
-          it is the outer product that lies within the corner products (Lemma 1 of
-          docs/proofs/sums.md).
+        - Each gradient of ``nominal_gradients``, as computed, lies within the bounds that
+          ``gradients`` gives. For two factors, the outer product of the nominal factors lies
+          within the interval product of the bounded factors (Lemma 1 of docs/proofs/sums.md).
     """
 
     def nominal_gradients(
-        self, d: Tensor, x: Tensor
+        self, output_gradient: Tensor, inputs: Tensor
     ) -> Iterator[tuple[str, Tensor, Tensor | None]]:
-        """Yield (parameter, d, x) as ``gradients`` does, without the axis K."""
+        """Yield each record's parameter gradients as (parameter, left factor, right factor).
 
-    def gradients(
-        self, d: Interval, x: Interval, rounding: Rounding, products: Products
-    ) -> Iterator[Gradient]:
-        """Yield bounds on the gradients in each parameter.
-
-        Records may come in several parts, always in order; ``nominal_gradients`` may part them
-        otherwise.
+        The factors are those of ``Gradient``, as tensors [n, ...] without the axis of k.
         """
 
-    def numbers_held(self, x: Tensor, y: Tensor) -> int:
-        """Return how many numbers of one record the passes hold at once.
+    def gradients(
+        self,
+        output_gradient: Interval,
+        inputs: Interval,
+        rounding: Rounding,
+        products: Products,
+    ) -> Iterator[Gradient]:
+        """Yield bounds on each record's gradient with respect to each parameter.
+
+        For one parameter, several blocks of records may be yielded, in the order of the records.
+        ``nominal_gradients`` may use blocks of another size.
+        """
+
+    def count_numbers_held(self, layer_input: Tensor, layer_output: Tensor) -> int:
+        """Return how many scalars the passes hold in memory at once for one record.
 
         Args:
-            x, y: the layer's input and output for one record, [1, ...].
+            layer_input: the layer's input for one record, [1, ...].
+            layer_output: its output for this record, [1, ...].
         """

@@ -14,74 +14,145 @@ from agt.bounds.rounding import Rounding
 
 @dataclass(frozen=True)
 class LinearRule:
-    """The rule of y = x W^T + b.
+    """The rule of a linear layer, which computes inputs @ weight.T + bias.
 
     Attributes:
         name: the prefix of the parameters ``NAME.weight`` [out, in] and ``NAME.bias`` [out].
         bias: whether the layer has a bias.
-        nonnegative: True if the layers before cannot give a negative value for any data, so that a
-            cheaper exact product may be used.
+        nonnegative: True if the layer's input is at least 0 for all data, for example after ReLU;
+            a cheaper exact interval product is then used.
     """
 
     name: str
     bias: bool
     nonnegative: bool = False
 
-    def nominal(self, x: Tensor, point: Point) -> Tensor:
-        """Return x W^T + b, [n, in] -> [n, out]."""
+    def nominal(self, inputs: Tensor, point: Point) -> Tensor:
+        """Return inputs @ weight.T + bias for given parameter values, [n, in] -> [n, out]."""
         bias = point[f"{self.name}.bias"] if self.bias else None
-        return nn.functional.linear(x, point[f"{self.name}.weight"], bias)
+        return nn.functional.linear(inputs, point[f"{self.name}.weight"], bias)
 
-    def nominal_backward(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
-        """Return d W, [n, out] -> [n, in]."""
-        return d @ point[f"{self.name}.weight"]
+    def nominal_backward(self, output_gradient: Tensor, inputs: Tensor, point: Point) -> Tensor:
+        """Return the gradient in the input, output_gradient @ weight, [n, out] -> [n, in].
+
+        Args:
+            output_gradient: the loss gradient in the layer's output, [n, out].
+            inputs: not used, because the layer is linear.
+            point: the parameter values, by name.
+        """
+        return output_gradient @ point[f"{self.name}.weight"]
 
     def bound(
-        self, x: Interval, box: Intervals, rounding: Rounding, products: Products
+        self, inputs: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
-        """Bound x W^T + b, [K or 1, n, in] -> [K, n, out], widened for rounding."""
+        """Bound inputs @ weight.T + bias over all inputs and parameters in their intervals.
+
+        Args:
+            inputs: bounds on the layer's input, [K or 1, n, in].
+            box: bounds on the parameters, by name, [K, *parameter shape].
+            rounding: the widening by which bounds cover floating-point error, for each k.
+            products: the interval matrix products to use.
+
+        Returns:
+            [K, n, out].
+        """
         return rounding.widen(
-            self.unwidened_bounds(x, box, products), self.output_error(x, box, rounding)
+            self.unwidened_bounds(inputs, box, products), self.output_error(inputs, box, rounding)
         )
 
-    def unwidened_bounds(self, x: Interval, box: Intervals, products: Products) -> Bounds:
-        """Return (lower, upper) of x W^T + b, each [K, n, out], right in exact arithmetic."""
-        lower, upper = products.forward(x, box[f"{self.name}.weight"], self.nonnegative)
+    def unwidened_bounds(self, inputs: Interval, box: Intervals, products: Products) -> Bounds:
+        """Return bounds on inputs @ weight.T + bias that do not yet cover floating-point error.
+
+        Args:
+            inputs: bounds on the layer's input, [K or 1, n, in].
+            box: bounds on the parameters, by name, [K, *parameter shape].
+            products: the interval matrix products to use.
+
+        Returns:
+            (lower, upper), each [K, n, out]. The caller widens them by ``output_error``.
+        """
+        lower, upper = products.forward(inputs, box[f"{self.name}.weight"], self.nonnegative)
         if self.bias:
             bias = box[f"{self.name}.bias"]
             lower = lower.add_(bias.lower[:, None, :])
             upper = upper.add_(bias.upper[:, None, :])
         return lower, upper
 
-    def output_error(self, x: Interval, box: Intervals, rounding: Rounding) -> Tensor:
-        """Return tau, what each record's computed outputs may err by, [K, n, 1]."""
+    def output_error(self, inputs: Interval, box: Intervals, rounding: Rounding) -> Tensor:
+        """Return a bound on the floating-point error of the layer's outputs, [K, n, 1].
+
+        One bound holds for all outputs of a record, and for the ends of their intervals.
+
+        Args:
+            inputs: bounds on the layer's input, [K or 1, n, in].
+            box: bounds on the parameters, by name, [K, *parameter shape].
+            rounding: the widening for each k, which knows the precision.
+        """
         bias = box[f"{self.name}.bias"] if self.bias else None
-        return rounding.dot_error(x, box[f"{self.name}.weight"], bias)
+        return rounding.dot_error(inputs, box[f"{self.name}.weight"], bias)
 
     def bound_backward(
-        self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products
+        self,
+        output_gradient: Interval,
+        inputs: Interval,
+        box: Intervals,
+        rounding: Rounding,
+        products: Products,
     ) -> Interval:
-        """Bound d W, [K, n, out] -> [K, n, in], widened for rounding."""
+        """Bound the loss gradient in the input, output_gradient @ weight.
+
+        Args:
+            output_gradient: bounds on the loss gradient in the layer's output, [K, n, out].
+            inputs: not used, because the layer is linear.
+            box: bounds on the parameters, by name, [K, *parameter shape].
+            rounding: the widening by which bounds cover floating-point error, for each k.
+            products: the interval matrix products to use.
+
+        Returns:
+            [K, n, in].
+        """
         weight = box[f"{self.name}.weight"]
+        # ``backward`` multiplies by the transpose of its matrix, and here the factor is the weight
+        # itself.
         transposed = Interval.unchecked(weight.lower.mT, weight.upper.mT)
-        return rounding.widen(products.backward(d, transposed), rounding.dot_error(d, weight))
+        error_bound = rounding.dot_error(output_gradient, weight)
+        return rounding.widen(products.backward(output_gradient, transposed), error_bound)
 
     def nominal_gradients(
-        self, d: Tensor, x: Tensor
+        self, output_gradient: Tensor, inputs: Tensor
     ) -> Iterator[tuple[str, Tensor, Tensor | None]]:
-        """Yield the weight's gradient as (d [n, out], x [n, in]), and the bias's, which is d."""
-        yield f"{self.name}.weight", d, x
+        """Yield each record's gradients in the weight and in the bias.
+
+        Yields:
+            (parameter, left factor, right factor). A record's gradient in the weight is the outer
+            product of its rows of output_gradient [n, out] and inputs [n, in]. Its gradient in the
+            bias is its row of output_gradient, without a right factor.
+        """
+        yield f"{self.name}.weight", output_gradient, inputs
         if self.bias:
-            yield f"{self.name}.bias", d, None
+            yield f"{self.name}.bias", output_gradient, None
 
     def gradients(
-        self, d: Interval, x: Interval, rounding: Rounding, products: Products
+        self,
+        output_gradient: Interval,
+        inputs: Interval,
+        rounding: Rounding,
+        products: Products,
     ) -> Iterator[Gradient]:
-        """Yield the factors of the gradients; kernels multiply them by ``training.product``."""
-        yield Gradient(f"{self.name}.weight", d, x)
-        if self.bias:
-            yield Gradient(f"{self.name}.bias", d, None)
+        """Yield bounds on each record's gradients in the weight and in the bias, as factors.
 
-    def numbers_held(self, x: Tensor, y: Tensor) -> int:
-        """Return the numbers of one record's input x and output y."""
-        return x.numel() + y.numel()
+        The factors are passed on as they are. The kernel that sums gradients multiplies them, and
+        covers the rounding of that product, so ``rounding`` and ``products`` are not used.
+        """
+        yield Gradient(f"{self.name}.weight", output_gradient, inputs)
+        if self.bias:
+            yield Gradient(f"{self.name}.bias", output_gradient, None)
+
+    def count_numbers_held(self, layer_input: Tensor, layer_output: Tensor) -> int:
+        """Return how many scalars one record's input and output have together.
+
+        Args:
+            layer_input: one record's input, [1, in].
+            layer_output: its output, [1, out].
+        """
+        return layer_input.numel() + layer_output.numel()

@@ -1,4 +1,4 @@
-"""The gradient of each loss in the network's outputs, nominal and bounded.
+"""Losses: the gradient of each in the network's outputs, and interval bounds on this gradient.
 
 ``LOSSES`` is the registry; a new loss is a class here and an entry there.
 """
@@ -13,22 +13,26 @@ from agt.bounds.rounding import Rounding
 from agt.errors import ConfigError, nearest
 from agt.messages import Message
 
-_SIGMOID_ERROR = 8.0  # units of roundoff; Lemma 1 of docs/proofs/losses.md
+# The allowance for the error of a computed sigmoid, in units of roundoff: twice its largest error,
+# so that half of it also covers the rounding of the widening (Lemma 1 of docs/proofs/losses.md).
+_SIGMOID_ERROR = 8.0
 
 
 class Loss(Protocol):
-    """The gradient of a loss in the logits of each record.
+    """A loss function, by its gradient with respect to the logits of each record.
 
     Formal guarantees (tests/contract/test_losses.py checks them for every entry of ``LOSSES``):
-        - Containment: if logits lie in their bounds, ``nominal`` lies in ``bound``, as computed.
-        - Nesting: bounds for k - 1 of inner logits lie within bounds for k of outer ones.
+        - Containment: if logits lie in their bounds, the floating-point result of ``nominal`` lies
+          in ``bound``.
+        - Nesting: narrower logit intervals at k - 1 give bounds within those of wider logit
+          intervals at k.
 
     Attributes:
         one_output: True if the network has one output for two classes; False if it has one output
             for each class.
         threshold: with one output, the logit above which class 1 is predicted.
-        difference: for a loss of one output per class, the equal loss of two classes as a function
-            of the difference of their logits, f_1 - f_0; None if there is none.
+        difference: for a loss with one output per class, the loss that equals it for two classes
+            and takes the single logit f_1 - f_0 (the logit difference); None if there is none.
     """
 
     @property
@@ -39,7 +43,7 @@ class Loss(Protocol):
     def difference(self) -> "Loss | None": ...
 
     def nominal(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the gradient in each record's logits.
+        """Return the gradient of the loss with respect to each record's logits.
 
         Args:
             logits: [n, outputs].
@@ -50,12 +54,12 @@ class Loss(Protocol):
         """
 
     def bound(self, logits: Interval, labels: Tensor, rounding: Rounding) -> Interval:
-        """Bound the gradient over all logits in an interval.
+        """Bound the gradient of the loss over all logits in an interval.
 
         Args:
-            logits: [K, n, outputs].
+            logits: bounds on the logits, [K, n, outputs].
             labels: int64 [n], class indices.
-            rounding: the widening for each of the K distances.
+            rounding: the widening by which bounds cover floating-point error, for each k.
 
         Returns:
             [K, n, outputs].
@@ -63,75 +67,121 @@ class Loss(Protocol):
 
 
 class BinaryCrossEntropy:
-    """The cross entropy of a sigmoid of one logit f; its gradient is sigmoid(f) - label."""
+    """The cross entropy of two classes, whose class 1 has the probability sigmoid(logit).
+
+    Its gradient in the logit is sigmoid(logit) - label.
+    """
 
     one_output = True
     threshold = 0.0
     difference = None
 
     def nominal(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the gradient [n, 1] of logits [n, 1], with labels [n] in {0, 1}."""
+        """Return the gradient sigmoid(logits) - label.
+
+        Args:
+            logits: [n, 1].
+            labels: int64 [n], each 0 or 1.
+
+        Returns:
+            [n, 1].
+        """
         return torch.sigmoid(logits) - labels[:, None].to(logits.dtype)
 
     def bound(self, logits: Interval, labels: Tensor, rounding: Rounding) -> Interval:
-        """Bound the gradient [K, n, 1] of logits [K, n, 1]."""
-        # The sigmoid increases, so its extremes are at the ends of the logit.
+        """Bound the gradient sigmoid(logit) - label over all logits in an interval.
+
+        Args:
+            logits: bounds on the logits, [K, n, 1].
+            labels: int64 [n], each 0 or 1.
+            rounding: the widening by which bounds cover floating-point error, for each k.
+
+        Returns:
+            [K, n, 1].
+        """
+        # The sigmoid is increasing, so its extremes are at the ends of the logit's interval.
         ends = (torch.sigmoid(logits.lower), torch.sigmoid(logits.upper))
         probability = rounding.widen(ends, _SIGMOID_ERROR * rounding.unit_roundoff)
         target = labels[:, None].to(probability.lower.dtype)
+        # A probability lies in [0, 1], so clamping the widened bounds loses nothing.
         lower = probability.lower.clamp(min=0) - target
         upper = probability.upper.clamp(max=1) - target
         return Interval(lower, upper)
 
 
 class CrossEntropy:
-    """The cross entropy of a softmax of C logits; its gradient is softmax(f) - onehot(label)."""
+    """The cross entropy of C classes, whose probabilities are the softmax of C logits.
+
+    Its gradient in the logits is softmax(logits) - onehot(label).
+    """
 
     one_output = False
     threshold = 0.0
     difference = BinaryCrossEntropy()
 
     def nominal(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the gradient [n, C] of logits [n, C], with labels [n] in 0 .. C - 1."""
+        """Return the gradient softmax(logits) - onehot(label).
+
+        Args:
+            logits: [n, C].
+            labels: int64 [n], each in 0 .. C - 1.
+
+        Returns:
+            [n, C].
+        """
         target = torch.nn.functional.one_hot(labels, logits.shape[-1]).to(logits.dtype)
         return torch.softmax(logits, dim=-1) - target
 
     def bound(self, logits: Interval, labels: Tensor, rounding: Rounding) -> Interval:
-        """Bound the gradient [K, n, C] of logits [K, n, C]."""
-        # Lemma 2 of docs/proofs/losses.md: where a probability is smallest and largest.
+        """Bound the gradient softmax(logits) - onehot(label) over all logits in an interval.
+
+        Args:
+            logits: bounds on the logits, [K, n, C].
+            labels: int64 [n], each in 0 .. C - 1.
+            rounding: the widening by which bounds cover floating-point error, for each k.
+
+        Returns:
+            [K, n, C].
+        """
+        # Lemma 2 of docs/proofs/losses.md: the probability of a class is smallest where its own
+        # logit is smallest and all others are largest, and largest the other way round.
         smallest = self._probabilities(logits.lower, logits.upper)
         largest = self._probabilities(logits.upper, logits.lower)
         classes = logits.shape[-1]
-        # Lemma 3 of docs/proofs/losses.md: what a softmax errs by, as computed.
-        error = (classes + 8) * rounding.unit_roundoff
-        probability = rounding.widen((smallest, largest), error)
+        # Lemma 3 of docs/proofs/losses.md: a softmax of C classes, as computed in any order of
+        # summation, errs by less than (C + 8) units of roundoff.
+        error_bound = (classes + 8) * rounding.unit_roundoff
+        probability = rounding.widen((smallest, largest), error_bound)
         target = torch.nn.functional.one_hot(labels, classes).to(probability.lower.dtype)
+        # A probability lies in [0, 1], so clamping the widened bounds loses nothing.
         lower = probability.lower.clamp(min=0) - target
         upper = probability.upper.clamp(max=1) - target
         return Interval(lower, upper)
 
     @staticmethod
-    def _probabilities(logits: Tensor, rivals: Tensor) -> Tensor:
-        """Return the probability of each class where the other classes have other logits.
+    def _probabilities(logits: Tensor, other_logits: Tensor) -> Tensor:
+        """Return the probability of each class for its own logit and other logits of the others.
 
         Args:
-            logits: [..., C], the logit of a class in its own probability.
-            rivals: [..., C], its logit in the probabilities of the other classes.
+            logits: [..., C]; entry i is the logit of class i in the probability of class i.
+            other_logits: [..., C]; entry j is the logit of class j in the probability of every
+                class i != j.
 
         Returns:
-            [..., C], 1 / (1 + sum of exp(rival_j - logit_i) over j != i) for class i. An exp that
-            overflows gives 0, which is a valid lower bound.
+            [..., C]; entry i is 1 / (1 + sum of exp(other_logits_j - logits_i) over j != i). An exp
+            that overflows to infinity gives 0, which is a valid lower bound of a probability.
         """
         own_class = torch.eye(logits.shape[-1], dtype=torch.bool, device=logits.device)
-        ratios = torch.exp(rivals[..., None, :] - logits[..., :, None])
+        ratios = torch.exp(other_logits[..., None, :] - logits[..., :, None])  # [..., i, j]
+        # The class itself contributes exp(0) = 1 to the sum.
         return 1.0 / ratios.masked_fill(own_class, 1.0).sum(dim=-1)
 
 
 class SquaredError:
-    """The loss (f - label)^2 of one output, with class indices 0 and 1 as targets.
+    """The squared error (output - label)^2 of one output, with the labels 0 and 1 as targets.
 
-    Its gradient 2 (f - label) is one rounded subtraction and an exact doubling, so it is monotone
-    as computed and needs no widening.
+    Its gradient 2 (output - label) is one rounded subtraction and an exact doubling. So it is
+    monotone in the output as computed, and its bounds need no widening.
     """
 
     one_output = True
@@ -139,11 +189,28 @@ class SquaredError:
     difference = None
 
     def nominal(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the gradient [n, 1] of outputs [n, 1], with labels [n] in {0, 1}."""
+        """Return the gradient 2 (output - label).
+
+        Args:
+            logits: the network's outputs, [n, 1].
+            labels: int64 [n], each 0 or 1.
+
+        Returns:
+            [n, 1].
+        """
         return 2 * (logits - labels[:, None].to(logits.dtype))
 
     def bound(self, logits: Interval, labels: Tensor, rounding: Rounding) -> Interval:
-        """Bound the gradient [K, n, 1] of outputs [K, n, 1]; ``rounding`` is not needed."""
+        """Bound the gradient 2 (output - label) over all outputs in an interval.
+
+        Args:
+            logits: bounds on the network's outputs, [K, n, 1].
+            labels: int64 [n], each 0 or 1.
+            rounding: not used, because the gradient is monotone as computed.
+
+        Returns:
+            [K, n, 1].
+        """
         target = labels[:, None].to(logits.lower.dtype)
         return Interval(2 * (logits.lower - target), 2 * (logits.upper - target))
 
@@ -156,14 +223,15 @@ LOSSES: dict[str, Loss] = {
 
 
 def find_loss(name: str, classes: int) -> Loss:
-    """Return the loss that ``training.loss`` names.
+    """Return the loss of a given name, after checking that it fits the number of classes.
 
     Args:
-        name: a key of ``LOSSES``.
+        name: a key of ``LOSSES``, the value of the setting ``training.loss``.
         classes: the number of classes of the data.
 
     Raises:
-        ConfigError: no loss has this name, or it has one output and there are not two classes.
+        ConfigError: no loss has this name; or the loss has one output, which can only tell two
+            classes apart, and the data have another number of classes.
     """
     if name not in LOSSES:
         raise ConfigError(

@@ -1,8 +1,7 @@
 """A certified network: forward and backward passes through its layers, nominal and bounded.
 
-A network of two classes with two outputs is computed as one logit, the difference f_1 - f_0. Its
-gradient in the two rows of the last layer is (-delta, +delta), so that bounds on the difference
-lose nothing, and are never wider than bounds on both logits.
+A network of two classes with two outputs is computed as one logit, the logit difference f_1 - f_0:
+bounds on the difference are never wider than the difference of bounds on both logits.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,38 +23,46 @@ from agt.errors import ConfigError
 from agt.messages import Message
 from agt.numeric import labels_of
 
-CLASS_PAIRS_AT_ONCE = 1024  # differences of two classes' logits that are bounded together
+# How many differences of two classes' logits are bounded together, so that memory is bounded.
+CLASS_PAIRS_AT_ONCE = 1024
 
 
 class Factors(NamedTuple):
-    """What the gradients of a trained layer's parameters are computed from.
+    """Bounds on the two quantities from which a layer's parameter gradients are computed.
 
     Attributes:
-        name: the layer's name, which prefixes its parameters.
-        d: bounds on the loss gradient in the layer's output, [K, n, ...].
-        x: bounds on the layer's input, [K or 1, n, ...].
+        name: the layer's name, which prefixes its parameters' names.
+        output_gradient: bounds on the loss gradient in the layer's output, [K, n, ...].
+        inputs: bounds on the layer's input, [K or 1, n, ...].
     """
 
     name: str
-    d: Interval
-    x: Interval
+    output_gradient: Interval
+    inputs: Interval
 
 
 @dataclass(frozen=True)
 class Network:
-    """The rules of a network's layers, its loss, and how its outputs are read.
+    """A network as a sequence of layer rules, with its loss, for nominal and bounded passes.
+
+    The network holds no parameters. Methods take them as ``point`` (parameter name -> value) or as
+    ``box`` (parameter name -> bounds [K, *parameter shape], one slice for each distance k of the
+    grid). Both hold all rows of the last layer.
 
     Attributes:
-        rules: one for each layer, in order; the last one is linear.
-        loss: the gradient of the loss in the (collapsed) logits.
-        two_class: whether the last layer's two rows are replaced by their difference.
-        products: the interval products in use.
-        outputs: the number of logits after collapsing: 1, or the number of classes.
+        rules: the rule of each layer, in order; the last layer is linear.
+        loss: the loss, whose gradient is taken in the logits, or in the logit difference.
+        uses_logit_difference: True if the network has two classes and two outputs, and is computed
+            as one logit. The two rows of the last layer are then replaced by row 1 - row 0, so
+            that the layer outputs the logit difference f_1 - f_0.
+        products: the interval matrix products to use.
+        outputs: the number of logits that are computed: 1 for the logit difference or a loss with
+            one output, otherwise the number of classes.
     """
 
     rules: tuple[LayerRule, ...]
     loss: Loss
-    two_class: bool
+    uses_logit_difference: bool
     products: Products
     outputs: int
 
@@ -65,11 +72,14 @@ class Network:
     ) -> "Network":
         """Return the certified network of a PyTorch module.
 
+        A network of two classes with two outputs is computed as the logit difference f_1 - f_0, if
+        the loss has an equal form for it (cross entropy has).
+
         Args:
             head: the layers; only their settings are read, not their parameters.
             loss: a key of ``LOSSES``.
             classes: the number of classes of the data.
-            products: the interval products to use.
+            products: the interval matrix products to use.
 
         Raises:
             ConfigError: a layer has no rule, the loss does not fit the number of classes, or the
@@ -78,10 +88,10 @@ class Network:
         rules = rules_for(head)
         last = head[-1] if rules else None
         if not isinstance(last, nn.Linear):
-            raise ConfigError("model: the last layer must be linear")
+            raise ConfigError("model: the last layer must be linear (nn.Linear)")
         outputs = last.out_features
-        gradient = find_loss(loss, classes)
-        needed = 1 if gradient.one_output else classes
+        logit_loss = find_loss(loss, classes)
+        needed = 1 if logit_loss.one_output else classes
         if outputs != needed:
             expected = "one output" if needed == 1 else f"{needed} outputs"
             raise ConfigError(
@@ -92,191 +102,266 @@ class Network:
                     outputs=outputs,
                 )
             )
-        if classes == 2 and gradient.difference is not None:
-            return cls(rules, gradient.difference, True, products, 1)
-        return cls(rules, gradient, False, products, outputs)
+        if classes == 2 and logit_loss.difference is not None:
+            return cls(
+                rules,
+                logit_loss.difference,
+                uses_logit_difference=True,
+                products=products,
+                outputs=1,
+            )
+        return cls(
+            rules, logit_loss, uses_logit_difference=False, products=products, outputs=outputs
+        )
 
     @property
     def last(self) -> LinearRule:
-        """Return the rule of the last layer."""
+        """Return the rule of the last layer, which is linear."""
         return cast(LinearRule, self.rules[-1])
 
     @property
-    def first(self) -> TrainedLayerRule:
-        """Return the rule of the first trained layer, whose input no parameter changes."""
-        return cast(TrainedLayerRule, self.rules[self._first_trained_index])
-
-    @property
     def _first_trained_index(self) -> int:
-        return next(i for i, rule in enumerate(self.rules) if isinstance(rule, TRAINED_RULES))
+        """Return the position of the first layer that has parameters."""
+        return next(
+            index for index, rule in enumerate(self.rules) if isinstance(rule, TRAINED_RULES)
+        )
 
     def trained_rule(self, name: str) -> TrainedLayerRule:
-        """Return the rule of the trained layer of this name."""
+        """Return the rule of the layer with a given name, which must have parameters."""
         return next(cast(TrainedLayerRule, rule) for rule in self.rules if rule.name == name)
 
     def check_record_shape(self, shape: Sequence[int], point: Point, record: str) -> None:
-        """Refuse records that cannot pass through the layers.
+        """Raise ConfigError unless a record of a given shape can pass through all layers.
 
         Args:
             shape: the shape of one record.
-            point: the parameters.
-            record: what an error calls the record, as "model: a record".
+            point: the parameter values, by name.
+            record: what an error message calls the record, for example "model: a record".
 
         Raises:
-            ConfigError: a linear layer is not given rows of its width, or another layer not images
-                that it can take.
+            ConfigError: a linear layer would get rows of another width than it has, or a layer for
+                images (convolution, pooling) something that is not an image of its size.
         """
         for _ in self._trace(shape, point, record):
-            pass  # each step raises if its layer does not fit
+            pass  # The iteration raises at the first layer that does not fit.
 
     def numbers_per_record(self, shape: Sequence[int], point: Point) -> int:
-        """Return how many numbers the trained layers hold for one record, in and out.
+        """Return how many scalars the layers with parameters hold in memory for one record.
+
+        Inputs and outputs of these layers count, and the patches of convolutions. Callers size
+        blocks of records by this number.
 
         Args:
             shape: the shape of one record.
-            point: the parameters.
+            point: the parameter values, by name.
         """
-        trace = self._trace(shape, point, "model: a record")
-        return sum(
-            rule.numbers_held(x, y) for rule, x, y in trace if isinstance(rule, TRAINED_RULES)
-        )
+        total = 0
+        for rule, layer_input, layer_output in self._trace(shape, point, "model: a record"):
+            if isinstance(rule, TRAINED_RULES):
+                total += rule.count_numbers_held(layer_input, layer_output)
+        return total
 
     def _trace(
         self, shape: Sequence[int], point: Point, record: str
     ) -> Iterator[tuple[LayerRule, Tensor, Tensor]]:
-        """Yield (rule, input, output) of each layer for one record of zeros, [1, ...].
+        """Pass one record of zeros through the network, and yield what each layer takes and gives.
+
+        Args:
+            shape: the shape of one record.
+            point: the parameter values, by name.
+            record: what an error message calls the record.
+
+        Yields:
+            (rule, input, output) of each layer in order; both tensors have the shape [1, ...].
 
         Raises:
-            ConfigError: as ``check_record_shape`` says.
+            ConfigError: a layer cannot take what the layer before gives, or the first layer with
+                parameters cannot take a record of this shape.
         """
         parameter = next(iter(point.values()))
         x = torch.zeros((1, *shape), dtype=parameter.dtype, device=parameter.device)
         for index, rule in enumerate(self.rules):
-            width = point[f"{rule.name}.weight"].shape[-1] if isinstance(rule, LinearRule) else None
+            # Only linear layers are checked here; layers for images check their inputs themselves.
+            width = None
+            if isinstance(rule, LinearRule):
+                width = point[f"{rule.name}.weight"].shape[-1]
             if width is not None and x.shape[1:] != (width,):
-                images = "" if x.dim() == 2 else ", in a row: put nn.Flatten() in front"
+                images = "" if x.dim() == 2 else ": put nn.Flatten() before it"
+                # After the first layer with parameters the layers do not fit each other; before,
+                # the record does not fit the model.
                 if index > self._first_trained_index:
                     raise ConfigError(
-                        f"model: layer {rule.name} (Linear) takes {width} numbers, but is given "
-                        f"{x.numel()}{images}"
+                        f"model: layer {rule.name} (Linear) takes {width} numbers per record, "
+                        f"but gets {x.numel()}{images}"
                     )
                 raise ConfigError(
-                    f"{record} has {x.numel()} features and the model takes {width}{images}"
+                    f"{record} has {x.numel()} features, but the model takes {width}{images}"
                 )
-            y = rule.nominal(x, point)
-            yield rule, x, y
-            x = y
+            output = rule.nominal(x, point)
+            yield rule, x, output
+            x = output
 
     def logits(self, x: Tensor, point: Point) -> Tensor:
-        """Return the network's outputs, [n, ...] -> [n, outputs of the last layer in ``point``].
+        """Return the network's outputs for given parameter values.
 
-        Nothing is collapsed here: pass ``collapse_point(point)`` for the difference of two classes.
+        Args:
+            x: records, [n, ...].
+            point: the parameter values, by name. For the logit difference of two classes, pass
+                ``convert_to_logit_difference(point)``; otherwise both logits are returned.
+
+        Returns:
+            [n, number of logits], which is 1 for the logit difference.
         """
         for rule in self.rules:
             x = rule.nominal(x, point)
         return x
 
     def predict(self, x: Tensor, point: Point) -> Tensor:
-        """Return the predicted class indices, int64 [n].
+        """Return the predicted class of each record, as int64 class indices [n].
 
-        A tie of two classes, or a logit equal to ``loss.threshold``, gives class 0, and is never
-        certified.
+        With one output (or the logit difference), class 1 is predicted if it exceeds the loss's
+        threshold, otherwise class 0. With several outputs, the class with the largest logit is
+        predicted; a tie gives the smaller class index. No certificate covers a tie.
+
+        Args:
+            x: records, [n, ...].
+            point: the parameter values, by name.
         """
-        return labels_of(self.logits(x, self.collapse_point(point)) - self.loss.threshold)
+        logits = self.logits(x, self.convert_to_logit_difference(point))
+        # With one logit, ``labels_of`` compares it with 0; with several, it takes the argmax.
+        return labels_of(logits - self.loss.threshold)
 
     def nominal_factors(
         self, x: Tensor, labels: Tensor, point: Point, scale: float = 1.0
     ) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Yield (name, d, x) of each trained layer, the last layer first.
+        """Yield the loss gradient and the input of each layer with parameters, by backpropagation.
+
+        Each record's gradient in the layer's parameters follows from the two
+        (``TrainedLayerRule.nominal_gradients``).
 
         Args:
-            x: [n, ...].
-            labels: int64 [n].
-            point: the parameters, not collapsed.
-            scale: what the loss gradient is multiplied by.
+            x: records, [n, ...].
+            labels: int64 [n], class indices.
+            point: the parameter values as trained, by name; the method converts them to the logit
+                difference where the network uses it.
+            scale: a positive number that the loss gradient is multiplied by.
 
         Yields:
-            The layer's name, the scaled gradient in its output and its input, both [n, ...].
+            (layer name, scaled loss gradient in the layer's output [n, ...], layer input [n, ...]),
+            the last layer first.
         """
-        point = self.collapse_point(point)
+        point = self.convert_to_logit_difference(point)
         inputs = [x]
         for rule in self.rules:
             inputs.append(rule.nominal(inputs[-1], point))
-        d = self.loss.nominal(inputs.pop(), labels) * scale
+        logits = inputs.pop()
+        output_gradient = self.loss.nominal(logits, labels) * scale
         for index, rule in reversed(list(enumerate(self.rules))):
             if isinstance(rule, TRAINED_RULES):
-                yield rule.name, d, inputs[index]
+                yield rule.name, output_gradient, inputs[index]
+            # Layers before the first one with parameters need no gradient.
             if index > self._first_trained_index:
-                d = rule.nominal_backward(d, inputs[index], point)
+                output_gradient = rule.nominal_backward(output_gradient, inputs[index], point)
 
     def bound_logits(self, x: Tensor, box: Intervals, rounding: Rounding) -> Interval:
-        """Bound the logits, or their difference for two classes, [n, ...] -> [K, n, outputs]."""
-        return self._bound_layers(self.rules, x, self.collapse(box), rounding)[-1]
+        """Bound the logits, or the logit difference of two classes, over all parameters in a box.
+
+        Args:
+            x: records, [n, ...].
+            box: bounds on the parameters as trained, by name, [K, *parameter shape], one slice for
+                each distance k (number of edits of the training data). The method converts them to
+                the logit difference where the network uses it.
+            rounding: the widening by which bounds cover floating-point error, for each k.
+
+        Returns:
+            [K, n, number of logits]; the number is 1 for the logit difference.
+        """
+        box = self.convert_box_to_logit_difference(box)
+        return self._bound_layers(self.rules, x, box, rounding)[-1]
 
     def bound_hidden(self, x: Tensor, box: Intervals, rounding: Rounding) -> Interval:
-        """Bound the last layer's input, [n, ...] -> [K or 1, n, in]."""
+        """Bound the input of the last layer over all parameters in a box.
+
+        Args:
+            x: records, [n, ...].
+            box: bounds on the parameters, by name, [K, *parameter shape], one slice for each
+                distance k (number of edits of the training data).
+            rounding: the widening by which bounds cover floating-point error, for each k.
+
+        Returns:
+            [K or 1, n, in]; 1 if no layer before the last one has parameters.
+        """
         return self._bound_layers(self.rules[:-1], x, box, rounding)[-1]
 
     def bound_margins(
         self, hidden: Interval, labels: Tensor, box: Intervals, rounding: Rounding
     ) -> Interval:
-        """Bound f_label - f_c for every other class c.
+        """Bound by how much the logit of each record's label exceeds that of every other class.
 
-        The running time does not depend on the labels, since every pair of classes is bounded for
-        every record.
+        These margins are f_label - f_c, where f_c is the logit of class c. A label is certified
+        where all of its margins are positive. The network must have one output for each class.
+        Every pair of classes is bounded for every record, so the running time does not depend on
+        the labels.
 
         Args:
             hidden: bounds on the last layer's input, [K or 1, n, in].
-            labels: int64 [n].
-            box: bounds on the parameters.
-            rounding: the widening for each of the K distances.
+            labels: int64 [n], the class index of each record, as a rule its predicted class.
+            box: bounds on the parameters, by name, [K, *parameter shape], one slice for each
+                distance k (number of edits of the training data).
+            rounding: the widening by which bounds cover floating-point error, for each k.
 
         Returns:
-            [K, n, classes - 1], the other classes in order. The bounds hold for the difference of
-            two logits that were computed one by one.
+            [K, n, classes - 1], the other classes in increasing order. The bounds contain the
+            computed difference of two logits, each of which was rounded on its own.
         """
-        # Every unordered pair is bounded once: f_j - f_i has the bounds of f_i - f_j with the
-        # ends swapped and negated, to the last bit.
+        # Every unordered pair (i, j) with i < j is bounded once: bounds on f_j - f_i are those on
+        # f_i - f_j with the ends negated and swapped, to the last bit.
         first, second = torch.triu_indices(self.outputs, self.outputs, 1, device=labels.device)
-        (lower, upper), size = self._bound_differences(hidden, box, first, second)
+        (lower, upper), largest = self._bound_differences(hidden, box, first, second)
         # pairs_of_class[c]: the indices of the pairs that contain class c.
         pairs_of_class = torch.stack(
             [torch.nonzero((first == c) | (second == c))[:, 0] for c in range(self.outputs)]
         )
-        errors = []  # of each class: what the differences with the other classes may err by
+        # For each class, a bound on the floating-point error of its differences, [K, n, 1].
+        errors = []
         for pairs in pairs_of_class:
-            size_of_class = {name: interval[:, pairs] for name, interval in size.items()}
-            errors.append(self.last.output_error(hidden, size_of_class, rounding))
+            largest_of_class = {name: interval[:, pairs] for name, interval in largest.items()}
+            errors.append(self.last.output_error(hidden, largest_of_class, rounding))
         ks = len(lower)
-        pairs_of_record = pairs_of_class[labels]
+        pairs_of_record = pairs_of_class[labels]  # [n, classes - 1]
+        # True where the pair is (c, label), so that f_c - f_label was bounded.
         swapped = second[pairs_of_record] == labels[:, None]
         low = lower.gather(2, pairs_of_record.expand(ks, -1, -1))
         high = upper.gather(2, pairs_of_record.expand(ks, -1, -1))
-        tau = torch.cat(errors, dim=2).gather(2, labels[:, None].expand(ks, -1, -1))
+        error_bound = torch.cat(errors, dim=2).gather(2, labels[:, None].expand(ks, -1, -1))
         margins = rounding.widen(
-            (torch.where(swapped, -high, low), torch.where(swapped, -low, high)), tau
+            (torch.where(swapped, -high, low), torch.where(swapped, -low, high)), error_bound
         )
-        # A prediction compares logits that were computed one by one, so the roundings of both are
-        # added to that of their difference.
+        # A prediction compares logits that were each rounded on their own, so the errors of two
+        # logits are added to that of the difference.
         logit_error = 2 * self.last.output_error(hidden, box, rounding)
         return rounding.widen((margins.lower, margins.upper), logit_error)
 
     def _bound_differences(
         self, hidden: Interval, box: Intervals, first: Tensor, second: Tensor
     ) -> tuple[Bounds, Intervals]:
-        """Bound f_i - f_j for pairs of classes, without widening.
+        """Bound the logit differences f_i - f_j of pairs of classes, as in exact arithmetic.
 
         Args:
             hidden: bounds on the last layer's input, [K or 1, n, in].
-            box: bounds on the parameters.
-            first, second: int64 [pairs], the classes i and j of each pair.
+            box: bounds on the parameters, by name, [K, *parameter shape], one slice for each
+                distance k (number of edits of the training data).
+            first: int64 [pairs], the class i of each pair.
+            second: int64 [pairs], the class j of each pair.
 
         Returns:
-            (lower, upper), each [K, n, pairs], and the largest magnitudes of the differences of the
-            last layer's rows, from which ``output_error`` follows.
+            (lower, upper), each [K, n, pairs], which the caller widens for floating-point error;
+            and parameter name -> the largest absolute value within the bounds of each pair's
+            difference of rows, from which the error follows: [K, pairs, 1] for the weight, and
+            [K, pairs] for the bias.
         """
         ends = list[Bounds]()
-        sizes = list[Intervals]()
+        largest_parts = list[Intervals]()
         for i, j in zip(
             first.split(CLASS_PAIRS_AT_ONCE), second.split(CLASS_PAIRS_AT_ONCE), strict=True
         ):
@@ -284,13 +369,15 @@ class Network:
                 name: box[name][:, i] - box[name][:, j] for name in self._last_parameters
             }
             ends.append(self.last.unwidened_bounds(hidden, differences, self.products))
-            sizes.append({name: _largest_of_rows(rows) for name, rows in differences.items()})
+            largest_parts.append(
+                {name: _largest_of_rows(rows) for name, rows in differences.items()}
+            )
         lower, upper = (torch.cat(end, dim=2) for end in zip(*ends, strict=True))
-        size = {}
+        largest = {}
         for name in self._last_parameters:
-            of_rows = torch.cat([part[name].lower for part in sizes], dim=1)
-            size[name] = _unchecked_point(of_rows)
-        return (lower, upper), size
+            values = torch.cat([part[name].lower for part in largest_parts], dim=1)
+            largest[name] = _unchecked_point(values)
+        return (lower, upper), largest
 
     def factors(
         self,
@@ -300,92 +387,156 @@ class Network:
         rounding: Rounding,
         scale: float = 1.0,
     ) -> Iterator[Factors]:
-        """Yield bounds on what ``nominal_factors`` gives, the last trained layer first.
+        """Yield bounds on the loss gradient and the input of each layer with parameters.
+
+        They contain what ``nominal_factors`` yields for every record and every parameter in its
+        bounds, in the same order (the last layer first).
 
         Args:
             x: records [n, ...], or bounds on them [K, n, ...].
-            labels: int64 [n].
-            box: bounds on the parameters, not collapsed.
-            rounding: the widening for each of the K distances.
-            scale: what the loss gradient is multiplied by; positive.
+            labels: int64 [n], class indices.
+            box: bounds on the parameters as trained, by name, [K, *parameter shape], one slice for
+                each distance k (number of edits of the training data). The method converts them to
+                the logit difference where the network uses it.
+            rounding: the widening by which bounds cover floating-point error, for each k.
+            scale: a positive number that the loss gradient is multiplied by.
         """
-        box = self.collapse(box)
+        box = self.convert_box_to_logit_difference(box)
         inputs = self._bound_layers(self.rules, x, box, rounding)
-        d = self.loss.bound(inputs.pop(), labels, rounding)
-        # One rounding, as in the nominal pass, so that it is monotone as computed.
-        d = Interval(d.lower * scale, d.upper * scale)
+        logits = inputs.pop()
+        output_gradient = self.loss.bound(logits, labels, rounding)
+        # The nominal pass scales by the same single rounded product, which is monotone, so these
+        # bounds need no further widening.
+        output_gradient = Interval(output_gradient.lower * scale, output_gradient.upper * scale)
         for index, rule in reversed(list(enumerate(self.rules))):
             if isinstance(rule, TRAINED_RULES):
-                yield Factors(rule.name, d, inputs[index])
+                yield Factors(rule.name, output_gradient, inputs[index])
+            # Layers before the first one with parameters need no gradient.
             if index > self._first_trained_index:
-                d = rule.bound_backward(d, inputs[index], box, rounding, self.products)
+                output_gradient = rule.bound_backward(
+                    output_gradient, inputs[index], box, rounding, self.products
+                )
 
     def gradients(self, factors: Factors, rounding: Rounding) -> Iterator[Gradient]:
-        """Yield bounds on each record's gradients in a layer's parameters, in float64."""
+        """Yield bounds on each record's gradients in the parameters of one layer, in float64.
+
+        Args:
+            factors: what ``factors`` yielded for the layer.
+            rounding: the widening for each k, in the precision of the passes.
+        """
         rule = self.trained_rule(factors.name)
         return rule.gradients(
-            factors.d.double(), factors.x.double(), rounding.double(), self.products
+            factors.output_gradient.double(),
+            factors.inputs.double(),
+            rounding.double(),
+            self.products,
         )
 
     def _bound_layers(
         self, rules: tuple[LayerRule, ...], x: Tensor | Interval, box: Intervals, rounding: Rounding
     ) -> list[Interval]:
-        """Bound the input of each of the first layers, and the output of the last one of them."""
+        """Bound the values between the first layers of the network, by a forward pass.
+
+        Args:
+            rules: the rules of the first layers, in order.
+            x: records [n, ...], or bounds on them [K, n, ...].
+            box: bounds on the parameters, by name, as the rules read them.
+            rounding: the widening by which bounds cover floating-point error, for each k.
+
+        Returns:
+            The input of each of these layers, and after them the output of the last one.
+        """
         values = [x if isinstance(x, Interval) else Interval.point(x[None])]
         for rule in rules:
             values.append(rule.bound(values[-1], box, rounding, self.products))
         return values
 
-    def collapse_point(self, point: Point) -> Point:
-        """Return parameters in which the last layer's two rows are replaced by row 1 - row 0.
+    def convert_to_logit_difference(self, point: Point) -> Point:
+        """Return parameters with which the network outputs the logit difference f_1 - f_0.
 
-        Unless the network is one of two classes with two outputs, they are returned as they are.
+        f_0 and f_1 are the logits of two classes. The two rows of the last layer's weight and bias
+        are replaced by their difference, row 1 - row 0. Parameters of a network that does not use
+        the logit difference are returned unchanged.
+
+        Args:
+            point: the parameter values as trained, by name; with the logit difference, the last
+                layer's weight is [2, in] and its bias [2].
+
+        Returns:
+            The parameter values by name; the last layer's weight is then [1, in] and its bias [1].
         """
-        if not self.two_class:
+        if not self.uses_logit_difference:
             return point
         differences = {name: point[name][1:] - point[name][:1] for name in self._last_parameters}
         return {**point, **differences}
 
-    def collapse(self, box: Intervals) -> Intervals:
-        """Return bounds on ``collapse_point`` of all parameters in a box.
+    def convert_box_to_logit_difference(self, box: Intervals) -> Intervals:
+        """Return parameter bounds with which the network bounds the logit difference f_1 - f_0.
 
-        The difference of two bounds is one rounding, so it is monotone as computed.
+        f_0 and f_1 are the logits of two classes. The result contains
+        ``convert_to_logit_difference(point)`` for every point in the box. A difference of two
+        bounds is a single rounded operation and hence monotone, so nothing is widened. Bounds of a
+        network that does not use the logit difference are returned unchanged.
+
+        Args:
+            box: bounds on the parameters as trained, by name, [K, *parameter shape], one slice for
+                each distance k (number of edits of the training data).
+
+        Returns:
+            Bounds by name; on the last layer's weight they are then [K, 1, in], on its bias [K, 1].
         """
-        if not self.two_class:
+        if not self.uses_logit_difference:
             return box
         differences = {name: box[name][:, 1:] - box[name][:, :1] for name in self._last_parameters}
         return {**box, **differences}
 
-    def expand_difference(self, name: str, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-        """Return bounds on a parameter's gradient from those on its collapsed gradient.
+    def expand_gradient_to_both_rows(
+        self, name: str, lower: Tensor, upper: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return bounds on the gradient in both rows of the last layer, given those in one row.
+
+        A network of two classes may be computed with one row, row 1 - row 0, whose output is the
+        logit difference. If the gradient in this row is g, then the gradient in the two rows of the
+        trained parameter is (-g, +g).
 
         Args:
-            name: the parameter's name.
-            lower, upper: [K, 1, ...] for a parameter of a collapsed last layer, in which the rows
-                of the result are (-delta, +delta); any other gradient is returned as it is.
+            name: the parameter's name; only those of the last layer are expanded.
+            lower: lower bounds on the gradient; [K, 1, ...] for a parameter of the last layer.
+            upper: upper bounds, of the same shape.
+
+        Returns:
+            (lower, upper), each [K, 2, ...] for a parameter of the last layer. All other gradients,
+            and those of a network that does not use the logit difference, are returned unchanged.
         """
-        if not self.two_class or name not in self._last_parameters:
+        if not self.uses_logit_difference or name not in self._last_parameters:
             return lower, upper
         return torch.cat([-upper, lower], dim=1), torch.cat([-lower, upper], dim=1)
 
     @property
     def _last_parameters(self) -> tuple[str, ...]:
-        """Return the names of the last layer's parameters."""
+        """Return the names of the last layer's weight and, if it has one, of its bias."""
         weight = f"{self.last.name}.weight"
         return (weight, f"{self.last.name}.bias") if self.last.bias else (weight,)
 
 
 def _largest_of_rows(rows: Interval) -> Interval:
-    """Return the largest magnitude in each row as a point, for ``output_error``.
+    """Return the largest absolute value within the bounds of each row of a parameter.
 
     Args:
-        rows: of a weight [K, rows, in], which gives [K, rows, 1], or of a bias [K, rows], which
-            gives its magnitudes.
+        rows: bounds on a weight [K, rows, in], or on a bias [K, rows].
+
+    Returns:
+        An interval whose two bounds are this value: [K, rows, 1] of a weight, [K, rows] of a bias.
+        It stands for the rows in ``output_error``, which only needs the largest value.
     """
-    size = rows.magnitude()
-    return _unchecked_point(size.amax(dim=-1, keepdim=True) if size.dim() == 3 else size)
+    magnitudes = rows.magnitude()
+    is_weight = magnitudes.dim() == 3
+    return _unchecked_point(magnitudes.amax(dim=-1, keepdim=True) if is_weight else magnitudes)
 
 
 def _unchecked_point(value: Tensor) -> Interval:
-    """Return the interval of one value, which may be infinite; widening with it is checked."""
+    """Return the interval whose two bounds are ``value``, which may be infinite.
+
+    The value only enters an error bound, and the interval that is widened by it is checked.
+    """
     return Interval.unchecked(value, value)

@@ -18,24 +18,33 @@ IntPair = tuple[int, int]  # (rows, columns)
 
 
 def as_pair(value: Any) -> IntPair:
-    """Return a setting of PyTorch, one number for both axes or one for each, as two numbers."""
+    """Return a setting of a PyTorch layer as two integers, (rows, columns).
+
+    Args:
+        value: one integer for both axes, or a sequence of one integer for each.
+    """
     first, second = (value, value) if isinstance(value, int) else value
     return int(first), int(second)
 
 
 @dataclass(frozen=True)
 class AvgPoolRule:
-    """The rule of the mean over windows of an image, [..., H, W] -> [..., H', W'].
+    """The rule of average pooling, the mean of each window, [..., H, W] -> [..., H', W'].
 
-    A window is summed in a fixed order of its own. PyTorch's pooling promises no order; it agrees
-    up to rounding, and is not used.
+    The numbers of a window are summed in a fixed order. PyTorch's pooling promises no order, so it
+    is not used; its results agree up to rounding.
 
     Formal guarantee: outputs and gradients, as computed, are nondecreasing in every number of the
-    record (Lemma 1 of docs/proofs/layers.md). So the images of the ends are bounds, bit for bit.
+    record (Lemma 1 of docs/proofs/layers.md). So pooling the lower and the upper bounds gives
+    bounds on the computed result, without widening.
 
     Attributes:
-        size, stride, padding: of the window, in rows and columns.
-        counts_padding: whether the zeros of the padding count in a window's mean.
+        name: the layer's name in the network.
+        size: the size of a window, in rows and columns.
+        stride: the steps between neighbouring windows, in rows and columns.
+        padding: the rows and columns of zeros that are added on each side of the image.
+        counts_padding: True if a window's mean divides by its full size; False if it divides by
+            how many of its numbers are not padding.
     """
 
     name: str
@@ -46,10 +55,15 @@ class AvgPoolRule:
 
     @classmethod
     def from_layer(cls, name: str, layer: nn.AvgPool2d) -> "AvgPoolRule":
-        """Return the rule of a layer.
+        """Return the rule of a PyTorch average pooling layer.
+
+        Args:
+            name: the layer's name in the network.
+            layer: the layer, of which only the settings are read.
 
         Raises:
-            ConfigError: a setting that no proof covers, or a window that PyTorch would refuse too.
+            ConfigError: ``ceil_mode`` or ``divisor_override`` is set, which no proof covers; a size
+                or stride is below 1; or the padding is negative or more than half of the size.
         """
         for setting, supported in (("ceil_mode", False), ("divisor_override", None)):
             value = getattr(layer, setting)
@@ -61,6 +75,7 @@ class AvgPoolRule:
         size = as_pair(layer.kernel_size)
         stride = as_pair(layer.stride)
         padding = as_pair(layer.padding)
+        # More padding than half a window would give windows that contain nothing but padding.
         padding_fits = all(0 <= 2 * p <= s for p, s in zip(padding, size, strict=True))
         if min(*size, *stride) < 1 or not padding_fits:
             raise ConfigError(
@@ -70,55 +85,86 @@ class AvgPoolRule:
             )
         return cls(name, size, stride, padding, layer.count_include_pad)
 
-    def nominal(self, x: Tensor, point: Point) -> Tensor:
-        """Return the means, [n, ..., H, W] -> [n, ..., H', W']; ``point`` is not needed."""
-        return self._pooled(x, x.shape[1:])
+    def nominal(self, inputs: Tensor, point: Point) -> Tensor:
+        """Return the mean of each window, [n, ..., H, W] -> [n, ..., H', W'].
 
-    def nominal_backward(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
-        """Return the gradient in x, [n, ..., H', W'] -> [n, ..., H, W]."""
-        return self._spread(d, x.shape)
+        ``point`` is not used, because the layer has no parameters.
+        """
+        return self._pool(inputs, inputs.shape[1:])
+
+    def nominal_backward(self, output_gradient: Tensor, inputs: Tensor, point: Point) -> Tensor:
+        """Return the loss gradient in the input, [n, ..., H', W'] -> [n, ..., H, W].
+
+        Of ``inputs`` only the shape is used; ``point`` is not used.
+        """
+        return self._distribute(output_gradient, inputs.shape)
 
     def bound(
-        self, x: Interval, box: Intervals, rounding: Rounding, products: Products
+        self, inputs: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
-        """Bound the means, [K or 1, n, ..., H, W] -> [K or 1, n, ..., H', W']."""
-        lower = self._pooled(x.lower, x.shape[2:])
-        if x.is_point:
+        """Bound the mean of each window, [K or 1, n, ..., H, W] -> [K or 1, n, ..., H', W'].
+
+        Only ``inputs`` is used: there are no parameters, and nothing is widened, because a mean is
+        nondecreasing as computed.
+        """
+        lower = self._pool(inputs.lower, inputs.shape[2:])
+        if inputs.is_point:
             return Interval.point(lower)
-        return Interval(lower, self._pooled(x.upper, x.shape[2:]))
+        return Interval(lower, self._pool(inputs.upper, inputs.shape[2:]))
 
     def bound_backward(
-        self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products
+        self,
+        output_gradient: Interval,
+        inputs: Interval,
+        box: Intervals,
+        rounding: Rounding,
+        products: Products,
     ) -> Interval:
-        """Bound the gradient in x, [K, n, ..., H', W'] -> [K, n, ..., H, W]."""
-        return Interval(self._spread(d.lower, x.shape), self._spread(d.upper, x.shape))
+        """Bound the loss gradient in the input, [K, n, ..., H', W'] -> [K, n, ..., H, W].
 
-    def _pooled(self, x: Tensor, record_shape: torch.Size) -> Tensor:
-        """Return the mean of each window.
+        Of ``inputs`` only the shape is used. The last three arguments are not used: there are no
+        parameters, and nothing is widened, because gradients are nondecreasing as computed.
+        """
+        lower = self._distribute(output_gradient.lower, inputs.shape)
+        upper = self._distribute(output_gradient.upper, inputs.shape)
+        return Interval(lower, upper)
+
+    def _pool(self, images: Tensor, record_shape: torch.Size) -> Tensor:
+        """Return the mean of each window, [..., H, W] -> [..., H', W'].
 
         Args:
-            record_shape: of one record, whose last two axes are pooled.
+            images: [..., H, W].
+            record_shape: the shape of one record, whose last two axes must be H and W.
 
         Raises:
-            ConfigError: a record has no two axes, or is smaller than a window.
+            ConfigError: a record has fewer than two axes, or is smaller than a window.
         """
         if len(record_shape) < 2 or any(
             length + 2 * p < s
             for length, p, s in zip(record_shape[-2:], self.padding, self.size, strict=True)
         ):
             raise ConfigError(
-                f"model: layer {self.name} (AvgPool2d) takes images with room for a window of "
-                f"{self.size[0]} x {self.size[1]}, but a record has the shape {tuple(record_shape)}"
+                f"model: layer {self.name} (AvgPool2d) takes images into which its window of "
+                f"{self.size[0]} x {self.size[1]} fits (with padding), but a record has the "
+                f"shape {tuple(record_shape)}"
             )
-        return self._window_sums(self._padded(x), record_shape) / self._divisors(x, record_shape)
+        sums = self._window_sums(self._pad(images), record_shape)
+        return sums / self._divisors(images, record_shape)
 
-    def _spread(self, d: Tensor, shape: torch.Size) -> Tensor:
-        """Return the gradient in an input of ``shape``.
+    def _distribute(self, output_gradient: Tensor, shape: torch.Size) -> Tensor:
+        """Return the gradient in the input: each number gets a share of each window that has it.
 
-        Each number of it gets its share of the gradient of every window that contains it.
+        The share of a window is its gradient divided by the divisor of its mean.
+
+        Args:
+            output_gradient: the gradient in the means, [..., H', W'].
+            shape: the shape of the input, whose last two axes are H and W.
+
+        Returns:
+            [..., H, W].
         """
-        share = d / self._divisors(d, shape)
-        padded = self._padded(d.new_zeros((*d.shape[:-2], *shape[-2:])))
+        share = output_gradient / self._divisors(output_gradient, shape)
+        padded = self._pad(output_gradient.new_zeros((*output_gradient.shape[:-2], *shape[-2:])))
         for rows, columns in self._window_positions(shape):
             padded[..., rows, columns] += share
         first_row, first_column = self.padding
@@ -126,44 +172,53 @@ class AvgPoolRule:
         return padded[..., first_row : first_row + height, first_column : first_column + width]
 
     def _divisors(self, like: Tensor, shape: torch.Size) -> Tensor:
-        """Return what each window's sum is divided by, [H', W'].
+        """Return by what the sum of each window is divided to give its mean, [H', W'].
 
-        It is a tensor, because a GPU multiplies by the reciprocal of a plain number instead of
-        dividing.
+        The divisors are a tensor and not a plain number, because a GPU multiplies by the reciprocal
+        of a plain number instead of dividing, which rounds differently.
 
         Args:
-            like: a tensor with the dtype and device of the result.
-            shape: of an input, whose last two axes are H, W.
+            like: a tensor with the dtype and device that the result has.
+            shape: the shape of the input, whose last two axes are H and W.
         """
-        ones = self._padded(like.new_ones(shape[-2:]))
+        ones = self._pad(like.new_ones(shape[-2:]))  # 0 in the padding
         return self._window_sums(torch.ones_like(ones) if self.counts_padding else ones, shape)
 
     def _window_sums(self, padded: Tensor, shape: torch.Size) -> Tensor:
-        """Return the sum of each window, added in the order of ``_window_positions``."""
+        """Return the sum of each window of padded images, in a fixed order of addition.
+
+        Args:
+            padded: images with their padding, [..., H + padding, W + padding].
+            shape: the shape of the input without padding, whose last two axes are H and W.
+
+        Returns:
+            [..., H', W'].
+        """
         return reduce(
             torch.add,
             (padded[..., rows, columns] for rows, columns in self._window_positions(shape)),
         )
 
-    def _padded(self, x: Tensor) -> Tensor:
-        """Return x with zeros around its last two axes."""
+    def _pad(self, images: Tensor) -> Tensor:
+        """Return images [..., H, W] with the layer's padding of zeros around the last two axes."""
         rows, columns = self.padding
-        return nn.functional.pad(x, (columns, columns, rows, rows))
+        return nn.functional.pad(images, (columns, columns, rows, rows))
 
     def _window_positions(self, shape: torch.Size) -> list[tuple[slice, slice]]:
-        """Return, for each position in a window, where the padded image has its number.
-
-        The slices (rows, columns) of one position select one number for each window; the positions
-        come row by row.
+        """Return for each position (i, j) in a window a slice with this number of every window.
 
         Args:
-            shape: of an input without padding, whose last two axes are H, W.
+            shape: the shape of the input without padding, whose last two axes are H and W.
+
+        Returns:
+            (rows, columns) for each position, row by row. They index the padded image, and give a
+            tensor [..., H', W'].
         """
         slices = []
         for length, size, stride, padding in zip(
             shape[-2:], self.size, self.stride, self.padding, strict=True
         ):
-            last = length + 2 * padding - size  # the first row of the last window that fits
+            last = length + 2 * padding - size  # where the last window that fits could begin
             slices.append([slice(i, i + last + 1, stride) for i in range(size)])
         rows, columns = slices
         return list(product(rows, columns))

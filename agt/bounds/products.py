@@ -1,8 +1,7 @@
-"""Products of an interval matrix with intervals, and the registry of them.
+"""Products of interval vectors with an interval matrix, x @ weights.T, and their registry.
 
-Every product returns fresh tensors (lower, upper) that are right in exact arithmetic; the caller
-widens them for rounding. Shapes: x is [K or 1, n, in], weights are [K, out, in], results are
-[K, n, out]. More axes in front broadcast, for a matrix of each record.
+Every product returns bounds (lower, upper) as new tensors. They are correct in exact arithmetic;
+the caller widens them to cover floating-point error.
 """
 
 from collections.abc import Callable
@@ -18,10 +17,21 @@ Bounds = tuple[Tensor, Tensor]  # (lower, upper)
 
 
 def corners(a: Interval, b: Interval) -> Bounds:
-    """Return the exact elementwise product: the extremes of the four corner products.
+    """Return bounds on the elementwise product of two intervals, which need no widening.
 
-    Formal guarantee: as computed, it contains every product of a number in ``a`` and one in ``b``,
-    and shrinks with both, since a rounded product is monotone in each factor.
+    A product is smallest and largest at ends of both intervals, so the bounds are the least and
+    the greatest of the four products of ends.
+
+    Formal guarantee: the bounds, as computed, contain the computed product of every number in ``a``
+    and every number in ``b``, and narrower intervals give bounds within those of wider ones. Both
+    hold because a rounded product is monotone in each factor.
+
+    Args:
+        a: an interval.
+        b: an interval that broadcasts with ``a``.
+
+    Returns:
+        (lower, upper), each of the broadcast shape.
     """
     products = (a.lower * b.lower, a.lower * b.upper, a.upper * b.lower, a.upper * b.upper)
     return (
@@ -35,14 +45,17 @@ def corners(a: Interval, b: Interval) -> Bounds:
 
 
 def linear_point(x: Tensor, weights: Interval) -> Bounds:
-    """Multiply a point of any sign by an interval matrix, exactly.
+    """Bound x @ weights.T for vectors of numbers and an interval matrix, as tightly as possible.
 
-    It is x mid^T -+ |x| rad^T, which equals max(x, 0) lower^T + min(x, 0) upper^T below, and the
-    same with the ends swapped above (Lemma 1 of docs/proofs/products.md).
+    With the midpoints M and radii R of the weights, the bounds are x M^T - |x| R^T and
+    x M^T + |x| R^T (Lemma 1 of docs/proofs/products.md).
 
     Args:
-        x: [K or 1, n, in].
-        weights: [K, out, in].
+        x: vectors of any sign, [K or 1, n, in].
+        weights: bounds on the matrix, [K, out, in].
+
+    Returns:
+        (lower, upper), each [K, n, out], before widening for floating-point error.
     """
     middle, radius = _midpoint_radius(weights)
     centre = _times_transposed(x, middle)
@@ -51,10 +64,20 @@ def linear_point(x: Tensor, weights: Interval) -> Bounds:
 
 
 def linear_nonnegative(x: Interval, weights: Interval) -> Bounds:
-    """Multiply an interval x >= 0 by an interval matrix, exactly, with four matrix products.
+    """Bound x @ weights.T for interval vectors x >= 0 and an interval matrix, tightly.
 
-    The sign of a weight's bound decides which end of x gives the extreme (Lemma 2 of
-    docs/proofs/products.md). It is wrong if x may be negative.
+    Where the lower bound of a weight is positive, the smallest product has the lower bound of x;
+    where it is negative, the upper bound of x. The largest product has the upper bound of x where
+    the weight's upper bound is positive, and the lower bound of x where it is negative (Lemma 2 of
+    docs/proofs/products.md). Four matrix products suffice.
+
+    Args:
+        x: bounds on the vectors, [K or 1, n, in], with x.lower >= 0. For a negative x the result
+            is wrong, and this is not checked.
+        weights: bounds on the matrix, [K, out, in].
+
+    Returns:
+        (lower, upper), each [K, n, out], before widening for floating-point error.
     """
     lower = _times_transposed(x.lower, weights.lower.clamp(min=0)).add_(
         _times_transposed(x.upper, weights.lower.clamp(max=0))
@@ -66,10 +89,20 @@ def linear_nonnegative(x: Interval, weights: Interval) -> Bounds:
 
 
 def linear_corners(x: Interval, weights: Interval) -> Bounds:
-    """Multiply an interval of any sign by an interval matrix, exactly.
+    """Bound x @ weights.T for interval vectors of any sign and an interval matrix, tightly.
 
-    The extremes of the four corners are summed term by term, without an [n, out, in] tensor. The
-    sum of exact bounds is exact, because every term has a weight of its own.
+    The bounds on the products x_i w_ji are summed over i. The sum is tight, because each weight
+    occurs in one term only and so all terms can be extreme at once. One input i is added at a
+    time, so that no tensor of shape [n, out, in] is made.
+
+    Args:
+        x: bounds on the vectors, [K or 1, n, in], or [K or 1, n, ..., rows, in].
+        weights: bounds on the matrix, [K, out, in], or [K, n or 1, ..., out, in] for a matrix of
+            each record. Leading axes broadcast.
+
+    Returns:
+        (lower, upper), each [K, n, out], or [K, n, ..., rows, out], before widening for
+        floating-point error.
     """
     terms = weights.shape[-1]
     # torch.broadcast_shapes would import SymPy, which takes most of a second.
@@ -84,10 +117,17 @@ def linear_corners(x: Interval, weights: Interval) -> Bounds:
 
 
 def linear_rump(x: Interval, weights: Interval) -> Bounds:
-    """Multiply an interval by an interval matrix in midpoint-radius form (Rump).
+    """Bound x @ weights.T for interval vectors and an interval matrix by Rump's method.
 
-    It takes three matrix products, and its result is up to 1.5 times as wide as the exact one
-    (Lemma 3 of docs/proofs/products.md).
+    Both operands are written as midpoint and radius, so that three matrix products suffice. The
+    bounds are up to 1.5 times as wide as the tightest ones (Lemma 3 of docs/proofs/products.md).
+
+    Args:
+        x: bounds on the vectors, [K or 1, n, in].
+        weights: bounds on the matrix, [K, out, in].
+
+    Returns:
+        (lower, upper), each [K, n, out], before widening for floating-point error.
     """
     x_middle, x_radius = _midpoint_radius(x)
     w_middle, w_radius = _midpoint_radius(weights)
@@ -98,32 +138,42 @@ def linear_rump(x: Interval, weights: Interval) -> Bounds:
     return centre - spread, centre + spread
 
 
-def relu_backward(d: Interval, x: Interval) -> Bounds:
-    """Multiply gradients by the derivative of ReLU at an interval, exactly.
+def relu_backward(output_gradient: Interval, inputs: Interval) -> Bounds:
+    """Bound the loss gradient in the input of ReLU, tightly and without rounding.
+
+    It is the gradient in the output times the derivative of ReLU: 1 where inputs.lower > 0, 0 where
+    inputs.upper <= 0, and any number in [0, 1] elsewhere.
 
     Args:
-        d: bounds on the gradient in the output of ReLU.
-        x: bounds on its input, of the same shape. The derivative is 1 where x.lower > 0, 0 where
-            x.upper <= 0, and anything in [0, 1] elsewhere.
+        output_gradient: bounds on the loss gradient in the output of ReLU.
+        inputs: bounds on the input of ReLU, of the same shape.
+
+    Returns:
+        (lower, upper), each of this shape.
     """
-    may_be_zero = x.lower <= 0
-    may_be_one = (x.upper > 0).to(d.lower.dtype)
-    lower = torch.where(may_be_zero, d.lower.clamp(max=0), d.lower)
-    upper = torch.where(may_be_zero, d.upper.clamp(min=0), d.upper)
+    may_be_zero = inputs.lower <= 0
+    may_be_one = (inputs.upper > 0).to(output_gradient.lower.dtype)
+    # A derivative that may be 0 brings the product 0 within the bounds.
+    lower = torch.where(may_be_zero, output_gradient.lower.clamp(max=0), output_gradient.lower)
+    upper = torch.where(may_be_zero, output_gradient.upper.clamp(min=0), output_gradient.upper)
+    # A derivative that cannot be 1 is 0, and then the product is 0.
     return lower.mul_(may_be_one), upper.mul_(may_be_one)
 
 
 @dataclass(frozen=True)
 class Products:
-    """The interval products that a run uses; a kernel may replace each by a faster one.
+    """The implementations of interval products that a run uses.
+
+    The defaults are the functions of this module; a kernel may replace each by a faster one.
 
     Attributes:
-        interval: the product of an interval with an interval matrix; None: the cheapest exact one.
+        interval: the product for interval vectors, used for all of them; None: the cheapest tight
+            product that fits the operands.
         corners: an implementation of ``linear_corners``.
         nonnegative: an implementation of ``linear_nonnegative``; None: that function.
         point: an implementation of ``linear_point``; None: that function.
-        relu_backward: an implementation of ``relu_backward``. It may overwrite d, which only the
-            backward pass holds.
+        relu_backward: an implementation of ``relu_backward``. It may overwrite its first argument,
+            the output gradient, which nothing but the backward pass holds.
     """
 
     interval: Callable[[Interval, Interval], Bounds] | None = None
@@ -133,16 +183,19 @@ class Products:
     relu_backward: Callable[[Interval, Interval], Bounds] = relu_backward
 
     def forward(self, x: Interval, weights: Interval, nonnegative: bool = False) -> Bounds:
-        """Multiply a layer's input by its weights, in the cheapest exact form unless one is set.
+        """Bound the product of a layer's input and its weights, x @ weights.T.
+
+        A single vector (``x.is_point``) always takes the product for points. Intervals take the
+        product that ``interval`` names, or else the cheapest tight one.
 
         Args:
-            x: [K or 1, n, in].
-            weights: [K, out, in].
-            nonnegative: True if no value of x can be negative for any data. It must not be read
-                off the data, because the running time would then depend on them.
+            x: bounds on the layer's input, [K or 1, n, in].
+            weights: bounds on the weights, [K, out, in].
+            nonnegative: True if x is at least 0 for all data. The caller must know this from the
+                network and not from the values, or the running time would depend on the data.
 
         Returns:
-            (lower, upper), each [K, n, out].
+            (lower, upper), each [K, n, out], before widening for floating-point error.
         """
         if x.is_point:
             multiply_point = self.point or linear_point
@@ -154,27 +207,42 @@ class Products:
             return multiply_nonnegative(x, weights)
         return self.corners(x, weights)
 
-    def backward(self, d: Interval, weights: Interval) -> Bounds:
-        """Multiply gradients, which may have any sign, by an interval matrix."""
+    def backward(self, gradient: Interval, weights: Interval) -> Bounds:
+        """Bound the product of gradients and an interval matrix, gradient @ weights.T.
+
+        Args:
+            gradient: bounds on vectors of any sign, [K, n, in].
+            weights: bounds on the matrix, [K, out, in].
+
+        Returns:
+            (lower, upper), each [K, n, out], before widening for floating-point error.
+        """
         multiply = self.interval or self.corners
-        return multiply(d, weights)
+        return multiply(gradient, weights)
 
 
 EXACT = Products()
-# The values of ``training.product``. A new entry is a function like ``linear_rump``: right in exact
-# arithmetic, and inclusion-monotone. The gradients of weights are products of two numbers, which
-# kernels compute: exactly for every entry but ``rump``.
+# The values of the setting ``training.product``. A new entry is a function like ``linear_rump``:
+# its bounds are correct in exact arithmetic, and narrower operands give bounds within those of
+# wider ones. The products of two numbers in the gradients of weights are left to kernels, which
+# bound them tightly for every entry but ``rump``.
 PRODUCTS: dict[str, Products] = {"exact": EXACT, "rump": Products(linear_rump)}
 
 
 def _times_transposed(x: Tensor, weights: Tensor) -> Tensor:
-    """Return x W^T, [..., n, in] and [..., out, in] -> [..., n, out]."""
+    """Return x @ weights.T, [..., n, in] and [..., out, in] -> [..., n, out].
+
+    Args:
+        x: [K, n, in], or with more leading axes where each record has a matrix of its own.
+        weights: [K, out, in], with the same number of axes as x.
+    """
     if x.dim() < 4:
         return x @ weights.mT
-    # With a matrix of each record, x is the longer factor, and (W x^T)^T takes half the time.
+    # With a matrix for each record (convolutions), x has more rows than the weights, and computing
+    # the transposed product takes half the time.
     return (weights @ x.mT).mT
 
 
 def _midpoint_radius(interval: Interval) -> Bounds:
-    """Return (midpoint, radius) of each element."""
+    """Return (midpoints, radii) of the elements, each in the interval's shape."""
     return (interval.lower + interval.upper) / 2, (interval.upper - interval.lower) / 2

@@ -14,10 +14,11 @@ from agt.errors import ConfigError
 
 @dataclass(frozen=True)
 class ReshapeRule:
-    """The rule of a layer that gives the numbers of each record another shape.
+    """The rule of a layer that changes the shape of each record, and none of its numbers.
 
     Attributes:
-        shape: the shape of one record in the output; (-1,) is a row of all its numbers.
+        name: the layer's name in the network.
+        shape: the shape of one record in the output; (-1,) for a row of all its numbers.
     """
 
     name: str
@@ -25,7 +26,11 @@ class ReshapeRule:
 
     @classmethod
     def from_flatten(cls, name: str, layer: nn.Flatten) -> "ReshapeRule":
-        """Return the rule that makes each record a row.
+        """Return the rule of ``nn.Flatten``, which makes each record a row of numbers.
+
+        Args:
+            name: the layer's name in the network.
+            layer: the layer, of which only the settings are read.
 
         Raises:
             ConfigError: the layer flattens only some axes of a record.
@@ -39,11 +44,15 @@ class ReshapeRule:
 
     @classmethod
     def from_unflatten(cls, name: str, layer: nn.Unflatten) -> "ReshapeRule":
-        """Return the rule that makes each row an image.
+        """Return the rule of ``nn.Unflatten``, which makes each row of numbers an image.
+
+        Args:
+            name: the layer's name in the network.
+            layer: the layer, of which only the settings are read.
 
         Raises:
-            ConfigError: the layer does not turn rows into (channels, height, width), each given as
-                a positive number.
+            ConfigError: the layer does not turn rows into (channels, height, width), or one of the
+                three is not a positive number.
         """
         shape = layer.unflattened_size
         if layer.dim not in (1, -1) or len(shape) != 3 or min(shape) < 1:
@@ -53,41 +62,67 @@ class ReshapeRule:
             )
         return cls(name, tuple(shape))
 
-    def nominal(self, x: Tensor, point: Point) -> Tensor:
-        """Return the records [n, ...] in the shape [n, *shape]; ``point`` is not needed."""
-        return self._reshaped(x, leading_axes=1)
+    def nominal(self, inputs: Tensor, point: Point) -> Tensor:
+        """Return the records in the layer's output shape, [n, ...] -> [n, *shape].
 
-    def nominal_backward(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
-        """Return the gradient d in the shape of x."""
-        return d.reshape(x.shape)
+        ``point`` is not used, because the layer has no parameters.
+        """
+        return self._reshape(inputs, leading_axes=1)
+
+    def nominal_backward(self, output_gradient: Tensor, inputs: Tensor, point: Point) -> Tensor:
+        """Return the loss gradient in the input: output_gradient in the shape of inputs."""
+        return output_gradient.reshape(inputs.shape)
 
     def bound(
-        self, x: Interval, box: Intervals, rounding: Rounding, products: Products
+        self, inputs: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
-        """Return the bounds [K or 1, n, ...] in the shape [K or 1, n, *shape]."""
-        return x.rearranged(lambda end: self._reshaped(end, leading_axes=2))
+        """Return the bounds in the output shape, [K or 1, n, ...] -> [K or 1, n, *shape].
+
+        Only ``inputs`` is used, because numbers are only moved.
+        """
+        return inputs.rearranged(lambda end: self._reshape(end, leading_axes=2))
 
     def bound_backward(
-        self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products
+        self,
+        output_gradient: Interval,
+        inputs: Interval,
+        box: Intervals,
+        rounding: Rounding,
+        products: Products,
     ) -> Interval:
-        """Return the bounds on the gradient, [K, n, *shape of a record in x]."""
-        return d.rearranged(lambda end: end.reshape(d.shape[:2] + x.shape[2:]))
-
-    def _reshaped(self, x: Tensor, leading_axes: int) -> Tensor:
-        """Return x with records in ``self.shape``.
+        """Return bounds on the loss gradient in the input: output_gradient in the inputs' shape.
 
         Args:
-            x: records with ``leading_axes`` axes before their own.
+            output_gradient: bounds on the loss gradient in the output, [K, n, *shape].
+            inputs: bounds on the input, [K or 1, n, ...], of which only the shape is used.
+            box, rounding, products: not used, because numbers are only moved.
+
+        Returns:
+            [K, n, *shape of one record of the input].
+        """
+        shape = output_gradient.shape[:2] + inputs.shape[2:]
+        return output_gradient.rearranged(lambda end: end.reshape(shape))
+
+    def _reshape(self, records: Tensor, leading_axes: int) -> Tensor:
+        """Return records in the layer's output shape.
+
+        Args:
+            records: [*leading axes, *shape of one record of the input].
+            leading_axes: how many axes stand before those of a record: 1 for the records, 2 with
+                an axis of k.
+
+        Returns:
+            [*leading axes, *self.shape].
 
         Raises:
-            ConfigError: a record does not have as many numbers as the shape needs.
+            ConfigError: a record does not have as many numbers as the output shape needs.
         """
-        numbers = prod(x.shape[leading_axes:])
+        numbers = prod(records.shape[leading_axes:])
         if -1 not in self.shape and prod(self.shape) != numbers:
             raise ConfigError(
-                f"model: layer {self.name} (Unflatten) makes images of shape {self.shape}, but a "
-                f"row has {numbers} numbers"
+                f"model: layer {self.name} (Unflatten) makes images of shape {self.shape}, "
+                f"but a record has {numbers} numbers at this point"
             )
-        # -1 is written out, as PyTorch cannot infer it for an empty batch.
+        # -1 is replaced by its value, because PyTorch cannot infer it for a batch of no records.
         shape = [numbers if size == -1 else size for size in self.shape]
-        return x.reshape(*x.shape[:leading_axes], *shape)
+        return records.reshape(*records.shape[:leading_axes], *shape)

@@ -13,26 +13,38 @@ from agt.bounds.interval import Interval
 from agt.errors import ConfigError
 from agt.messages import Message
 
+# (lower, upper, amount) -> the interval [lower - amount, upper + amount], as ``widen_by`` does it.
 WidenBy = Callable[[Tensor, Tensor, Tensor], Interval]
-# Roundings around a dot product: midpoints, radii, their difference, the bias, the widening itself.
+# An allowance for the roundings around a sum of products: midpoints, radii, their difference, the
+# bias and the widening itself (Lemma 3 of docs/proofs/rounding.md).
 _ROUNDINGS_AROUND_A_SUM = 10
 
 
-def widen_by(lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
-    """Return the interval [lower - slack, upper + slack]; both tensors are overwritten.
+def widen_by(lower: Tensor, upper: Tensor, amount: Tensor) -> Interval:
+    """Return the interval [lower - amount, upper + amount], overwriting both bounds.
+
+    Args:
+        lower: the lower bounds; overwritten by the result.
+        upper: the upper bounds; overwritten by the result.
+        amount: how far each bound moves outwards, at least 0; broadcasts with the bounds.
 
     Raises:
-        UnsoundError, UnboundedError: as for every ``Interval``.
+        UnsoundError: a lower bound exceeds its upper bound.
+        UnboundedError: a bound is NaN or infinite.
     """
-    return Interval(lower.sub_(slack), upper.add_(slack))
+    return Interval(lower.sub_(amount), upper.add_(amount))
 
 
 def check_precision(dtype: torch.dtype, device: torch.device) -> None:
-    """Refuse a PyTorch that is set to compute in a lower precision than its tensors have.
+    """Raise ConfigError if PyTorch computes in a lower precision than its tensors have.
+
+    Args:
+        dtype: the dtype of the run, float32 or float64.
+        device: where the run computes.
 
     Raises:
-        ConfigError: float32 matrices are multiplied at reduced precision (TF32, bfloat16), or
-            autocast is on. No bound here covers either.
+        ConfigError: PyTorch multiplies float32 matrices at reduced precision (TF32, bfloat16), or
+            autocast is on. The bounds on rounding here cover neither.
     """
     if dtype == torch.float32 and _multiplies_at_reduced_precision():
         raise ConfigError(
@@ -61,21 +73,24 @@ def _multiplies_at_reduced_precision() -> bool:
 
 @dataclass(frozen=True)
 class Rounding:
-    """How far to widen computed bounds, for each distance k of a group.
+    """The amounts by which computed bounds are widened, so that they cover floating-point error.
 
-    A bound whose computed ends err by at most tau is moved outwards by 2 (k + 1) tau.
+    Let tau be a bound on the floating-point error of an operation: of the computed ends of its
+    interval and of its computed nominal value. At distance k the interval is moved outwards by
+    2 (k + 1) tau on each side.
 
-    Formal guarantees (if tau bounds the error of the ends and of the nominal value, grows with the
-    operation's inputs as intervals, and depends on one record and the box alone):
+    Formal guarantees, if tau does not shrink when the operation's argument intervals grow, and
+    depends on no other record:
         - Containment: the nominal value, as computed, lies in the widened bounds for every k.
-        - Nesting: bounds for k - 1 of inner inputs lie within bounds for k of outer inputs, bit for
-          bit, in whatever order a library adds.
+        - Nesting: narrower argument intervals at k - 1 give widened bounds within those of wider
+          argument intervals at k, bit for bit, in whatever order a library adds.
 
     Attributes:
-        factor: [K, 1, 1], 2 (k + 1).
-        unit_roundoff: u of the dtype: 2^-53 for float64, 2^-24 for float32.
+        factor: [K, 1, 1], the number 2 (k + 1) for each distance k.
+        unit_roundoff: the largest relative error of one rounded operation of the dtype, 2^-53 for
+            float64 and 2^-24 for float32.
         smallest_normal: the smallest positive normal number of the dtype. An operation that
-            underflows loses less than it, whether or not the result is flushed to zero.
+            underflows errs by less than this number, whether or not it is flushed to zero.
         widen_by: the implementation of ``widen_by``, which a kernel may replace by a faster one.
     """
 
@@ -92,7 +107,13 @@ class Rounding:
         device: torch.device,
         widen_by: WidenBy = widen_by,
     ) -> "Rounding":
-        """Return the widening for these distances k, computed in ``dtype`` on ``device``.
+        """Return the widening for a grid of distances.
+
+        Args:
+            ks: the K distances of the grid.
+            dtype: the dtype in which bounds and nominal values are computed.
+            device: where they are computed.
+            widen_by: the implementation of ``widen_by`` to use.
 
         Raises:
             ConfigError: the dtype is too coarse for the largest k, or PyTorch is set to compute in
@@ -100,36 +121,42 @@ class Rounding:
         """
         precision = torch.finfo(dtype)
         check_precision(dtype, device)
+        # Beyond 0.1 % of an operation's size, widened bounds would say little.
         if 2 * (max(ks) + 1) * precision.eps > 1e-3:
             raise ConfigError(
                 Message(
-                    "{config:training.dtype}={name} is too coarse for k = {largest}: use "
-                    "{config:training.dtype}=float64",
-                    name=str(dtype)[6:],
+                    "{config:training.dtype}={name} has too few digits to bound the rounding "
+                    "for k = {largest}: use {config:training.dtype}=float64",
+                    name=str(dtype).removeprefix("torch."),
                     largest=max(ks),
                 )
             )
-        # The factor is that of Lemma 1 of docs/proofs/rounding.md (containment) and of
-        # Lemma 2 of docs/proofs/rounding.md (nesting).
+        # With the factor 2 (k + 1), the bounds contain the nominal value (Lemma 1 of
+        # docs/proofs/rounding.md), and bounds for k - 1 stay within those for k (Lemma 2 of
+        # docs/proofs/rounding.md).
         factor = torch.tensor([2.0 * (k + 1) for k in ks], dtype=dtype, device=device)
         return cls(factor[:, None, None], precision.eps / 2, precision.tiny, widen_by)
 
     def __getitem__(self, ks: slice) -> "Rounding":
-        """Return the widening for a slice of the distances."""
+        """Return the widening for only a slice of the grid of distances."""
         return replace(self, factor=self.factor[ks])
 
-    def widen(self, bounds: tuple[Tensor, Tensor], tau: Tensor | float) -> Interval:
-        """Return [lower - 2 (k + 1) tau, upper + 2 (k + 1) tau], overwriting both bounds.
+    def widen(self, bounds: tuple[Tensor, Tensor], error_bound: Tensor | float) -> Interval:
+        """Return bounds moved outwards by 2 (k + 1) times a bound on their floating-point error.
 
         Args:
-            bounds: (lower, upper), each [K, ...].
-            tau: what a bound may err by; broadcasts with ``bounds``.
+            bounds: (lower, upper) as computed, each [K, ...]; both are overwritten.
+            error_bound: tau, a bound on the error of every computed end and of the nominal value;
+                broadcasts with the bounds.
+
+        Returns:
+            The interval [lower - 2 (k + 1) tau, upper + 2 (k + 1) tau], [K, ...].
         """
         factor = self.factor.view(-1, *[1] * (bounds[0].dim() - 1))
-        return self.widen_by(*bounds, factor * tau)
+        return self.widen_by(*bounds, factor * error_bound)
 
     def double(self) -> "Rounding":
-        """Return the widening for the same distances, of what is computed in float64."""
+        """Return the widening for the same distances, for bounds that are computed in float64."""
         precision = torch.finfo(torch.float64)
         return replace(
             self,
@@ -138,35 +165,45 @@ class Rounding:
             smallest_normal=precision.tiny,
         )
 
-    def dot_error(self, x: Interval, weight: Interval, bias: Interval | None = None) -> Tensor:
-        """Return tau for a linear map of intervals: what any of its outputs may err by.
+    def dot_error(
+        self, vectors: Interval, weight: Interval, bias: Interval | None = None
+    ) -> Tensor:
+        """Return a bound on the floating-point error of the outputs of an interval linear map.
 
-        It holds for any order of summation, with or without fused multiply-add.
+        It holds for any order of summation, with or without fused multiply-add, and both for the
+        bounds on vectors @ weight.T + bias and for its nominal values.
 
         Args:
-            x: [K or 1, rows, n], bounds on the vectors.
-            weight: [K, outputs, n] or its transpose, bounds on the matrix.
-            bias: [K, outputs], or None.
+            vectors: bounds on the row vectors, [K or 1, rows, n].
+            weight: bounds on the matrix, [K, outputs, n] or transposed.
+            bias: bounds on the bias, [K, outputs]; None: no bias.
 
         Returns:
-            [K, rows, 1], one number for all outputs of a record.
+            [K, rows, 1], one bound for all outputs of a row.
         """
-        length = x.shape[-1]
-        # Lemma 3 of docs/proofs/rounding.md: n max|x| max|w| bounds every partial sum.
+        length = vectors.shape[-1]
+        # Lemma 3 of docs/proofs/rounding.md: n max|vector| max|weight| + max|bias| bounds every
+        # partial sum of n products and the bias.
         largest_weight = weight.magnitude().amax(dim=(1, 2))[:, None, None]
-        size = (x.inf_norm() * length) * largest_weight
+        size = (vectors.inf_norm() * length) * largest_weight
         if bias is not None:
             size = size + bias.magnitude().amax(dim=1)[:, None, None]
         return self.sum_error(length, size)
 
     def sum_error(self, length: int, size: Tensor) -> Tensor:
-        """Return tau for sums of products, with or without a bias.
+        """Return a bound on the floating-point error of a sum of products, with or without a bias.
+
+        It holds for any order of summation, with or without fused multiply-add.
 
         Args:
-            length: how many products a sum has, at most.
-            size: what the absolute values of its terms, bias included, add up to, at most.
+            length: n, an upper bound on the number of products in a sum.
+            size: an upper bound on the sum of the absolute values of all terms, bias included.
+
+        Returns:
+            A tensor of the shape of ``size``.
         """
-        # Lemma 3 of docs/proofs/rounding.md. The second term covers underflow.
+        # Lemma 3 of docs/proofs/rounding.md: with the unit roundoff u and the smallest normal
+        # number eta, the error is at most 4 (n + 10) u size + (8 n + 10) eta.
         relative = 4 * (length + _ROUNDINGS_AROUND_A_SUM) * self.unit_roundoff
         underflow = (8 * length + _ROUNDINGS_AROUND_A_SUM) * self.smallest_normal
         return size * relative + underflow

@@ -14,8 +14,8 @@ from agt.bounds.pooling import AvgPoolRule
 from agt.bounds.reshaping import ReshapeRule
 from agt.errors import ConfigError, nearest
 
-# Layer type -> the rule of a layer, from its name and the layer. The exact type is looked up: a
-# subclass may compute something else, so it is as unknown as any other layer.
+# Layer type -> a function from the layer's name and the layer to its rule. The exact type is looked
+# up: a subclass may compute something else, so it has no rule unless it is listed.
 RULES: dict[type[nn.Module], Callable[[str, Any], LayerRule]] = {
     nn.Linear: lambda name, layer: LinearRule(name, layer.bias is not None),
     nn.ReLU: lambda name, layer: ReluRule(name),
@@ -28,7 +28,8 @@ RULES: dict[type[nn.Module], Callable[[str, Any], LayerRule]] = {
 
 TRAINED_RULES = (LinearRule, ConvRule)  # rules of layers with parameters (TrainedLayerRule)
 
-# Layer type -> (what it takes, what it gives). Other layers take both, and give what they take.
+# Layer type -> (form of its input, form of its output) for one record: a row of numbers or an image
+# (channels, height, width). Layers that are not listed take both forms and keep them.
 RECORD_FORMS: dict[type[nn.Module], tuple[str, str]] = {
     nn.Linear: ("rows", "rows"),
     nn.Conv2d: ("images", "images"),
@@ -39,15 +40,25 @@ RECORD_FORMS: dict[type[nn.Module], tuple[str, str]] = {
 
 
 def rules_for(head: nn.Sequential) -> tuple[LayerRule, ...]:
-    """Return the rule of each layer of a network, in order.
+    """Return the bound rule of each layer of a network, in order.
+
+    Layers with parameters are told whether their input is nonnegative for all data, which allows a
+    cheaper exact interval product.
+
+    Args:
+        head: the layers; their settings are read, and their parameters only for their shapes.
 
     Raises:
         ConfigError: a layer has no rule; two layers share a parameter, so that their gradients
-            would have to be added; or a layer for images follows one that gives rows, or the other
-            way round.
+            would have to be added, which no rule does; or a layer that takes images follows one
+            that gives rows, or one that takes rows follows one that gives images.
     """
+    # head.parameters() lists a shared parameter once, named_parameters as often as it is used.
     if len(list(head.parameters())) < len(list(head.named_parameters(remove_duplicate=False))):
-        raise ConfigError("model: two layers share a parameter, which no bound rule covers")
+        raise ConfigError(
+            "model: two layers share a parameter, for which there is no bound rule: give each "
+            "layer its own parameters"
+        )
     # Not named_children(), which names a layer that is used twice (a shared ReLU) only once.
     layers = {name: layer for name, layer in head._modules.items() if layer is not None}
     for name, layer in layers.items():
@@ -59,7 +70,7 @@ def rules_for(head: nn.Sequential) -> tuple[LayerRule, ...]:
             )
     _check_record_forms(layers)
     rules = list[LayerRule]()
-    nonnegative = False  # records may have negative features
+    nonnegative = False  # the first input is a record, whose features may be negative
     for name, layer in layers.items():
         rule = RULES[type(layer)](name, layer)
         if isinstance(rule, TRAINED_RULES):
@@ -70,33 +81,41 @@ def rules_for(head: nn.Sequential) -> tuple[LayerRule, ...]:
 
 
 def _is_output_nonnegative(rule: LayerRule, input_nonnegative: bool) -> bool:
-    """Return whether a layer cannot give a negative value, whatever the data are."""
+    """Return whether a layer's output is at least 0 for all data and all parameters.
+
+    Args:
+        rule: the layer's rule.
+        input_nonnegative: whether the layer's input is at least 0 for all data.
+    """
     if isinstance(rule, ReshapeRule | AvgPoolRule):
-        return input_nonnegative  # the output has the same numbers, or means of them
+        return input_nonnegative  # the output consists of the same numbers, or of means of them
     if isinstance(rule, ElementwiseRule):
         return rule.activation.value_range[0] >= 0
     return isinstance(rule, ReluRule)
 
 
 def _check_record_forms(layers: dict[str, nn.Module]) -> None:
-    """Refuse a layer for rows that is given images, or the other way round.
+    """Raise ConfigError if a layer takes images where rows arrive, or rows where images arrive.
 
-    Sizes are not compared, nor is the form of the records known: that is
-    ``Network.check_record_shape``.
+    Only these forms are compared (``RECORD_FORMS``). Sizes and the form of the records are checked
+    by ``Network.check_record_shape``, which knows the records.
+
+    Args:
+        layers: the layer's name -> the layer, in the order of the network.
 
     Raises:
-        ConfigError: two layers do not fit.
+        ConfigError: a layer cannot take what the layers before it give.
     """
-    previous = ""
-    form = ""  # unknown until a layer determines it
+    previous = ""  # the description of the layer before, for the error
+    form = ""  # of the values between layers: "rows" or "images", or empty while it is unknown
     for name, layer in layers.items():
         description = f"layer {name} ({type(layer).__name__})"
         taken, given = RECORD_FORMS.get(type(layer), (form, form))
         if form and taken != form:
             between = "nn.Flatten()" if taken == "rows" else "nn.Unflatten()"
             raise ConfigError(
-                f"model: {description} takes {taken}, but {previous} gives {form}: put {between} "
-                "between them"
+                f"model: {description} takes {taken}, but the layer before it, {previous}, "
+                f"gives {form}: put {between} between the two layers"
             )
         previous = description
         form = given

@@ -86,7 +86,7 @@ def _is_json(first: str) -> bool:
     if not first.startswith(("{", "[{", "[[")):
         return False
     try:
-        json.loads(first.rstrip(","))
+        json.loads(first.rstrip(",") + "]" * (first.count("[") - first.count("]")))
     except ValueError:
         # a long first line is cut
         return len(first) > HEAD_BYTES // 4

@@ -32,26 +32,31 @@ from agt.relations import RELATIONS
 from agt.settings import KGridConfig, RelationConfig, schema
 from agt.store import as_json
 from agt.training.batches import BatchPlan
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.loop import Noise, OnProgress, train
 from agt.training.noise import SEED, NoisePlan, draw_noise, noise_seed, plan_noise
 from agt.training.setup import TrainingSetup
-from agt.training.strength import refuse_recipe
+from agt.training.strength import check_no_recipe_settings
 
 GIVEN_THE_DRAW = proved("given_the_draw")
-"""The fact of condition d where the bounds hold for the noise that was drawn."""
-QUERY_BLOCK_ROWS = 8192
+"""The fact that bounds hold for neighbours trained with the same draw of noise (condition d)."""
+QUERY_BLOCK_ROWS = 8192  # queries whose outputs are computed at once
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class BoxModel(ModelDefaults):
-    """A network with nominal parameters, and bounds on every neighbour's parameters for every k.
+    """A trained network, with bounds on the parameters that training on other datasets would give.
+
+    For each k of a grid, the bounds contain the parameters of every training on a dataset that
+    differs from the training data by at most k edits (removed, added or changed records, as the
+    neighbour relation says).
 
     Attributes:
-        head: the layers; the parameters that they hold themselves are not used.
-        box: the nominal parameters and their bounds.
-        plan: the batch plan of training.
+        head: the layers; the parameters stored in them are not used.
+        box: the nominal parameters (the result of training on the data itself), and for each k a
+            lower and an upper bound on every parameter.
+        plan: which records were in which batch of training.
     """
 
     head: nn.Sequential
@@ -60,28 +65,42 @@ class BoxModel(ModelDefaults):
 
     @property
     def boxed_network(self) -> "BoxModel":
-        """The model itself."""
+        """The model itself, because it is one network with bounds on its parameters."""
         return self
 
     def save(self, store: FileWriter) -> None:
-        """Write model.safetensors and bounds/; of a network of the user's own, network.json too."""
+        """Write the nominal parameters and their bounds, and the layers of a user's own network.
+
+        Args:
+            store: receives model.safetensors (the parameters), one file in bounds/ for each k, and
+                network.json (the layers) if the user gave the network.
+        """
+        # Only a network of the user's own has facts. The settings describe every other network.
         if self.settings.model.facts:
             store.write(NETWORK, as_json(describe_layers(self.head)))
         write_boxes(store, self.box)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """What is known of conditions a to g; under noise, given the noise that was drawn."""
+        """The seven conditions of a privacy guarantee, each with the evidence for or against it.
+
+        They are conditions a to g of docs/method.md, in this order.
+        """
         return assess_problem(self.problem, self.plan)
 
     @property
     def noise(self) -> NoisePlan | None:
-        """The noise in each step of training; None: no noise."""
+        """The amount of noise that each training step added; None: training added no noise."""
         return _plan_step_noise(self.settings, self.plan, self._parameters)
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """The numbers of parameters and of k, the largest k, and the noise of training."""
+        """The facts about the model that a run records as metrics: name -> value.
+
+        They are the number of scalar parameters, for how many numbers of edits k there are bounds,
+        and the largest k. If training added noise, they include its standard deviation (sigma) and
+        the parameter mu of the Gaussian differential privacy that it gives.
+        """
         metrics: dict[str, float | int | str] = {
             "parameters": self._parameters,
             "k_count": len(self.box.ks),
@@ -100,27 +119,42 @@ class BoxModel(ModelDefaults):
 
     @property
     def max_distance(self) -> int:
-        """The last k of the grid, which no stable distance exceeds."""
+        """An upper bound on every stable distance (the edits that a label is proved to withstand).
+
+        It is the largest number of edits k for which there are bounds on the parameters.
+        """
         return self.box.ks[-1]
 
     def check(self, features: np.ndarray) -> None:
-        """Refuse queries that the network cannot take.
+        """Raise an error if the network cannot be applied to queries.
+
+        Args:
+            features: [n, ...] the queries, scaled as the training records were.
 
         Raises:
-            ConfigError: the queries have another shape than the records.
-            UnsoundError: a query is not finite in the model's precision.
+            ConfigError: a query has another shape than a training record.
+            UnsoundError: a query is NaN, or infinite after conversion to the model's precision.
         """
         self._network().check_record_shape(features.shape[1:], self.box.nominal, "inputs: a query")
-        # ``Blocks`` hold finite numbers, and these stay finite unless the precision gets smaller.
+        # ``Blocks`` read features from a file, which are finite already. A finite number can become
+        # infinite only when float64 is converted to float32. In all other cases the file need not
+        # be read here.
         keeps_finite = features.dtype == np.float32 or self.settings.training.dtype == "float64"
         if keeps_finite and isinstance(features, Blocks):
             features = features[:0]
-        # Called only because it raises where a query is not finite.
+        # The results are not needed: reading each block raises if a query is not finite.
         for _ in self._for_blocks(features, lambda queries: None):
             pass
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        """Return the nominal labels of queries, [n] int64."""
+        """Return the labels that the trained network gives to queries.
+
+        Args:
+            features: [n, ...] the queries.
+
+        Returns:
+            [n] int64 class indices.
+        """
         network = self._network()
 
         def predict_block(queries: Tensor) -> np.ndarray:
@@ -129,10 +163,15 @@ class BoxModel(ModelDefaults):
         return gathered(self._for_blocks(features, predict_block), len(features))
 
     def margins(self, features: np.ndarray) -> np.ndarray:
-        """Return the nominal margins of queries: of two classes [1, n], else [C, n].
+        """Return the signed margins of queries under the trained network.
 
-        Of two classes it is one output less its threshold, or the difference of two outputs; of
-        more, each logit less the largest of the others.
+        Args:
+            features: [n, ...] the queries.
+
+        Returns:
+            For two classes [1, n]: the output minus the threshold of the loss, or the second
+            output minus the first; positive where class 1 is predicted. For C > 2 classes [C, n]:
+            each logit minus the largest logit of another class.
         """
         network = self._network()
 
@@ -143,7 +182,11 @@ class BoxModel(ModelDefaults):
         return signed_margins(logits - network.loss.threshold)
 
     def shares(self, features: np.ndarray) -> np.ndarray:
-        """Return the sigmoid or softmax of the nominal outputs, [n, C]."""
+        """Return the predicted probability of each class, [n, C] (sigmoid or softmax).
+
+        Args:
+            features: [n, ...] the queries.
+        """
         return logistic_shares(self.margins(features))
 
     def certify(
@@ -152,49 +195,64 @@ class BoxModel(ModelDefaults):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Certify queries against the box of every k.
+        """Return the labels of queries, and which of them provably withstand k edits of the data.
 
         Args:
             features: [n, ...] the queries.
-            ks: certify at these k of the grid alone; None: at the whole grid.
+            ks: the numbers of edits k to certify for, a subset of those for which there are bounds
+                on the parameters; None: all of them.
             on_progress: called after every block of queries.
+
+        Returns:
+            The labels [n], and flags [K, n], one row for each k. A flag is True if the label is
+            proved to be the same for all parameters within the bounds at k.
         """
         return certify(self.head, self.problem.setup, self._select_box(ks), features, on_progress)
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
-        """Return bounds on the margin of two classes over the box of every k.
+        """Return lower and upper bounds on the margins of queries, for a model of two classes.
 
         Args:
             features: [n, ...] the queries.
-            ks: bound the margin at these k of the grid; None: at the whole grid.
+            ks: the numbers of edits k to bound the margin for, a subset of those for which there
+                are bounds on the parameters; None: all of them.
+
+        Returns:
+            The margins [n] under the trained parameters, and bounds [K, n] that contain the margin
+            under all parameters within the bounds at each k >= 1. A label is 1 where the margin is
+            positive, else 0.
         """
         return compute_envelope(self.head, self.problem.setup, self._select_box(ks), features)
 
     def _select_box(self, ks: tuple[int, ...] | None) -> Box:
-        """Return the box at some k of the grid; None: the box at all of them."""
+        """Return the trained parameters with their bounds for the given numbers of edits ``ks``.
+
+        If ``ks`` is None, the bounds are those for every k of the grid.
+        """
         return self.box if ks is None else self.box.select_ks(ks)
 
     def _network(self) -> Network:
-        """Return the head's layers and loss, through which points and boxes pass."""
+        """Return the network that maps queries and parameters, or bounds on them, to logits."""
         return Network.from_head(self.head, self.settings.training.loss, self.problem.classes)
 
     def _for_blocks(self, features: np.ndarray, compute: Callable[[Tensor], T]) -> Iterable[T]:
-        """Return what is computed from each block of queries, in their order.
+        """Apply a function to successive blocks of queries and return its results in order.
 
-        All processes share the work. The result can be iterated once; there is at least one block,
-        which may be empty.
+        The processes of a distributed job share the blocks. The result can be iterated only once.
 
         Args:
-            features: [n, ...] the queries.
-            compute: called with a block of queries, in the model's precision.
+            features: [n, ...] the queries. For n = 0 there is one empty block.
+            compute: called with each block, a tensor [m, ...] in the model's precision with m at
+                most ``QUERY_BLOCK_ROWS``.
 
         Raises:
-            UnsoundError: a query is not finite in the model's precision.
+            UnsoundError: a query is NaN, or infinite after conversion to the model's precision.
         """
         dtype = self.settings.training.dtype
 
         def compute_rows(rows: slice) -> T:
-            block = np.array(features[rows], order="C")  # a copy: features may be read-only
+            # A copy, because features may be read-only, about which PyTorch warns.
+            block = np.array(features[rows], order="C")
             queries = torch.from_numpy(block).to(getattr(torch, dtype))
             return compute(check_queries(queries, dtype))
 
@@ -204,13 +262,20 @@ class BoxModel(ModelDefaults):
 def assess_boxes(
     dataset: Dataset, setup: TrainingSetup, plan: BatchPlan, choices: Fact
 ) -> tuple[Condition, ...]:
-    """Return what is known of conditions a to g of one training with boxes, in this order.
+    """Return the conditions of a privacy guarantee, with evidence, for a network with bounds.
+
+    The seven conditions are defined in docs/method.md: a dense grid of k, records that are selected
+    independently, public constants, nested bounds, public preprocessing and choices, rounding that
+    is accounted for, and a symmetric neighbour relation.
 
     Args:
-        dataset: what is known of the data.
-        setup: how the model is trained.
-        plan: the batch plan of training.
-        choices: the fact that says what the settings were chosen on.
+        dataset: the data, with the evidence about its selection and preprocessing.
+        setup: loss, steps, clip level, neighbour relation and grid of k.
+        plan: which records are in which batch of training.
+        choices: the fact that says what data the settings were chosen on.
+
+    Returns:
+        Conditions a to g in this order, each with the facts for or against it.
     """
     facts = box_facts(setup.relation, setup.kgrid, setup.training.product, setup.training.dtype)
     return assess(
@@ -228,16 +293,19 @@ def assess_boxes(
 def box_facts(
     relation: RelationConfig, kgrid: KGridConfig, product: str, dtype: str
 ) -> dict[str, Fact]:
-    """Return what the settings alone decide of conditions a, d and f.
+    """Return the evidence for three conditions of a guarantee, which needs only the settings.
 
     Args:
-        relation: which datasets are neighbours.
-        kgrid: the values of k.
-        product: how bounds are multiplied, as in ``TrainingConfig``.
-        dtype: the precision, as in ``TrainingConfig``.
+        relation: the neighbour relation, which says what one edit of a dataset may change.
+        kgrid: the numbers of edits k for which training computes bounds.
+        product: how intervals are multiplied: "exact" takes the extremes of the four products of
+            ends; other rules are faster, but their results need not nest after rounding.
+        dtype: the floating-point precision of training, "float32" or "float64".
 
     Returns:
-        The letter of a condition -> its fact.
+        The letter of a condition -> the fact whether it holds. "a": k takes every integer value up
+        to the largest one. "d": the bounds at k - 1 of a dataset that is one edit away lie within
+        the bounds at k. "f": the bounds account for rounding errors.
     """
     every_k = proved("grid_dense", last=kgrid.ks[-1]) if kgrid.dense else not_held("grid_sparse")
     if RELATIONS[relation.name].reason_not_nested:
@@ -252,18 +320,26 @@ def box_facts(
 
 
 def assess_problem(problem: Problem, plan: BatchPlan | None = None) -> tuple[Condition, ...]:
-    """Return what is known of conditions a to g of a network with boxes, before it is trained.
+    """Return the conditions of a privacy guarantee, with evidence, for a network with bounds.
+
+    They are the seven conditions of docs/method.md. They depend only on settings and on the
+    evidence that the dataset has, so the network need not be trained.
 
     Args:
         problem: the data and the settings.
-        plan: the batch plan of training; None: the problem's own. That of an ensemble's member is
-            for its share of the records.
+        plan: which records are in which batch; None: as the problem's settings say. A member of an
+            ensemble needs a plan of its own, for its part of the records.
+
+    Returns:
+        Conditions a to g in this order, each with the facts for or against it.
     """
     settings = problem.settings
     if plan is None:
         plan = problem.plan
+    # Condition e (public choices) also rests on where the initial parameters come from.
     further_facts = {"e": settings.model.facts}
     if settings.noise is not None:
+        # Condition d (nested bounds): under noise, bounds compare trainings with the same draws.
         further_facts["d"] = (GIVEN_THE_DRAW,)
     conditions = assess_boxes(problem.dataset, problem.setup, plan, settings.choices)
     return tuple(
@@ -272,15 +348,16 @@ def assess_problem(problem: Problem, plan: BatchPlan | None = None) -> tuple[Con
 
 
 def copy_initial_parameters(head: nn.Sequential, initial: Mapping[str, Tensor]) -> bool:
-    """Copy given parameters into the trained layers of a head, if all of them fit.
+    """Copy initial parameters into the linear and convolutional layers of a network, if all fit.
 
     Args:
-        head: the layers, which are changed.
-        initial: ``weight.0``, ``bias.0``, ``weight.1``, ... -> the parameters of the first trained
-            layer, the second, and so on.
+        head: the network, whose parameters are overwritten in place.
+        initial: ``weight.0``, ``bias.0``, ``weight.1``, ... -> the parameters of the first linear
+            or convolutional layer, of the second, and so on.
 
     Returns:
-        False if a name is missing or too many, or a shape differs; the head is then unchanged.
+        True if the parameters were copied. False if ``initial`` lacks a name, has another name or
+        has a tensor of another shape; the network is then unchanged.
     """
     layers = [layer for layer in head if isinstance(layer, nn.Linear | nn.Conv2d)]
     parameters: dict[str, Tensor] = {}
@@ -299,29 +376,36 @@ def copy_initial_parameters(head: nn.Sequential, initial: Mapping[str, Tensor]) 
 
 
 def build_starting_head(problem: Problem) -> nn.Sequential:
-    """Return the layers with the parameters that training begins at.
+    """Return a new network, with the parameters from which training starts.
 
-    These are the problem's initial parameters if they fit the layers, else those of the seed.
+    The parameters are ``problem.initial`` if their names and shapes fit the layers. If they do not
+    fit, the parameters are the random ones that ``training.seed`` draws.
     """
     head = _build_head(problem)
+    # Leaves the drawn parameters in place where the initial ones do not fit.
     copy_initial_parameters(head, problem.initial or {})
     return head
 
 
 def _build_head(problem: Problem) -> nn.Sequential:
-    """Return the layers with the parameters that the seed makes."""
+    """Return a new network, with the random parameters that ``training.seed`` draws."""
     record_shape = problem.dataset.train.features.shape[1:]
     settings = problem.settings
     return settings.model.build(record_shape, problem.classes, settings.training)
 
 
 def _plan_step_noise(settings: Settings, plan: BatchPlan, parameters: int) -> NoisePlan | None:
-    """Return how much noise each step of training adds; None: no noise.
+    """Return how much Gaussian noise each training step has to add (DP-SGD).
 
     Args:
-        settings: the noise, the relation and the clip level.
-        plan: the batch plan of training.
+        settings: the privacy that the noise has to guarantee (epsilon, delta), the neighbour
+            relation, and the level at which each element of a record's gradient is clipped.
+        plan: the batches: how often each record is used, and what sums of gradients are divided by.
         parameters: the number of scalar parameters.
+
+    Returns:
+        The sensitivity of one step and the noise's standard deviation; None if the settings ask
+        for no noise.
     """
     if settings.noise is None:
         return None
@@ -334,10 +418,17 @@ def _plan_step_noise(settings: Settings, plan: BatchPlan, parameters: int) -> No
 
 
 def _make_noise(problem: Problem, head: nn.Module, checkpoints: Checkpoints) -> Noise | None:
-    """Return the function that draws the noise of each step of ``train``; None: no noise.
+    """Return a function that draws the noise of one training step (DP-SGD).
 
-    A seed that the settings do not give is drawn once and stored with the checkpoints, so that a
-    resumed training draws the same noise; without checkpoints it is stored nowhere.
+    Args:
+        problem: the settings of the noise, and the data, from which the batches follow.
+        head: the network, of which only the shapes of the parameters are read.
+        checkpoints: store the random seed of the noise, so that a resumed training draws the same
+            noise. Without checkpoints the seed is not stored.
+
+    Returns:
+        A function of the step's number that returns parameter name -> noise; None if the settings
+        ask for no noise.
     """
     config = problem.settings.noise
     parameters = {name: parameter.detach() for name, parameter in head.named_parameters()}
@@ -345,18 +436,22 @@ def _make_noise(problem: Problem, head: nn.Module, checkpoints: Checkpoints) -> 
     plan = _plan_step_noise(problem.settings, problem.plan, parameter_count)
     if config is None or plan is None:
         return None
-    if config.seed is not None:
+    if config.seed is not None:  # the user fixed the draws: a simulation without privacy
         seed = noise_seed(config)
     else:
+        # The number that an earlier attempt drew and stored; a new one if there was no attempt.
         seed = checkpoints.draw_once(SEED, lambda: noise_seed(config))
     return lambda step: draw_noise(parameters, plan, seed, step)
 
 
 @schema
 class BoxKind(CertificateKind):
-    """Certificates from boxes of parameters, for any head and any relation of records.
+    """The kind of certificate that bounds every parameter of a network during training.
 
-    Sections 1 to 3 of docs/method.md describe the method.
+    For each number of edits k, training carries lower and upper bounds on each parameter (a box)
+    by interval arithmetic. They contain the parameters of every training within k edits of the
+    data (docs/method.md). This kind covers networks of every supported layer, and neighbour
+    relations that remove, add or move records.
     """
 
     name: Literal["box"] = "box"
@@ -370,50 +465,68 @@ class BoxKind(CertificateKind):
     }
     covers_retraining = True
 
-    def missing_training(self, head: HeadBuilder, given: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the training settings that a user has to give for a network of several layers.
+    def missing_training_settings(
+        self, head: HeadBuilder, given: Mapping[str, Any]
+    ) -> tuple[str, ...]:
+        """Return the names of training settings that the user still has to give.
 
-        They have no defaults, because none served all datasets of docs/start.md.
+        A network of several layers needs epochs, learning rate and clip level from the user. They
+        have no defaults, because no values worked on all datasets of docs/start.md.
+
+        Args:
+            head: the network to be trained; a linear one needs none of them.
+            given: name -> value, the training settings that the user gave.
         """
         if head.linear:
             return ()
         return tuple(name for name in ("epochs", "lr", "clip") if name not in given)
 
     def check(self, settings: Settings) -> None:
-        """Refuse settings that boxes do not cover.
+        """Raise ConfigError if the proofs of this kind of certificate do not cover the settings.
 
         Raises:
-            ConfigError: a setting is left to the recipe, the relation is one of labels alone, or
-                there is noise in an ensemble or under a relation of removals.
+            ConfigError: a training setting is left to the recipe (the default settings of linear
+                heads); the neighbour relation only changes labels; or training adds noise in an
+                ensemble, or under a relation whose edits only remove records or whose steps have
+                no bounded sensitivity.
         """
-        refuse_recipe(settings.training, self.name)
+        check_no_recipe_settings(settings.training, self.name)
         relation = RELATIONS[settings.relation.name]
+        # Bounds of networks do not follow changed labels, so the relation may refuse them.
         relation.check_head(counts_label_flips=False, unit_rows=settings.relation.unit_rows)
         if settings.noise is None:
             return
         if settings.ensemble.members > 1:
             raise ConfigError(
-                f"noise.epsilon: ensemble.members={settings.ensemble.members}: the weights "
-                "of an ensemble are not released, because it answers by vote: leave the "
-                "noise out, or train one model"
+                "noise.epsilon: the weights of an ensemble are not released, because it "
+                f"answers by vote (ensemble.members={settings.ensemble.members}), so noise on "
+                "them has no use: leave the noise out, or train one model"
             )
         relation.check_noise()
-        # Called only because it raises where the relation has no sensitivity.
+        # Called only because it raises if the relation has no sensitivity. The numbers of
+        # parameters and records do not matter for that, so 1 stands for them.
         relation.step_sensitivity(settings.training.clip, 1, 1.0)
 
     def fit(
         self,
         problem: Problem,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> BoxModel:
-        """Train a network with bounds for every k.
+        """Train a network, together with bounds on its parameters for every k of the grid.
 
-        It starts from the problem's initial parameters if they fit.
+        The bounds at k contain the parameters of training on any dataset within k edits.
+
+        Args:
+            problem: the records and the settings. ``problem.initial`` are the parameters to start
+                from; they are ignored if they do not fit the layers.
+            on_progress: receives the progress.
+            checkpoints: where an interrupted training resumes from, and where it saves its state.
 
         Raises:
-            ConfigError: a layer, loss, batch or public record that the relation does not support.
-            UnsoundError: a bound became NaN, infinite or inverted.
+            ConfigError: the neighbour relation (which says what an edit may change) does not
+                support a layer, the loss, a batch or the public records.
+            UnsoundError: a bound became NaN or infinite, or a lower bound exceeds its upper bound.
         """
         head = build_starting_head(problem)
         noise = _make_noise(problem, head, checkpoints)
@@ -423,42 +536,60 @@ class BoxKind(CertificateKind):
         return BoxModel(problem, head, box, problem.plan)
 
     def load(self, problem: Problem, reader: FileReader) -> BoxModel:
-        """Read the network and its boxes back.
+        """Read back a trained network with the bounds on its parameters.
+
+        Args:
+            problem: what the model was trained on; its records may be missing.
+            reader: the files that ``BoxModel.save`` wrote.
 
         Raises:
             ConfigError: a file is missing, or is not what was written.
-            UnsoundError: a bound is not finite or inverted, or does not fit the settings.
+            UnsoundError: a bound is NaN or infinite, a lower bound exceeds its upper bound, or a
+                tensor's shape or dtype does not fit the settings.
         """
         head = _build_head(problem)
+        # Only the shapes and dtypes of these parameters are used, to check those of the files.
         expected = {name: tensor.detach() for name, tensor in head.state_dict().items()}
         box = read_boxes(reader, problem.settings.kgrid.ks, expected)
         return BoxModel(problem, head, box, problem.plan)
 
     def allocating_shapes_only(self) -> AbstractContextManager[object]:
-        """Return PyTorch's meta device: ``load`` needs nothing but the shapes of a new head."""
+        """Return PyTorch's meta device as a context, in which tensors have shapes but no memory.
+
+        ``load`` builds a new network only to learn the shapes of its parameters.
+        """
         return torch.device("meta")
 
-    def starts_elsewhere(self, problem: Problem) -> bool:
-        """Return whether initial parameters are given that do not fit the layers of the head."""
+    def ignores_initial_parameters(self, problem: Problem) -> bool:
+        """Return whether ``problem.initial`` has parameters that do not fit the layers' shapes.
+
+        Training then ignores them and starts from the parameters that the seed draws.
+        """
         if not problem.initial:
             return False
         return not copy_initial_parameters(_build_head(problem), problem.initial)
 
     def training_inputs(self, problem: Problem) -> dict[str, object]:
-        """Return a hash of the parameters that training begins at.
+        """Return what the trained parameters depend on beside settings, records and machine.
 
-        Code of the user's own may make them, so that settings alone do not determine them.
+        This is the SHA-256 of the initial parameters. The user's own code may have made them, so
+        the settings do not determine them.
+
+        Returns:
+            A description for messages -> the hash, to be compared between processes or runs.
         """
         state = build_starting_head(problem).state_dict()
         content = save({name: tensor.contiguous() for name, tensor in state.items()})
         return {"the initial parameters": sha256(content).hexdigest()}
 
     def distances_differ_by_one(self, settings: Settings) -> bool:
-        """Return whether it is proved that neighbours' stable distances differ by at most 1.
+        """Return whether one edit provably changes every stable distance by at most 1.
 
-        It is, where boxes of neighbours nest (Lemma 2 of docs/proofs/boxes.md). Boxes are proved to
-        nest with exact products (not with Rump's, whose last digits may not), and where an edit
-        removes or adds records (not where features move, as a moved record may move again).
+        A stable distance is the number of edits that a label is proved to withstand. It changes by
+        at most 1 if the bounds of a neighbour at k - 1 lie within the bounds at k (Lemma 2 of
+        docs/proofs/boxes.md). This is proved for exact interval products, and for edits that
+        remove or add records. It is not proved for Rump's products, which may differ in the last
+        digit, nor for edits that move features, because a record can be moved twice.
         """
         edits_whole_records = RELATIONS[settings.relation.name].edits_whole_records
         return settings.training.product == "exact" and edits_whole_records

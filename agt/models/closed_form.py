@@ -1,7 +1,7 @@
 """The base classes of kinds and models whose certificates are in closed form, for every k at once.
 
-Both stand on public features. The kind checks the settings; the model makes the features of
-queries, and certifies them a block at a time.
+Both work on public features (a fixed map from records to vectors of norm at most 1). The kind
+checks the settings. The model computes the features of queries, and certifies them in blocks.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,12 @@ from agt.training.strength import recipe_numbers, resolve_minimiser
 
 
 class ClosedFormKind(CertificateKind):
-    """A kind of certificate in closed form, for heads or votes on public features."""
+    """The base class of kinds whose certificates are formulas that hold for every number of edits.
+
+    They cover linear heads, or votes, on public features: a fixed map from records to vectors of
+    norm at most 1. A formula bounds how far one edit of the data moves the model, so training
+    itself computes no bounds, in contrast to ``BoxKind``.
+    """
 
     training_defaults: ClassVar[Mapping[str, Any]] = {
         "loss": "binary_cross_entropy",
@@ -47,7 +52,12 @@ class ClosedFormKind(CertificateKind):
 
     @property
     def unread_settings(self) -> Mapping[str, UnreadReason]:
-        """The settings of boxes, of random initial parameters, and of a grid of k."""
+        """The settings that have no effect on training: dotted name -> the reason.
+
+        Training computes no bounds on parameters ("no boxes"), starts from no random parameters
+        ("no random start"), and gives certificates for every number of edits instead of a grid of
+        them ("every k").
+        """
         of_boxes = ("training.product", "compute.kernel", "compute.fragment", "compute.memory_mb")
         of_grid = ("kgrid", "kgrid.max", "kgrid.values")
         unread: dict[str, UnreadReason] = dict.fromkeys(of_boxes, "no boxes")
@@ -56,26 +66,30 @@ class ClosedFormKind(CertificateKind):
         return unread
 
     def with_features(self, features: FeaturesConfig) -> Self:
-        """Return the same settings on these public features.
+        """Return a copy of the certificate's settings with the given public feature map.
+
+        Args:
+            features: the settings of the map from records to public features.
 
         Raises:
-            ConfigError: the settings name public features already.
+            ConfigError: the settings already name a feature map that differs from the default.
         """
         if self.features != FeaturesConfig():
             raise ConfigError(
-                "features: the certificate already has its own features: give them in one of "
-                "the two places only"
+                "features: the certificate already has features of its own "
+                "(certificate.features): give features in only one of the two places"
             )
         return replace(self, features=features)  # type: ignore[type-var]
 
     def check(self, settings: Settings) -> None:
-        """Refuse settings that no closed form covers.
+        """Raise ConfigError if the proofs of this kind of certificate do not cover the settings.
 
         The learning rate is checked later, because its limit depends on the data's declared size.
 
         Raises:
-            ConfigError: the head has hidden layers, training has momentum or noise in its steps,
-                the device is not the CPU, or the proofs do not cover the relation.
+            ConfigError: the head has hidden layers, training has momentum or adds noise to its
+                steps, the device is not the CPU, the proofs do not cover the neighbour relation,
+                or ``check_own_settings`` of the kind refuses another setting.
         """
         relation = RELATIONS[settings.relation.name]
         relation.check_head(self.covers_changed_labels(), settings.relation.unit_rows)
@@ -91,39 +105,44 @@ class ClosedFormKind(CertificateKind):
             )
         relation.check_closed_form()
         check_no_momentum(settings.training)
-        self.check_own(settings)
+        self.check_own_settings(settings)
         if settings.noise is not None:
             raise ConfigError(
                 Message(
-                    "noise.epsilon: certificate={name} does not add noise to training steps: "
-                    "release the weights with agt predict "
-                    "{config:mechanism=release_weights}, which adds noise once, at the end, "
-                    "and needs less",
+                    "noise.epsilon: certificate={name} does not add noise to training steps. "
+                    "Release the weights with agt predict {config:mechanism=release_weights}, "
+                    "which adds noise once, at the end, and needs less noise",
                     name=self.name,
                 )
             )
 
     def covers_changed_labels(self) -> bool:
-        """Return whether the proofs cover records whose labels change (``relation=flip``)."""
+        """Return whether certificates cover edits that change the label of a record.
+
+        The neighbour relation ``flip`` makes such edits. The default is False; a kind whose proofs
+        cover them overrides this method.
+        """
         return False
 
-    def check_own(self, settings: Settings) -> None:
-        """Raise ConfigError for settings that this kind refuses beyond what all closed forms do."""
+    def check_own_settings(self, settings: Settings) -> None:
+        """Raise ConfigError for a setting that only this kind refuses; by default refuse none.
+
+        ``check`` calls it after the checks that all kinds in closed form share.
+        """
 
     def _check_head(self, settings: Settings) -> None:
-        """Raise ConfigError unless the head is linear."""
+        """Raise ConfigError unless the head is one linear layer."""
         if settings.model.linear:
             return
         hidden = getattr(settings.model, "hidden", None)
-        if hidden is None:
+        if hidden is None:  # only a network of the user's own has no widths of hidden layers
             shown = Message("{config:model}: your own network")
         else:
             shown = Message("{config:model.hidden}={hidden}", hidden=list(hidden))
         raise ConfigError(
             Message(
-                "{shown}: certificate={name} only supports linear heads (no hidden "
-                "layers), which it trains itself: use {config:model=linear}, or "
-                "certificate=box",
+                "{shown}: certificate={name} trains a linear head itself, so it does not "
+                "support hidden layers: use {config:model=linear}, or certificate=box",
                 shown=shown,
                 name=self.name,
             )
@@ -132,22 +151,38 @@ class ClosedFormKind(CertificateKind):
     def resolve(
         self, training: TrainingConfig, classes: int, size: float, unit_rows: int
     ) -> TrainingConfig:
-        """Return the training settings with the recipe's numbers for a minimiser."""
+        """Return the training settings with a number in place of every "recipe".
+
+        A setting that the user left at "recipe" gets the default for a minimiser of a regularised
+        loss, computed from public numbers.
+
+        Args:
+            training: the settings as configured.
+            classes: the number of classes.
+            size: the declared number of records, or one ensemble member's part of it.
+            unit_rows: not used: these defaults do not depend on the rows of one unit.
+        """
         return resolve_minimiser(training, classes, size)
 
     def distances_differ_by_one(self, settings: Settings) -> bool:
-        """Return True: one k moves logits and votes by at most one step of stable distance."""
+        """Return True: one edit provably changes every stable distance by at most 1.
+
+        A stable distance is the number of edits of the training data that a query's label
+        withstands. All closed forms have this proof, whatever the settings are.
+        """
         return True
 
 
 @dataclass(frozen=True)
 class ClosedFormModel(ModelDefaults):
-    """A head or votes on public features, whose stable distances are in closed form.
+    """The base class of trained models whose stable distances are computed by a formula.
 
-    A subclass says what the logits and certificates of public features are.
+    A stable distance is the number of edits of the training data that a query's label withstands.
+    A subclass is a linear head or a vote: it computes logits and certificates from public features.
 
     Attributes:
-        features: the public feature map.
+        features: the public feature map, from a record to a vector of norm at most 1.
+        instant: True, because certifying a query takes no longer than predicting its label.
     """
 
     features: FeatureMap
@@ -155,30 +190,58 @@ class ClosedFormModel(ModelDefaults):
 
     @property
     def training(self) -> TrainingConfig:
-        """The settings of its training, with numbers in place of what the recipe decides."""
+        """The settings that the model was trained with; each has a number.
+
+        A setting that the user left at "recipe" (a default computed from public numbers) is
+        resolved here.
+        """
         raise NotImplementedError
 
     @property
     def _recipe_numbers(self) -> dict[str, float | int]:
-        """The settings that the recipe decided, as metrics named ``recipe.SETTING``."""
+        """The numbers that the recipe (the default settings) chose: ``recipe.SETTING`` -> number.
+
+        Settings that the user gave are left out.
+        """
         return recipe_numbers(self.training, self.settings.training.by_recipe)
 
     def phi(self, features: np.ndarray) -> np.ndarray:
-        """Return the public features of queries, [n, w], each row of norm at most 1."""
+        """Return the public features phi(x) of queries.
+
+        Args:
+            features: [n, ...] the queries, scaled as the training records were.
+
+        Returns:
+            [n, w] in the training's precision, each row of l2 norm at most 1.
+        """
         return self.features(features, self.settings.training.dtype)
 
-    def over(self, features: np.ndarray) -> np.ndarray:
-        """Return the public features of training records, [m, w], of which slices are read often.
+    def phi_of_records(self, features: np.ndarray) -> np.ndarray:
+        """Return the public features phi(x) of training records, for code that reads them often.
 
-        They are stored, or computed slice by slice if they do not fit into the memory that
-        ``compute.memory_mb`` allows (``FeatureMap.over``).
+        They are stored in memory, or computed at every access if they need more than
+        ``compute.memory_mb`` and are cheap to compute. Both give the same bits.
+
+        Args:
+            features: [m, ...] the records' features, as the dataset scales them.
+
+        Returns:
+            [m, w], an array or an object that can be sliced like one. Each row has an l2 norm of at
+            most 1.
         """
         settings = self.settings
-        return self.features.over(features, settings.training.dtype, settings.compute.memory_mb)
+        return self.features.phi_of_records(
+            features, settings.training.dtype, settings.compute.memory_mb
+        )
 
     def has_features_of(self, dataset: Dataset) -> bool:
-        """Return whether a dataset's public rows make this feature map, bit for bit."""
+        """Return whether a map made from a dataset has the same public matrices, bit for bit.
+
+        Args:
+            dataset: the data, of which only the rows that are declared public are read.
+        """
         config = self.settings.certificate.features
+        # The map that the dataset's public rows make; ``self.features`` may have been read back.
         expected = FeatureMap.from_dataset(config, dataset).matrices
         matrices = self.features.matrices
         if expected.keys() != matrices.keys():
@@ -186,14 +249,20 @@ class ClosedFormModel(ModelDefaults):
         return all(np.array_equal(expected[name], matrices[name]) for name in expected)
 
     def check(self, features: np.ndarray) -> None:
-        """Raise ConfigError for queries of another shape; every finite query has features."""
+        """Raise ConfigError if queries have another shape than the training records.
+
+        Only the shape is checked. A query that is not finite raises later, in ``phi``.
+
+        Args:
+            features: [n, ...] the queries.
+        """
         self.phi(features[:0])  # called only because it raises
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
-        """Return the logits of queries with these public features.
+        """Return the logits that the model gives to queries; a subclass implements it.
 
         Args:
-            phi: [n, w] public features.
+            phi: [n, w] public features of the queries, as ``phi`` returns them.
 
         Returns:
             [n, J] float64; J is 1 for two classes under a loss of one output, else the number of
@@ -201,17 +270,25 @@ class ClosedFormModel(ModelDefaults):
         """
         raise NotImplementedError
 
-    def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
-        """Return certificates of queries with these public features.
+    def certify_phi(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
+        """Return the certificates of queries; a subclass implements it.
 
         Args:
-            phi: [n, w] public features.
-            ks: the k at which the certificates are tabulated.
+            phi: [n, w] public features of the queries, as ``phi`` returns them.
+            ks: the numbers of edits for which the result lists whether each label is certified. The
+                stable distances in the result do not depend on them.
         """
         raise NotImplementedError
 
     def _all_logits(self, features: np.ndarray) -> np.ndarray:
-        """Return the logits of queries, [n, J], computed by all processes in blocks of rows."""
+        """Return the logits of queries, computed in blocks that the processes of a job share.
+
+        Args:
+            features: [n, ...] the queries.
+
+        Returns:
+            [n, J] float64, as ``logits`` returns them.
+        """
 
         def block_logits(rows: slice) -> np.ndarray:
             return self.logits(self.phi(features[rows]))
@@ -220,19 +297,23 @@ class ClosedFormModel(ModelDefaults):
         return gathered(blocks, len(features))
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        """Return the labels of queries, [n] int64."""
+        """Return the predicted class index of each query, [n] int64."""
         return labels_of(self._all_logits(features))
 
     def margins(self, features: np.ndarray) -> np.ndarray:
-        """Return the margins of queries: of two classes [1, n], else [C, n].
+        """Return the signed margins of queries; the predicted label changes where one is 0.
 
-        Of two classes it is the logit, or the difference of the two; of more, each logit less the
-        largest of the others.
+        Args:
+            features: [n, ...] the queries.
+
+        Returns:
+            For two classes [1, n]: the only logit, or the second logit minus the first. For C > 2
+            classes [C, n]: each logit minus the largest logit of another class.
         """
         return signed_margins(self._all_logits(features))
 
     def shares(self, features: np.ndarray) -> np.ndarray:
-        """Return the sigmoid or softmax of the logits, [n, C]."""
+        """Return the predicted probability of each class, [n, C] (sigmoid or softmax)."""
         return logistic_shares(self.margins(features))
 
     def certify(
@@ -241,24 +322,31 @@ class ClosedFormModel(ModelDefaults):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Return the certificates of queries, with stable distances at every integer k.
+        """Return for each query how many edits of the training data its label withstands.
 
         Args:
             features: [n, ...] the queries.
-            ks: tabulate the certificates at these k alone; their stable distances then end at the
-                last of them. None: at the grid's k.
+            ks: the numbers of edits for which the result lists whether each label is certified; the
+                stable distances in the result then end at the last of them. None: use the grid of
+                the settings, and return stable distances that may exceed it.
             on_progress: called after every block of queries.
+
+        Returns:
+            The labels [n], the stable distances [n] (the number of edits that each label provably
+            withstands), and flags [K, n], one row for each of the listed numbers of edits.
         """
         grid = ks or self.settings.kgrid.ks
         count = len(features)
 
         def certify_block(rows: slice) -> ClosedFormCertificates:
-            return self.certified(self.phi(features[rows]), grid)
+            return self.certify_phi(self.phi(features[rows]), grid)
 
         blocks = group().shared(count, ROWS, certify_block, row_reporter(on_progress, count))
         certificates = ClosedFormCertificates.concatenate(blocks, count)
         if ks is None:
             return certificates
+        # ``Certificates`` holds only the flags and computes its distances from them. The subclass
+        # ClosedFormCertificates has distances beyond the last k, too.
         relation = self.settings.relation.name
         certified = np.asarray(certificates.certified)
         return Certificates(grid, relation, certificates.prediction, certified)
@@ -267,13 +355,18 @@ class ClosedFormModel(ModelDefaults):
 def read_features(problem: Problem, reader: FileReader) -> FeatureMap:
     """Read back the public feature map of a saved model.
 
+    Args:
+        problem: what the model was trained on; only the settings of the map and the shape of a
+            record are used.
+        reader: the model's files, which hold the map's matrices.
+
     Raises:
-        ConfigError: its file is missing or damaged.
+        ConfigError: the file is missing or damaged.
         UnsoundError: a matrix has another shape than the settings imply, or is not finite.
     """
     width = int(np.prod(problem.dataset.train.features.shape[1:]))
     without_matrices = FeatureMap(problem.settings.certificate.features, width)
-    # Expanded from one number, so that the expected shapes take no memory.
+    # Each expected tensor is one zero, expanded to the shape, so that it takes no memory.
     zero = torch.zeros((), dtype=torch.float64)
     expected = {name: zero.expand(shape) for name, shape in without_matrices.shapes.items()}
     tensors = read_tensors(reader, FEATURES, expected)

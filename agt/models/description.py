@@ -1,7 +1,8 @@
-"""A problem without its records as JSON values, which saved models and training runs store.
+"""Conversion of a training's input (``Problem``), without its records, to JSON values and back.
 
-Of the data they hold its public constants and what is known of its conditions. They hold the number
-of records as well if no size was declared.
+Saved models and training runs store these values. They hold the settings, the data's public
+constants and the evidence about the conditions of its certificates. They hold the number of records
+only if no size was declared.
 """
 
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingCon
 from agt.training.ensemble import EnsembleConfig
 
 MODEL_FORMAT = 2
+"""The version of the JSON values that ``describe`` returns."""
 READABLE_FORMATS = (1, MODEL_FORMAT)
 """The formats that this version reads. In format 1 facts are text."""
 SETTINGS_PARTS: dict[str, type[Any]] = {
@@ -36,12 +38,14 @@ SETTINGS_PARTS: dict[str, type[Any]] = {
     "kgrid": KGridConfig,
     "ensemble": EnsembleConfig,
 }
+"""Attribute of ``Settings``, which is also its key under "settings" -> the class of its value."""
 
 
 def describe(problem: Problem) -> dict[str, Any]:
-    """Return a problem without its records as JSON values, which ``read_problem`` reads back.
+    """Return the input of a training as JSON values, without the records.
 
-    Noise in training and the device are left out: they do not belong to the saved model.
+    ``read_problem`` reads it back. The noise of training and the device are left out, because
+    answering queries with a saved model needs neither.
     """
     settings = problem.settings
     parts = (*SETTINGS_PARTS, "certificate")
@@ -55,18 +59,26 @@ def describe(problem: Problem) -> dict[str, Any]:
 
 
 def describe_dataset(problem: Problem) -> dict[str, Any]:
-    """Return the part of ``describe`` that is about the data, which ``read_dataset`` reads back."""
+    """Return a description of a problem's dataset as JSON values, without its records.
+
+    ``read_dataset`` reads it back.
+
+    Args:
+        problem: has the dataset, and the number of records of each member of an ensemble.
+    """
     dataset = problem.dataset
     description = {
-        "shape": dataset.train.features.shape[1:],
+        "shape": dataset.train.features.shape[1:],  # of one record's features
         "names": dataset.classes,
-        "declared_size": dataset.declared_size,
-        "records": None if dataset.declared_size is not None else problem.counts,
+        "declared_size": dataset.declared_size,  # a public number of records, or None
+        # The exact number of records is private, so it is stored only if no size was declared.
+        "records": None if dataset.declared_size is not None else problem.member_record_counts,
+        # Evidence for conditions b, e and c of a guarantee (docs/method.md).
         "selection": asdict(dataset.selection),
         "preprocessing": asdict(dataset.preprocessing),
         "size": None if dataset.size is None else asdict(dataset.size),
     }
-    # Left out where they are false, as in files of versions that had neither.
+    # Left out where they are false, as in files of earlier versions, which had neither key.
     if dataset.label_free:
         description["label_free"] = True
     if dataset.train.units_named:
@@ -75,15 +87,15 @@ def describe_dataset(problem: Problem) -> dict[str, Any]:
 
 
 def read_problem(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
-    """Return the problem that ``describe`` described, without its records.
+    """Return the input of a training, without records, from the JSON values of ``describe``.
 
     Args:
-        node: the description, read from JSON.
-        compute: the device and its settings, which are this machine's own.
+        node: the values, read from JSON.
+        compute: the device, threads and memory to use on this machine.
 
     Raises:
-        ConfigError: the description has another format, or settings that this version refuses.
-        ValueError, TypeError, KeyError: ``node`` is not a description.
+        ConfigError: the format is unknown, or this version refuses a setting.
+        ValueError, TypeError, KeyError: ``describe`` did not return ``node``.
     """
     if node["format"] not in READABLE_FORMATS:
         raise ConfigError(
@@ -101,30 +113,31 @@ def read_problem(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
         **parts,
     )
     dataset, records = read_dataset(node, "arrays")
-    return Problem(dataset, settings, records=records)
+    return Problem(dataset, settings, stored_record_counts=records)
 
 
 def read_dataset(
     node: Mapping[str, Any], name: str
 ) -> tuple[Dataset, int | tuple[int, ...] | None]:
-    """Return the dataset that ``describe_dataset`` described, without its records.
+    """Return a dataset without records from the JSON values of ``describe_dataset``.
 
     Args:
-        node: the description, read from JSON.
+        node: the values, read from JSON.
         name: what tables call the dataset.
 
     Returns:
-        The dataset; and how many records it had, as in ``Problem.records``: None if a size was
-        declared.
+        The dataset, and how many records it had: one number, or one for each member of an ensemble;
+        None if a size was declared.
 
     Raises:
-        ValueError, TypeError, KeyError: ``node`` is not a description.
+        ValueError, TypeError, KeyError: ``describe_dataset`` did not return ``node``.
     """
     records = node["records"]
     if isinstance(records, list):
         records = tuple(records)
     _check_size(node["declared_size"], records)
     no_records = query_records(np.empty((0, *node["shape"])))
+    # Without records, units count as named if they are another array object than the ids.
     if node.get("units") is True:
         no_records = replace(no_records, units=no_records.ids.copy())
     size = node["size"]
@@ -139,17 +152,18 @@ def read_dataset(
         preprocessing=evidence_from_json(node["preprocessing"]),
         size=None if size is None else fact_of(size),
         label_free=node.get("label_free") is True,
-        shard=True,
+        shard=True,  # only such a dataset, one member's part of the data, may be empty
     )
     return dataset, records
 
 
 def _check_size(declared_size: Any, records: Any) -> None:
-    """Raise ValueError unless either a declared size or numbers of records are recorded.
+    """Raise ValueError unless exactly one of a declared size and a number of records is given.
 
     Args:
-        declared_size: as read; a number of at least 0, or None.
-        records: as read; a number of records, one for each member of an ensemble, or None.
+        declared_size: the value read from a file. Valid are a number of at least 0, and None.
+        records: the value read from a file. Valid are a number of records of at least 0, a tuple
+            of such numbers (one for each member of an ensemble), and None.
     """
     counts = records if isinstance(records, tuple) else (records,)
     are_counts = all(type(count) is int and count >= 0 for count in counts)
@@ -159,12 +173,19 @@ def _check_size(declared_size: Any, records: Any) -> None:
     if declared_size is not None and not is_size:
         raise ValueError(f"declared_size is {declared_size!r}")
     if (declared_size is None) == (records is None):
-        raise ValueError("exactly one of declared_size and records must be a number")
+        raise ValueError(
+            "a model file must have either declared_size or records as a number, not both"
+        )
 
 
 def _describe_head(problem: Problem) -> dict[str, Any]:
-    """Return a head as JSON values; of a network of the user's own, its list of layers."""
+    """Return the architecture of a problem's head (the network that is trained) as JSON values.
+
+    A linear head or MLP is stored by its settings, any other network as a list of its layers.
+    Parameters are not included.
+    """
     head = problem.settings.model
+    # A subclass of HeadConfig has more settings than these two.
     if type(head) is HeadConfig:
         return {"hidden": head.hidden, "activation": head.activation}
     record_shape = problem.dataset.train.features.shape[1:]
@@ -173,7 +194,11 @@ def _describe_head(problem: Problem) -> dict[str, Any]:
 
 
 def _read_head(node: Mapping[str, Any]) -> HeadBuilder:
-    """Return the head that ``_describe_head`` described."""
+    """Return the head (a builder of the network) from the JSON values of ``_describe_head``.
+
+    Raises:
+        ConfigError: a setting is unknown or out of range.
+    """
     if "layers" in node:
         return CustomNetwork(partial(from_layers, node["layers"]), "the network given")
     return validate(HeadConfig, node, "network")

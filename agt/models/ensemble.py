@@ -1,9 +1,8 @@
-"""Ensembles of models on disjoint shards that answer by certified vote (001 section 5; method.md
-section 4).
+"""Ensembles of models that are trained on disjoint parts of the data and answer by certified vote.
 
-The vote is of the members' labels, or of their margins. Each member's folder has, beside its model,
-``shard.json``: a digest of the records of its shard, and what else its bits depend on. A later
-training of some members alone needs it (docs/proofs/sisa.md).
+The vote is over the members' labels or over their margins (docs/proofs/votes.md). Beside its
+model, each member's folder has ``shard.json``: a digest of the member's records (its shard), and
+what else its bits depend on. It allows retraining only some members later (docs/proofs/sisa.md).
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,8 +30,8 @@ from agt.provenance import surroundings
 from agt.relations import RELATIONS
 from agt.store import as_json
 from agt.training.batches import BatchPlan
-from agt.training.checkpoint import NOWHERE, Checkpoints
-from agt.training.ensemble import member_folder, shards, train_members
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
+from agt.training.ensemble import assign_shards, member_folder, train_members
 from agt.training.loop import OnProgress, Progress
 from agt.training.setup import TrainingSetup
 
@@ -45,9 +44,9 @@ class ShardRecord:
     """What one member of an ensemble was trained on, and in which environment.
 
     Attributes:
-        digest: the digest of the shard's records (``agt.data.records.fingerprint``).
-        environment: what a model's bits depend on beside settings and records, as
-            ``training_environment`` returns it.
+        digest: a hash of the member's training records (``agt.data.records.fingerprint``).
+        environment: what a model's bits depend on beside settings and records, such as software
+            versions (``training_environment``).
     """
 
     digest: str
@@ -55,27 +54,31 @@ class ShardRecord:
 
     @classmethod
     def read(cls, reader: FileReader) -> "ShardRecord":
-        """Read the record from a member's folder.
+        """Read what a member was trained on from ``shard.json`` in the member's folder.
 
         Raises:
             ConfigError: the file is missing, or is not what was written.
         """
         node = reader.json(SHARD)
-        (digest,) = node["digests"]  # a list, as shards had several slices in earlier versions
+        # A list of one digest: in earlier versions a member's records came in several parts.
+        (digest,) = node["digests"]
         return cls(digest, node["made"])
 
     def save(self, writer: FileWriter) -> None:
-        """Write the record into a member's folder."""
+        """Write what the member was trained on to ``shard.json`` in the member's folder."""
         writer.write(SHARD, as_json({"digests": [self.digest], "made": self.environment}))
 
 
 @dataclass(frozen=True)
 class EnsembleModel(ModelDefaults):
-    """Models that were trained alike on disjoint shards, and answer by vote.
+    """An ensemble: models that are trained on disjoint parts of the data and answer by vote.
+
+    A part of the data is called a shard. A public hash of a record's id decides its shard, and all
+    members have the same settings.
 
     Attributes:
-        members: T models, in the order of their shards.
-        shards: what each member was trained on; empty for a model that was read back.
+        members: the T trained models, in the order of their shards.
+        shards: a digest of each member's records; empty for an ensemble that was read back.
     """
 
     members: tuple[Model, ...]
@@ -86,9 +89,18 @@ class EnsembleModel(ModelDefaults):
         cls,
         problem: Problem,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "EnsembleModel":
-        """Train all members; arguments and errors are those of ``fit_members``."""
+        """Train all members of an ensemble.
+
+        Args:
+            problem: the records of all members, and the settings.
+            on_progress: called after every member.
+            checkpoints: where an interrupted training resumes from, and where it saves its state.
+
+        Raises:
+            ConfigError, UnsoundError: as the training of one member raises.
+        """
         all_members = range(problem.settings.ensemble.members)
         trained = fit_members(problem, all_members, on_progress, checkpoints)
         models, shard_records = zip(*trained, strict=True)
@@ -96,20 +108,29 @@ class EnsembleModel(ModelDefaults):
 
     @classmethod
     def load(cls, problem: Problem, reader: FileReader) -> "EnsembleModel":
-        """Read all members back from the run's folder; raises as the members' kind does."""
+        """Read all members of a saved ensemble back.
+
+        Args:
+            problem: what the ensemble was trained on; its records may be missing.
+            reader: the files of the ensemble, with a subfolder for each member.
+
+        Raises:
+            ConfigError: a file is missing, or is not what was written.
+            UnsoundError: a recorded value differs from the one that the settings imply.
+        """
         all_members = range(problem.settings.ensemble.members)
         return cls(problem, tuple(load_members(problem, reader, all_members)))
 
     def save(self, writer: FileWriter) -> None:
-        """Write each member into a subfolder, as a run without an ensemble writes its model."""
+        """Write each member's model into a subfolder; ``save_shards`` writes the digests."""
         for index, member in enumerate(self.members):
             member.save(writer.part(member_folder(index)))
 
     def save_shards(self, writer: FileWriter) -> None:
-        """Write what each member was trained on beside the members.
+        """Write a digest of each member's training records into the member's subfolder.
 
-        It is written in the run that trained them, and not by ``save``, because a model that is
-        exported must not contain digests of records.
+        Only the run that trains the members calls it. ``save`` does not, because it also exports
+        models, and an exported model must not contain digests of records.
         """
         for index, shard in enumerate(self.shards):
             shard.save(writer.part(member_folder(index)))
@@ -120,24 +141,35 @@ class EnsembleModel(ModelDefaults):
         return self.members
 
     def has_features_of(self, dataset: Dataset) -> bool:
-        """Return whether all members' public features are those of a dataset's public rows."""
+        """Return whether a dataset's public rows give every member the same public feature map.
+
+        Args:
+            dataset: the data, of which only the rows that are declared public are read.
+        """
         return all(member.has_features_of(dataset) for member in self.members)
 
     @property
     def plan(self) -> BatchPlan:
-        """The first member's batch plan.
+        """The first member's plan of batches.
 
-        All members have the same plan if a size is declared. If not, their normalisers differ,
-        because each is derived from the member's own shard.
+        If the size of the data is declared, all members have the same plan. If it is not declared,
+        they differ in the number by which sums of gradients are divided, because it is derived from
+        the number of the member's own records.
         """
         return self.members[0].plan
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Conditions a-g of method.md section 3: the first member's, and facts about the vote."""
-        # Which member a record trains depends on its own id, beside what members depend on.
-        vote_facts = {"b": shards_fact(len(self.members), self._touches)}
+        """The seven conditions of a privacy guarantee, each with the evidence for or against it.
+
+        They are conditions a to g of docs/method.md, in this order: those of the first member, with
+        facts about the vote added to conditions b and c.
+        """
+        # Condition b (records are selected independently): which member a record trains depends on
+        # the record's own id only.
+        vote_facts = {"b": shards_fact(len(self.members), self._members_per_edit)}
         if self._clip is not None:
+            # Condition c (public constants): the clip level is public.
             vote_facts["c"] = proved("margins_clipped", clip=self._clip, edits=MAX_MARGIN_EDITS)
         conditions = []
         for condition in self.members[0].conditions:
@@ -153,45 +185,77 @@ class EnsembleModel(ModelDefaults):
 
     @property
     def max_distance(self) -> int:
-        """A public number that no distance of the vote, and no number of votes, exceeds."""
+        """A public upper bound on the stable distances of the vote and on the number of votes.
+
+        A stable distance is the number of edits of the training data that a label withstands.
+        """
         if self._clip is not None:
+            # A vote of margins certifies no more than MAX_MARGIN_EDITS edits.
             return max(MAX_MARGIN_EDITS, len(self.members))
-        # Lemma 10 of docs/proofs/votes.md
+        # Lemma 10 of docs/proofs/votes.md: a vote's distance is below the number of edits after
+        # which all members may have changed their labels, at most max_distance + 1 for each.
         return sum(member.max_distance + 1 for member in self.members)
 
     @property
     def _clip(self) -> float | None:
-        """What members' margins are clipped to; None where labels are counted instead."""
+        """The absolute value at which members' margins are clipped; None for a vote of labels."""
         return self.settings.ensemble.margin_clip
 
     @property
-    def _touches(self) -> int:
-        """How many members one k of the relation can change."""
-        return RELATIONS[self.settings.relation.name].touches
+    def _members_per_edit(self) -> int:
+        """How many members one edit of the data can change, according to the neighbour relation.
+
+        It is 2 if an edit replaces a record, because the old and the new one may be in two shards.
+        """
+        return RELATIONS[self.settings.relation.name].members_changed_per_edit
 
     def check(self, features: np.ndarray) -> None:
-        """Raise where queries [n, ...] are not what the members take; raises as a member does."""
-        self.members[0].check(features)  # members differ only in their parameters
+        """Raise an error if the members cannot be applied to queries.
+
+        The first member decides for all, because members differ only in their parameters.
+
+        Args:
+            features: [n, ...] the queries.
+
+        Raises:
+            ConfigError: a query has another shape than a training record.
+            UnsoundError: a query is not finite in the model's precision.
+        """
+        self.members[0].check(features)
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        """Return the vote's labels of queries [n, ...], [n] int64; ties go to the smaller class."""
+        """Return the label that the vote gives to each query.
+
+        A vote of labels takes the class that most members predict; of tied classes, the smaller
+        one wins. A vote of margins takes class 1 where the sum of clipped margins is positive.
+
+        Args:
+            features: [n, ...] the queries.
+
+        Returns:
+            [n] int64 class indices.
+        """
         if self._clip is not None:
             labels, _ = self._labels_and_mean_margins(features, self._clip)
             return labels
         member_labels = self._member_labels(features)
+        # Only the winner is needed here. It does not depend on the members' stable distances.
         no_distances = np.zeros_like(member_labels)
         vote = certified_vote(
-            member_labels, no_distances, self.problem.classes, touches=self._touches
+            member_labels, no_distances, self.problem.classes, touches=self._members_per_edit
         )
         return vote.prediction
 
     def margins(self, features: np.ndarray) -> np.ndarray:
-        """Return signed margins of queries [n, ...]; the prediction changes where one is 0.
+        """Return the signed margins of the vote; the predicted label changes where one is 0.
+
+        Args:
+            features: [n, ...] the queries.
 
         Returns:
-            Of two classes [1, n]: the mean of the members' clipped margins, or the share of votes
-            for class 1 less a half. Of more classes [C, n]: each class's share of the votes, less
-            the largest share of another class.
+            For two classes [1, n]: the share of votes for class 1 minus 1/2, or in a vote of
+            margins the mean of the members' clipped margins, divided by the clip level.
+            For C > 2 classes [C, n]: each class's share of the votes minus the largest other share.
         """
         if self._clip is not None:
             _, mean_margins = self._labels_and_mean_margins(features, self._clip)
@@ -206,20 +270,23 @@ class EnsembleModel(ModelDefaults):
         return shares - np.stack(largest_others)
 
     def shares(self, features: np.ndarray) -> np.ndarray:
-        """Return each class's share of the votes on queries [n, ...], [n, C].
+        """Return each class's share of the members' votes, [n, C]; each row sums to 1.
 
         A vote of margins returns the sigmoid of the mean clipped margin instead.
+
+        Args:
+            features: [n, ...] the queries.
         """
         if self._clip is not None:
             return logistic_shares(self.margins(features))
         return self._vote_shares(features).T
 
     def _member_labels(self, features: np.ndarray) -> np.ndarray:
-        """Return each member's labels of queries [n, ...], [T, n] int64."""
+        """Return the label that each of the T members gives to each query [n, ...], [T, n]."""
         return np.stack([member.predict(features) for member in self.members])
 
     def _vote_shares(self, features: np.ndarray) -> np.ndarray:
-        """Return the share of members that answer each class, [C, n]."""
+        """Return the share of members that predict each class for each query [n, ...], [C, n]."""
         labels = self._member_labels(features)
         classes = range(self.problem.classes)
         return np.stack([(labels == label).mean(axis=0) for label in classes])
@@ -227,12 +294,22 @@ class EnsembleModel(ModelDefaults):
     def _labels_and_mean_margins(
         self, features: np.ndarray, clip: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return labels [n] and mean clipped margins [n] of a vote of margins."""
-        # An envelope has the nominal margin beside its bounds. The bounds are not needed here, so
-        # they are computed at one k alone.
+        """Return the labels and the mean clipped margins of a vote of margins (two classes).
+
+        Args:
+            features: [n, ...] the queries.
+            clip: the absolute value at which each member's margin is clipped.
+
+        Returns:
+            [n] int64 labels, 1 where the sum of clipped margins is positive; [n] float64 means of
+            the clipped margins, divided by ``clip``.
+        """
+        # ``envelope`` returns the margins together with bounds. The bounds are not needed here, so
+        # they are computed for only one number of edits.
         first_k = self.settings.kgrid.ks[:1]
 
         def labels_and_means(rows: slice) -> tuple[np.ndarray, np.ndarray]:
+            """Return labels and mean clipped margins of some rows of the queries."""
             margins = [member.envelope(features[rows], first_k).margin for member in self.members]
             return margin_labels(margins, clip)
 
@@ -246,12 +323,17 @@ class EnsembleModel(ModelDefaults):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Return certificates of the vote on queries.
+        """Return for each query the vote's label and how many edits of the data it withstands.
 
         Args:
-            features: [n, ...] queries.
-            ks: the values of k at which members are certified; None: the whole grid.
+            features: [n, ...] the queries.
+            ks: the numbers of edits for which members are certified; None: the grid of the
+                settings.
             on_progress: called after every member.
+
+        Returns:
+            The labels [n] with their stable distances (the number of edits that each withstands),
+            and the members' labels and stable distances.
         """
         count = len(self.members)
         certificates = []
@@ -259,12 +341,14 @@ class EnsembleModel(ModelDefaults):
         for done, member in enumerate(self.members, start=1):
             member_certificates = member.certify(features, ks)
             certificates.append(member_certificates)
+            # A replaced record is two single edits, a removal and an addition, which may change two
+            # members. A member that can count them separately is certified a second time.
             counting = member.counting_single_edits
             if counting is not member:
                 member_certificates = counting.certify(features, ks)
             single_edit_certificates.append(member_certificates)
-            on_progress(Progress(done, count, done, count))
-        label_vote = vote(certificates, single_edit_certificates, self.problem.classes)
+            on_progress(Progress(step=done, steps=count, done=done, total=count))
+        label_vote = vote_certificates(certificates, single_edit_certificates, self.problem.classes)
         if self._clip is None:
             return label_vote
         by_distance, by_steps = self._margin_votes(features, ks, self._clip)
@@ -273,10 +357,23 @@ class EnsembleModel(ModelDefaults):
     def _margin_votes(
         self, features: np.ndarray, ks: tuple[int, ...] | None, clip: float
     ) -> tuple[Vote, Vote]:
-        """Return the votes of margins by distance in records, and by steps of the grid."""
+        """Return the vote of margins with two kinds of stable distance.
+
+        In a vote of margins, class 1 wins if the sum of the members' clipped margins is positive. A
+        stable distance is the number of edits of the training data that the label withstands.
+
+        Args:
+            features: [n, ...] the queries.
+            ks: the numbers of edits for which members' margins are bounded; None: all.
+            clip: the absolute value at which each member's margin is clipped.
+
+        Returns:
+            The vote with distances in edits; and the vote with distances in steps of the grid of k
+            (the numbers of edits for which the members have bounds).
+        """
         grid = self.settings.kgrid
         by_distance = self._margin_vote(features, ks, clip, in_steps=False)
-        if ks is None and grid.dense:  # a step of a dense grid is one record
+        if ks is None and grid.dense:  # a step of a grid without gaps is one edit
             return by_distance, by_distance
         step_ks = grid.ks if ks is None else ks
         return by_distance, self._margin_vote(features, step_ks, clip, in_steps=True)
@@ -284,54 +381,76 @@ class EnsembleModel(ModelDefaults):
     def _margin_vote(
         self, features: np.ndarray, ks: tuple[int, ...] | None, clip: float, in_steps: bool
     ) -> Vote:
-        """Return the vote of margins on queries [n, ...].
+        """Return the labels of a vote of margins with their stable distances.
+
+        Class 1 wins if the sum of the members' clipped margins is positive. A stable distance is
+        the number of edits of the training data that the label withstands.
 
         Args:
-            features: [n, ...] queries.
-            ks: where members' margins are bounded; None: at every k that a vote of margins uses.
-            clip: what margins are clipped to.
-            in_steps: whether the distance counts steps of ``ks``, instead of records.
+            features: [n, ...] the queries.
+            ks: the numbers of edits for which members' margins are bounded; None: every number that
+                a vote of margins uses.
+            clip: the absolute value at which each member's margin is clipped.
+            in_steps: True: a stable distance counts steps of ``ks``; False: it counts edits.
         """
+        # As many queries at once as fit into the memory that the settings allow.
         memory_bytes = self.settings.compute.memory_mb * 2**20
         query_bytes = _MARGIN_BYTES * len(self.members) * MAX_MARGIN_EDITS
         queries_at_once = max(1, memory_bytes // query_bytes)
 
         def vote_on(rows: slice) -> Vote:
+            """Return the vote on some rows of the queries."""
             envelopes = []
             for member in self.members:
                 if in_steps:
                     envelope = member.envelope(features[rows], ks)
                 else:
+                    # Bounds at every number of edits, between the values of k as well.
                     single_edits = member.counting_single_edits.envelope(features[rows], ks)
                     envelope = single_edits.at_every_k(MAX_MARGIN_EDITS)
                 envelopes.append(envelope)
-            return margin_vote(envelopes, clip, touches=self._touches)
+            return margin_vote(envelopes, clip, touches=self._members_per_edit)
 
         return Vote.concatenate([*group().shared(len(features), queries_at_once, vote_on)])
 
 
-def vote(members: list[Certificates], edits: list[Certificates], classes: int) -> VoteCertificates:
-    """Return the certificates of a vote of labels.
+def vote_certificates(
+    members: list[Certificates], single_edit_members: list[Certificates], classes: int
+) -> VoteCertificates:
+    """Return the certificates of a vote, from the certificates of the members that vote.
+
+    The class that most members predict wins. The result bounds how many edits of the training data
+    the winner withstands.
 
     Args:
-        members: each member's certificates of the same queries.
-        edits: each member's certificates with single edits counted (Lemma 5 of
-            docs/proofs/votes.md); those of ``members`` where a member has no others.
-        classes: C.
+        members: each member's certificates of the same n queries, at least one member.
+        single_edit_members: each member's certificates where a replaced record counts as two edits,
+            a removal and an addition (Lemma 5 of docs/proofs/votes.md: the vote may use these,
+            because both edits can fall into different members' data). A member that cannot count
+            them has its entry of ``members`` here.
+        classes: the number of classes.
     """
     relation = members[0].relation
     labels = np.stack([certificates.prediction for certificates in members])
     distances = np.stack([certificates.stable_distance for certificates in members])
-    edit_distances = np.stack([certificates.stable_distance for certificates in edits])
+    edit_distances = np.stack(
+        [certificates.stable_distance for certificates in single_edit_members]
+    )
     steps = np.stack([count_grid_steps(member.ks, member.certified) for member in members])
-    touches = RELATIONS[relation].touches
-    member_prices = [certificates.prices for certificates in edits]
-    known_prices = [prices for prices in member_prices if prices is not None]
-    prices = None
-    if len(known_prices) == len(edits):  # of some members alone they are of no use
-        prices = np.stack(known_prices, axis=1)
-    by_distance = certified_vote(labels, edit_distances, classes, touches=touches, prices=prices)
-    by_steps = certified_vote(labels, steps, classes, touches=touches)
+    # How many members one edit can change.
+    members_per_edit = RELATIONS[relation].members_changed_per_edit
+    # For each class, how many edits a member needs at least to predict it. The vote can use these
+    # numbers only if all members have them.
+    member_edits_to_win = [certificates.edits_to_win for certificates in single_edit_members]
+    known_edits_to_win = [edits for edits in member_edits_to_win if edits is not None]
+    edits_to_win = None
+    if len(known_edits_to_win) == len(single_edit_members):
+        edits_to_win = np.stack(known_edits_to_win, axis=1)
+    # The vote's distance in edits, and in steps of the grid of k, which may have gaps.
+    by_distance = certified_vote(
+        labels, edit_distances, classes, touches=members_per_edit, edits_to_win=edits_to_win
+    )
+    by_steps = certified_vote(labels, steps, classes, touches=members_per_edit)
     return VoteCertificates.from_members(
         relation, by_distance, by_steps, labels, distances, classes
     )
@@ -341,25 +460,28 @@ def fit_members(
     problem: Problem,
     indices: Sequence[int],
     on_progress: OnProgress = lambda progress: None,
-    checkpoints: Checkpoints = NOWHERE,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> list[tuple[Model, ShardRecord]]:
     """Train some members of an ensemble, in several processes at once.
 
     Args:
-        problem: the problem of the whole ensemble, with all training records.
-        indices: the members to train.
+        problem: the settings of the ensemble, and the training records of all its members.
+        indices: the numbers of the members to train, from 0 to the number of members less 1.
         on_progress: called after every member.
-        checkpoints: where an interrupted training continues.
+        checkpoints: where an interrupted training resumes from, and where it saves its state.
 
     Returns:
-        Each member's model and what it was trained on, in the order of ``indices``.
+        Each member's model and a digest of what it was trained on, in the order of ``indices``.
     """
     dataset = problem.dataset
-    # Member processes get no records but those of their own shard.
-    train_member = partial(_fit_member, problem.on(dataset.bare), training_environment(problem))
+    # ``bare`` is the dataset without records: a worker process gets only its own member's records.
+    train_member = partial(
+        _fit_member, problem.with_dataset(dataset.bare), training_environment(problem)
+    )
 
     def report_member(done: int) -> None:
-        on_progress(Progress(done, len(indices), done, len(indices)))
+        """Report that ``done`` members have been trained."""
+        on_progress(Progress(step=done, steps=len(indices), done=done, total=len(indices)))
 
     return train_members(
         train_member,
@@ -373,43 +495,58 @@ def fit_members(
 
 
 def load_members(problem: Problem, reader: FileReader, indices: Sequence[int]) -> list[Model]:
-    """Read some members of an ensemble back.
+    """Read some members of a saved ensemble back.
 
     Args:
-        problem: the problem of the whole ensemble.
-        reader: the folder of the whole ensemble.
-        indices: the members to read.
+        problem: the settings of the ensemble, and the records of all its members or none.
+        reader: the files of the ensemble, with a subfolder for each member.
+        indices: the numbers of the members to read, from 0 to the number of members less 1.
 
     Returns:
         The members' models, in the order of ``indices``.
 
     Raises:
-        ConfigError, UnsoundError: as the members' kind of certificate raises.
+        ConfigError: a file is missing, or is not what was written.
+        UnsoundError: a recorded value differs from the one that the settings imply.
     """
     dataset = problem.dataset
     ensemble = problem.settings.ensemble
-    shard_of_rows = shards(dataset.train.units, ensemble)
+    # Which member each record trains.
+    shard_of_rows = assign_shards(
+        dataset.train.units, ensemble
+    )  # the member that each record trains
     member_size = None
     if dataset.declared_size is not None:
+        # A public number, in contrast to the count of the member's own records.
         member_size = dataset.declared_size / ensemble.members
     members = []
     for index in indices:
         records = dataset.train.take(shard_of_rows == index)
         shard = dataset.bare.with_shard(records, member_size)
-        count = problem.records[index] if isinstance(problem.records, tuple) else None
+        count = None
+        if isinstance(problem.stored_record_counts, tuple):
+            count = problem.stored_record_counts[index]
+        member_problem = problem.with_dataset(shard, count)
         folder = reader.part(member_folder(index))
-        members.append(problem.settings.certificate.load(problem.on(shard, count), folder))
+        members.append(problem.settings.certificate.load(member_problem, folder))
     return members
 
 
 def training_environment(problem: Problem) -> dict[str, object]:
-    """Return what a model's bits depend on beside settings and records, if it is trained now.
+    """Return what the bits of a trained model depend on beside settings and records.
+
+    A training in this process with the same settings and records gives the same bits as an earlier
+    one if both have the same environment.
+
+    Args:
+        problem: has the settings of compute and the kind of certificate.
 
     Returns:
-        The versions and the machine (``agt.provenance.surroundings``), settings of compute that
-        divide sums otherwise, and what the kind of certificate reads beside them.
+        Name -> value: versions of software and the machine, the settings that change the order of
+        summation, and what else the kind of certificate reads, such as initial parameters.
     """
     compute = problem.settings.compute
+    # Each of them changes how sums are divided into parts, and so the rounding.
     names = ("device", "kernel", "fragment", "memory_mb")
     division = {f"compute.{name}": getattr(compute, name) for name in names}
     inputs = problem.settings.certificate.training_inputs(problem)
@@ -423,17 +560,18 @@ def _fit_member(
     records: Records,
     checkpoints: Checkpoints,
 ) -> tuple[Model, ShardRecord]:
-    """Train one member in a process of its own.
+    """Train one member of an ensemble; ``train_members`` calls it in a worker process.
 
     Args:
-        problem: the problem of the whole ensemble, without records.
-        environment: that of the whole ensemble.
-        setup: the member's.
-        records: the member's shard.
-        checkpoints: the member's.
+        problem: the settings of the ensemble, without any records.
+        environment: what the model's bits depend on beside settings and records.
+        setup: the member's declared size, number of threads and memory; the other settings of
+            training are taken from ``problem``.
+        records: the member's own training records.
+        checkpoints: where the member's training resumes from, and where it saves its state.
 
     Returns:
-        The member's model, which holds no data, and what it was trained on.
+        The member's model, which holds no records, and a digest of what it was trained on.
     """
     settings = replace(problem.settings, compute=setup.compute)
     shard = problem.dataset.with_shard(records, setup.declared_size)

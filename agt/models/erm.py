@@ -1,6 +1,6 @@
-"""``certificate=erm``: the minimiser of a regularised loss on a linear head.
+"""``certificate=erm``: a linear head that minimises a regularised loss on public features.
 
-Its sensitivity is that of 002's output perturbation.
+Its sensitivity is that of output perturbation (reference 002 of the bibliography).
 """
 
 from collections.abc import Mapping
@@ -30,14 +30,15 @@ UNREAD_OF_MINIMISERS: Mapping[str, UnreadReason] = dict.fromkeys(
 
 @schema
 class ErmKind(LinearKind):
-    """Certificates in closed form for the minimiser of a regularised loss.
+    """The kind of certificate for a linear head that minimises an l2-regularised loss (ERM).
 
-    The strength of the regulariser, lambda, is ``training.weight_decay``.
+    The loss is strongly convex, so one edit of the data moves its minimiser by a bounded distance.
+    The strength of the regulariser, lambda, is the setting ``training.weight_decay``.
 
     Attributes:
-        features: the public feature map.
-        tolerance: a public bound on the norm of the gradient at the solution; training that does
-            not reach it fails.
+        features: the settings of the public map from records to features of norm at most 1.
+        tolerance: a public bound on the norm of the gradient at the weights that training returns;
+            training fails if it does not reach the bound.
     """
 
     name: Literal["erm"] = "erm"
@@ -49,18 +50,29 @@ class ErmKind(LinearKind):
 
     @property
     def unread_settings(self) -> Mapping[str, UnreadReason]:
-        """The settings of a schedule as well: the minimum does not depend on the steps to it."""
+        """The settings that have no effect on training: dotted name -> the reason.
+
+        Every closed form has some. Here the number of epochs and the learning rates are added,
+        because the minimum does not depend on the steps that lead to it.
+        """
         return {**super().unread_settings, **UNREAD_OF_MINIMISERS}
 
-    def check_own(self, settings: Settings) -> None:
-        """Raise ConfigError unless the settings describe one strongly convex problem."""
+    def check_own_settings(self, settings: Settings) -> None:
+        """Raise ConfigError unless the training settings describe one strongly convex problem.
+
+        They must have no momentum, a positive weight decay, and one batch of all records.
+        """
         check_minimiser_settings(settings.training, self.name)
 
     def sensitivity(self, setting: LinearSetting) -> Sensitivity:
-        """Return a bound on how far one record moves the minimiser.
+        """Return a bound on how far one edit of the training data moves the trained weights.
+
+        Args:
+            setting: the public constants that the bound depends on, such as the loss, the weight
+                decay and the declared number of records.
 
         Raises:
-            ConfigError: the tolerance is too small to be reached in floating point.
+            ConfigError: floating-point arithmetic cannot reach the tolerance.
         """
         return erm_sensitivity(setting, self.tolerance)
 
@@ -71,15 +83,30 @@ class ErmKind(LinearKind):
         on_progress: OnProgress,
         checkpoints: Checkpoints,
     ) -> LinearTrained:
-        """Return the minimiser for records that have public features.
+        """Train the linear head: minimise the regularised loss of the records.
+
+        Args:
+            setup: the loss, the weight decay, the neighbour relation and the declared size.
+            records: the training records, whose features are public features of norm at most 1.
+            on_progress: receives the progress.
+            checkpoints: where an interrupted training resumes from, and where it saves its state.
 
         Raises:
-            UnsoundError: the tolerance was not reached.
+            UnsoundError: the norm of the gradient did not fall below ``tolerance``.
         """
         return train_erm(setup, records, self.tolerance, on_progress, checkpoints)
 
     def step_facts(self, trained: LinearTrained) -> tuple[Fact, Fact]:
-        """Return that the objective is public, and why one record moves its minimiser so little."""
+        """Return the facts of a trained head for two conditions of a guarantee.
+
+        Args:
+            trained: the trained head, with its settings and its sensitivity.
+
+        Returns:
+            The fact that the configuration states the loss and its constants (condition c of
+            docs/method.md: constants are public), and the fact why one edit moves the weights by no
+            more than the sensitivity (condition d: bounds of neighbours are nested).
+        """
         strength = trained.training.weight_decay
         constants = stated_constants(
             trained.plan, "objective_stated", weight_decay=strength, tolerance=self.tolerance
@@ -92,5 +119,8 @@ class ErmKind(LinearKind):
         )
         return constants, movement
 
-    def check_tilted(self, mechanism: str) -> None:
-        """Accept every mechanism: the minimiser may be moved by a random linear term."""
+    def check_objective_perturbation(self, mechanism: str) -> None:
+        """Accept every mechanism that adds a random linear term to the loss; never raise.
+
+        The head is the minimiser of a strongly convex loss, as objective perturbation requires.
+        """

@@ -1,10 +1,10 @@
 """Public features phi(x) in front of a linear head, of norm at most 1.
 
-A feature map is a chain of public steps: whitening by the covariance of public rows; then nothing,
-random ReLU features, a Gaussian kernel's values at public rows (landmarks), or scattering; each
-result brought to length 1, and a bias coordinate. A closed-form certificate
-(certificates/stability.py) needs the norm, and that a record's features depend on that record and
-on public constants alone, to the last bit. Both are proved in docs/proofs/features.md.
+A map whitens records by the covariance of public rows, and then takes random ReLU features, a
+Gaussian kernel's values at public rows (landmarks), wavelet scattering, or none of these. It scales
+each result to one length and appends a bias coordinate. Closed-form certificates need the norm, and
+features that depend only on the record and on public constants, to the last bit
+(docs/proofs/features.md).
 
 Source: Williams, Seeger (2000), for landmarks.
 """
@@ -27,42 +27,50 @@ from agt.models.scattering import outputs_of, scattering
 from agt.numeric import UNIT, check_norms
 from agt.settings import FeaturesConfig
 
-# Exponents of two: in which units numbers are integers, so that products of them are exact.
-GRAIN = 22  # a record's coordinates are multiples of 2^-22 of its length where a matrix follows
-COLUMN = 29  # a public matrix's columns are shorter than 2^29
-PUBLIC_GRAIN = 18  # a public row's coordinates, multiples of 2^-18 of its length in a covariance
-MAX_PUBLIC_ROWS = 2**26  # of so many public rows sums of products stay within int64
+# Matrix products are exact and independent of the order of summation, because both factors are
+# integers: rows of norm at most 1 are rounded to multiples of 2^-22 and the columns of a matrix are
+# integers with a norm below 2^29, so every partial sum is below 2^52 (docs/proofs/features.md).
+ROW_FRACTION_BITS = 22
+MATRIX_COLUMN_BITS = 29
+# The covariance is computed from rows of norm 1 that are rounded to multiples of 2^-18.
+PUBLIC_ROW_FRACTION_BITS = 18
+MAX_PUBLIC_ROWS = 2**26  # sums of products over more public rows could overflow int64
 
-_SINGULAR = 2.0**-43  # of the largest eigenvalue: smaller ones are rounding
-_CHUNK_ROWS = 4096  # that are transformed at once; of so many the covariance's sums are exact
+_SINGULAR = 2.0**-43  # an eigenvalue below this share of the largest one may be rounding error
+_CHUNK_ROWS = 4096  # rows transformed at once; sums over one chunk are exact in float64
 
 
 def normalise_rows(rows: np.ndarray, radius: float, length: float) -> np.ndarray:
-    """Return rows scaled to one length; a row within a radius keeps its share of the length.
+    """Scale rows to a given l2 norm; rows shorter than a radius are scaled to less.
 
     Formal guarantees
-        * A row's result is a function of that row alone, to the last bit (Lemma 2 of
+        * A row's result is a function of that row only, to the last bit (Lemma 2 of
           docs/proofs/features.md).
-        * The norm of a result exceeds ``length`` by at most rounding, which Lemma 1 of that page
-          bounds.
+        * The norm of a result exceeds ``length`` by no more than the rounding error that Lemma 1
+          of that page bounds.
 
     | row                                | result                         |
     |------------------------------------|--------------------------------|
     | 0                                  | 0                              |
-    | shorter than the radius            | row / radius * length          |
-    | any other                          | row / its norm * length        |
-    | not finite                         | not finite                     |
+    | norm below the radius              | row / radius * length          |
+    | any other finite row               | row / norm * length            |
+    | with a NaN or infinity             | not finite                     |
 
     Args:
         rows: [n, w] float64.
-        radius: rows of at least this norm get the whole length; 0: all rows do.
-        length: the norm of the result.
+        radius: the norm from which on a row is scaled to the full ``length``; 0: every row is.
+        length: the norm of the results of all other rows.
+
+    Returns:
+        [n, w] float64.
     """
-    # What is not finite stays so, and check_norms refuses it.
+    # No warnings: a row that is not finite stays so, and check_norms refuses it later.
     with np.errstate(over="ignore", invalid="ignore"):
+        # Division by the largest entry first, so that squares cannot overflow.
         largest = np.abs(rows).max(axis=1, initial=0.0, keepdims=True)
         shares = rows / np.where(largest == 0, 1.0, largest)
-        # accumulate adds one coordinate after another, in any batch; sum does not.
+        # np.add.accumulate adds the coordinates one by one. np.sum may add them in an order that
+        # depends on the number of rows.
         partial_sums = np.add.accumulate(shares * shares, axis=1)
         norms = np.sqrt(partial_sums[:, -1:])
         scaled = shares / np.where(norms == 0, 1.0, norms) * length
@@ -73,52 +81,74 @@ def normalise_rows(rows: np.ndarray, radius: float, length: float) -> np.ndarray
 
 
 def to_integers(rows: np.ndarray) -> np.ndarray:
-    """Return rows [n, w] of norm at most 1 in units of 2^-22, rounded to integers, as float64."""
-    return np.rint(np.ldexp(rows, GRAIN))
+    """Return rows times 2^22, rounded to integers: fixed-point numbers with 22 fraction bits.
+
+    Args:
+        rows: [n, w] of norm at most 1.
+
+    Returns:
+        [n, w] integers as float64.
+    """
+    return np.rint(np.ldexp(rows, ROW_FRACTION_BITS))
 
 
 def exact_product(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Return rounded rows times a matrix of integers, without any error of the product itself.
+    """Round rows to multiples of 2^-22 and return their product with an integer matrix, exactly.
 
-    A row's result is a function of that row and the matrix (Lemma 2 of docs/proofs/features.md).
+    All partial sums are integers below 2^53, so the product has no rounding error. A row's result
+    is a function of that row and the matrix, in any batch (Lemma 2 of docs/proofs/features.md).
 
     Args:
-        rows: [n, w] of norm at most 1; they are rounded to multiples of 2^-22.
-        matrix: [w, m] integers as float64, every column shorter than 2^29.
+        rows: [n, w] of norm at most 1.
+        matrix: [w, m] integers as float64, every column of norm below 2^29.
 
     Returns:
         [n, m] float64.
     """
-    return np.ldexp(to_integers(rows) @ matrix, -GRAIN)
+    return np.ldexp(to_integers(rows) @ matrix, -ROW_FRACTION_BITS)
 
 
 def integer_matrix(matrix: np.ndarray) -> np.ndarray:
-    """Return a matrix times a power of two, rounded to integers, every column below 2^29 long."""
+    """Scale a matrix by a power of two and round it to integers, for ``exact_product``.
+
+    Args:
+        matrix: [w, m] finite numbers.
+
+    Returns:
+        [w, m] integers as float64. Every column has a norm below 2^29. The longest one has a norm
+        of about 2^27 to 2^28, so that rounding loses little.
+    """
     longest = float(np.linalg.norm(matrix, axis=0).max())
     _, exponent = math.frexp(longest)
-    return np.rint(np.ldexp(matrix, COLUMN - 1 - exponent))
+    return np.rint(np.ldexp(matrix, MATRIX_COLUMN_BITS - 1 - exponent))
 
 
 def inverse_root(matrix: np.ndarray, power: float, ridge: float, fault: str) -> np.ndarray:
-    """Return integers proportional to (matrix + ridge * mean eigenvalue)^(-power / 2).
+    """Return a negative power of a symmetric matrix, regularised, scaled and rounded to integers.
 
-    Another machine may return other integers, so a run stores its own; of several processes all get
-    the first one's (Lemma 5 of docs/proofs/features.md).
+    It is (matrix + ridge * mean eigenvalue * identity)^(-power / 2), times a power of two.
+    Another machine may return other integers, so a run stores its own. The processes of a
+    distributed job all return the first one's (Lemma 5 of docs/proofs/features.md).
 
     Args:
-        matrix: [n, n] symmetric, no eigenvalue below 0 but for rounding.
-        power: 1 for an inverse square root.
-        ridge: what is added to each eigenvalue, as a share of their mean.
-        fault: what the message says if the matrix is singular.
+        matrix: [n, n] symmetric and positive semidefinite, up to rounding.
+        power: 1 for the inverse square root, which whitens by a covariance matrix.
+        ridge: the number added to each eigenvalue, as a share of the mean eigenvalue.
+        fault: what the error's message says if the matrix is singular.
+
+    Returns:
+        [n, n] integers as float64, every column of norm below 2^29.
 
     Raises:
-        ConfigError: rounding alone keeps the matrix from being singular.
+        ConfigError: the smallest eigenvalue, ridge included, is no larger than rounding errors.
     """
-    from agt.distributed import group  # loads torch, which whoever reads a map has no use for
+    # Imported here because it imports torch, which code that only applies a map does not need.
+    from agt.distributed import group
 
+    # In one thread, so that the same matrix gives the same bits however many threads there are.
     with threadpool_limits(1, user_api="blas"):
         values, vectors = np.linalg.eigh(matrix)
-        mean = max(float(values.mean()), 1e-12)
+        mean = max(float(values.mean()), 1e-12)  # positive, also for a matrix of zeros
         values = np.maximum(values, 0.0) + ridge * mean
         if values.min() <= _SINGULAR * values.max():
             raise ConfigError(
@@ -128,38 +158,44 @@ def inverse_root(matrix: np.ndarray, power: float, ridge: float, fault: str) -> 
                     fault=fault,
                 )
             )
+        # A function of a symmetric matrix applies to its eigenvalues.
         powers = values ** (-power / 2)
         return group().sent(integer_matrix((vectors * powers) @ vectors.T))
 
 
 def choose_landmarks(rows: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Return ``count`` different rows, chosen by a hash of their numbers, one a column.
+    """Choose distinct public rows as landmarks: the ones with the smallest keyed hashes.
 
-    The order of the rows, and how often one of them occurs, change nothing (Lemma 6 of
+    Landmarks are the points at which a Gaussian kernel is evaluated to make features. The result
+    does not depend on the order of the rows, nor on how often a row occurs (Lemma 6 of
     docs/proofs/features.md).
 
     Args:
-        rows: [n, width] public rows, integers as float64.
-        count: how many to choose.
-        seed: the public key of the hash.
+        rows: [n, width] rows that the user declared public, integers as float64.
+        count: the number of landmarks.
+        seed: the public key of the hash; another seed chooses other rows.
 
     Returns:
-        [width, count] float64.
+        [width, count] float64, one landmark in each column, in the order of their hashes.
 
     Raises:
-        ConfigError: there are fewer different rows.
+        ConfigError: there are fewer than ``count`` distinct rows.
         UnsoundError: a row is not finite.
     """
     if not bool(np.isfinite(rows).all()):
         raise UnsoundError(
-            Message("{config:certificate.features.public}: a public row is not finite")
+            Message(
+                "{config:certificate.features.public}: a feature of a public row is NaN or "
+                "infinite: correct or remove this row"
+            )
         )
     distinct = {row.tobytes() for row in rows.astype("<i8")}
     if len(distinct) < count:
         raise ConfigError(
             Message(
-                "{config:certificate.features.count}={count}: landmarks are public rows, but there "
-                "are only {different} different ones. Use fewer, or declare more records public",
+                "{config:certificate.features.count}={count}: each landmark is a different "
+                "public row, but only {different} public rows are different. Use a smaller "
+                "count, or declare more records public",
                 count=count,
                 different=len(distinct),
             )
@@ -167,6 +203,7 @@ def choose_landmarks(rows: np.ndarray, count: int, seed: int) -> np.ndarray:
     key = f"landmarks/{seed}".encode()
 
     def rank(row: bytes) -> tuple[bytes, bytes]:
+        """Return the row's hash, and the row itself to order rows of equal hashes."""
         return blake2b(row, digest_size=8, key=key).digest(), row
 
     chosen = sorted(distinct, key=rank)[:count]
@@ -175,49 +212,54 @@ def choose_landmarks(rows: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 
 def gaussian_kernel(rows: np.ndarray, landmarks: np.ndarray, bandwidth: float) -> np.ndarray:
-    """Return exp(-|x - z|^2 / (2 bandwidth^2)) of each row x and landmark z, [n, count].
+    """Return the Gaussian kernel exp(-|x - z|^2 / (2 bandwidth^2)) of each row x and landmark z.
 
-    A row's values are a function of that row and the landmarks (Lemma 6 of
+    A row's values are a function of that row and the landmarks, to the last bit (Lemma 6 of
     docs/proofs/features.md).
 
     Args:
-        rows: [n, width] ``to_integers`` of rows of norm at most 1.
-        landmarks: [width, count] ``to_integers`` of public rows.
-        bandwidth: in units of length 1.
+        rows: [n, width] rows of norm at most 1 as integer multiples of 2^-22 (``to_integers``).
+        landmarks: [width, count] one landmark in each column, in the same units.
+        bandwidth: the kernel's standard deviation, where rows have a norm of at most 1.
+
+    Returns:
+        [n, count] float64 from 0 to 1.
     """
     from agt.models.compiled import exp_of_minus
 
+    # |x - z|^2 = |x|^2 + |z|^2 - 2 x.z, which is exact here: all numbers are integers below 2^53.
     row_squares = np.einsum("nw,nw->n", rows, rows)
     landmark_squares = np.einsum("wm,wm->m", landmarks, landmarks)
     squares = row_squares[:, None] + landmark_squares
     integer_distances = squares - 2 * (rows @ landmarks)
-    squared_distances = np.ldexp(integer_distances, -2 * GRAIN)
+    squared_distances = np.ldexp(integer_distances, -2 * ROW_FRACTION_BITS)
     return exp_of_minus(squared_distances * (0.5 / bandwidth**2))
 
 
 def landmark_root(
     landmarks: np.ndarray, bandwidth: float, power: float, ridge: float
 ) -> np.ndarray:
-    """Return integers proportional to (K + ridge)^(-power / 2) of the landmarks' kernel matrix K.
+    """Return the matrix by which kernel values at landmarks become Nystroem features.
 
-    At power 1 the kernel's values times this are Nystroem's features.
+    For the kernel matrix K of the landmarks it is proportional to K^(-power / 2), regularised by a
+    ridge. Nystroem's method has power 1.
 
     Args:
-        landmarks: [width, count] integers.
-        bandwidth: as in ``gaussian_kernel``.
-        power: as in ``inverse_root``.
-        ridge: as in ``inverse_root``.
+        landmarks: [width, count] integer multiples of 2^-22, one landmark in each column.
+        bandwidth: the standard deviation of the Gaussian kernel.
+        power: 1 for the inverse square root of K.
+        ridge: the number added to each eigenvalue of K, as a share of the mean eigenvalue.
 
     Returns:
-        [count, count] float64.
+        [count, count] integers as float64, every column of norm below 2^29.
 
     Raises:
-        ConfigError: some landmarks are so close that only rounding tells them from one another, and
-            the ridge is too small.
+        ConfigError: two landmarks are so close that K is singular up to rounding, and the ridge is
+            too small to correct it.
     """
     fault = (
-        f"some of {landmarks.shape[1]} landmarks are too close to be distinguished in "
-        "floating point. Use ridge=1e-3"
+        f"some of the {landmarks.shape[1]} landmarks are too close to each other to be "
+        f"distinguished in floating point. Use certificate.features.ridge=1e-3"
     )
     kernel_matrix = gaussian_kernel(landmarks.T.copy(), landmarks, bandwidth)
     return inverse_root(kernel_matrix, power, ridge, fault)
@@ -225,22 +267,29 @@ def landmark_root(
 
 @dataclass(frozen=True, eq=False)
 class FeatureMap:
-    """A public feature map: a function of records, and its public matrices.
+    """A public map phi from records to vectors of l2 norm at most 1, with its public matrices.
+
+    Nothing in the map depends on private records, only on settings and rows that are declared
+    public.
 
     Formal guarantees
-        * Every row of phi has norm at most 1, rounding included (Lemma 1 of
+        * Every row of phi has a norm of at most 1, rounding included (Lemma 1 of
           docs/proofs/features.md).
-        * A record's row is a function of that record and the public matrices, to the last bit.
+        * A record's features are a function of that record and the public matrices, to the last
+          bit (Lemmas 2, 3 and 6 of that page).
 
     Attributes:
-        config: what it was made from.
-        width: how many numbers a record has, flattened.
-        whitening: [width, width] integers, or None.
-        projection: [width, count] integers: random directions, or landmarks; or None.
-        root: [count, count] integers that landmarks' values are multiplied by, or None.
+        config: the settings of the map.
+        width: the number of features of a record, flattened.
+        whitening: [width, width] integers, the whitening matrix; None: no whitening.
+        projection: [width, count] integers: the random directions of ReLU features, or the
+            landmarks of a Gaussian kernel; None: the map uses neither.
+        root: [count, count] integers by which kernel values at landmarks are multiplied; None: they
+            are not.
 
     Raises:
-        ConfigError: records are too wide for Lemma 1, or no images where images are needed.
+        ConfigError: a record or its features have too many coordinates for Lemma 1, or scattering
+            is applied to records that are not square images.
         UnsoundError: a matrix entry is no integer, or a column is too long for exact products.
     """
 
@@ -251,17 +300,21 @@ class FeatureMap:
     root: np.ndarray | None = None
 
     def __post_init__(self) -> None:
+        """Raise unless the matrices allow exact products and the records fit the map."""
         for name, matrix in self.matrices.items():
-            exponent = COLUMN
+            exponent = MATRIX_COLUMN_BITS
             if name == "projection" and self.config.map == "landmarks":
-                exponent = GRAIN + 1
+                # A landmark is a row of norm 1 in units of 2^-22, up to rounding.
+                exponent = ROW_FRACTION_BITS + 1
+            # Products are exact for integer entries and columns of norm below 2^exponent.
             longest = float(np.linalg.norm(matrix, axis=0).max())
             is_integer = bool((matrix == np.rint(matrix)).all())
-            if not (is_integer and longest < 2.0**exponent):  # NaN is neither
+            if not (is_integer and longest < 2.0**exponent):  # a NaN passes neither comparison
                 raise UnsoundError(
                     Message(
-                        "{config:certificate.features}: the {name} matrix has entries that "
-                        "are too large for an exact product",
+                        "{config:certificate.features}: the entries of the {name} matrix are "
+                        "too large for an exact product: scale the features by a public "
+                        "constant",
                         name=name,
                     )
                 )
@@ -274,32 +327,44 @@ class FeatureMap:
                     width=self.width,
                 )
             )
+        # Lemma 1 of docs/proofs/features.md assumes w u < 2^-10 for w coordinates.
         coordinates = max(self.width, self.outputs)
         if coordinates * UNIT >= 2.0**-10:
-            raise ConfigError(f"certificate.features: {coordinates} coordinates are too many")
+            raise ConfigError(
+                f"certificate.features: the map has too many coordinates ({coordinates}) for "
+                "exact sums: lower count"
+            )
 
     @classmethod
     def from_dataset(cls, config: FeaturesConfig, dataset: Dataset) -> "FeatureMap":
-        """Build a map for a dataset, of which only rows that are declared public are read.
+        """Build the feature map for a dataset.
+
+        Only features of rows that are declared public are read, and only if the settings need them
+        (for whitening or landmarks). No label is read.
 
         Args:
-            config: the settings.
-            dataset: its records' width, and its public rows' features; no label is read.
+            config: the settings of the map.
+            dataset: gives the width of a record, and the public rows.
 
         Raises:
-            ConfigError: there are no public rows, or too few.
+            ConfigError: public rows are needed, and there are too few or too many.
+            UnsoundError: a public row is not finite.
         """
         width = int(np.prod(dataset.train.features.shape[1:]))
         features = cls(config, width)
         if config.whiten:
-            whitening = _whitening(_public_rows(config, dataset), config)
+            whitening = _whitening_matrix(_public_rows(config, dataset), config)
             features = replace(features, whitening=whitening)
         if config.map == "landmarks":
             return features._with_landmarks(_public_rows(config, dataset))
-        return replace(features, projection=_projection(config, width))
+        return replace(features, projection=_relu_directions(config, width))
 
     def _with_landmarks(self, rows: np.ndarray) -> "FeatureMap":
-        """Return the same map with landmarks among public rows [n, width], and their root."""
+        """Return this map with landmarks, and with the matrix that their kernel values need.
+
+        Args:
+            rows: [n, width] public rows, from which the landmarks are chosen.
+        """
         config = self.config
         chunks = []
         for start in range(0, len(rows), _CHUNK_ROWS):
@@ -313,9 +378,12 @@ class FeatureMap:
 
     @property
     def shapes(self) -> dict[str, tuple[int, int]]:
-        """The shape of each matrix that such a map needs, by name, also of those it lacks yet."""
+        """The matrices that a map with these settings has: name -> shape.
+
+        They depend only on the settings and the width, so a map without matrices has them too.
+        """
         config = self.config
-        count = config.count or 0
+        count = config.count or 0  # of ReLU directions or landmarks
         shapes = {}
         if config.whiten:
             shapes["whitening"] = (self.width, self.width)
@@ -327,12 +395,19 @@ class FeatureMap:
 
     @property
     def matrices(self) -> dict[str, np.ndarray]:
-        """The public matrices that the map has, by name, as a run's record stores them."""
+        """The public matrices that the map has: name -> matrix; a run stores them."""
         named = {"whitening": self.whitening, "projection": self.projection, "root": self.root}
         return {name: matrix for name, matrix in named.items() if matrix is not None}
 
     def with_matrices(self, matrices: Mapping[str, np.ndarray]) -> "FeatureMap":
-        """Return a map of these settings with the given matrices, named as in ``matrices``."""
+        """Return a map with the same settings and other matrices.
+
+        Args:
+            matrices: name -> matrix; all names of ``shapes``, with their shapes.
+
+        Raises:
+            UnsoundError: a matrix entry is no integer, or a column is too long for exact products.
+        """
         return FeatureMap(
             self.config,
             self.width,
@@ -343,20 +418,25 @@ class FeatureMap:
 
     @property
     def outputs(self) -> int:
-        """How many coordinates phi(x) has, the bias included."""
+        """The number of coordinates of phi(x), including one for the bias."""
         if self.config.map == "scattering":
             return outputs_of(self.width) + 1
+        # Without a map the features are the record's own; ``count`` is None there.
         inputs = self.width if self.config.map == "none" else 0
         return inputs + (self.config.count or 0) + 1
 
     @property
-    def plain(self) -> bool:
-        """Whether phi(x) is x, brought to its length, and the bias."""
+    def only_normalises(self) -> bool:
+        """Whether phi(x) is only the record x scaled to a length, and the bias."""
         return self.config.map == "none" and not self.config.whiten
 
     @property
-    def public(self) -> tuple[Fact, ...]:
-        """The facts of condition e: what the map was made from."""
+    def facts(self) -> tuple[Fact, ...]:
+        """The facts that say from which public values the map was made.
+
+        They are evidence for condition e of a privacy guarantee (docs/method.md): preprocessing and
+        settings use public data only.
+        """
         config = self.config
         count = config.count or 0
         facts = [proved("norm_one")]
@@ -371,23 +451,24 @@ class FeatureMap:
         return tuple(facts)
 
     def __call__(self, x: np.ndarray, dtype: str = "float64") -> np.ndarray:
-        """Return phi of each record.
+        """Return the public features phi(x) of records.
 
         Args:
             x: [n, ...] features as the dataset scales them.
-            dtype: of the result, float64 or float32; the work is done in float64.
+            dtype: the precision of the result, "float64" or "float32"; intermediate values have
+                float64.
 
         Returns:
-            [n, outputs], each row of norm at most 1, the bias last.
+            [n, outputs], each row of l2 norm at most 1. The last coordinate is the bias.
 
         Raises:
-            ConfigError: the records' width is not the map's.
-            UnsoundError: a row is not finite, or longer than 1.
+            ConfigError: a record has another number of features than the map expects.
+            UnsoundError: a row of the result is not finite, or its norm exceeds 1.
         """
         width = int(np.prod(x.shape[1:]))
         if width != self.width:
             raise ConfigError(
-                f"inputs: a query has {width} features, but the model needs {self.width}"
+                f"inputs: a query has {width} features, but the model was trained on {self.width}"
             )
         phi = aligned_empty((len(x), self.outputs), dtype)
         for start in range(0, len(x), _CHUNK_ROWS):
@@ -396,46 +477,69 @@ class FeatureMap:
             # The number of rows is written out, as NumPy cannot infer it for rows of no numbers.
             flat = chunk.reshape(len(chunk), self.width)
             phi[rows] = self._transform(flat.astype(np.float64), dtype)
-            # Lemma 1 of docs/proofs/features.md says so; this is for a broken library or memory.
+            # Lemma 1 of docs/proofs/features.md proves norms of at most 1. This also refuses rows
+            # that are not finite, and detects a faulty library or memory.
             check_norms(phi[rows])
         return phi
 
-    def over(self, x: np.ndarray, dtype: str, memory_mb: int) -> np.ndarray:
-        """Return phi of training records, which are read again in every step.
+    def phi_of_records(self, x: np.ndarray, dtype: str, memory_mb: int) -> np.ndarray:
+        """Return the public features phi(x) of training records, which every step reads again.
 
-        Where phi takes more memory than is allowed and costs little (``plain``), a row is computed
-        whenever it is read: to the same bits, because a row is a function of its record.
+        If they need more memory than is allowed and are cheap to compute (``only_normalises``),
+        they are computed again at every access. Both ways give the same bits, because a row of phi
+        is a function of its record.
 
         Args:
             x: [n, ...] features as the dataset scales them.
-            dtype: of the result, float64 or float32.
+            dtype: the precision of the result, "float64" or "float32".
             memory_mb: the memory that phi may take, in MiB.
 
         Returns:
-            [n, outputs], each row of norm at most 1, the bias last.
+            [n, outputs], an array or an object that can be sliced like one. Each row has an l2 norm
+            of at most 1, and the last coordinate is the bias.
 
         Raises:
-            ConfigError: the records' width is not the map's.
-            UnsoundError: a row is not finite, or longer than 1.
+            ConfigError: a record has another number of features than the map expects.
+            UnsoundError: a row of the result is not finite, or its norm exceeds 1.
         """
         size = len(x) * self.outputs * np.dtype(dtype).itemsize
-        if size > memory_mb * 2**20 and self.plain:
+        if size > memory_mb * 2**20 and self.only_normalises:
+            # An object that looks like an array and computes the rows of a slice when it is read.
             return as_array(Mapped(x, partial(self, dtype=dtype)))
         return self(x, dtype)
 
     def _transform(self, rows: np.ndarray, dtype: str) -> np.ndarray:
-        """Return phi of rows [n, width] float64, still in float64, of norm below 1."""
-        # Lemma 1 of docs/proofs/features.md: rows are made shorter than 1 by what rounding may add.
+        """Return phi of flattened records, computed in float64.
+
+        Args:
+            rows: [n, width] float64.
+            dtype: the precision to which the caller converts the result.
+
+        Returns:
+            [n, outputs] float64; the norms are at most 1 after conversion to ``dtype``.
+        """
+        # Lemma 1 of docs/proofs/features.md: the target norm is 1 less a bound on what the
+        # roundings of this method and of the conversion to ``dtype`` may add.
         rounding = 4 * (self.outputs + 16) * UNIT
         dtype_unit = float(np.finfo(dtype).eps) / 2
-        keep = 1 - rounding - 2 * dtype_unit
-        length = keep / math.sqrt(1 + self.config.bias**2)
+        target_norm = 1 - rounding - 2 * dtype_unit
+        # Features of norm ``length`` and the bias, ``bias * length``, have this norm together.
+        length = target_norm / math.sqrt(1 + self.config.bias**2)
         features = self._features(rows, length)
         bias = np.full((len(rows), 1), self.config.bias * length)
         return np.concatenate([features, bias], axis=1)
 
     def _features(self, rows: np.ndarray, length: float) -> np.ndarray:
-        """Return the features of rows [n, width] without the bias, of norm at most ``length``."""
+        """Return phi of flattened records without the bias coordinate.
+
+        Args:
+            rows: [n, width] float64.
+            length: the l2 norm to which the result is scaled; a zero row stays 0, and for the map
+                "none" a row within the radius of the settings is scaled to less.
+
+        Returns:
+            [n, outputs - 1] float64.
+        """
         match self.config.map:
             case "none":
                 whitened, radius = self._whitened(rows)
@@ -450,44 +554,74 @@ class FeatureMap:
                     values = exact_product(normalise_rows(values, 0.0, 1.0), self.root)
                 return normalise_rows(values, 0.0, length)
             case "scattering":
+                # Averages of the image, of one wavelet and of two get the same weight.
                 groups = scattering(self._unit_rows(rows))
                 equal = [normalise_rows(group, 0.0, 1.0) for group in groups]
                 return normalise_rows(np.concatenate(equal, axis=1), 0.0, length)
 
     def _unit_rows(self, rows: np.ndarray) -> np.ndarray:
-        """Return what every map begins with: whitened rows, of length at most 1."""
+        """Whiten rows [n, width], if the map whitens, and scale them to norm 1 or less."""
         whitened, radius = self._whitened(rows)
         return normalise_rows(whitened, radius, 1.0)
 
     def _whitened(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
-        """Return the whitened rows, and from which radius on they are brought to full length."""
+        """Return whitened rows, with the radius by which they have to be normalised.
+
+        Args:
+            rows: [n, width] float64.
+
+        Returns:
+            The rows times the whitening matrix, or unchanged if the map does not whiten; and the
+            radius for ``normalise_rows``, which gives a row of a norm below it less than the full
+            length (0: no row).
+        """
         radius = self.config.radius or 0.0
         if self.whitening is None:
             return rows, radius
+        # exact_product needs rows of norm at most 1. They are normalised before whitening, so the
+        # radius has had its effect.
         units = normalise_rows(rows, radius, 1.0)
         return exact_product(units, self.whitening), 0.0
 
     @property
     def _directions(self) -> np.ndarray:
+        """The matrix [width, count] of random directions or of landmarks."""
         assert self.projection is not None, "every map that has directions must be given some"
         return self.projection
 
 
-def _projection(config: FeaturesConfig, width: int) -> np.ndarray | None:
-    """Return [width, count] random directions as integers for ReLU features; None: other maps."""
+def _relu_directions(config: FeaturesConfig, width: int) -> np.ndarray | None:
+    """Draw the public random directions of ReLU features, as integers for exact products.
+
+    Args:
+        config: the number of directions and the public seed.
+        width: the number of features of a record.
+
+    Returns:
+        [width, count] standard normal numbers times a power of two, rounded to integers, as
+        float64; None for every other map.
+    """
     if config.map != "relu":
         return None
     directions = np.random.default_rng(config.seed).standard_normal((width, config.count or 0))
-    # A standard normal column is sqrt(width) long, give or take a few.
+    # The norm of a standard normal column is about sqrt(width), and practically never above
+    # sqrt(width) + 16, which is below 2^exponent. So the integers' columns stay below 2^28.
     _, exponent = math.frexp(math.sqrt(width) + 16)
-    return np.rint(np.ldexp(directions, COLUMN - 1 - exponent))
+    return np.rint(np.ldexp(directions, MATRIX_COLUMN_BITS - 1 - exponent))
 
 
 def _public_rows(config: FeaturesConfig, dataset: Dataset) -> np.ndarray:
-    """Return the features of the rows that are declared public, [n, width].
+    """Return the features of the rows that are declared public.
+
+    Args:
+        config: says whether these are the test records or the training records marked public.
+        dataset: has the rows.
+
+    Returns:
+        [n, width] features, flattened, with n at least 2.
 
     Raises:
-        ConfigError: there are fewer than two.
+        ConfigError: there are fewer than two public rows.
     """
     records = dataset.public_rows(config.public or "train")
     if len(records) < 2:
@@ -511,30 +645,38 @@ def _public_rows(config: FeaturesConfig, dataset: Dataset) -> np.ndarray:
 
 
 def _public_fact(config: FeaturesConfig) -> Fact:
-    """Return the declared fact that the rows are public from which matrices were made."""
+    """Return the fact that the user declared public the rows from which the map was made.
+
+    The fact's code (the key of its sentence) says what the rows were used for: whitening, landmarks
+    or both. Without whitening, only landmarks use them.
+    """
     code = "whitening_rows_public"
     if config.map == "landmarks":
         code = "whitening_and_landmark_rows_public" if config.whiten else "landmark_rows_public"
     return declared(code, public=str(config.public), setting="certificate.features.public")
 
 
-def _whitening(
+def _whitening_matrix(
     rows: np.ndarray, config: FeaturesConfig, chunk_rows: int = _CHUNK_ROWS
 ) -> np.ndarray:
-    """Return integers proportional to (cov + ridge * mean variance)^(-whiten / 2) of rows.
+    """Return the whitening matrix of rows that the user declared public, rounded to integers.
+
+    It is proportional to (C + ridge * mean variance * identity)^(-whiten / 2) for the covariance C
+    of the rows, each scaled to norm 1. After full whitening all directions have equal variance.
 
     Args:
-        rows: [n, width] public rows, which are brought to norm 1.
-        config: ``whiten`` and ``ridge``.
-        chunk_rows: how many are read at once, at most ``_CHUNK_ROWS``; the memory alone depends on
-            it.
+        rows: [n, width] public rows.
+        config: ``whiten``, the power of whitening from 0 (none) to 1 (full); and ``ridge``, the
+            number added to each variance, as a share of the mean variance.
+        chunk_rows: how many rows are read at once, at most ``_CHUNK_ROWS``. It affects the memory,
+            but not the result.
 
     Returns:
-        [width, width] float64.
+        [width, width] integers as float64, every column of norm below 2^29.
 
     Raises:
-        ConfigError: there are more rows than the sums are exact for, or rounding alone keeps the
-            covariance from being singular.
+        ConfigError: there are more than ``MAX_PUBLIC_ROWS`` rows, or C is singular up to rounding
+            and the ridge does not correct it.
         UnsoundError: a row is not finite.
     """
     fault = (
@@ -546,24 +688,29 @@ def _whitening(
 
 
 def _covariance(rows: np.ndarray, chunk_rows: int) -> np.ndarray:
-    """Return the covariance of rows of norm 1, rounded to ``PUBLIC_GRAIN``, [width, width].
+    """Return the covariance of rows, each scaled to l2 norm 1 and rounded to 18 fraction bits.
 
-    It has the same bits in any order of the rows (Lemma 5 of docs/proofs/features.md).
+    It has the same bits in any order of the rows, because all sums are sums of integers and so
+    exact (Lemma 5 of docs/proofs/features.md).
 
     Args:
         rows: [n, width] public rows.
-        chunk_rows: how many are read at once, at most ``_CHUNK_ROWS``.
+        chunk_rows: how many rows are read at once, at most ``_CHUNK_ROWS``, so that sums of
+            products over one chunk are exact in float64.
+
+    Returns:
+        [width, width] float64.
 
     Raises:
-        ConfigError: there are more rows than the sums are exact for.
+        ConfigError: there are more than ``MAX_PUBLIC_ROWS`` rows.
         UnsoundError: a row is not finite.
     """
     count, width = rows.shape
     if count > MAX_PUBLIC_ROWS:
         raise ConfigError(
             Message(
-                "{config:certificate.features.public}: there are {count} public rows, but sums are "
-                "exact over at most {maximum}. Declare fewer records public",
+                "{config:certificate.features.public}: there are {count} public rows, but "
+                "sums are only exact over at most {maximum}. Declare fewer records public",
                 count=count,
                 maximum=MAX_PUBLIC_ROWS,
             )
@@ -572,13 +719,16 @@ def _covariance(rows: np.ndarray, chunk_rows: int) -> np.ndarray:
     products = np.zeros((width, width), dtype=np.int64)
     for start in range(0, count, chunk_rows):
         chunk = rows[start : start + chunk_rows].astype(np.float64)
-        units = np.rint(np.ldexp(normalise_rows(chunk, 0.0, 1.0), PUBLIC_GRAIN))
+        units = np.rint(np.ldexp(normalise_rows(chunk, 0.0, 1.0), PUBLIC_ROW_FRACTION_BITS))
         if not bool(np.isfinite(units).all()):
             raise UnsoundError(
-                Message("{config:certificate.features.public}: a public row is not finite")
+                Message(
+                    "{config:certificate.features.public}: a feature of a public row is NaN "
+                    "or infinite: correct or remove this row"
+                )
             )
         total += units.sum(axis=0).astype(np.int64)
         products += (units.T @ units).astype(np.int64)
-    mean = np.ldexp(total / count, -PUBLIC_GRAIN)
-    second_moment = np.ldexp(products / count, -2 * PUBLIC_GRAIN)
+    mean = np.ldexp(total / count, -PUBLIC_ROW_FRACTION_BITS)
+    second_moment = np.ldexp(products / count, -2 * PUBLIC_ROW_FRACTION_BITS)
     return second_moment - mean[:, None] * mean

@@ -11,32 +11,36 @@ from agt.models.model import Model
 from agt.models.store import FileReader
 from agt.problem import Problem
 from agt.store import flat
-from agt.training.checkpoint import NOWHERE, Checkpoints, SharedCheckpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints, SharedCheckpoints
 from agt.training.loop import OnProgress
 
 
 def fit(
     problem: Problem,
     on_progress: OnProgress = lambda progress: None,
-    checkpoints: Checkpoints = NOWHERE,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> Model:
-    """Train the model of a problem, or its ensemble.
+    """Train a certified model, or an ensemble of them if the settings ask for several members.
 
-    Every process of a torchrun job has to call it with the same problem.
+    In a distributed (torchrun) job every process has to call it with the same problem.
 
     Args:
-        problem: the records and the settings.
+        problem: the records and the settings; the settings name the kind of certificate.
         on_progress: receives the progress.
         checkpoints: where training resumes from, if an earlier attempt was interrupted, and where
             it saves its state.
 
+    Returns:
+        The trained model, which predicts labels of queries and certifies them.
+
     Raises:
-        ConfigError: no proof covers the settings; or another process of the job has other data or
-            settings, or other software.
-        DataError: memory-mapped records were edited during training.
+        ConfigError: no proof covers the settings; or another process of the job has other data,
+            settings or software.
+        DataError: a file of memory-mapped records was edited during training.
         UnsoundError: a bound or a parameter is NaN or infinite.
     """
-    # Called before and after, because records that change in between have no certificate.
+    # The first call stores a digest of memory-mapped records and the second one compares it:
+    # certificates would be wrong if the records changed in between.
     problem.dataset.check_unchanged()
     model = _fit(problem, on_progress, checkpoints)
     problem.dataset.check_unchanged()
@@ -44,9 +48,19 @@ def fit(
 
 
 def _fit(problem: Problem, on_progress: OnProgress, checkpoints: Checkpoints) -> Model:
-    """Train the model or ensemble, after all processes have agreed on what they train."""
+    """Train a model or an ensemble, after a check that all processes have the same inputs.
+
+    Args:
+        problem: the records and the settings, the same in every process of a distributed job.
+        on_progress: receives the progress.
+        checkpoints: where training resumes from, and where it saves its state.
+
+    Raises:
+        ConfigError: another process has other data, settings or software.
+    """
     if group().size > 1:
-        group().agree(_training_inputs(problem))
+        group().agree(_training_inputs(problem))  # raises ConfigError where processes differ
+        # Only the first process reads and writes checkpoints, and it sends them to the others.
         checkpoints = SharedCheckpoints(group(), checkpoints)
     if problem.settings.ensembled:
         return EnsembleModel.fit(problem, on_progress, checkpoints)
@@ -54,7 +68,14 @@ def _fit(problem: Problem, on_progress: OnProgress, checkpoints: Checkpoints) ->
 
 
 def _training_inputs(problem: Problem) -> dict[str, object]:
-    """Return everything that the trained bits depend on, by its description for a message."""
+    """Return all inputs on which the bits of the trained parameters depend.
+
+    Processes that share a training compare them before they start.
+
+    Returns:
+        A description, for messages -> the value: settings, software and machine, the number of
+        threads, and a digest of the data.
+    """
     noise = asdict(problem.settings.noise) if problem.settings.noise else None
     settings = flat({**describe(problem), "noise": noise})
     return {
@@ -66,15 +87,16 @@ def _training_inputs(problem: Problem) -> dict[str, object]:
 
 
 def load(problem: Problem, reader: FileReader) -> Model:
-    """Read back a saved model, or an ensemble.
+    """Read back a saved model, or a saved ensemble if the settings ask for several members.
 
     Args:
-        problem: what the model was trained on; its records may be missing.
+        problem: the settings that the model was trained with, and its dataset, which need not hold
+            the records.
         reader: the model's files.
 
     Raises:
         ConfigError: a file is missing, or is not what was written.
-        UnsoundError: recorded values are not those that the settings imply.
+        UnsoundError: a recorded value differs from the one that the settings imply.
     """
     if problem.settings.ensembled:
         return EnsembleModel.load(problem, reader)

@@ -1,7 +1,7 @@
-"""The heads that bounds pass through: linear, MLP, convolutions, or a network of the user's own.
+"""Builders of the trained network (the head): linear, MLP, convolutions, or the user's own.
 
-A head is a description: ``build`` makes its layers with their initial parameters, whenever a head
-is trained or read back, and in each process of an ensemble.
+A builder is a description of the network. Its method ``build`` makes the layers with their initial
+parameters, each time that a network is trained or read back.
 """
 
 import inspect
@@ -31,13 +31,13 @@ _LAYERS = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.GELU)
 ACTIVATIONS: dict[str, type[nn.Module]] = dict(zip(get_args(ActivationName), _LAYERS, strict=True))
 
 LayerList = list[dict[str, Any]]
-"""Of each layer of a network its name, its type ("layer"), and its settings, as JSON values."""
+"""For each layer of a network a dict of JSON values: "name", "layer" (its type), and settings."""
 
 Size = Annotated[int, Field(ge=1, le=2**24)]
 
 
 class HeadBuilder(Protocol):
-    """The description of a head, as ``Settings.model`` has it."""
+    """The description of a head (the network that is trained), from which ``build`` makes it."""
 
     @property
     def linear(self) -> bool:
@@ -45,32 +45,37 @@ class HeadBuilder(Protocol):
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """The facts of condition e about the initial parameters; none: the seed makes them."""
+        """The facts that say why the initial parameters are public; none if a seed draws them.
+
+        They are evidence for condition e of a privacy guarantee (docs/method.md): preprocessing and
+        settings use public data only.
+        """
 
     def build(
         self, shape: tuple[int, ...], classes: int, training: TrainingConfig
     ) -> nn.Sequential:
-        """Return the layers with their initial parameters.
+        """Return a new network, with its initial parameters.
 
         Args:
-            shape: of one record's features.
-            classes: the number of classes. The head has one output under a loss that takes one,
-                else one for each class.
-            training: has the loss, the seed and the dtype of the parameters.
+            shape: the shape of one record's features.
+            classes: the number of classes. The network has one output for each class, or one in
+                all if the loss takes a single logit for two classes.
+            training: has the loss, the seed of the initial parameters and their dtype.
 
         Raises:
-            ConfigError: the head cannot be built, or no bound rule covers it.
+            ConfigError: the network cannot be built, or a layer has no bound rule (the code that
+                propagates interval bounds through it).
         """
 
 
 @schema
 class HeadConfig:
-    """A linear head or an MLP.
+    """The settings of a linear head or an MLP, and the builder of its layers.
 
     Attributes:
-        hidden: the widths of the hidden layers; none: a linear head.
-        activation: what follows each hidden layer, with PyTorch's default settings.
-        encoder: always None: a head behind a frozen public encoder has a class of its own.
+        hidden: the widths of the hidden layers; empty: a linear head.
+        activation: the activation after each hidden layer, with PyTorch's default settings.
+        encoder: always None here. A head on the outputs of a frozen encoder has another class.
 
     Raises:
         ValueError: an encoder was given.
@@ -81,10 +86,11 @@ class HeadConfig:
     encoder: object | None = None
 
     def __post_init__(self) -> None:
+        """Raise ValueError if this class, not a subclass, was given an encoder."""
         if type(self) is HeadConfig and self.encoder is not None:
             raise ValueError(
-                "encoder: this head cannot have an encoder: give model=small_cnn, and the "
-                "settings of its encoder"
+                "encoder: this model has no frozen encoder in front of its head: give "
+                "model=small_cnn, and its encoder's settings"
             )
 
     @property
@@ -100,14 +106,16 @@ class HeadConfig:
     def build(
         self, shape: tuple[int, ...], classes: int, training: TrainingConfig
     ) -> nn.Sequential:
-        """Return linear layers with activations between them, by PyTorch's initialisation.
+        """Return a new linear network or MLP, with PyTorch's default initialisation.
 
-        Parameters are drawn in float64, so both dtypes start at the same point up to rounding.
+        Parameters are drawn in float64 and then converted, so that float32 and float64 start from
+        the same numbers up to rounding.
 
         Args:
-            shape: of one record's features; with more than one axis, a Flatten comes first.
+            shape: the shape of one record's features; an nn.Flatten comes first if it has several
+                axes.
             classes: the number of classes.
-            training: has the loss, the seed and the dtype of the parameters.
+            training: has the loss, the seed of the initial parameters and their dtype.
         """
         layers: list[nn.Module] = []
         if len(shape) > 1:
@@ -117,7 +125,14 @@ class HeadConfig:
         return nn.Sequential(*layers).to(getattr(torch, training.dtype))
 
     def _dense_layers(self, width: int, classes: int, training: TrainingConfig) -> list[nn.Module]:
-        """Return linear layers from ``width`` numbers to the logits, with activations between."""
+        """Return linear layers with an activation between any two of them.
+
+        Args:
+            width: the number of inputs of the first layer.
+            classes: the number of classes, which is the number of outputs unless the loss takes
+                one logit for two classes.
+            training: has the loss. The caller seeds PyTorch's generator.
+        """
         outputs = 1 if LOSSES[training.loss].one_output else classes
         widths = (width, *self.hidden, outputs)
         layers: list[nn.Module] = []
@@ -130,21 +145,23 @@ class HeadConfig:
 
 @schema
 class ConvConfig(HeadConfig):
-    """Convolutions of images, each with an activation, in front of an MLP; all of it is trained.
+    """The settings of a convolutional network for images, and the builder of its layers.
+
+    Each convolution is followed by an activation and, if asked for, by average pooling. The MLP of
+    the base class follows. All layers are trained.
 
     Attributes:
-        channels: the number of outputs of each convolution.
+        channels: the number of output channels of each convolution.
         kernels: the side of each convolution's window, in pixels.
-        strides: the step of each window.
-        paddings: how many zeros are added on each side before each convolution.
-        pools: the side of the average pooling after each activation; 1: none.
-        start: ``pytorch``: PyTorch's default initialisation; ``he``: its weights times the square
-            root of 6, of variance 2 / fan-in (He et al. 2015), and biases of 0.
-        output_scale: a factor on the last layer's initial parameters; 0: every record starts at the
-            logit 0.
+        strides: the step of each window, in pixels.
+        paddings: the rows and columns of zeros added on each side before each convolution.
+        pools: the side of the average pooling after each activation, in pixels; 1: no pooling.
+        start: "pytorch": PyTorch's default initialisation; "he": biases of 0, and weights of
+            variance 2 / fan-in (He et al. 2015), which are PyTorch's times the square root of 6.
+        output_scale: a factor on the last layer's initial parameters; 0: all initial logits are 0.
 
     Raises:
-        ValueError: an encoder was given, or lists differ in length.
+        ValueError: an encoder was given, or the lists differ in length.
     """
 
     channels: Annotated[tuple[Size, ...], Field(min_length=1)] = (16, 32)
@@ -156,17 +173,18 @@ class ConvConfig(HeadConfig):
     output_scale: Annotated[float, Field(ge=0, le=1e3)] = 1.0
 
     def __post_init__(self) -> None:
+        """Raise ValueError if an encoder was given or the lists differ in length."""
         if self.encoder is not None:
             raise ValueError(
-                "encoder: the convolutions of this head are trained: for a frozen encoder, "
-                "give model=small_cnn"
+                "encoder: this model trains its convolutions itself, so it cannot have a "
+                "frozen encoder: give model=small_cnn for one"
             )
         for name in ("kernels", "strides", "paddings", "pools"):
             given = len(getattr(self, name))
             if given != len(self.channels):
                 raise ValueError(
-                    f"{name}: has {given} values, but there are {len(self.channels)} "
-                    "channels: give one for each channel"
+                    f"{name} has {given} values, but channels has {len(self.channels)}: give "
+                    "one value for each convolution"
                 )
 
     @property
@@ -177,15 +195,15 @@ class ConvConfig(HeadConfig):
     def build(
         self, shape: tuple[int, ...], classes: int, training: TrainingConfig
     ) -> nn.Sequential:
-        """Return the convolutions and the MLP behind them, with their initial parameters.
+        """Return a new network of convolutions and an MLP, with its initial parameters.
 
         Args:
-            shape: (channels, height, width) of one image.
+            shape: the (channels, height, width) of one image.
             classes: the number of classes.
-            training: has the loss, the seed and the dtype of the parameters.
+            training: has the loss, the seed of the initial parameters and their dtype.
 
         Raises:
-            ConfigError: records are no such images, or too small.
+            ConfigError: the records are no images of three axes, or too small for the windows.
         """
         if len(shape) != 3:
             raise ConfigError(
@@ -205,6 +223,7 @@ class ConvConfig(HeadConfig):
                 layers.append(ACTIVATIONS[self.activation]())
                 if pool > 1:
                     layers.append(nn.AvgPool2d(pool))
+                # Applied once, to learn the output's shape.
                 output = _output_of_zeros(nn.Sequential(*layers), shape)
                 inputs = output.shape[1]
             layers.append(nn.Flatten())
@@ -212,6 +231,7 @@ class ConvConfig(HeadConfig):
         network = nn.Sequential(*layers)
         with torch.no_grad():
             if self.start == "he":
+                # PyTorch draws weights of variance 1 / (3 fan-in). Only biases have one axis.
                 for parameter in network.parameters():
                     parameter.mul_(6**0.5 if parameter.dim() > 1 else 0.0)
             for parameter in network[-1].parameters():
@@ -220,28 +240,39 @@ class ConvConfig(HeadConfig):
 
 
 def _output_of_zeros(layers: nn.Sequential, shape: tuple[int, ...]) -> torch.Tensor:
-    """Return what layers make of one record of zeros, [1, ...].
+    """Apply layers to one record of zeros, to learn the shape of their output.
+
+    Args:
+        layers: layers with at least one parameter, whose dtype the record gets.
+        shape: the shape of one record.
+
+    Returns:
+        The output, [1, ...].
 
     Raises:
-        ConfigError: they take no record of this shape.
+        ConfigError: the layers cannot be applied to a record of this shape.
     """
     zeros = torch.zeros(1, *shape, dtype=next(layers.parameters()).dtype)
     try:
         with torch.no_grad():
             output: torch.Tensor = layers(zeros)
     except RuntimeError as error:
-        raise ConfigError(f"model: its layers take no record of shape {shape}: {error}") from None
+        raise ConfigError(
+            f"model: the layers of this network cannot process a record of shape {shape}: {error}"
+        ) from None
     return output
 
 
 @dataclass(frozen=True)
 class CustomNetwork:
-    """A network of the user's own: an ``nn.Sequential`` of layers that bound rules cover.
+    """The builder of a network that the user provides as an ``nn.Sequential``.
+
+    Every layer must have a bound rule (``agt.bounds.rules``), by which interval bounds pass it.
 
     Attributes:
-        make: returns the network. Where it draws initial parameters from PyTorch's generator,
-            ``training.seed`` seeds that.
-        origin: what made the network, for messages and facts.
+        make: returns a new network. If it draws initial parameters from PyTorch's generator, that
+            is seeded by ``training.seed``.
+        origin: where the network comes from, for messages and facts.
     """
 
     make: Callable[[], object] = field(compare=False)
@@ -249,19 +280,21 @@ class CustomNetwork:
 
     @classmethod
     def from_network(cls, network: nn.Sequential) -> "CustomNetwork":
-        """Return the description of a network that starts from the parameters it has now.
+        """Return a builder of copies of a network, which start from its current parameters.
 
         Args:
-            network: it is copied, so later changes of it do not matter.
+            network: the network. It is copied, so later changes do not affect the result.
 
         Raises:
-            ConfigError: no bound rule covers it, or it cannot be copied.
+            ConfigError: a layer has no bound rule (the code that propagates interval bounds through
+                it), or the network cannot be copied.
         """
-        _check_plain(network, "the network given")  # hooks on tensors are lost in a copy
+        # Checked before copying, because a copy loses hooks on tensors, which must be refused.
+        _require_plain_layers(network, "the network given")
         try:
             copy = deepcopy(network)
         except (RuntimeError, TypeError) as error:
-            raise ConfigError(f"model: the network given cannot be copied: {error}") from None
+            raise ConfigError(f"model: the given network cannot be copied: {error}") from None
         return cls(partial(deepcopy, copy), "the network given")
 
     @property
@@ -271,22 +304,27 @@ class CustomNetwork:
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """The user declares that the initial parameters are public, which code cannot see."""
+        """The fact that the user declares the initial parameters public; code cannot check it.
+
+        It is evidence for condition e of a privacy guarantee (docs/method.md): preprocessing and
+        settings use public data only.
+        """
         return (declared("initial_parameters_public", network=self.origin),)
 
     def build(
         self, shape: tuple[int, ...], classes: int, training: TrainingConfig
     ) -> nn.Sequential:
-        """Return the network that ``make`` returns, in the training's dtype.
+        """Return a new network made by ``make``, after a check that it can be trained with bounds.
 
         Args:
-            shape: of one record's features.
-            classes: not used: the training compares it with the last layer's outputs.
-            training: has the seed and the dtype.
+            shape: the shape of one record's features.
+            classes: not used, because training itself checks the number of outputs.
+            training: has the seed of the initial parameters and their dtype.
 
         Raises:
-            ConfigError: the network cannot be made, does not take such records, has no one row of
-                outputs for each, or no bound rule covers it.
+            ConfigError: the network cannot be made, cannot be applied to records of this shape,
+                does not return one row of outputs for each record, or has a layer without a bound
+                rule.
         """
         del classes
         dtype = getattr(torch, training.dtype)
@@ -297,7 +335,8 @@ class CustomNetwork:
                 raise ConfigError(
                     f"model: {self.origin} cannot be created: {type(error).__name__}: {error}"
                 ) from error
-        plain_network = _check_plain(network, self.origin).to(dtype)
+        plain_network = _require_plain_layers(network, self.origin).to(dtype)
+        # Applied to one record of zeros, to learn whether it fits and the shape of its output.
         try:
             with torch.no_grad():
                 outputs = plain_network(torch.zeros(1, *shape, dtype=dtype))
@@ -308,28 +347,29 @@ class CustomNetwork:
         if outputs.dim() != 2:
             raise ConfigError(
                 f"model: {self.origin} returns outputs of shape {tuple(outputs.shape[1:])} "
-                f"for a record of shape {shape}, but must return one row. Add an "
+                f"for a record of shape {shape}, but must return one row of numbers. Add an "
                 "nn.Flatten() at the beginning"
             )
         return plain_network
 
 
 def head_from_config(node: object) -> HeadBuilder:
-    """Return the head that a configuration's ``model`` describes.
+    """Return the builder of the network that the configuration's key ``model`` describes.
 
     Args:
-        node: a mapping with ``_target_``, the full name of a head's class or of a function that
-            returns an ``nn.Sequential``, and its settings.
+        node: a mapping with ``_target_``, the full Python name of a builder's class or of a
+            function that returns an ``nn.Sequential``, and the arguments of that class or function.
 
     Raises:
         ConfigError: there is no ``_target_``, it cannot be imported or called, or it does not take
             the settings.
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
-        raise ConfigError(f"model: expected a mapping with a _target_, got {node!r}")
+        raise ConfigError(f"model: expected a mapping with the entry _target_, got {node!r}")
     settings = {str(key): value for key, value in node.items() if key != "_target_"}
     name = node["_target_"]
     target: Any = imported(str(name), "model")
+    # A builder of agt, such as HeadConfig, is a class of settings with a method ``build``.
     if hasattr(target, "__dataclass_fields__") and hasattr(target, "build"):
         return validate(target, settings, "model")
     if not callable(target):
@@ -344,12 +384,16 @@ _GENERATOR_LOCK = RLock()  # threads share PyTorch's one generator
 
 @contextmanager
 def seeded_generator(training: TrainingConfig) -> Iterator[None]:
-    """Seed PyTorch's generator by ``training.seed`` within the block, and restore it afterwards.
+    """Seed PyTorch's random generator within a ``with`` block, and restore its state afterwards.
 
-    Other threads that build a head wait until the block ends.
+    A lock makes other threads that build a network wait until the block ends, because all threads
+    share one generator.
+
+    Args:
+        training: has the seed.
     """
-    # Where there is no GPU to seed, torch.manual_seed takes twenty times as long, because it
-    # records where it was called.
+    # The CPU generator is seeded directly: torch.manual_seed takes twenty times as long, because it
+    # records its caller. It is needed only to seed a GPU as well.
     seed = torch.default_generator.manual_seed
     if torch.cuda.is_available():
         seed = torch.manual_seed
@@ -359,11 +403,16 @@ def seeded_generator(training: TrainingConfig) -> Iterator[None]:
 
 
 def describe_layers(network: nn.Sequential) -> LayerList:
-    """Return the layers as plain values, which can be compared and from which they can be built.
+    """Return the architecture of a network as plain values, from which ``from_layers`` builds it.
 
-    Each has its name, its type as "layer", and the arguments of its constructor.
+    Args:
+        network: layers whose constructor arguments are attributes of the same names.
+
+    Returns:
+        For each layer a dict of "name", "layer" (the name of its class), and the arguments of its
+        constructor. Parameters are not included.
     """
-    # named_children() would name a layer that is used twice only once.
+    # Not named_children(), which returns a layer that is used twice only once.
     named = network._modules.items()
     return [
         {"name": name, "layer": type(layer).__name__, **_constructor_arguments(layer)}
@@ -373,10 +422,18 @@ def describe_layers(network: nn.Sequential) -> LayerList:
 
 
 def from_layers(layers: LayerList) -> nn.Sequential:
-    """Return the network that ``describe_layers`` described, with arbitrary parameters.
+    """Build a network from the plain values that ``describe_layers`` returned.
+
+    Args:
+        layers: for each layer a dict of "name", "layer" (the name of its class), and the arguments
+            of its constructor.
+
+    Returns:
+        The network, with new random parameters that the caller has to replace.
 
     Raises:
-        ConfigError: no bound rule covers a layer of this type.
+        ConfigError: a type of layer has no bound rule (the code that propagates interval bounds
+            through it), so it is unknown here.
     """
     types = {rule_layer.__name__: rule_layer for rule_layer in RULES}
     network = nn.Sequential()
@@ -389,9 +446,10 @@ def from_layers(layers: LayerList) -> nn.Sequential:
 
 
 def _constructor_arguments(layer: nn.Module) -> dict[str, Any]:
-    """Return the arguments that make such a layer, as its attributes of the same names have them.
+    """Return the constructor arguments of a layer: name -> value.
 
-    A bias is given as whether there is one.
+    They are read from the attributes that have the arguments' names. For ``bias`` the value is True
+    or False, because the attribute holds the bias itself. The device and dtype are left out.
     """
     values = {}
     for name in inspect.signature(type(layer)).parameters:
@@ -402,18 +460,21 @@ def _constructor_arguments(layer: nn.Module) -> dict[str, Any]:
     return values
 
 
-def _check_plain(network: object, origin: str) -> nn.Sequential:
-    """Return the network, if it consists of its layers and their parameters alone.
+def _require_plain_layers(network: object, origin: str) -> nn.Sequential:
+    """Return a network unchanged, after a check that its layers' types and settings determine it.
 
-    Bound rules see nothing else: no hooks, no forward() of a layer's own, no frozen or shared
+    Bounds are computed from the layers' types, settings and parameters. They would be wrong for a
+    network with hooks, with a layer whose forward() was replaced, or with frozen or shared
     parameters.
 
     Args:
-        network: what is to be a network.
-        origin: what made it, for messages.
+        network: the object that the user gave as a network.
+        origin: where the network comes from, for messages.
 
     Raises:
-        ConfigError: it has something else; the layer or parameter is named.
+        ConfigError: it is no ``nn.Sequential``, has a layer without a bound rule (the code that
+            propagates interval bounds through it), or has one of the features above. The message
+            names the layer or parameter.
     """
     if type(network) is not nn.Sequential:
         raise ConfigError(
@@ -421,7 +482,7 @@ def _check_plain(network: object, origin: str) -> nn.Sequential:
             "for an nn.Sequential, layer by layer, because agt cannot analyse the forward() "
             "of another module"
         )
-    rules_for(network)
+    rules_for(network)  # raises ConfigError for a layer without a bound rule
     for name, layer in network.named_modules(remove_duplicate=False):
         attributes = vars(layer)
         has_hooks = any(value for key, value in attributes.items() if key.endswith("hooks"))
@@ -429,7 +490,7 @@ def _check_plain(network: object, origin: str) -> nn.Sequential:
             culprit = f"layer {name}" if name else "the whole"
             raise ConfigError(
                 f"model: {culprit} has hooks or its own forward(), for which there is no "
-                "bound rule. Remove them"
+                "bound rule. Remove the hooks, or use a standard layer"
             )
     for name, parameter in network.named_parameters():
         if not parameter.requires_grad:
@@ -440,26 +501,29 @@ def _check_plain(network: object, origin: str) -> nn.Sequential:
             )
         if parameter._backward_hooks or not parameter.is_floating_point():
             raise ConfigError(
-                f"model: {name} has hooks, or is not a real number, so there is no bound "
-                "rule for it"
+                f"model: the parameter {name} has hooks, or does not consist of real numbers, "
+                "so there is no bound rule for it"
             )
+    # Two parameters share memory if they begin at the same address.
     parameters = list(network.parameters())
     if len({parameter.data_ptr() for parameter in parameters}) < len(parameters):
         raise ConfigError(
             "model: two parameters share memory, but training would change them separately. "
             "Give each its own memory"
         )
-    _check_described(network)
+    _require_rebuildable(network)
     return network
 
 
-def _check_described(network: nn.Sequential) -> None:
-    """Refuse a network that ``describe_layers`` does not describe completely.
+def _require_rebuildable(network: nn.Sequential) -> None:
+    """Raise ConfigError unless a network can be built again from its layers' settings.
 
-    Such a network could not be read back, or is not what its layers say.
+    A saved network is read back from the values of ``describe_layers``. They must give parameters
+    of the same names and shapes.
 
     Raises:
-        ConfigError: a setting is no plain value, or parameters do not follow from the settings.
+        ConfigError: a setting is no JSON value, or a parameter's name or shape does not follow from
+            the settings.
     """
     try:
         again = from_layers(json.loads(json.dumps(describe_layers(network))))
@@ -470,10 +534,11 @@ def _check_described(network: nn.Sequential) -> None:
     shapes = {name: tensor.shape for name, tensor in network.state_dict().items()}
     described = {name: tensor.shape for name, tensor in again.state_dict().items()}
     names = shapes.keys() | described.keys()
+    # ``describe_layers`` leaves out a layer that is None, so it is looked for as well.
     different = sorted(name for name in names if shapes.get(name) != described.get(name))
     if different or None in network._modules.values():
         culprit = different[0] if different else "a layer that is None"
         raise ConfigError(
-            f"model: {culprit} differs from what the settings of the layers create, so there "
-            "is no bound rule for it"
+            f"model: {culprit} is not what its recorded settings create, so there is no bound "
+            "rule for it"
         )

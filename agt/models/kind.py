@@ -1,8 +1,9 @@
 """The base class of the kinds of certificate, with everything that differs from kind to kind.
 
-A kind is one class in a file of its own, listed in ``agt.models.kinds``. Its fields are the
-settings that users give with ``certificate=NAME``; its methods and attributes are what the rest of
-the code asks of ``settings.certificate``, which compares neither names nor classes.
+A kind of certificate is a way to train a model together with a proof of how many edits of the data
+its answers withstand. It is one class in a file of its own, listed in ``agt.models.kinds``. Its
+fields are the settings that users give with ``certificate=NAME``. The rest of the code calls its
+methods, and never compares names or classes of kinds.
 """
 
 from collections.abc import Mapping
@@ -13,11 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from agt.errors import AgtError, ConfigError
 from agt.messages import Message
 from agt.settings import FeaturesConfig, TrainingConfig
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.ensemble import EnsembleConfig
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress
-from agt.training.strength import refuse_recipe
+from agt.training.strength import check_no_recipe_settings
 from agt.unlearning.sentences import Remark
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from agt.unlearning.promise import Promise, Removal
 
 BoundedQuantity = Literal["each parameter", "norm", "vote counts"]
+# Why training does not read a setting; agt_cli/choices.py has the sentence for each.
 UnreadReason = Literal[
     "minimum",
     "own loss",
@@ -46,27 +48,28 @@ UnreadReason = Literal[
 
 
 class CannotRemove(AgtError):
-    """A kind's own method cannot remove these records from the current state of a run.
+    """The error that a kind's own method cannot remove the given records from a trained model.
 
     Attributes:
-        reason: why not, in the form that the account of an erasure records.
+        reason: why not, as a code with values, which the report of an erasure records.
     """
 
     def __init__(self, reason: Remark) -> None:
+        """Make the error, whose message is the sentence of ``reason``."""
         super().__init__(reason.sentence)
         self.reason = reason
 
 
 @dataclass(frozen=True)
 class RemovalBounds:
-    """How far a run's weights may be from those of training without the removed records.
+    """Bounds on how far weights after removals are from those of training without these records.
 
-    All three bounds measure the same error, in the unit that the kind's own method uses.
+    The first three measure the same error, in the unit that the kind's own method uses.
 
     Attributes:
         spent: the bound on the error after training and the removals made so far.
         total: the largest error that the kind's method may leave.
-        hidden: the largest error that the noise hides; None: there is no noise.
+        hidden: the largest error that is masked by noise on the weights; None: there is no noise.
         noise: the standard deviation of that noise; 0: there is no noise.
     """
 
@@ -77,32 +80,34 @@ class RemovalBounds:
 
 
 class CertificateKind:
-    """A kind of certificate: its settings, and the answers that depend on it.
+    """The base class of kinds of certificate: the settings of a kind, and what depends on them.
 
-    A subclass becomes a class of settings by ``agt.settings.schema``, and overrides the methods and
-    attributes that differ for it. The defaults are the cautious answers: they refuse, or claim
-    nothing.
+    A certificate proves that a query's label is the same for all datasets within k edits of the
+    training data. A kind is a way of training that allows such proofs. A subclass becomes a class
+    of settings by ``agt.settings.schema``, and overrides the methods and attributes that differ for
+    it. The defaults are the safe answers: they refuse, or claim nothing.
 
     Attributes:
-        name: the name of the kind in ``certificate=NAME`` and in records.
-        features: the public feature map in front of the head; no map, unless a kind makes it a
-            setting.
-        training_defaults: setting of training -> the value that ``agt.fit`` starts from.
-        bounded: the quantity that is bounded for each k: every parameter, the norm of how far all
-            parameters move together, or the counts of votes.
-        covers_every_k: True if stable distances are known at every integer k, whatever the grid;
-            False if at the grid's k alone, each of which takes work in training.
-        covers_retraining: True if certificates say what training again on fewer records gives;
-            False if they hold given a draw of noise that training again does not repeat.
-        trains_in_steps: True if training takes the steps of the batch plan; False if it minimises,
-            in as many steps as it needs.
-        draws_start: True if ``training.seed`` draws the parameters that training starts at.
-        regularised_by: the setting of training that regularises the model most directly, which
+        name: the name of the kind in ``certificate=NAME`` and in the files of runs.
+        features: the settings of the public feature map in front of the head; the default is no
+            map, and a kind that supports maps makes it a field.
+        training_defaults: training setting -> the value that ``agt.fit`` uses by default.
+        bounded: what is bounded for each k: "each parameter", the "norm" of the change of all
+            parameters, or "vote counts".
+        covers_every_k: True if stable distances (the edits that a label withstands) are known for
+            every integer k; False if only for the k of a grid, each of which takes time in
+            training.
+        covers_retraining: True if certificates cover training again on fewer records; False if they
+            only hold for a draw of noise that another training does not repeat.
+        trains_in_steps: True if training takes the steps of the batch plan; False if it minimises
+            a function, with as many steps as that needs.
+        draws_start: True if ``training.seed`` draws the initial parameters.
+        regularised_by: the training setting that regularises the model most directly, which
             ``agt tune`` varies.
         certifies_more: another kind that certified more on large tables of two classes in all
             comparisons of docs/recipe.md; empty: none is known.
-        own_erasure: the kind's own method of erasure, which starts from files that training
-            stored; empty: it has none.
+        own_erasure: the name of the kind's own method of erasing records, which starts from files
+            that training stored; empty: it has none.
         retraining_refusal: why ``Fitted.unfit`` does not train this kind again; None: it does.
     """
 
@@ -122,106 +127,133 @@ class CertificateKind:
     # Settings.
 
     @classmethod
-    def reads(cls, node: Mapping[str, Any]) -> bool:
-        """Return whether a mapping of settings describes a certificate of this kind."""
+    def is_described_by(cls, node: Mapping[str, Any]) -> bool:
+        """Return whether a mapping of settings describes a certificate of this kind.
+
+        Args:
+            node: the value of the configuration's key ``certificate``; its "name" names a kind.
+        """
         return node.get("name") == cls.name
 
     def with_features(self, features: FeaturesConfig) -> "CertificateKind":
-        """Return the same settings on these public features.
+        """Return a copy of the certificate's settings with the given public feature map.
+
+        The default raises, for kinds that support no feature map.
+
+        Args:
+            features: the settings of the map from records to public features.
 
         Raises:
-            ConfigError: the kind takes no public features, or has some already.
+            ConfigError: the kind supports no feature map, or its settings already name one.
         """
         raise ConfigError(
-            "features: public features need a linear head: use certificate=stability and network=()"
+            "features: random or public features (features=) need a linear head: use "
+            "certificate=stability and network=()"
         )
 
     def with_learner(self, learner: Any) -> tuple["CertificateKind", Learner | None]:
-        """Return the same settings with a learner for the members.
+        """Return a copy of the certificate's settings with a learner for the ensemble's members.
+
+        A learner trains one member. The default raises, for kinds without a choice of learner.
 
         Args:
-            learner: the name of a learner of agt, or an object of the user's own.
+            learner: the name of a learner of agt, or an estimator or function of the user's own.
 
         Returns:
-            The settings, and the learner if it is the user's own, else None.
+            The settings; and the wrapped learner if it is the user's own, else None.
 
         Raises:
             ConfigError: the kind has no members whose learner could be chosen.
         """
         raise ConfigError(
-            f"learner={learner!r}: certificate={self.name} does not have members with a "
-            "learner: use certificate=votes"
+            f"learner={learner!r}: only the members of certificate=votes can have a learner "
+            f"of their own, not those of certificate={self.name}: use certificate=votes"
         )
 
     def import_learner(self) -> Learner | None:
-        """Import the learner of the user's own that the settings name, and return it.
+        """Import the user's own learner that the settings name, which trains an ensemble's members.
 
         Returns:
-            None where the settings name no learner of the user's own.
+            The learner; None if the settings name none, as by default.
 
         Raises:
-            ConfigError: its code cannot be imported.
+            ConfigError: the learner's code cannot be imported.
         """
         return None
 
-    def missing_training(self, head: "HeadBuilder", given: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the names of training settings that a user has to add, as there is no default.
+    def missing_training_settings(
+        self, head: "HeadBuilder", given: Mapping[str, Any]
+    ) -> tuple[str, ...]:
+        """Return the names of the training settings that have no default and were not given.
+
+        The default is none: every setting has a default.
 
         Args:
-            head: the head to be trained.
-            given: the training settings that the user gave, by name.
+            head: the builder of the network to be trained.
+            given: name -> value, the training settings that the user gave.
         """
         return ()
 
     @classmethod
     def usual_members(cls, size: float, caution: float, relation: str) -> int:
-        """Return how many members the recipe gives an ensemble; 1: no ensemble.
+        """Return the default number of ensemble members; 1, the default here, is no ensemble.
 
         Args:
-            size: the declared number of records.
-            caution: a factor on the number of members; more of them certify longer distances.
-            relation: the name of the neighbour relation.
+            size: the declared number of training records.
+            caution: the setting ``training.caution``, a factor on the number of members: with more
+                members, labels withstand more edits of the data, and accuracy is lower.
+            relation: the name of the neighbour relation, which says what an edit is.
         """
         return 1
 
     @property
     def seeds(self) -> tuple[str, ...]:
-        """The dotted names of the certificate's own settings that are seeds of its training."""
+        """The names of the certificate's settings that seed random numbers, such as features.seed.
+
+        ``features.seed`` is one of them only if the settings have a feature map that uses it.
+        """
         return ("features.seed",) if self.features.map != "none" else ()
 
     @property
     def unread_settings(self) -> Mapping[str, UnreadReason]:
-        """Dotted name of a run's setting that training does not read -> why it does not."""
+        """The settings that have no effect on training: dotted name -> the reason."""
         return {}
 
     # Checks, before any data is read.
 
     def check(self, settings: "Settings") -> None:
-        """Refuse settings that no proof of this kind covers.
+        """Raise ConfigError if the proofs of this kind do not cover the settings.
+
+        Every kind implements it. It is called before any data is read.
 
         Raises:
-            ConfigError: a setting, named in the message, is not covered together with the others.
+            ConfigError: no proof covers the setting that the message names, together with the
+                others.
         """
         raise NotImplementedError
 
     def check_classes(self, classes: int) -> None:
-        """Raise ConfigError if there are more classes than this kind supports."""
+        """Raise ConfigError if there are more classes than this kind supports; by default never."""
 
     def resolve(
         self, training: TrainingConfig, classes: int, size: float, unit_rows: int
     ) -> TrainingConfig:
-        """Return the training settings with numbers in place of those left to the recipe.
+        """Return the training settings with a number in place of every "recipe".
+
+        A user can leave a setting at "recipe", a default computed from public numbers. The method
+        of this base class is for kinds without these defaults: it returns the settings unchanged,
+        or raises if one of them is "recipe".
 
         Args:
             training: the settings as configured.
             classes: the number of classes.
-            size: the declared number of records, or one member's share of them.
-            unit_rows: the public cap on the rows of one unit.
+            size: the declared number of records, or one ensemble member's part of it.
+            unit_rows: the public cap on the records of one unit (such as one person).
 
         Raises:
-            ConfigError: a setting is left to the recipe, which has no value for this kind.
+            ConfigError: a setting was left at "recipe", which has no value for this kind.
         """
-        refuse_recipe(training, self.name)
+        check_no_recipe_settings(training, self.name)
         return training
 
     # Training.
@@ -230,9 +262,9 @@ class CertificateKind:
         self,
         problem: "Problem",
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "Model":
-        """Train one model on all records of a problem.
+        """Train one model on all records of a problem; every kind implements it.
 
         Args:
             problem: the records and the settings.
@@ -240,39 +272,44 @@ class CertificateKind:
             checkpoints: where training resumes from, if an earlier attempt was interrupted, and
                 where it saves its state.
 
+        Returns:
+            The trained model, which predicts labels of queries and certifies them.
+
         Raises:
-            ConfigError: no proof covers the settings, or records exceed the public caps.
+            ConfigError: no proof covers the settings, or there are more records in a batch or unit
+                than the public caps allow.
             UnsoundError: a bound or a parameter is NaN or infinite.
         """
         raise NotImplementedError
 
     def load(self, problem: "Problem", reader: "FileReader") -> "Model":
-        """Read back a saved model.
+        """Read back a saved model; every kind implements it.
 
         Args:
-            problem: what the model was trained on; its records may be missing.
+            problem: the settings that the model was trained with, and its dataset, which need not
+                hold the records.
             reader: the model's files.
 
         Raises:
             ConfigError: a file is missing, or is not what was written.
-            UnsoundError: recorded values are not those that the settings imply.
+            UnsoundError: a recorded value differs from the one that the settings imply.
         """
         raise NotImplementedError
 
     def untrained_head(
         self, problem: "Problem", features: "FeatureMap | None" = None
     ) -> "LinearModel | None":
-        """Return the linear head of a problem before training.
+        """Return a linear head with the settings of a problem, whose weights are not yet trained.
 
-        Its public constants, such as its sensitivity, are those of every trained head.
+        Its public constants, such as its sensitivity, are those that the trained head will have.
 
         Args:
-            problem: the settings, and the public rows that the feature map may need.
+            problem: the settings, and the public rows from which the feature map may be made.
             features: the public feature map; None: make it from the problem's data.
 
         Returns:
-            None if this kind trains no linear head, more than one, or one whose training draws
-            noise.
+            The head; None, as by default, if this kind does not train exactly one linear head
+            without noise.
         """
         return None
 
@@ -281,88 +318,134 @@ class CertificateKind:
         head: "LinearModel",
         records: "Records",
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "LinearModel":
-        """Train a linear head on other records.
+        """Train a linear head on the given records, with the settings and features of another head.
+
+        Only kinds whose ``untrained_head`` returns a head implement it.
 
         Args:
-            head: as ``untrained_head`` returns it; its weights are not read.
-            records: the records, whose features are scaled as in the head's own dataset.
+            head: has the settings and the feature map, as ``untrained_head`` returns it; its
+                weights are not read.
+            records: the training records, with features scaled as in the head's own dataset.
             on_progress: receives the progress.
             checkpoints: where training resumes from and saves its state.
+
+        Returns:
+            The head with trained weights; ``head`` is not changed.
         """
         raise NotImplementedError
 
     def step_facts(self, trained: "LinearTrained") -> "tuple[Fact, Fact]":
-        """Return the facts of a trained linear head for conditions c and d.
+        """Return the facts about a trained linear head for two conditions of a guarantee.
+
+        Only kinds that train linear heads implement it.
+
+        Args:
+            trained: the trained head, with its settings and its sensitivity.
 
         Returns:
-            The public constants that the configuration states (condition c), and why one record
-            moves the weights by no more than the sensitivity (condition d).
+            The fact that the configuration states all constants (condition c of docs/method.md:
+            constants are public), and the fact why one edit of the data moves the weights by no
+            more than the sensitivity (condition d: bounds of neighbours are nested).
         """
         raise NotImplementedError
 
     def has_member_models(self, ensemble: EnsembleConfig) -> bool:
-        """Return whether each member of the ensemble is a model with certificates of its own."""
+        """Return whether the settings train an ensemble, each member a model with certificates.
+
+        A kind that trains its own members inside one model returns False.
+
+        Args:
+            ensemble: the settings of the ensemble; with 1 member there is none.
+        """
         return ensemble.members > 1
 
-    def starts_elsewhere(self, problem: "Problem") -> bool:
-        """Return whether training ignores the problem's initial parameters, as they do not fit."""
+    def ignores_initial_parameters(self, problem: "Problem") -> bool:
+        """Return whether ``problem.initial`` has parameters that do not fit the network.
+
+        Training then ignores them. The default is False.
+        """
         return False
 
     def training_inputs(self, problem: "Problem") -> dict[str, object]:
-        """Return what a model's bits depend on beside settings, records and machine.
+        """Return what the trained parameters depend on beside settings, records and machine.
+
+        The default is nothing. A kind whose network comes from the user's own code returns a hash
+        of the initial parameters.
 
         Returns:
-            Description, for a message -> a value that is compared with another process's or run's.
+            A description for messages -> a value, to be compared between processes or runs.
         """
         return {}
 
     def allocating_shapes_only(self) -> AbstractContextManager[object]:
-        """Return a context in which ``load`` allocates no memory for sizes that settings name.
+        """Return a context manager in which ``load`` allocates no memory for sizes in the settings.
 
-        ``agt verify`` uses it, because it reads settings that anybody may have written.
+        ``agt verify`` uses it to read files of unknown origin, whose settings may name sizes beyond
+        the memory. The default does nothing, for kinds whose ``load`` allocates none.
         """
         return nullcontext()
 
     # Releases and erasures.
 
     def distances_differ_by_one(self, settings: "Settings") -> bool:
-        """Return whether stable distances of neighbours are proved to differ by at most one k."""
+        """Return whether one edit of the data provably changes every stable distance by at most 1.
+
+        A stable distance is the number of edits that a query's label withstands. Mechanisms that
+        use it as a score of sensitivity 1 need this proof. The default is False: there is none.
+        """
         return False
 
-    def check_solved_anew(self, mechanism: str) -> None:
-        """Raise ConfigError unless a mechanism may solve the head's problem from noisy sums.
+    def check_statistics_perturbation(self, mechanism: str) -> None:
+        """Raise ConfigError: this kind trains no head that noisy sufficient statistics determine.
+
+        A mechanism that adds noise to sums over the records, and solves the head's optimisation
+        problem from these, calls it first. Kinds that train such a head override it and do not
+        raise.
 
         Args:
             mechanism: the name of the mechanism, for the message.
         """
         raise ConfigError(
-            f"mechanism={mechanism}: certificate={self.name} does not train a head whose "
-            "optimisation problem can be solved again: train with certificate=erm"
+            f"mechanism={mechanism} solves the training problem again, which "
+            f"certificate={self.name} does not allow: train with certificate=erm"
         )
 
-    def check_tilted(self, mechanism: str) -> None:
-        """Raise ConfigError unless a mechanism may add a random linear term to the objective.
+    def check_objective_perturbation(self, mechanism: str) -> None:
+        """Raise ConfigError: this kind trains no head that minimises a strongly convex objective.
+
+        A mechanism of objective perturbation, which adds a random linear term to the objective
+        before minimising it, calls this method first. Kinds that train such a head override it and
+        do not raise.
 
         Args:
             mechanism: the name of the mechanism, for the message.
         """
         raise ConfigError(
             Message(
-                "mechanism={mechanism}: certificate={name} does not have a minimiser that a "
-                "random linear term could change: train with certificate=erm, or use "
-                "{config:mechanism=release_weights}",
+                "mechanism={mechanism} adds a random linear term to the loss, but "
+                "certificate={name} does not compute a minimiser that this term could change: "
+                "train with certificate=erm, or use {config:mechanism=release_weights}",
                 mechanism=mechanism,
                 name=self.name,
             )
         )
 
     def erasure_methods(self, settings: "Settings") -> tuple[str, ...]:
-        """Return the names of the methods that can erase records from a run, the cheapest first.
+        """Return the names of the methods that can erase records from a trained model.
 
-        ``retrain`` needs no certificate, and ``certificate`` only notes a request: every kind has
-        both. ``method=auto`` falls back to the first of these two in the list.
+        Every kind has two of them: "retrain" trains again without the records, and "certificate"
+        notes the request but removes nothing yet, because certified answers do not depend on the
+        records. "sisa", which trains only the affected members of an ensemble again, and the kind's
+        own method are cheaper than "retrain".
+
+        Args:
+            settings: says whether there is an ensemble.
+
+        Returns:
+            The names in the order in which ``method=auto`` prefers them; it never takes
+            "certificate".
         """
         for_every_kind = ("retrain", "certificate")
         if self.has_member_models(settings.ensemble):
@@ -374,50 +457,70 @@ class CertificateKind:
     def remove_records(
         self, model: "Model", erased: "Records", count: int
     ) -> "tuple[Model, Removal]":
-        """Remove records from a model by the kind's own method.
+        """Remove records from a trained model by the kind's own method (``own_erasure``).
+
+        The default raises, for kinds without a method.
 
         Args:
-            model: the current model, whose problem holds the records that remain.
+            model: the current model, whose problem holds only the remaining records.
             erased: the records to remove, as far as the data still has them.
             count: how many records are removed.
 
         Returns:
-            The new model; and what was done, with what is promised of the new model.
+            The new model; and a report of what was done and what is promised of the new model.
 
         Raises:
-            CannotRemove: the error would exceed what the run allows; nothing was changed.
+            CannotRemove: the kind has no method, or the new model would be farther from training
+                without the records than the settings allow. Nothing was changed.
         """
         raise CannotRemove(Remark("nothing_to_start_from", {"certificate": self.name}))
 
     def removal_bounds(self, reader: "FileReader") -> RemovalBounds:
-        """Return the bounds on the error of removals from a run, computed from its settings.
+        """Return bounds on how far a run's model is from training without the removed records.
+
+        They are computed from the run's settings. The default raises, for kinds without a method of
+        removing records.
 
         Args:
-            reader: the run's files, which say how much error there is.
+            reader: the run's files, which record the error of the removals made so far.
 
         Raises:
             ConfigError: the kind has no method of its own, or a file is damaged.
         """
-        raise ConfigError(f"certificate={self.name} does not store what a removal starts from")
+        raise ConfigError(
+            f"certificate={self.name} does not store what later removals need: train with "
+            "certificate=removal"
+        )
 
     def removal_promise(self, reader: "FileReader", spent: float) -> "Promise":
-        """Return what may be promised of a run after removals.
+        """Return what may be promised about a run's model after removals of records.
+
+        The promise compares the model with one that was trained without these records. The default
+        raises, for kinds without a method of removing records.
 
         Args:
             reader: the run's files.
-            spent: the bound on the error that the removals left (``RemovalBounds.spent``).
+            spent: the bound on the distance between the two models that the removals left
+                (``RemovalBounds.spent``).
 
         Raises:
             ConfigError: the kind has no method of its own, or a file is damaged.
         """
-        raise ConfigError(f"certificate={self.name} does not store what a removal starts from")
+        raise ConfigError(
+            f"certificate={self.name} does not store what later removals need: train with "
+            "certificate=removal"
+        )
 
     @property
     def noise(self) -> Literal["none", "seeded", "drawn"]:
-        """The source of noise on the weights or in their loss: a recorded seed or the system."""
+        """The source of the random noise that training adds to weights or to the loss.
+
+        "none": training adds no noise; "seeded": a recorded seed, so that the same noise can be
+        drawn again; "drawn": the operating system.
+        """
         return "none"
 
     @property
     def noise_is_fixed(self) -> bool:
-        """Whether training draws the noise once, and every later state of a run uses it again."""
+        """Whether training draws the noise once and removals of records reuse the same draw."""
         return False

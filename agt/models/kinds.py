@@ -46,7 +46,7 @@ def certificate_config(node: object) -> CertificateKind:
         # A value that is no mapping is refused here. The message lists the expected settings.
         return validate(BoxKind, node, "certificate")
     for kind in KINDS:
-        if kind.reads(node):
+        if kind.is_described_by(node):
             return validate(kind, node, "certificate")
     name = str(node.get("name"))
     names = dict.fromkeys(kind.name for kind in KINDS)

@@ -36,7 +36,7 @@ from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.settings import TrainingConfig
 from agt.training.batches import BatchPlan
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.linear import LinearTrained
 from agt.training.loop import OnProgress
 from agt.training.sensitivity import LinearSetting, Sensitivity
@@ -68,7 +68,7 @@ class LinearModel(ClosedFormModel):
         self,
         records: Records,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "LinearModel":
         """Return a head that is trained on other records with the same settings and feature map.
 
@@ -143,7 +143,7 @@ class LinearModel(ClosedFormModel):
             "rounding": sensitivity.rounding,
             "radius": sensitivity.radius,  # bound on the norm of the weights
             "rate_limit": sensitivity.rate_limit,  # largest learning rate; None: there are no steps
-            "rows": sensitivity.rows,  # the records that one edit changes
+            "rows": sensitivity.records_per_edit,  # the records that one edit changes
             # How far one record, and one edit, move the computed weights.
             "rho_fp": sensitivity.rho_fp,
             "per_k": sensitivity.per_k,
@@ -195,7 +195,7 @@ class LinearModel(ClosedFormModel):
             constants=constants,
             step=("every step non-expansive", movement),
             rounding=proved("sums_in_float64", share=rounding_share),
-            features=self.features.public,
+            features=self.features.facts,
         )
 
     @property
@@ -243,16 +243,18 @@ class LinearModel(ClosedFormModel):
         on the relation only through the number of rows that one edit changes.
         """
         relation = self.settings.relation
-        if RELATIONS[relation.name].touches == 1:  # one edit changes one unit already
+        if (
+            RELATIONS[relation.name].members_changed_per_edit == 1
+        ):  # one edit changes one unit already
             return self
-        sensitivity = replace(self.trained.sensitivity, rows=relation.unit_rows)
+        sensitivity = replace(self.trained.sensitivity, records_per_edit=relation.unit_rows)
         return replace(self, trained=replace(self.trained, sensitivity=sensitivity))
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
         """Return the logits [n, J] float64 of queries with public features ``phi`` [n, w]."""
         return logits_of(self.trained.weight, phi)
 
-    def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
+    def certify_phi(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
         """Return the labels of queries, and how many edits of the records cannot change them.
 
         For a member of an ensemble with more than two classes, the certificates also hold the
@@ -262,9 +264,9 @@ class LinearModel(ClosedFormModel):
             phi: [n, w] the values of the public feature map for the queries.
             ks: the numbers of edits at which ``certified`` of the result is tabulated.
         """
-        with_prices = self.settings.ensembled and self.problem.classes > 2
+        with_edits_to_win = self.settings.ensembled and self.problem.classes > 2
         relation = self.settings.relation.name
-        return certify_linear(self.trained, phi, relation, ks, with_prices=with_prices)
+        return certify_linear(self.trained, phi, relation, ks, with_edits_to_win=with_edits_to_win)
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
         """Return bounds on each query's margin of class 1 after k edits of the training records.
@@ -325,7 +327,7 @@ class LinearKind(ClosedFormKind):
         self,
         problem: Problem,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> LinearModel:
         """Train a linear head on the public features of a problem's training records.
 
@@ -357,7 +359,7 @@ class LinearKind(ClosedFormKind):
         if features is None:
             features = FeatureMap.from_dataset(self.features, problem.dataset)
         setting = LinearSetting.from_training_setup(
-            problem.setup, problem.trained_on, features.outputs
+            problem.setup, problem.record_count, features.outputs
         )
         sensitivity = self.sensitivity(setting)
         zero = torch.zeros((), dtype=torch.float64)
@@ -376,7 +378,7 @@ class LinearKind(ClosedFormKind):
         head: LinearModel,
         records: Records,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> LinearModel:
         """Train a linear head on other records with a head's settings and feature map.
 
@@ -388,7 +390,7 @@ class LinearKind(ClosedFormKind):
             checkpoints: where training saves its state, and resumes if it was interrupted.
         """
         # The feature map's values replace the features; labels, ids and units stay.
-        with_public_features = records.seen_as(head.over(records.features))
+        with_public_features = records.seen_as(head.phi_of_records(records.features))
         trained = self.train(head.problem.setup, with_public_features, on_progress, checkpoints)
         return replace(head, trained=trained)
 
@@ -410,7 +412,7 @@ class LinearKind(ClosedFormKind):
         head.check_constants(reader)
         return head
 
-    def check_solved_anew(self, mechanism: str) -> None:
+    def check_statistics_perturbation(self, mechanism: str) -> None:
         """Accept every mechanism, without an effect.
 
         A kind that refuses raises ConfigError here. Of a head without noise of its own, a release

@@ -30,7 +30,7 @@ from agt.problem import Settings
 from agt.relations import RELATIONS
 from agt.settings import BatchConfig, TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
-from agt.training.ensemble import EnsembleConfig, shards, usual_members
+from agt.training.ensemble import EnsembleConfig, assign_shards, usual_members
 from agt.training.loop import OnProgress, row_reporter
 
 CONSTANTS = "votes.json"
@@ -81,7 +81,7 @@ class VotingKind(ClosedFormKind):
             return 1
         return usual_members(size, caution)
 
-    def check_own(self, settings: Settings) -> None:
+    def check_own_settings(self, settings: Settings) -> None:
         """Raise ConfigError unless there are several members that vote by their labels.
 
         Under ``relation=flip`` (labels change) one member is allowed, too.
@@ -95,7 +95,7 @@ class VotingKind(ClosedFormKind):
             raise ConfigError(
                 Message(
                     "{config:ensemble.members}={members} {config:ensemble.vote}={vote}: "
-                    "certificate=votes counts the labels of many small members: give the "
+                    "certificate=votes counts the labels of many small members. Give the "
                     "declared size with {config:dataset.declared_size}=N (the recipe then "
                     "uses one member for every 100 records), or give "
                     "{config:ensemble.members}=T, a public constant, with "
@@ -176,7 +176,7 @@ class Votes(ClosedFormModel):
         # Not a generator function, so that the check is made when this is called.
         check_unit_rows(records.units, self.settings.relation.unit_rows)
         ensemble = self.settings.ensemble
-        shard_of_rows = shards(records.units, ensemble)
+        shard_of_rows = assign_shards(records.units, ensemble)
         # Sorted by shard and, within a shard, by id.
         rows_by_shard = np.lexsort((records.ids, shard_of_rows))
         member_indices = np.arange(ensemble.members + 1)
@@ -193,7 +193,7 @@ class Votes(ClosedFormModel):
     def plan(self) -> BatchPlan:
         """The plan of a single batch with all records, which reports show; no member reads it."""
         return BatchPlan.from_settings(
-            BatchConfig(count=1), 1, self.problem.dataset.declared_size, self.problem.trained_on
+            BatchConfig(count=1), 1, self.problem.dataset.declared_size, self.problem.record_count
         )
 
     @property
@@ -206,7 +206,7 @@ class Votes(ClosedFormModel):
         dataset = self.problem.dataset
         facts = self.member_facts
         # The number of members whose shards one edit can change.
-        touches = RELATIONS[settings.relation.name].touches
+        touches = RELATIONS[settings.relation.name].members_changed_per_edit
         in_shards = shards_fact(settings.ensemble.members, touches)
         votes_change = proved("vote_changes")
         if touches != 1:
@@ -297,7 +297,9 @@ class Votes(ClosedFormModel):
         parts = group().shared(count, ROWS, labels_of_rows, row_reporter(on_progress, count))
         labels = np.concatenate(list(parts), axis=1)
         # touches: the number of members whose shards one edit can change.
-        vote = plain_vote(count_votes(labels, classes), touches=RELATIONS[relation].touches)
+        vote = plain_vote(
+            count_votes(labels, classes), touches=RELATIONS[relation].members_changed_per_edit
+        )
         if ks is not None:
             certified = np.array([vote.distance >= k for k in ks])
             return Certificates(ks, relation, vote.prediction, certified)

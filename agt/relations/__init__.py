@@ -1,7 +1,7 @@
-"""Neighbour relations: which datasets are neighbours, and what that does to a batch's sum.
+"""Neighbour relations: which datasets are neighbours, and bounds on what their batches sum to.
 
 ``RELATIONS`` maps the names that users type to the relations. names.py lists the names,
-relation.py says what every relation answers, and each relation has a file of its own name.
+relation.py has the base class, and each relation has a file of its own name.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 class RelationRegistry(Mapping[str, "Relation"]):
     """A read-only mapping from a relation's name to the relation.
 
-    A relation's file is imported when its name is looked up. agt.settings imports this package for
-    the names alone, and the relations import agt.settings; earlier imports would be a circle.
+    A relation's file is imported when its name is looked up, because importing it earlier would be
+    circular: agt.settings imports this package for the names, and relations import agt.settings.
     """
 
     def __getitem__(self, name: str) -> "Relation":
-        """Return the relation of this name; raise KeyError if no entry has it."""
+        """Return the relation with a given name.
+
+        Raises:
+            KeyError: no relation has this name.
+        """
         if name not in ENTRIES:
             raise KeyError(name)
         relation: Relation = import_module(f"{__name__}.{name}").RELATION

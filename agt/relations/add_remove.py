@@ -4,13 +4,16 @@ from agt.relations.relation import Edit, Relation
 
 
 class AddRemove(Relation):
-    """Neighbours differ by units that were removed or added, up to k in all.
+    """Neighbours differ by units that were removed or added, up to k of them in all.
+
+    One edit removes one unit or adds one unit.
 
     Formal guarantees:
-        - The bounds on a batch's sum are [L - r Q, U + r Q], divided by the public constant B,
-          where L and U sum the records' bounds, r rows are at stake and Q is the clip level
-          (Lemma 2 of docs/proofs/relations.md).
-        - Public records are summed in and never change.
+        - The bounds on a batch's sum of gradients are [L - r Q, U + r Q], divided by the public
+          constant B. L and U are the sums of the records' lower and upper bounds, r is how many
+          records of the batch k edits can remove or add, and Q is the clip level (Lemma 2 of
+          docs/proofs/relations.md).
+        - Public records are part of the sums, and edits never change them.
         - The relation is symmetric, and boxes nest.
     """
 

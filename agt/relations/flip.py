@@ -10,14 +10,17 @@ from agt.relations.relation import Relation
 
 
 class Flip(Relation):
-    """Neighbours have other labels on up to k records, and the same records otherwise.
+    """Neighbours have the same records, of which up to k have another label.
+
+    One edit gives one record another label; its features stay.
 
     Formal guarantees:
-        - The size of a batch stays, and its sum changes only by what the changed labels do
-          (Lemma 10 of docs/proofs/relations.md).
-        - No rule bounds that sum for boxes, so every use of boxes is refused. Linear heads alone
-          count labels: exactly in certificates/flips.py, as a sensitivity in training/linear.py.
-        - Ids are made without labels, so one flip changes one batch of an epoch and one member of
+        - The size of a batch stays, and its sum of gradients changes only by what the changed
+          labels do (Lemma 10 of docs/proofs/relations.md).
+        - No rule bounds this change for parameter boxes (interval bounds), so every use of boxes is
+          refused. Only linear heads count changed labels: exactly in certificates/flips.py, and as
+          a sensitivity in training/sensitivity.py.
+        - Ids are made without labels, so one edit changes one batch of an epoch and one member of
           an ensemble.
     """
 
@@ -30,9 +33,12 @@ class Flip(Relation):
     label_free_ids = True
     counts_label_flips = True
 
-    def check_edits_whole_records(self) -> NoReturn:
-        """Refuse what is proved for added and removed records: labels alone change here."""
-        raise ConfigError(
+    def whole_records_error(self) -> ConfigError:
+        """Return the error for a use that does not cover edits that only change labels.
+
+        The message names the certificates that do, and `substitute` as another relation.
+        """
+        return ConfigError(
             Message(
                 "relation={name}: only linear heads count changed labels. Use certificate=votes "
                 "learner=ridge (exact, also for one head on all records with "
@@ -43,56 +49,83 @@ class Flip(Relation):
         )
 
     def check_boxes(self, public: np.ndarray) -> NoReturn:
-        """Refuse every box: a batch's sum of gradients says nothing about changed labels."""
-        self.check_edits_whole_records()
+        """Raise ConfigError: no box of `flip` is proved, whatever the records are.
+
+        No rule bounds how far changed labels move a batch's sum of gradients.
+
+        Args:
+            public: not used.
+        """
+        raise self.whole_records_error()
 
     def check_closed_form(self) -> None:
-        """Accept linear heads in closed form: training/linear.py bounds what a label moves."""
+        """Accept linear heads with closed-form certificates, which cover changed labels.
+
+        ``gradients_changed_per_edit`` says as how many records a changed label counts there.
+        """
 
     def check_head(self, counts_label_flips: bool, unit_rows: int) -> None:
-        """Refuse heads whose proof does not cover changed labels, and units of several rows."""
+        """Raise ConfigError unless the head's certificate covers changed labels of single records.
+
+        Args:
+            counts_label_flips: whether the certificate is proved for labels that change.
+            unit_rows: the public cap on how many records one unit has; only 1 is proved, because
+                one edit changes one label.
+        """
         if not counts_label_flips:
-            self.check_edits_whole_records()
+            raise self.whole_records_error()
         if unit_rows > 1:
             raise ConfigError(
                 Message(
                     "{config:relation.unit_rows}={unit_rows}: relation={name} counts single "
-                    "labels. Use {config:relation.unit_rows}=1, without {config:dataset.unit}",
+                    "labels, not people with several rows. Use {config:relation.unit_rows}=1, "
+                    "without {config:dataset.unit}",
                     unit_rows=unit_rows,
                     name=self.name,
                 )
             )
 
     def check_ids(self, label_free: bool) -> None:
-        """Refuse ids that are made from labels, under which a flipped record would move."""
+        """Raise ConfigError if ids are made from labels.
+
+        A record whose label changes would then get another id, and with it another batch or split.
+
+        Args:
+            label_free: whether ids and hashed splits are made from features without labels.
+        """
         if not label_free:
             raise ConfigError(
                 Message(
-                    "relation={name}: ids and splits are hashes of labels here, so a record whose "
-                    "label changes would move to another batch or split. Give "
-                    "{config:dataset.label_free}=true (relation=flip on the command line sets it "
-                    "for tables, vectors and blobs)",
+                    "relation={name}: ids and splits are hashes that include labels here, so "
+                    "a record whose label changes would move to another batch or split. Give "
+                    "{config:dataset.label_free}=true (relation=flip on the command line sets "
+                    "it for tables, vectors and blobs)",
                     name=self.name,
                 )
             )
 
-    def rows_moved(self, unit_rows: int, gradient_norm: float | None = None) -> int:
-        """Return as how many records one changed label counts: 1 or 2.
+    def gradients_changed_per_edit(
+        self, unit_rows: int, derivative_bound: float | None = None
+    ) -> int:
+        """Return as how many whole records one changed label counts in a sum of gradients: 1 or 2.
 
-        A changed label counts as one record where the bound on a gradient's norm is at least 1,
-        and as a record removed and another added below it (training/sensitivity.py, "One label").
+        A removed or added record moves the sum of the loss's derivatives by at most C. Between two
+        labels the derivatives of a record differ by at most C if C is at least 1, so a changed
+        label counts as one record. Derivatives that are clipped to a smaller C differ by at most
+        2 C, so it counts as one record removed and one added (Lemma 3 of
+        docs/proofs/sensitivity.md).
 
         Args:
-            unit_rows: not used; ``check_head`` admits single rows alone.
-            gradient_norm: the bound on one record's gradient; None: the head's proof does not
-                cover changed labels.
+            unit_rows: not used, because ``check_head`` admits only units of one record.
+            derivative_bound: C, a bound on the norm of the loss's derivative in one record's
+                logits; None: the certificate does not cover changed labels.
 
         Raises:
-            ConfigError: ``gradient_norm`` is None.
+            ConfigError: ``derivative_bound`` is None.
         """
-        if gradient_norm is None:
-            self.check_edits_whole_records()
-        return 1 if gradient_norm >= 1 else 2
+        if derivative_bound is None:
+            raise self.whole_records_error()
+        return 1 if derivative_bound >= 1 else 2
 
 
 RELATION = Flip()

@@ -1,25 +1,30 @@
-"""Relations whose direction is a mean over the actual batch, as in the papers."""
+"""Relations under which a step is the mean over the actual batch, as in the papers."""
 
 from abc import abstractmethod
 from typing import TYPE_CHECKING, NoReturn
 
 from agt.errors import ConfigError
-from agt.relations.relation import BoundSums, Relation, divide_quanta, one_for_each_k
+from agt.relations.relation import BoundSums, Relation, add_parameter_axes, divide_quanta
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-EXACT_ROWS = 2**23  # rows whose sum of quanta float64 holds exactly
+# The sums of quanta over at most this many records are below 2^53, so float64 holds them exactly.
+EXACT_ROWS = 2**23
 
 
 class MeanRelation(Relation):
-    """A relation whose direction divides by the size of the batch, not by a public constant.
+    """A relation whose descent direction divides by the size of the batch itself.
+
+    Other relations divide by a public constant. Here an edit that removes or adds a record also
+    changes the weight of every other record in the mean.
 
     Formal guarantees:
-        - Means over batches of different sizes compare in floating point as their fractions do,
-          for batches of at most ``EXACT_ROWS`` records (Lemma 13 of docs/proofs/relations.md).
-        - One record more changes the weight of every other record, so no sensitivity is proved:
-          ``rows_moved`` and ``step_sensitivity`` refuse.
+        - Means over batches of different sizes, as computed, are in the same order as the exact
+          means, for batches of at most ``EXACT_ROWS`` records (Lemma 13 of
+          docs/proofs/relations.md).
+        - No sensitivity is proved, so ``gradients_changed_per_edit`` and ``step_sensitivity`` raise
+          ConfigError.
     """
 
     selects = True
@@ -27,72 +32,117 @@ class MeanRelation(Relation):
 
     @abstractmethod
     def divisor(self, rows: "Tensor", batch: int) -> "Tensor":
-        """Return over how many records the bounds are a mean, [K, 1, ...] int64.
+        """Return by how many records the bounds on a sum are divided to give bounds on the mean.
 
         Args:
-            rows: [K, 1, ...] int64, r for each k.
-            batch: b, the number of records in the batch.
+            rows: [K, 1, ...] int64, r for each k: how many records of the batch k edits can remove.
+            batch: b, the number of records of the batch.
+
+        Returns:
+            [K, 1, ...] int64; 0 or less where edits can remove the whole batch (r >= b), whose
+            bounds ``bounds_of_emptied_batch`` gives.
         """
 
     @abstractmethod
     def bounds_of_emptied_batch(
         self, lower: "Tensor", upper: "Tensor", clip: float
     ) -> tuple["Tensor", "Tensor"]:
-        """Return the bounds for r >= b, where edits can remove every record of the batch.
+        """Return bounds on the mean where edits can remove every record of the batch.
 
         Args:
-            lower, upper: [K, ...] float64, the bounds on the mean of some remaining records.
-            clip: gamma, the elementwise clip level.
+            lower: [K, ...] float64, lower bounds on the mean over at least one remaining record.
+            upper: [K, ...] float64, upper bounds on this mean.
+            clip: gamma, the elementwise clip level of a record's gradient.
+
+        Returns:
+            (lower, upper), each [K, ...] float64.
         """
 
-    def check_batches(self, n_max: int) -> None:
-        """Refuse batches whose means are not proved to compare exactly."""
+    def check_batch_size(self, n_max: int) -> None:
+        """Raise ConfigError if batches are so large that rounding could reorder two means.
+
+        Args:
+            n_max: the public cap on the number of records of a batch; at most ``EXACT_ROWS``.
+        """
         if n_max > EXACT_ROWS:
             raise ConfigError(
-                f"relation={self.name}: means compare exactly over at most {EXACT_ROWS} rows, but "
-                f"training.batch.n_max={n_max}. Use more batches, or relation=add_remove"
+                f"relation={self.name}: means can only be compared exactly for batches of at "
+                f"most {EXACT_ROWS} rows, but training.batch.n_max={n_max}. Use more batches, "
+                "or relation=add_remove"
             )
 
-    def rows_moved(self, unit_rows: int, gradient_norm: float | None = None) -> NoReturn:
-        """Refuse: one record more or less changes the weight of every other record."""
+    def gradients_changed_per_edit(
+        self, unit_rows: int, derivative_bound: float | None = None
+    ) -> NoReturn:
+        """Raise ConfigError: one edit changes the weight of every gradient in the mean.
+
+        Args:
+            unit_rows: not used.
+            derivative_bound: not used.
+        """
         raise ConfigError(
-            f"relation={self.name} divides by the size of the actual batch, so one record changes "
-            "the weight of every other record. Only certificate=box covers that; with any other "
-            "certificate use relation=add_remove, substitute or remove"
+            f"relation={self.name} divides by the actual size of the batch, so one record "
+            "changes the weight of every other record. Only certificate=box covers this; "
+            "with any other certificate use relation=add_remove, substitute or remove"
         )
 
     def step_sensitivity(
         self, clip: float, parameters: int, normalizer: float, unit_rows: int = 1
     ) -> NoReturn:
-        """Refuse: the sensitivity of a mean depends on the data."""
+        """Raise ConfigError: the sensitivity of a mean depends on the batch's size, hence on data.
+
+        Noise inside training needs a sensitivity that is a public constant. No argument is used.
+        """
         raise ConfigError(
-            f"relation={self.name} divides by the actual batch, so its sensitivity depends on the "
-            "data. For noise inside training use relation=add_remove or substitute"
+            f"relation={self.name} divides by the actual size of the batch, so its "
+            "sensitivity depends on the data. For noise inside training use "
+            "relation=add_remove or substitute"
         )
 
     def count_selected(self, rows: int, batch: int, eligible: int) -> int:
-        """Return r, or b - 1 (at least 0) where r edits can remove the whole batch."""
+        """Return how many records of a batch are selected for each parameter.
+
+        To bound a mean after r records are removed, training selects for each scalar parameter the
+        r records with the greatest lower bounds, and the r with the least upper ones.
+
+        Args:
+            rows: r, how many records of the batch k edits can remove.
+            batch: b, the number of records of the batch.
+            eligible: not used, because every record of the batch may be removed.
+
+        Returns:
+            r, or b - 1 (at least 0) where r edits can remove the whole batch.
+        """
         if rows < batch:
             return rows
-        # b - 1 removals leave one record, the extreme one, as paper_unlearning needs for r >= b.
-        # paper_privacy replaces its bounds for such r and reads no selection.
+        # Removing the b - 1 most extreme records leaves one record, whose gradient is the extreme
+        # mean that paper_unlearning needs for r >= b. paper_privacy replaces its bounds for such r,
+        # so its selection does not matter.
         return max(batch - 1, 0)
 
-    def direction(
+    def bound_direction(
         self, sums: BoundSums, rows: "Tensor", batch: int, normalizer: float, clip: float
     ) -> tuple["Tensor", "Tensor"]:
         """Return bounds on the mean gradient of every batch that k edits can make of this one.
 
-        Args and Returns are those of ``Relation.direction``; ``normalizer`` is not used.
+        Args:
+            sums: the sums of bounds over the batch as it is, in quanta of gamma / 2^30.
+            rows: [K] int64, r for each k: how many records of the batch k edits can remove.
+            batch: b, the number of records of the batch.
+            normalizer: not used, because the mean divides by the actual number of records.
+            clip: gamma, the elementwise clip level of a record's gradient.
+
+        Returns:
+            (lower, upper), each [K, ...] float64.
         """
-        rows_of_k = one_for_each_k(rows, sums.lower)
-        numerator_lower, numerator_upper = self.numerators(sums, rows_of_k)
-        # A divisor of 0 or less occurs only where the batch can be emptied; its quotient is
-        # replaced, or taken as the mean of the one record that is left, which divides by 1.
+        rows_of_k = add_parameter_axes(rows, sums.lower)
+        sum_lower, sum_upper = self.bound_edited_sum(sums, rows_of_k)
+        # The divisor is 0 or less only where r >= b. The selection then leaves one record, whose
+        # mean divides by 1 (paper_unlearning), or the bounds are replaced below (paper_privacy).
         divisor = self.divisor(rows_of_k, batch).clamp(min=1).double()
-        lower = divide_quanta(numerator_lower, divisor, clip)
-        upper = divide_quanta(numerator_upper, divisor, clip)
-        can_be_emptied = rows_of_k >= max(batch, 1)
+        lower = divide_quanta(sum_lower, divisor, clip)
+        upper = divide_quanta(sum_upper, divisor, clip)
+        can_be_emptied = rows_of_k >= max(batch, 1)  # a batch of no records is not emptied at r = 0
         emptied_lower, emptied_upper = self.bounds_of_emptied_batch(lower, upper, clip)
         lower = emptied_lower.where(can_be_emptied, lower)
         upper = emptied_upper.where(can_be_emptied, upper)
@@ -101,8 +151,16 @@ class MeanRelation(Relation):
     def nominal_direction(
         self, total: "Tensor", batch: int, normalizer: float, clip: float
     ) -> "Tensor":
-        """Return the mean gradient of the batch itself, 0 of an empty batch.
+        """Return the mean gradient of the batch as it is, or 0 for a batch of no records.
 
-        Args and Returns are those of ``Relation.nominal_direction``; ``normalizer`` is not used.
+        Args:
+            total: [...] int64, the sum of the records' clipped gradients, in quanta.
+            batch: b, the number of records of the batch.
+            normalizer: not used, because the mean divides by b.
+            clip: gamma, the elementwise clip level of a record's gradient.
+
+        Returns:
+            [...] float64.
         """
+        # A batch of no records has the sum 0, which is divided by 1.
         return super().nominal_direction(total, batch, max(batch, 1), clip)

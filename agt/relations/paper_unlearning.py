@@ -1,4 +1,4 @@
-"""The relation paper_unlearning: up to k units are removed, by the mean over the other records.
+"""The relation paper_unlearning: up to k units are removed, and a step is the mean of the rest.
 
 It is the unlearning relation of the paper 000; never for a privacy release.
 """
@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 
 
 class PaperUnlearning(MeanRelation):
-    """Neighbours lack up to k units; the direction is the mean over the batch's other records.
+    """Neighbours lack up to k units; a step is the mean over the batch's remaining records.
 
-    Formal guarantees:
+    One edit removes one unit.
+
+    Formal guarantees, where r is how many records of a batch k edits can remove, b the number of
+    its records, U the sum of their upper bounds u, and low_r(u) the sum of the r least of these:
         - The greatest mean is (U - low_r(u)) / (b - r) for r < b; for r >= b it is the greater of
           0 and the greatest single gradient (Lemma 6 of docs/proofs/relations.md).
         - Boxes contain every neighbour's training, but they do not nest, and the relation is not
@@ -27,17 +30,32 @@ class PaperUnlearning(MeanRelation):
     edit_template = "{one} removed"
     edits = (Edit(removed=1, added=0),)
     reason_not_nested = (
-        "the mean over what is left does not nest under removals from other datasets"
+        "boxes of neighbours do not nest, because each is about the mean over the records "
+        "that remain in its own dataset"
     )
 
     def divisor(self, rows: "Tensor", batch: int) -> "Tensor":
-        """Return b - r, the number of remaining records; 0 or less where none need remain."""
+        """Return b - r, how many records remain when r are removed.
+
+        Args:
+            rows: [K, 1, ...] int64, r for each k.
+            batch: b, the number of records of the batch.
+
+        Returns:
+            [K, 1, ...] int64; 0 or less where the whole batch may be removed.
+        """
         return batch - rows
 
     def bounds_of_emptied_batch(
         self, lower: "Tensor", upper: "Tensor", clip: float
     ) -> tuple["Tensor", "Tensor"]:
-        """Return the bounds widened to contain 0, the mean of an empty batch."""
+        """Return bounds that also contain 0, the mean of a batch whose records are all removed.
+
+        Args:
+            lower: [K, ...] float64, lower bounds on the gradient of a single remaining record.
+            upper: [K, ...] float64, upper bounds on it.
+            clip: not used.
+        """
         return lower.clamp(max=0), upper.clamp(min=0)
 
 

@@ -1,4 +1,4 @@
-"""The relation perturb: the features of up to k units move, each by at most a public radius."""
+"""The relation perturb: the features of up to k units change, each by at most a public radius."""
 
 from collections.abc import Iterable, Iterator
 from typing import NoReturn
@@ -11,17 +11,22 @@ from agt.bounds.layer_rule import Gradient
 from agt.errors import ConfigError
 from agt.kernels.reference import gradient_bounds_in_blocks
 from agt.messages import Message
-from agt.relations.relation import BoundsOfRecords, Relation, one_for_each_k
+from agt.relations.relation import BoundsOfRecords, Relation, add_parameter_axes
 from agt.settings import QUANTA
 
 
 class Perturb(Relation):
-    """Neighbours have other features on up to k private units, within ``relation.radius``.
+    """Neighbours have other features on up to k private units, each within a public radius.
+
+    One edit changes the features of one private unit, each feature by at most the setting
+    ``relation.radius``. A record whose features change is called moved here, and the intervals that
+    its features may reach are called its ball.
 
     Formal guarantees:
         - The greatest sum of a batch is U + top_r(max(u' - u, 0)), divided by the public constant
-          B, where u' bounds a record's gradient over the whole ball of its features (Lemma 8 of
-          docs/proofs/relations.md).
+          B. U is the sum of the records' upper bounds u, and u' bounds a record's gradient over its
+          whole ball. top_r is the sum of the r greatest values over private records, where r is
+          how many records of the batch k edits can move (Lemma 8 of docs/proofs/relations.md).
         - Labels, ids, batches and shards stay.
         - Boxes contain every neighbour's training, but they do not nest; so no mechanism may use
           its certificates.
@@ -37,35 +42,44 @@ class Perturb(Relation):
     selects = True
     private_only = True
     reason_not_nested = (
-        "a record whose features moved may move as far again, so boxes of neighbours do not nest"
+        "boxes of neighbours do not nest, because a record whose features moved may move by "
+        "the radius again"
     )
     reason_not_releasable = (
-        "neighbours' boxes do not nest: certificates about features within a radius are "
-        "against poisoning"
+        "the boxes of neighbouring datasets do not nest, so certificates about features "
+        "within a radius only hold against poisoning"
     )
-    remarks = ("It speaks about poisoning, not about privacy.",)
+    remarks = ("This relation is about poisoning, not about privacy.",)
 
-    def check_edits_whole_records(self) -> NoReturn:
-        """Refuse everything but boxes, which alone follow features that move."""
-        raise ConfigError(
-            f"relation={self.name}: features that move within a radius are bounded by boxes alone, "
-            "without noise. Use certificate=box; or use relation=substitute, which counts a record "
-            "with other features as a replaced one"
+    def whole_records_error(self) -> ConfigError:
+        """Return the error for a use that does not cover edits that only change features.
+
+        The message names the use that does, boxes, and `substitute` as another relation.
+        """
+        return ConfigError(
+            f"relation={self.name}: only boxes, without noise, bound features that move "
+            "within a radius. Use certificate=box; or use relation=substitute, which counts "
+            "a record with other features as a replaced record"
         )
 
-    def check_dealing(self, batches: int, members: int) -> None:
-        """Refuse several batches or members, among which a moved record could change its place.
+    def check_batches_and_shards(self, batches: int, members: int) -> None:
+        """Raise ConfigError if there are several batches or several members of an ensemble.
 
-        Its id, by which it is placed, may be a hash of its features (Lemma 8 of
-        docs/proofs/relations.md).
+        Records are placed in batches and shards by their ids. An id may be a hash of the features,
+        so a moved record could change its batch or shard (Lemma 8 of docs/proofs/relations.md).
+
+        Args:
+            batches: the number of batches of an epoch.
+            members: the number of members of the ensemble; 1: no ensemble.
         """
         if batches > 1 or members > 1:
             raise ConfigError(
                 Message(
-                    "relation={name}: {config:training.batch.count}={batches} "
-                    "{config:ensemble.members}={members}: ids are hashes of features unless they "
-                    "are given, so a record whose features change may move to another batch or "
-                    "shard. Use 1 of each",
+                    "relation={name} needs a single batch and a single member, but "
+                    "{config:training.batch.count}={batches} and "
+                    "{config:ensemble.members}={members}: unless ids are given, they are "
+                    "hashes of features, so a record whose features change may move to "
+                    "another batch or shard. Set both to 1",
                     name=self.name,
                     batches=batches,
                     members=members,
@@ -73,14 +87,18 @@ class Perturb(Relation):
             )
 
     def check_plan(self) -> NoReturn:
-        """Refuse to plan a release: no mechanism may use the certificates."""
+        """Raise ConfigError: no private release may use the certificates, so none is planned."""
         raise ConfigError(
-            f"relation={self.name}: {self.reason_not_releasable}, and no release can be planned by "
-            "them"
+            f"relation={self.name}: {self.reason_not_releasable}, so no release can be "
+            "planned with them"
         )
 
     def selection_shape(self, parameter: Tensor) -> tuple[int, ...]:
-        """Return the flat shape, in which ``encode_deviations`` yields deviations."""
+        """Return the shape of the parameter as a vector, as ``encode_deviations`` yields values.
+
+        Args:
+            parameter: the parameter, of any shape.
+        """
         return (parameter.numel(),)
 
     def record_bounds(
@@ -91,7 +109,24 @@ class Perturb(Relation):
         radius: float | None,
         product: str,
     ) -> Iterator[tuple[Gradient, Iterable[Gradient]]]:
-        """Yield the bounds of unmoved records, and how far those of moved records exceed them."""
+        """Yield bounds on records' gradients, and how far moved features may exceed them.
+
+        To bound a sum of gradients after the features of r records moved, training selects for each
+        scalar parameter the r records with the largest deviations. A deviation is how far the bound
+        over all features within the radius exceeds the bound at the given features.
+
+        Args:
+            bounds_of: a function from features [n, ...], or bounds on them, to bounds on the
+                records' gradients, one parameter after another.
+            features: [n, ...], the features of the records as they are.
+            ks: K, how many distances k bounds are computed for at once.
+            radius: by how much each feature may move.
+            product: the name of the interval product, as in ``TrainingConfig.product``.
+
+        Yields:
+            For each parameter (bounds on the gradients at the given features, the deviations to
+            select from, as ``encode_deviations`` encodes them).
+        """
         assert radius is not None  # RelationConfig refuses this relation without a radius
         unmoved_gradients = bounds_of(features)
         moved_gradients = bounds_of(bound_moved_features(features, radius, ks))
@@ -101,25 +136,41 @@ class Perturb(Relation):
     def decode_selected_sums(
         self, greatest_lower: Tensor, least_upper: Tensor, counts: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return the sums of the selected deviations, in quanta."""
+        """Return the sums of the selected deviations, from the sums of their encoded values.
+
+        A deviation is how far a bound on a record's gradient moves outwards if the record's
+        features may move within the radius.
+
+        Args:
+            greatest_lower: [K, ...] int64, the sums of the selected encoded lower deviations.
+            least_upper: [K, ...] int64, the sums of the selected encoded upper deviations.
+            counts: [K] int64, how many deviations were selected for each k.
+
+        Returns:
+            What ``decode_deviations`` returns.
+        """
         return decode_deviations(greatest_lower, least_upper, counts)
 
 
 def bound_moved_features(features: Tensor, radius: float, ks: int) -> Interval:
-    """Return where features may move to, as the network reads them, [ks, n, ...].
+    """Return the intervals within the radius of the given features, as the network reads them.
 
     Args:
-        features: [n, ...] features, in the precision of the run.
-        radius: by how much each feature may move, as it is stored.
-        ks: K, for how many values of k the same ball is returned.
+        features: [n, ...] features, finite, in the precision of the run.
+        radius: by how much each stored feature may move, at least 0.
+        ks: K, for how many distances k the same intervals are repeated.
+
+    Returns:
+        [K, n, ...], a view that repeats one tensor K times.
 
     Formal guarantees:
-        - A stored feature that moves by at most ``radius`` lies in the ball after it is rounded
-          to the run's precision (Lemma 9 of docs/proofs/relations.md).
+        - A stored feature that moves by at most ``radius``, and is then rounded to the run's
+          precision, lies in its interval (Lemma 9 of docs/proofs/relations.md).
     """
     precision = torch.finfo(features.dtype)
     exact = features.double()
-    # The radius, and what reading a feature and this sum may round.
+    # Added to the radius: twice the largest error of reading a feature in the run's precision,
+    # which also covers the rounding of the sums below (Lemma 9 of docs/proofs/relations.md).
     reach = radius + 2 * precision.eps * (exact.abs() + radius) + 2 * precision.tiny
     lower = (exact - reach).to(features.dtype)
     upper = (exact + reach).to(features.dtype)
@@ -128,25 +179,28 @@ def bound_moved_features(features: Tensor, radius: float, ks: int) -> Interval:
 
 
 def encode_deviations(unmoved: Gradient, moved: Gradient, product: str) -> Iterator[Gradient]:
-    """Yield how far the bounds of moved records exceed those of unmoved ones, encoded.
+    """Yield, encoded, how far gradient bounds for moved features exceed those for given features.
 
-    Deviations are counted in pairs of quanta, rounded up, which gives values of 0 to Q. A lower
-    deviation v is encoded as v - Q and an upper one as Q - v: a selection takes the greatest lower
-    and the least upper values, so it takes the largest deviations. ``decode_deviations`` undoes
-    the code.
+    A lower deviation is how far the lower bound falls below the unmoved one, an upper deviation how
+    far the upper bound rises above it. Each is halved and rounded up to a whole number v of quanta,
+    from 0 to Q = 2^30. A selection takes the greatest lower and the least upper values. So that it
+    takes the largest deviations on both sides, v is encoded as v - Q below and as Q - v above.
+    ``decode_deviations`` undoes the code.
 
     Args:
-        unmoved: bounds on the gradients of the records where they are, for one parameter.
-        moved: bounds on the same gradients, wherever in its ball each record is.
-        product: the interval product, as in ``TrainingConfig``.
+        unmoved: bounds on the records' gradients at the given features, for one parameter.
+        moved: bounds on the same gradients, over all features in each record's ball.
+        product: the name of the interval product, as in ``TrainingConfig.product``.
 
     Yields:
-        [K, records, parameters], some records after others.
+        Encoded deviations [K, block of records, scalars of the parameter], in several blocks in
+        the order of the records; as ``Gradient`` without a right factor.
     """
-    unmoved_chunks = gradient_bounds_in_blocks(unmoved.d, unmoved.x, product)
-    moved_chunks = gradient_bounds_in_blocks(moved.d, moved.x, product)
+    unmoved_chunks = gradient_bounds_in_blocks(unmoved.left_factor, unmoved.right_factor, product)
+    moved_chunks = gradient_bounds_in_blocks(moved.left_factor, moved.right_factor, product)
     for inner, outer in zip(unmoved_chunks, moved_chunks, strict=True):
-        # Lemma 8 of docs/proofs/relations.md: max(u' - u, 0) above, max(l - l', 0) below.
+        # Lemma 8 of docs/proofs/relations.md: with the bounds [l, u] of a record as it is and
+        # [l', u'] of a moved one, max(l - l', 0) below and max(u' - u, 0) above.
         below = _in_pairs_of_quanta(inner.lower - outer.lower)
         above = _in_pairs_of_quanta(outer.upper - inner.upper)
         encoded = Interval(below - QUANTA, QUANTA - above)
@@ -154,7 +208,17 @@ def encode_deviations(unmoved: Gradient, moved: Gradient, product: str) -> Itera
 
 
 def _in_pairs_of_quanta(deviations: Tensor) -> Tensor:
-    """Return deviations [K, records, ...] as halves, rounded up, [K, records, parameters]."""
+    """Return deviations counted in pairs of quanta, negative ones as 0, rounded up.
+
+    A deviation is at most 2 Q quanta, so a count of pairs is at most Q, as the kernels need it.
+    Rounding up keeps the bounds valid.
+
+    Args:
+        deviations: [K, records, *parameter shape] in quanta.
+
+    Returns:
+        [K, records, scalars of the parameter], whole numbers.
+    """
     pairs = deviations.clamp(min=0) / 2
     return pairs.ceil().flatten(2)
 
@@ -162,18 +226,21 @@ def _in_pairs_of_quanta(deviations: Tensor) -> Tensor:
 def decode_deviations(
     greatest_lower: Tensor, least_upper: Tensor, counts: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the sums of deviations that sums over encoded values stand for.
+    """Return the sums of selected deviations, from the sums of their encoded values.
+
+    ``encode_deviations`` counts a deviation as v pairs of quanta, and encodes it as v - Q below and
+    as Q - v above. A sum over c values is therefore off by c Q, and is then doubled.
 
     Args:
         greatest_lower: [K, ...] int64, the sums of the selected encoded lower deviations.
         least_upper: [K, ...] int64, the sums of the selected encoded upper deviations.
-        counts: [K] how many deviations were selected.
+        counts: [K] int64, how many deviations were selected for each k.
 
     Returns:
-        ([K, ...] the lower deviations' sum, [K, ...] minus the upper deviations' sum), in quanta:
-        what ``Relation.numerators`` takes away.
+        (the sum of the lower deviations, minus the sum of the upper deviations), each [K, ...] in
+        quanta. ``Relation.bound_edited_sum`` subtracts them from the lower and the upper sum.
     """
-    offset = QUANTA * one_for_each_k(counts, greatest_lower)
+    offset = QUANTA * add_parameter_axes(counts, greatest_lower)
     lower_deviations = 2 * (greatest_lower + offset)
     minus_upper_deviations = 2 * (least_upper - offset)
     return lower_deviations, minus_upper_deviations

@@ -1,8 +1,8 @@
-"""What every neighbour relation answers, and the bounds of a batch divided by a public constant.
+"""The base class of neighbour relations, which bounds a sum of gradients over a public constant.
 
-All sums are integers in quanta of gamma / 2^30 (kernels/reference.py), where gamma is the clip
-level. docs/proofs/relations.md proves the bounds of every relation. Nothing here imports torch,
-because a ledger asks relations too.
+Gradients are summed as integers in quanta of gamma / 2^30 (kernels/reference.py), where gamma is
+the clip level. docs/proofs/relations.md proves the bounds of every relation. Nothing here imports
+torch, because a ledger also asks relations.
 """
 
 import math
@@ -26,10 +26,12 @@ BoundsOfRecords = Callable[["Tensor | Interval"], Iterator["Gradient"]]
 
 
 class Edit(NamedTuple):
-    """One thing that one k may do to a dataset.
+    """One kind of single edit: how many units it removes from a dataset and how many it adds.
+
+    A unit is whose data a record is, for example a person; by default each record is its own unit.
 
     Attributes:
-        removed: the number of units that it removes.
+        removed: the number of units that the edit removes.
         added: the number of units that it adds at the same time.
     """
 
@@ -38,14 +40,17 @@ class Edit(NamedTuple):
 
 
 class BoundSums(NamedTuple):
-    """Integer sums over one batch for one parameter, each [K, ...] int64 in quanta.
+    """Sums over one batch of bounds on its records' gradients, for one parameter.
+
+    Each is int64 [K, ...], one slice for each distance k of the grid, and counts quanta: clipped
+    gradients are rounded to integers, of which 2^30 are the clip level gamma.
 
     Attributes:
-        lower: L, the sum of all records' lower bounds.
-        upper: U, the sum of all records' upper bounds.
-        greatest_lower: top_r(l), the sum of the greatest lower bounds that were selected; None
-            where the relation selects none.
-        least_upper: low_r(u), the sum of the least upper bounds that were selected; None likewise.
+        lower: L, the sum of the lower bounds of all records.
+        upper: U, the sum of the upper bounds of all records.
+        greatest_lower: the sum of the r greatest lower bounds of records that edits may remove or
+            change, where r depends on k; None if the relation does not select records.
+        least_upper: the sum of the r least upper bounds of these records; None in the same case.
     """
 
     lower: "Tensor"
@@ -55,36 +60,41 @@ class BoundSums(NamedTuple):
 
 
 class Relation:
-    """A neighbour relation: what one k changes, what that does to sums, and what it refuses.
+    """A neighbour relation: which datasets one edit can make, and how far that moves a training.
 
-    The base class divides a batch's sum by a public constant. A subclass states its edits and its
-    text, and overrides a bound, a check or an answer where it differs.
+    An edit is the unit in which the distance k between datasets is counted. It removes or adds
+    units (see ``Edit``), or changes the labels or features of one unit. The base class covers
+    relations whose training divides a batch's sum of gradients by a public constant. A subclass
+    states its edits and its texts, and overrides a bound or a check where it differs.
 
-    Formal guarantees, which every relation owes:
-        - The bounds that ``direction`` returns contain the descent direction of every batch that k
-          edits can make of this one (docs/proofs/relations.md).
-        - Bounds of a neighbour for k - 1 lie within the bounds for k, unless
-          ``reason_not_nested`` says why they do not.
-        - One k changes at most ``touches`` batches of an epoch, and as many members of an
-          ensemble (Lemma 1 of docs/proofs/relations.md).
+    Formal guarantees, which every relation must give:
+        - ``bound_direction`` contains the descent direction of every batch that k edits can make
+          of this one (docs/proofs/relations.md).
+        - A neighbour's bounds for k - 1 lie within the bounds for k, unless ``reason_not_nested``
+          says why they do not.
+        - One edit changes at most ``members_changed_per_edit`` batches of an epoch, and at most as
+          many members of an ensemble (Lemma 1 of docs/proofs/relations.md).
 
     Attributes:
         name: the relation's name in the configuration.
-        ball_template: what k edits are, in words. ``{many}`` stands for records or units, and
-            ``{radius}`` for how far features may move; it contains "up to {k} {many}".
-        edit_template: what one edit is, in words; ``{one}`` stands for the record or unit.
-        edits: each thing that one k may do, smaller ones as well; empty if no record is removed or
-            added.
-        changes: what an edit changes, in words: records, or the labels or features of records.
-        selects: the bounds need the sums of the most extreme bounds of each parameter.
-        private_only: only private records are removed or changed, so a selection takes these alone.
-        caps_at_zero: a selection takes min(u, 0) and max(l, 0) instead of u and l.
+        ball_template: a text that says which datasets are within k edits. It contains "up to {k}
+            {many}", where ``{many}`` stands for records or units; ``{radius}`` stands for how far
+            features may move.
+        edit_template: a text that says what one edit is; ``{one}`` stands for the record or unit.
+        edits: every kind of single edit, also those that do a part of another one; empty if edits
+            change labels or features and neither remove nor add records.
+        changes: what an edit changes, as a text: "records", "labels" or "features".
+        selects: True if the bounds need ``BoundSums.greatest_lower`` and ``least_upper``.
+        private_only: True if edits only remove or change records that are not declared public, so
+            that only these are selected.
+        caps_at_zero: True if min(u, 0) and max(l, 0) are summed in a selection, instead of the
+            upper bounds u and lower bounds l themselves.
         reason_not_nested: why the bounds of neighbours do not nest, as a clause; empty if they do.
-        sums_proved: releases of noisy sums over records are proved for its edits.
-        label_free_ids: ids and the hashed split must be made without labels.
-        counts_label_flips: ridge heads count its edits exactly (certificates/flips.py), whether
-            one head answers or several that vote.
-        published_rule: how a paper's rule differs from what a reader expects, as a clause.
+        sums_proved: True if releases of noisy sums over records are proved for the edits.
+        label_free_ids: True if record ids and the hashed split must be made without labels.
+        counts_label_flips: True if ridge heads count the edits exactly (certificates/flips.py).
+        published_rule: how a paper's rule differs from what a reader expects, as a clause; empty
+            if it does not.
     """
 
     name: ClassVar[str]
@@ -101,62 +111,85 @@ class Relation:
     counts_label_flips: ClassVar[bool] = False
     published_rule: ClassVar[str] = ""
 
-    # What one k is.
+    # -- what one edit is --
 
     @property
     def symmetric(self) -> bool:
-        """Return whether every edit can be undone by an edit.
+        """Return whether the relation is symmetric: each edit of a dataset is undone by one edit.
 
-        No mechanism may use the certificates of a relation that is not symmetric.
+        Differential privacy needs a symmetric relation, so no mechanism may use the certificates of
+        one that is not.
         """
         undoing = {Edit(removed=edit.added, added=edit.removed) for edit in self.edits}
         return undoing == set(self.edits)
 
     @property
     def edits_whole_records(self) -> bool:
-        """Return whether edits remove or add whole records."""
+        """Return whether edits of a dataset remove or add whole records.
+
+        The edits of other relations change the labels or the features of records that stay.
+        """
         return bool(self.edits)
 
     @property
     def adds(self) -> bool:
-        """Return whether an edit may add records."""
+        """Return whether some edit of a dataset adds records."""
         return any(edit.added for edit in self.edits)
 
     @property
-    def units_changed_per_k(self) -> int:
-        """Return how many units one k removes and adds, counted together; 0 if records stay."""
+    def units_changed_per_edit(self) -> int:
+        """Return how many units one edit of a dataset removes and adds at most, counted together.
+
+        A unit is all records of one person, or a single record. The number is 0 if edits change
+        labels or features and leave all records in the dataset.
+        """
         return max((edit.removed + edit.added for edit in self.edits), default=0)
 
     @property
-    def touches(self) -> int:
-        """Return how many batches of an epoch, or members of an ensemble, one k can change.
+    def members_changed_per_edit(self) -> int:
+        """Return how many members of an ensemble one edit of the training data changes at most.
 
-        It is 1 where records stay, because they stay in their batch and shard.
+        It is also how many batches of an epoch one edit changes at most. Each unit (all records of
+        one person) that is removed or added lies in one batch and in one member's shard (its part
+        of the training records). An edit that changes labels or features leaves the records in
+        their batch and shard, so it changes 1.
         """
-        # Lemma 1 of docs/proofs/relations.md
+        # Lemma 1 of docs/proofs/relations.md: a record's batch and shard depend on nothing but the
+        # id of its own unit, so the records of other units stay where they are.
         return max((edit.removed + edit.added for edit in self.edits), default=1)
 
     @property
-    def is_one_unit_either_way(self) -> bool:
-        """Return whether one k removes one unit or adds one, and does nothing else."""
+    def is_one_unit_added_or_removed(self) -> bool:
+        """Return whether one edit either removes exactly one unit or adds exactly one unit.
+
+        A unit is all records of one person, or a single record.
+        """
         return set(self.edits) == {Edit(removed=1, added=0), Edit(removed=0, added=1)}
 
     @property
     def includes_one_removal(self) -> bool:
-        """Return whether removing one unit, and adding none, is one of the relation's edits."""
+        """Return whether removing one unit, without adding any, is one of the relation's edits."""
         return Edit(removed=1, added=0) in self.edits
 
     def rows_at_stake(self, ks: Sequence[int], unit_rows: int) -> list[int]:
-        """Return r for each k: how many rows of one batch k edits can remove, or can add.
+        """Return for each k how many records of one batch k edits can remove at most.
+
+        It is also how many records k edits can add to one batch, or change in it, at most. The
+        number is called r in docs/proofs/relations.md. Removed and added records are counted
+        separately, so an edit that replaces one unit by another counts ``unit_rows`` once.
 
         Args:
-            ks: [K] the values of k.
-            unit_rows: the public cap on the rows of one unit.
+            ks: the K distances of the grid.
+            unit_rows: the public cap on how many records one unit has.
+
+        Returns:
+            K integers.
 
         Raises:
-            ConfigError: the greatest r exceeds ``MOST_ROWS``, beyond which sums are not proved to
-                stay in range (Lemma 11 of docs/proofs/relations.md).
+            ConfigError: the largest r exceeds ``MOST_ROWS``, beyond which sums are not proved to
+                stay within int64 (Lemma 11 of docs/proofs/relations.md).
         """
+        # An edit of labels or features concerns one unit.
         units = max((max(edit) for edit in self.edits), default=1)
         rows_per_k = units * unit_rows
         most_rows = max(ks) * rows_per_k
@@ -164,9 +197,9 @@ class Relation:
             raise ConfigError(
                 Message(
                     "{config:kgrid}: k = {largest} (of {config:kgrid.max} or "
-                    "{config:kgrid.values}) times {config:relation.unit_rows} = {unit_rows} puts "
-                    "{at_stake} rows at stake, but sums are exact only up to {maximum} rows. Lower "
-                    "one of them",
+                    "{config:kgrid.values}) times {config:relation.unit_rows} = {unit_rows} "
+                    "means that {at_stake} rows may change, but sums are only exact up to "
+                    "{maximum} rows. Lower k or unit_rows",
                     largest=max(ks),
                     unit_rows=unit_rows,
                     at_stake=most_rows,
@@ -175,16 +208,19 @@ class Relation:
             )
         return [k * rows_per_k for k in ks]
 
-    # What readers are told about it.
+    # -- texts for readers --
 
     def describe_ball(
         self, unit_rows: int = 1, radius: float | None = None, k: int | None = None
     ) -> str:
-        """Return which datasets are within k edits, as text without a full stop.
+        """Return a text that says which datasets are within k edits of a given one, for reports.
+
+        The text is a clause without a full stop.
 
         Args:
-            unit_rows: the public cap on the rows of one unit.
-            radius: how far features may move, where the relation moves them; None: any radius.
+            unit_rows: the public cap on how many records one unit has.
+            radius: how far features may move, for a relation that moves them; None: the text says
+                "a public radius".
             k: the number of edits; None: the text says "k".
         """
         units = "records" if unit_rows == 1 else f"units of up to {unit_rows} records"
@@ -193,163 +229,248 @@ class Relation:
         return self.ball_template.format(many=units, radius=radius_text, k=k_text)
 
     def describe_edit(self, unit_rows: int) -> str:
-        """Return what one edit is, as text; neighbours differ by one.
+        """Return a text that says what one edit of a dataset is, for reports.
+
+        The text is a clause without a full stop.
 
         Args:
-            unit_rows: the public cap on the rows of one unit.
+            unit_rows: the public cap on how many records one unit has.
         """
         one = "one record" if unit_rows == 1 else f"one unit of up to {unit_rows} records"
         return self.edit_template.format(one=one)
 
     @property
     def reason_not_releasable(self) -> str:
-        """Return why no mechanism may use its certificates, as a clause; empty if one may."""
+        """Return why no private release may use the relation's certificates, as a clause.
+
+        The text is empty if a release may use them.
+        """
         if self.symmetric:
             return ""
         return (
-            "condition g (symmetric relation) is not met, because these certificates cover only "
-            "removals; that suffices for unlearning, but not for a private release"
+            "condition g (the relation is symmetric) is not met, because these certificates "
+            "cover only removals of records, not additions; that suffices for unlearning, but "
+            "not for a private release"
         )
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Return sentences for a report that say what the relation does not mean."""
+        """Return sentences for a report that warn of what the relation does not cover."""
         if self.symmetric:
             return ()
-        return ("It speaks about deletions: for unlearning, not for privacy.",)
+        return (
+            "This relation is about deletions: its certificates serve unlearning, not privacy.",
+        )
 
-    # What it refuses. Each check raises ConfigError, and does nothing if there is no objection.
+    # -- what the relation refuses: each check raises ConfigError, or returns without a value --
 
-    def check_edits_whole_records(self) -> None:
-        """Refuse what is proved only for edits that remove or add whole records."""
+    def whole_records_error(self) -> ConfigError:
+        """Return the error for a use that is proved only where edits remove or add whole records.
+
+        A relation whose edits change labels or features overrides this method. Its message says
+        which uses the relation has.
+
+        Raises:
+            NotImplementedError: the relation's edits remove or add whole records, so no use of it
+                has this error.
+        """
+        raise NotImplementedError(f"{type(self).__name__} edits whole records")
+
+    def check_edits_are_whole_records(self) -> None:
+        """Raise ConfigError unless the relation's edits remove or add whole records.
+
+        The check is for guarantees that are not proved for edits that change the labels or features
+        of records.
+
+        Raises:
+            ConfigError: edits change labels or features; the error is ``whole_records_error()``.
+        """
+        if not self.edits_whole_records:
+            raise self.whole_records_error()
 
     def check_boxes(self, public: np.ndarray) -> None:
-        """Refuse boxes that the relation's bounds do not cover.
+        """Raise ConfigError if interval bounds on parameters (boxes) are not proved for the data.
+
+        The base class accepts every dataset.
 
         Args:
             public: [n] bool, which training records are declared public.
         """
 
     def check_closed_form(self) -> None:
-        """Refuse linear heads with certificates in closed form, where no sensitivity is proved."""
-        self.rows_moved(1)  # raises if no number of moved records is proved
+        """Raise ConfigError if linear heads cannot be certified in closed form under the relation.
+
+        Closed forms start from a sensitivity: how far one edit moves a sum of gradients.
+
+        Raises:
+            ConfigError: it is not proved by how many gradients one edit changes a sum.
+        """
+        self.gradients_changed_per_edit(1)  # called only because it raises
 
     def check_head(self, counts_label_flips: bool, unit_rows: int) -> None:
-        """Refuse a certificate for heads that does not say what the relation's edits do to them.
+        """Raise ConfigError if a certificate of a head does not cover the relation's edits.
+
+        A head is the part of the model that is trained. The base class accepts every certificate.
 
         Args:
-            counts_label_flips: the certificate is proved for labels that change.
-            unit_rows: the public cap on the rows of one unit.
+            counts_label_flips: whether the certificate is proved for labels that change.
+            unit_rows: the public cap on how many records one unit has.
         """
 
     def check_ids(self, label_free: bool) -> None:
-        """Refuse ids under which an edit would move other records, or the edited record itself.
+        """Raise ConfigError if an edit of one record could change the id of another record.
+
+        Batches, shards and splits depend on ids, so the edit would then move the other record.
 
         Args:
-            label_free: ids and hashed splits are made without labels.
+            label_free: whether ids and hashed splits are made from features without labels.
+
+        Raises:
+            ConfigError: ids are made without labels.
         """
-        # Copies of one content are numbered. Without labels, copies with different labels share
-        # these numbers, so removing one record would pass its id on to another.
+        # Records with equal content are numbered to tell them apart. Without labels, records with
+        # equal features and different labels share these numbers, so removing one of them would
+        # pass its id on to another.
         if label_free:
             raise ConfigError(
                 Message(
-                    "{config:dataset.label_free}=true is only for relation=flip: with "
-                    "relation={name}, removing a record would pass its id on to a copy that has "
-                    "another label. Leave it out",
+                    "{config:dataset.label_free}=true is only for relation=flip: under "
+                    "relation={name}, removing a record would pass its id on to a copy that "
+                    "has another label. Leave {config:dataset.label_free} out",
                     name=self.name,
                 )
             )
 
-    def check_dealing(self, batches: int, members: int) -> None:
-        """Refuse batches and shards that an edit could move a record among.
+    def check_batches_and_shards(self, batches: int, members: int) -> None:
+        """Raise ConfigError if it is not proved how many batches or shards one edit changes.
 
-        Lemma 1 of docs/proofs/relations.md counts the members that one k changes for edits of one
-        unit on each side, so an ensemble is refused where one k removes, or adds, several units.
+        A shard is one ensemble member's part of the training records. Lemma 1 of
+        docs/proofs/relations.md counts the members that change for edits that remove at most one
+        unit and add at most one.
 
         Args:
             batches: the number of batches of an epoch.
             members: the number of members of the ensemble; 1: no ensemble.
+
+        Raises:
+            ConfigError: there is an ensemble, and one edit removes or adds several units.
         """
         if members > 1 and any(max(edit) > 1 for edit in self.edits):
             raise ConfigError(
                 Message(
-                    "{config:ensemble.members}={members}: one k of relation={name} removes or adds "
-                    "several units, and no proof says how many members that changes. Use "
-                    "{config:ensemble.members}=1",
+                    "{config:ensemble.members}={members}: under relation={name}, raising k by "
+                    "one removes or adds several units, and it is not proved how many members "
+                    "that changes. Use {config:ensemble.members}=1",
                     name=self.name,
                     members=members,
                 )
             )
 
-    def check_batches(self, n_max: int) -> None:
-        """Refuse batches of up to ``n_max`` records, if the bounds are not proved for such."""
+    def check_batch_size(self, n_max: int) -> None:
+        """Raise ConfigError if the bounds are not proved for batches of a given size.
 
-    def check_noise(self) -> None:
-        """Refuse noise inside training (DP-SGD)."""
-
-    def check_plan(self) -> None:
-        """Refuse to plan a release."""
-
-    # What one k does to a sum of gradients.
-
-    def rows_moved(self, unit_rows: int, gradient_norm: float | None = None) -> int:
-        """Return by how many records' gradients, at most, one k moves a sum of gradients.
+        The base class accepts every size.
 
         Args:
-            unit_rows: the public cap on the rows of one unit.
-            gradient_norm: the bound on one record's gradient, where the head's proof covers labels
-                that change; None: the proof covers whole records alone.
+            n_max: the public cap on the number of records of a batch.
+        """
+
+    def check_noise(self) -> None:
+        """Raise ConfigError if training may not add noise (DP-SGD) under the relation.
+
+        The base class accepts noise.
+        """
+
+    def check_plan(self) -> None:
+        """Raise ConfigError if no private release can be planned under the relation.
+
+        The base class accepts a plan.
+        """
+
+    # -- how far one edit moves a sum of gradients --
+
+    def gradients_changed_per_edit(
+        self, unit_rows: int, derivative_bound: float | None = None
+    ) -> int:
+        """Return how many records' gradients one edit removes from or adds to a sum, at most.
+
+        Removed and added records are counted together. One edit therefore moves the sum by at most
+        this number times the bound on the norm of one record's gradient.
+
+        Args:
+            unit_rows: the public cap on how many records one unit has.
+            derivative_bound: a bound on the norm of the loss's derivative in one record's logits,
+                where the certificate covers labels that change; None: it covers only edits of whole
+                records. The base class does not use it.
 
         Raises:
-            ConfigError: no such number is proved.
+            ConfigError: edits change labels or features of records, for which this is not proved.
         """
-        self.check_edits_whole_records()
-        return self.units_changed_per_k * unit_rows
+        self.check_edits_are_whole_records()
+        return self.units_changed_per_edit * unit_rows
 
     def step_sensitivity(
         self, clip: float, parameters: int, normalizer: float, unit_rows: int = 1
     ) -> float:
-        """Return how far, in l2 norm, one k moves the direction of one step at most.
+        """Return the l2 sensitivity of the descent direction of one step of SGD.
+
+        The sensitivity is how far one edit of the data can move the direction, in the l2 norm. The
+        direction is the batch's sum of clipped gradients divided by B.
 
         Args:
             clip: gamma, the elementwise clip level of a record's gradient.
             parameters: the number of scalar parameters that are trained.
-            normalizer: B, the public constant that sums are divided by.
-            unit_rows: the public cap on the rows of one unit.
+            normalizer: B, the public constant that sums of gradients are divided by.
+            unit_rows: the public cap on how many records one unit has.
 
         Raises:
-            ConfigError: the direction is no sum divided by a public constant.
+            ConfigError: sums are not divided by a public constant, or edits change labels or
+                features.
         """
-        rows = self.rows_moved(unit_rows)
-        # A clipped gradient has entries of at most clip, hence at most this l2 norm for each row.
-        return rows * clip * math.sqrt(parameters) / normalizer
+        gradients = self.gradients_changed_per_edit(unit_rows)
+        # Each of ``parameters`` entries of a clipped gradient is at most ``clip`` in absolute
+        # value, so the l2 norm is at most clip * sqrt(parameters).
+        return gradients * clip * math.sqrt(parameters) / normalizer
 
-    # The bounds of a batch.
+    # -- bounds on the descent direction of a batch --
 
-    def count_eligible(self, public: np.ndarray) -> int:
-        """Return how many records of a batch a selection may take, private records coming first.
+    def count_selectable(self, public: np.ndarray) -> int:
+        """Return how many records of a batch edits may remove or change.
+
+        These are all records, or only those that are not public. Callers order a batch so that its
+        private records come first, so the result is the length of the prefix from which training
+        selects the records with the greatest and the least gradient bounds.
 
         Args:
-            public: [b] bool, which records of the batch are public.
+            public: [b] bool, which records of the batch are declared public.
         """
         if self.private_only:
             return int((~public).sum())
         return len(public)
 
     def count_selected(self, rows: int, batch: int, eligible: int) -> int:
-        """Return how many of a batch's records the selection of one parameter takes.
+        """Return how many records of a batch are selected for each parameter.
+
+        To bound a sum of gradients after r records are removed, training selects for each scalar
+        parameter the r records with the greatest lower bounds, and the r with the least upper ones.
 
         Args:
-            rows: r, the rows at stake.
-            batch: b, the number of records in the batch.
-            eligible: how many of these a selection may take.
+            rows: r, how many records of the batch k edits can remove or change.
+            batch: b, the number of records of the batch.
+            eligible: how many of these records edits may remove or change (``count_selectable``).
+
+        Returns:
+            The smaller of r and ``eligible``; 0 if the relation's bounds need no selection.
         """
         return min(rows, eligible) if self.selects else 0
 
     def selection_shape(self, parameter: "Tensor") -> tuple[int, ...]:
-        """Return the shape in which the kernels select a parameter's bounds.
+        """Return the shape in which the kernels select a parameter's greatest and least bounds.
 
-        A vector or a matrix keeps its shape; a parameter of more dimensions is flattened.
+        The kernels take vectors and matrices. A parameter with more axes is flattened to a vector.
+
+        Args:
+            parameter: the parameter, of any shape.
         """
         if parameter.dim() > 2:
             return (parameter.numel(),)
@@ -363,14 +484,22 @@ class Relation:
         radius: float | None,
         product: str,
     ) -> Iterator[tuple["Gradient", Iterable["Gradient"]]]:
-        """Yield for each parameter the records' bounds, and the values that a selection takes.
+        """Yield bounds on records' gradients, and the values from which a selection is made.
+
+        To bound a sum of gradients after r records are edited, training selects for each scalar
+        parameter the r greatest lower and the r least upper values among the records.
 
         Args:
-            bounds_of: passes features through the network and back.
-            features: [n, ...] the features of the records.
-            ks: K, for how many values of k bounds are computed at once.
-            radius: ``relation.radius``; None unless features move.
-            product: the interval product, as in ``TrainingConfig``.
+            bounds_of: a function from features [n, ...], or bounds on them, to bounds on the
+                records' gradients, one parameter after another.
+            features: [n, ...], the features of the records.
+            ks: K, how many distances k bounds are computed for at once.
+            radius: how far each feature may move; None unless edits change features.
+            product: the name of the interval product, as in ``TrainingConfig.product``.
+
+        Yields:
+            For each parameter (bounds on the gradients of the records as they are, the values to
+            select from). The values are these bounds themselves, unless a subclass encodes others.
         """
         for gradient in bounds_of(features):
             yield gradient, (gradient,)
@@ -378,29 +507,41 @@ class Relation:
     def decode_selected_sums(
         self, greatest_lower: "Tensor", least_upper: "Tensor", counts: "Tensor"
     ) -> tuple["Tensor", "Tensor"]:
-        """Return the sums that ``numerators`` takes away, given sums over selected values.
+        """Return what edits can take from a batch's sum of gradients, given the selected values.
 
-        A relation whose ``record_bounds`` encodes the values for the selection decodes them here.
+        For each scalar parameter, the r greatest lower and the r least upper values among the
+        records were selected and summed. The base class selects gradient bounds themselves, so it
+        returns their sums unchanged. A relation whose ``record_bounds`` yields encoded values
+        decodes their sums here.
 
         Args:
-            greatest_lower: [K, ...] int64, the sums over the selected lower values.
-            least_upper: [K, ...] int64, the sums over the selected upper values.
-            counts: [K] how many values were selected.
+            greatest_lower: [K, ...] int64, the sums of the selected lower values.
+            least_upper: [K, ...] int64, the sums of the selected upper values.
+            counts: [K] int64, how many values were selected for each k.
+
+        Returns:
+            (``BoundSums.greatest_lower``, ``BoundSums.least_upper``), each [K, ...] int64.
         """
         return greatest_lower, least_upper
 
-    def numerators(self, sums: BoundSums, rows: "Tensor") -> tuple["Tensor", "Tensor"]:
-        """Return the least and the greatest sum of any batch that k edits can make of this one.
+    def bound_edited_sum(self, sums: BoundSums, rows: "Tensor") -> tuple["Tensor", "Tensor"]:
+        """Return the least and the greatest sum of gradients of any batch that k edits can make.
+
+        Edits of the batch's own records lower the sum by at most ``greatest_lower`` and raise it by
+        at most minus ``least_upper``, where the relation selects these. Each of r added records
+        moves the sum by at most Q = 2^30 quanta, the clip level. Under `add_remove`, which selects
+        nothing, this term also covers removed records, since its r counts both together.
 
         Args:
-            sums: the integer sums over this batch.
-            rows: [K, 1, ...] int64, r for each k.
+            sums: the sums of bounds over the batch as it is.
+            rows: [K, 1, ...] int64, r for each k: how many records k edits can remove, or add.
 
         Returns:
             (lower, upper), each [K, ...] int64, in quanta.
         """
-        # Lemmas 2 to 6 and 8 of docs/proofs/relations.md, each from the same four sums. Lemma 11
-        # of docs/proofs/relations.md keeps every intermediate value within int64.
+        # Each relation's formula is proved in Lemmas 2 to 6 and 8 of docs/proofs/relations.md; all
+        # follow from the same four sums. Every intermediate value fits int64: Lemma 11 of
+        # docs/proofs/relations.md.
         lower = sums.lower
         upper = sums.upper
         if sums.greatest_lower is not None:
@@ -412,64 +553,78 @@ class Relation:
             upper = upper + rows * QUANTA
         return lower, upper
 
-    def direction(
+    def bound_direction(
         self, sums: BoundSums, rows: "Tensor", batch: int, normalizer: float, clip: float
     ) -> tuple["Tensor", "Tensor"]:
         """Return bounds on the descent direction of every batch that k edits can make of this one.
 
+        The descent direction is the batch's sum of clipped gradients divided by B. Sums are
+        integers, in quanta of gamma / 2^30.
+
         Args:
-            sums: the integer sums over this batch.
-            rows: [K] int64, r for each k.
-            batch: b, the number of records.
+            sums: the sums of bounds over the batch as it is.
+            rows: [K] int64, r for each k: how many records k edits can remove, or add.
+            batch: b, the number of records of the batch; not used by the base class.
             normalizer: B, the public constant that sums are divided by.
-            clip: gamma, the elementwise clip level.
+            clip: gamma, the elementwise clip level of a record's gradient.
 
         Returns:
             (lower, upper), each [K, ...] float64.
         """
-        rows_of_k = one_for_each_k(rows, sums.lower)
-        numerator_lower, numerator_upper = self.numerators(sums, rows_of_k)
+        rows_of_k = add_parameter_axes(rows, sums.lower)
+        sum_lower, sum_upper = self.bound_edited_sum(sums, rows_of_k)
         divisor = rows_of_k.double().fill_(normalizer)
-        lower = divide_quanta(numerator_lower, divisor, clip)
-        upper = divide_quanta(numerator_upper, divisor, clip)
+        lower = divide_quanta(sum_lower, divisor, clip)
+        upper = divide_quanta(sum_upper, divisor, clip)
         return lower, upper
 
     def nominal_direction(
         self, total: "Tensor", batch: int, normalizer: float, clip: float
     ) -> "Tensor":
-        """Return the descent direction of the batch itself.
-
-        The operations are those of ``direction``, in the same order, so that the result lies
-        between its bounds (Lemma 12 of docs/proofs/relations.md).
+        """Return the descent direction of the batch as it is, its sum of gradients divided by B.
 
         Args:
-            total: [...] int64, the sum of the records' clipped gradients, in quanta.
-            batch: b, the number of records.
+            total: [...] int64, the sum of the records' clipped gradients, in quanta of
+                gamma / 2^30.
+            batch: b, the number of records of the batch; not used by the base class.
             normalizer: B, the public constant that sums are divided by.
-            clip: gamma, the elementwise clip level.
+            clip: gamma, the elementwise clip level of a record's gradient.
 
         Returns:
             [...] float64.
         """
+        # The operations are those of ``bound_direction``, in the same order. Each is monotone as
+        # rounded, so the result lies within its bounds (Lemma 12 of docs/proofs/relations.md).
         divisor = total.new_zeros(()).double().fill_(normalizer)
         return divide_quanta(total, divisor, clip)
 
 
-def one_for_each_k(values: "Tensor", like: "Tensor") -> "Tensor":
-    """Return values [K] as [K, 1, ..., 1], to be broadcast against ``like`` [K, ...]."""
+def add_parameter_axes(values: "Tensor", like: "Tensor") -> "Tensor":
+    """Return one value for each k in a shape that broadcasts with a parameter's bounds.
+
+    Args:
+        values: [K].
+        like: a tensor [K, *parameter shape].
+
+    Returns:
+        [K, 1, ..., 1], with as many axes as ``like``; a view of ``values``.
+    """
     parameter_dimensions = like.dim() - 1
     return values.view(-1, *[1] * parameter_dimensions)
 
 
 def divide_quanta(total: "Tensor", divisor: "Tensor", clip: float) -> "Tensor":
-    """Return sums of quanta divided by a divisor, in units of the gradient, float64.
+    """Return integer sums of gradients, divided by a divisor, in floating point.
+
+    Gradients are summed as integers. One integer step, a quantum, is clip / 2^30.
 
     Args:
         total: [K, ...] or [...] int64, sums in quanta of clip / 2^30.
-        divisor: float64 tensor, broadcast against ``total``. It is a tensor because a GPU
-            multiplies by the reciprocal of a plain number.
-        clip: gamma, the value of 2^30 quanta.
+        divisor: a float64 tensor that broadcasts with ``total``. It is a tensor because a GPU
+            multiplies by the reciprocal of a plain number, which rounds differently.
+        clip: gamma, the clip level; its size is 2^30 quanta.
     """
-    # The quotient comes first. Correctly rounded, it grows with the fraction itself, so that means
-    # over batches of different sizes compare as they should (Lemma 13 of docs/proofs/relations.md).
+    # The quotient comes before the scaling. A correctly rounded quotient is monotone in the exact
+    # one, so means over batches of different sizes compare as the exact means do (Lemma 13 of
+    # docs/proofs/relations.md).
     return total.double() / divisor * (clip / QUANTA)

@@ -9,10 +9,13 @@ from agt.relations.relation import Edit, Relation
 class Remove(Relation):
     """Neighbours lack up to k of the dataset's private units.
 
+    One edit removes one private unit.
+
     Formal guarantees:
-        - The greatest sum of a batch is U - low_r(min(u, 0)), divided by the public constant B:
-          only a removed record with a negative gradient raises the sum (Lemma 3 of
-          docs/proofs/relations.md).
+        - The greatest sum of a batch is U - low_r(min(u, 0)), divided by the public constant B. U
+          is the sum of the records' upper bounds u, r is how many records of the batch k edits can
+          remove, and low_r is the sum of the r least values over private records. Only removing a
+          negative gradient raises the sum (Lemma 3 of docs/proofs/relations.md).
         - The relation is not symmetric, so no mechanism may use its certificates.
     """
 
@@ -25,11 +28,15 @@ class Remove(Relation):
     caps_at_zero = True
 
     def check_noise(self) -> NoReturn:
-        """Refuse noise inside training, which a training without the records would draw anew."""
+        """Raise ConfigError: certificates of removals do not cover noise inside training.
+
+        Training again without a record would draw other noise than this run.
+        """
         raise ConfigError(
             f"noise.epsilon: relation={self.name} is for unlearning. Training again without a "
-            "record would draw other noise than this run, so the certificates would not cover it; "
-            "and removals without additions make no privacy guarantee. Use relation=add_remove"
+            "record would draw other noise than this run, so its certificates would not "
+            "cover that; and removals without additions are not a privacy guarantee. Use "
+            "relation=add_remove"
         )
 
 

@@ -344,8 +344,8 @@ def inspect_table(
 def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnReader:
     if path.is_dir() or path.suffix.lower() == ".npz":
         raise DataError(
-            f"{path}: the file contains arrays, not a table: agt train dataset=embeddings "
-            f"dataset.path={path} reads arrays of vectors"
+            f"{path}: the file contains arrays, not a table: to train on arrays of vectors, "
+            f"type agt train dataset=embeddings dataset.path={path}"
         )
     if not is_delimited(path) or not path.is_file():
         return open_columns(path, "file")
@@ -360,7 +360,7 @@ def _check_header(path: Path, form: CsvFormat) -> None:
     # column has again.
     names = form.names(path)
     empty = sum(not name.strip() for name in names)
-    if empty > 1 and 2 * empty > len(names):
+    if empty > 1 and 2 * empty > len(names) and form.separator != " ":
         raise DataError(
             f"{path}: line 1 ({form.separator.join(names)!r}) names only "
             f"{len(names) - empty} of {len(names)} columns: remove this line if it is a title, or "
@@ -371,8 +371,8 @@ def _check_header(path: Path, form: CsvFormat) -> None:
     if numbers not in counted_columns or len(set(names)) < len(names):
         some = ", ".join(repr(name) for name in names[:4])
         raise DataError(
-            f"{path}: the first line ({some}, ...) looks like data, or gives two columns the "
-            f"same name: {_HEADER_REMEDY}"
+            f"{path}: the first line ({some}, ...) looks like data, or has the same name "
+            f"twice: {_HEADER_REMEDY}"
         )
 
 
@@ -761,20 +761,20 @@ def _identity(column: Column, rows: int, most_values: int) -> str:
     """
     named = not (_IDS | _PEOPLE).isdisjoint(_tokens(column.name)) or not column.name.strip()
     unique = column.distinct == rows
-    say = f"type id={column.name or 'NAME, after you named the column in the file'}"
+    say = f"give id={column.name or 'NAME, after you named the column in the file'}"
     # of other numbers, ages of few people may be
     consecutive = (column.high or 0.0) - (column.low or 0.0) < rows
     if unique and column.counts_rows and (named or consecutive):
         return (
-            f"counts rows; if it names each record permanently nevertheless, {say} and "
-            "dataset.id_permanent=true"
+            "seems to be a row number; if it names each record permanently nevertheless, "
+            f"{say} and dataset.id_permanent=true"
         )
     if unique and named:
-        return f"may name each record; if it does so permanently, whoever joins or leaves, {say}"
+        return f"may be an id; if it names each record permanently, whoever joins or leaves, {say}"
     if named and column.distinct > max(most_values, rows // 50):
         return (
-            "seems to name people or things, and its values repeat; if it names the person "
-            "of each row, set dataset.unit to it"
+            "seems to name people or things, because its values repeat; if it names the "
+            "person of each row, set dataset.unit to this column"
         )
     return ""
 
@@ -840,13 +840,13 @@ def _words(
         return replace(seen, kind="unreadable", remark=doubt)
     free = len(look.words) > max(FEW_CODES, 0.9 * (rows - look.missing))
     if free or many:
-        kind = "free text" if free else "has too many different values for a list"
+        kind = "free text" if free else "has too many different values for a list of categories"
         return replace(
             seen,
             kind="text",
             remark=(
-                f"contains {kind}; to use it, list some values under categorical (all "
-                "other values count as other)"
+                f"contains {kind}; to use this column, list some values under categorical "
+                '(all other values count as "other")'
             ),
         )
     if not frequent:
@@ -854,8 +854,8 @@ def _words(
             seen,
             kind="text",
             remark=(
-                f"has no value that occurs {least} times; to use it, list some values "
-                "under categorical"
+                f"has no value that occurs {least} times; to use this column, list some "
+                "values under categorical"
             ),
         )
     return replace(seen, kind="category", categorical=tuple(frequent), remark=doubt)
@@ -886,9 +886,9 @@ def _classes(look: _ColumnValues, raw: pa.DataType, path: Path) -> tuple[str, ..
     words = np.array([*distinct], dtype=object)
     if not 2 <= len(words) <= MAX_FOUND:
         raise DataError(
-            f"{path}: the label '{look.name}' has {len(words)} distinct values, such as "
+            f"{path}: the label '{look.name}' has {len(words)} different values, such as "
             f"{', '.join(map(repr, words[:3]))}, but a label must have 2 to {MAX_FOUND} "
-            "classes: divide a number into ranges in the file first"
+            "classes: if it is a number, replace it by ranges in the file first"
         )
     return class_names(words, path)
 

@@ -46,8 +46,10 @@ def sniffed(path: Path, header: bool = True) -> CsvFormat:
         fits[separator] = len(set(widths)) == 1, max(widths[:1], default=0)
     if not fits:
         raise problems[0]
-    if not any(constant and width > 1 for constant, width in fits.values()):
+    fitting = [name for name, (constant, width) in fits.items() if constant and width > 1]
+    if not fitting:
         _refuse_lines_above(path, rows_cut)
+    if fitting in ([], [" "]):
         _refuse_aligned(path, rows_cut)
     some = {separator: fit for separator, fit in fits.items() if fit[1] > 1 and separator != " "}
     # a blank separates only where nothing else does

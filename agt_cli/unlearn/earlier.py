@@ -37,7 +37,7 @@ from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, Pure
 from agt.models.portable import CLAIM
 from agt.relations import RELATIONS
 from agt.unlearning.sentences import Remark, Value
-from agt.unlearning.sisa import gaps
+from agt.unlearning.sisa import reasons_not_covered
 from agt_cli.report.finished import SPENT_FILE as SPENT, Run
 from agt_cli.report.found import runs_of
 from agt_cli.report.opening import open_run
@@ -134,7 +134,9 @@ def removal_gaps(
     """
     compared = prepared.loaded.preprocessing.facts if alike else ()
     unseen = len(erased) < count and bool(prepared.dataset.train.public.any())
-    return gaps(settings, conditions_of(record), compared, unseen or bool(erased.public.any()))
+    return reasons_not_covered(
+        settings, conditions_of(record), compared, unseen or bool(erased.public.any())
+    )
 
 
 def _certified(
@@ -165,7 +167,7 @@ def _released(record: Run, units: int) -> Iterator[Verdict]:
         return
     claim = read_claim(record.read(CLAIM))
     about = group(claim.guarantee, units)
-    one_sided = RELATIONS[claim.relation.name].is_one_unit_either_way
+    one_sided = RELATIONS[claim.relation.name].is_one_unit_added_or_removed
     if claim.publishable and one_sided and about is not None:
         yield claim.releases, True, _group_remarks(claim, about, units)
         return
@@ -176,7 +178,7 @@ def _void(claim: Claim, units: int) -> Remark:
     """Why a release that does not stand is void."""
     if not claim.publishable:
         return Remark("simulated" if claim.simulated else "not_proved")
-    if not RELATIONS[claim.relation.name].is_one_unit_either_way:
+    if not RELATIONS[claim.relation.name].is_one_unit_added_or_removed:
         return Remark("relation_two_sided", {"relation": claim.relation.name})
     return Remark("no_bound_for_group", {"mechanism": claim.mechanism, "units": units})
 

@@ -69,7 +69,7 @@ def test_an_unknown_setting_is_refused_by_its_name(name: str) -> None:
 @names
 def test_no_two_kinds_read_the_same_settings(name: str) -> None:
     node = asdict(settings_of(name).certificate)
-    assert sum(kind.reads(node) for kind in KINDS) == 1
+    assert sum(kind.is_described_by(node) for kind in KINDS) == 1
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -178,7 +178,7 @@ def test_members_of_an_ensemble_are_models_where_it_says_so(name: str) -> None:
 def test_its_model_keeps_its_answers_as_the_model_of_a_problem_without_records(name: str) -> None:
     model = fitted(name).model
     bare = model.with_problem(
-        model.problem.on(model.problem.dataset.bare, len(model.problem.dataset.train))
+        model.problem.with_dataset(model.problem.dataset.bare, len(model.problem.dataset.train))
     )
     queries = EXAMPLES[name].queries
     assert (bare.predict(queries) == model.predict(queries)).all()
@@ -222,7 +222,7 @@ def test_its_own_erasure_leaves_weights_as_near_to_those_of_training_again_as_it
     if not kind.own_erasure:
         return
     erased, remaining = dataset.train.take(np.arange(3)), dataset.train.take(np.arange(3, 42))
-    problem = model.problem.on(dataset.with_shard(remaining, dataset.declared_size))
+    problem = model.problem.with_dataset(dataset.with_shard(remaining, dataset.declared_size))
     now, removal = kind.remove_records(model.with_problem(problem), erased, 3)
     removed, trained = now.removable_weights, kind.fit(problem).removable_weights
     assert removed is not None

@@ -166,9 +166,9 @@ def gradient_bounds(at: Setting, d: Interval, x: Interval, rounding: Rounding) -
     parts: dict[str, list[Interval]] = {}
     for part in at.rule.gradients(d.double(), x.double(), rounding.double(), EXACT):  # type: ignore[attr-defined]
         bound = (
-            part.d
-            if part.x is None
-            else Interval(*corners(part.d[..., None], part.x[..., None, :]))
+            part.left_factor
+            if part.right_factor is None
+            else Interval(*corners(part.left_factor[..., None], part.right_factor[..., None, :]))
         )
         shape = (*bound.shape[:2], *at.box[part.parameter].shape[1:])
         reshaped = bound.rearranged(lambda end: end.reshape(shape))  # noqa: B023
@@ -508,25 +508,25 @@ def padded_otherwise(patch: pytest.MonkeyPatch) -> None:
         wide = nn.functional.pad(front, (right, right, down, down), mode="replicate").unflatten(
             0, x.shape[:2]
         )
-        return replace(self, padding=(0, 0))._patches(wide, leading_axes=2)
+        return replace(self, padding=(0, 0))._unfold(wide, leading_axes=2)
 
-    patch.setattr(ConvRule, "_patches_of_each_k", edged)
+    patch.setattr(ConvRule, "_unfold_each_k", edged)
 
 
 def a_position_dropped(patch: pytest.MonkeyPatch) -> None:
     """Bounds on gradients leave the last position out."""
-    rows = ConvRule._rows
+    rows = ConvRule._group_outputs
 
     def fewer(self: ConvRule, d: Tensor) -> Tensor:
         kept = rows(self, d).clone()
         kept[..., -1] = 0 if d.dim() > 4 else kept[..., -1]
         return kept
 
-    patch.setattr(ConvRule, "_rows", fewer)
+    patch.setattr(ConvRule, "_group_outputs", fewer)
 
 
 def never_widened(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Rounding, "widen", lambda self, bounds, tau: Interval(*bounds))
+    patch.setattr(Rounding, "widen", lambda self, bounds, error_bound: Interval(*bounds))
 
 
 def unsigned(patch: pytest.MonkeyPatch) -> None:

@@ -24,9 +24,9 @@ from agt.relations.relation import BoundSums, Edit as RelationEdit, Relation
 from agt.relations.remove import Remove
 from agt.settings import MOST_ROWS, QUANTA, RelationConfig, RelationName, validate
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.ensemble import EnsembleConfig, assign_shards
 from agt.training.loop import TrainingRun
-from agt.training.sensitivity import rows_moved
+from agt.training.sensitivity import records_per_edit
 from agt_cli import config_files
 
 UNIT = QUANTA // 4  # values are quarters of the clip level
@@ -55,7 +55,7 @@ def direction(
 ) -> tuple[float, float]:
     """The rule's bounds for one parameter."""
     batch, (r,) = len(bounds), rule.rows_at_stake([k], 1)
-    count = rule.count_selected(r, batch, rule.count_eligible(~np.array(private, dtype=bool)))
+    count = rule.count_selected(r, batch, rule.count_selectable(~np.array(private, dtype=bool)))
     chosen = [b for b, p in zip(bounds, private, strict=True) if p or not rule.private_only]
     low, high = sorted((b[0] for b in chosen), reverse=True), sorted(b[1] for b in chosen)
     if rule.caps_at_zero:
@@ -63,7 +63,7 @@ def direction(
     parts = ([b[0] for b in bounds], [b[1] for b in bounds], low[:count], high[:count])
     total = [torch.tensor([[sum(values) * UNIT]]) for values in parts]
     sums = BoundSums(*total) if rule.selects else BoundSums(*total[:2])
-    lower, upper = rule.direction(sums, torch.tensor([r]), batch, NORMALIZER, clip)
+    lower, upper = rule.bound_direction(sums, torch.tensor([r]), batch, NORMALIZER, clip)
     return lower.item(), upper.item()
 
 
@@ -186,7 +186,7 @@ def test_one_edit_touches_as_many_batches_and_members_as_it_says(name: str) -> N
     def places(chosen: np.ndarray) -> list[list[set[str]]]:
         """The batches of each epoch, and the shards: which units each holds."""
         rows = list(plan.batches(chosen))
-        home = shards(chosen, ensemble)
+        home = assign_shards(chosen, ensemble)
         epochs = [[set(chosen[b].tolist()) for b in rows[e * 4 : e * 4 + 4]] for e in range(3)]
         return [*epochs, [set(chosen[home == shard].tolist()) for shard in range(4)]]
 
@@ -205,8 +205,8 @@ def test_one_edit_touches_as_many_batches_and_members_as_it_says(name: str) -> N
             after = np.append(np.delete(units, leaving), [f"new{i}" for i in arriving])
             for one, two in zip(before, places(after), strict=True):
                 touched.add(sum(a != b for a, b in zip(one, two, strict=True)))
-    assert max(touched) == RELATIONS[name].touches
-    assert max(gone + come for gone, come in pairs) == RELATIONS[name].units_changed_per_k
+    assert max(touched) == RELATIONS[name].members_changed_per_edit
+    assert max(gone + come for gone, come in pairs) == RELATIONS[name].units_changed_per_edit
 
 
 @relations
@@ -218,7 +218,7 @@ def test_one_unit_moves_a_step_by_its_sensitivity_and_not_farther(name: str) -> 
     if isinstance(rule, MeanRelation):
         for refusing in (
             lambda: rule.step_sensitivity(1.0, 1, NORMALIZER),
-            lambda: rows_moved(RelationConfig(rule.name)),
+            lambda: records_per_edit(RelationConfig(rule.name)),
         ):
             with pytest.raises(ConfigError, match=f"relation={name} divides by"):
                 refusing()
@@ -235,7 +235,9 @@ def test_one_unit_moves_a_step_by_its_sensitivity_and_not_farther(name: str) -> 
                 )
                 farthest = max(farthest, abs(here - there))
     assert farthest == pytest.approx(rule.step_sensitivity(0.3, 1, NORMALIZER), rel=1e-12)
-    assert rows_moved(RelationConfig(rule.name, unit_rows=3)) == 3 * rule.units_changed_per_k
+    assert (
+        records_per_edit(RelationConfig(rule.name, unit_rows=3)) == 3 * rule.units_changed_per_edit
+    )
     assert rule.step_sensitivity(0.3, 16, NORMALIZER, 3) == pytest.approx(
         3 * 4 * farthest, rel=1e-12
     )
@@ -288,7 +290,7 @@ def test_k_0_is_the_nominal_direction(name: str) -> None:
         total = torch.tensor([[int(rng.integers(-batch * QUANTA, batch * QUANTA + 1))]])
         none = torch.zeros_like(total)
         sums = BoundSums(total, total, none, none) if relation.selects else BoundSums(total, total)
-        low, high = relation.direction(sums, torch.tensor([0]), batch, normalizer, clip)
+        low, high = relation.bound_direction(sums, torch.tensor([0]), batch, normalizer, clip)
         nominal = relation.nominal_direction(total[0], batch, normalizer, clip)
         assert nominal.dtype == low.dtype == torch.float64
         assert low.item() == nominal.item() == high.item()
@@ -336,7 +338,8 @@ def test_the_largest_sums_that_are_let_through_stay_in_range(name: str, r: int) 
             )
         )
         low, high = (
-            end.item() for end in rule.direction(sums, torch.tensor([r]), batch, 1.0, float(QUANTA))
+            end.item()
+            for end in rule.bound_direction(sums, torch.tensor([r]), batch, 1.0, float(QUANTA))
         )
         more = r * QUANTA if rule.adds else 0
         greatest, least = extremes if rule.selects else (0, 0)
@@ -402,6 +405,6 @@ def test_several_units_on_one_side_of_an_edit_are_refused_in_ensembles() -> None
     class RemoveTwo(Remove):
         edits = (RelationEdit(removed=2, added=0), RelationEdit(removed=1, added=0))
 
-    RemoveTwo().check_dealing(batches=3, members=1)
+    RemoveTwo().check_batches_and_shards(batches=3, members=1)
     with pytest.raises(ConfigError, match=r"ensemble\.members=2"):
-        RemoveTwo().check_dealing(batches=1, members=2)
+        RemoveTwo().check_batches_and_shards(batches=1, members=2)

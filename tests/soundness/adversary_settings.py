@@ -17,7 +17,7 @@ from agt.data.ids import content_ids
 from agt.data.records import Records
 from agt.facts import evidence, proved
 from agt.models.box import BoxKind
-from agt.models.ensemble import vote
+from agt.models.ensemble import vote_certificates
 from agt.models.erm import ErmKind
 from agt.models.features import FeatureMap
 from agt.models.kind import CertificateKind
@@ -27,7 +27,7 @@ from agt.relations import RELATIONS
 from agt.relations.relation import Relation
 from agt.settings import FeaturesConfig
 from agt.training.batches import BatchPlan
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.ensemble import EnsembleConfig, train_members
 from agt.training.erm import train_erm
 from agt.training.linear import LinearTrained, train_linear
@@ -250,7 +250,7 @@ class Fitted:
             self._certify(self._by_edit(m), f, x)
             for m, f in zip(self.members, self.maps, strict=True)
         ]
-        return vote(each, single, self.setting.case.classes)
+        return vote_certificates(each, single, self.setting.case.classes)
 
     def _by_edit(self, member: Trained) -> Trained:
         """A linear head that counts single edits, as ``LinearModel.counting_single_edits``."""
@@ -297,7 +297,7 @@ def fit(setting: Setting, data: Data, ks: tuple[int, ...], seed: int) -> Fitted:
     rng = np.random.default_rng(seed)
 
     def member(
-        setup: TrainingSetup, records: Records, checkpoints: Checkpoints = NOWHERE
+        setup: TrainingSetup, records: Records, checkpoints: Checkpoints = NO_CHECKPOINTS
     ) -> Member:
         if setting.boxes:
             return run(setting.case, records, setting.relation, ks, setting.dtype, rng), None

@@ -278,13 +278,13 @@ def factors(
             }
             for k in range(2):
                 point = {name: value[k] for name, value in draws.items()}
-                computed = network.logits(x, network.collapse_point(point))
+                computed = network.logits(x, network.convert_to_logit_difference(point))
                 outside += _beyond(logits[k], computed)
                 for bound, (_, d, inputs) in zip(
                     bounds, network.nominal_factors(x, y, point), strict=True
                 ):
-                    outside += _beyond(bound.d[k], d) + _beyond(
-                        bound.x[min(k, bound.x.shape[0] - 1)], inputs
+                    outside += _beyond(bound.output_gradient[k], d) + _beyond(
+                        bound.inputs[min(k, bound.inputs.shape[0] - 1)], inputs
                     )
     return outside
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import agt
-from agt.certificates.flips import cheapest_other_class, count_flips_to_answer, count_flips_to_beat
+from agt.certificates.flips import count_flips_to_beat, count_flips_to_win, fewest_edits_to_change
 from agt.data.dataset import Dataset
 from agt.data.embeddings import Embeddings
 from agt.data.labelled import Declared, dataset_of
@@ -147,7 +147,7 @@ def test_the_price_is_what_every_set_of_flips_says(classes: int) -> None:
         scores = (np.where(every[..., None] == np.arange(classes), pull[:, None], 0)).sum(axis=1)
         answers, here = scores.argmax(axis=1), (every == given).all(axis=1)
         apart = (every != given).sum(axis=1)[answers != answers[here]]
-        price = cheapest_other_class(
+        price = fewest_edits_to_change(
             count_flips_to_beat(pull[None], given, answers[here], classes, 9), answers[here]
         )
         assert price[0] == apart.min(initial=9)
@@ -165,12 +165,12 @@ def test_flips_to_an_answer_move_by_one() -> None:
         scores = (np.where(every[..., None] == np.arange(classes), pull[:, None], 0)).sum(axis=1)
         answers = scores.argmax(axis=1)
         prices = np.stack(
-            [count_flips_to_answer(pull[None], given, classes, 9)[:, 0] for given in every], axis=1
+            [count_flips_to_win(pull[None], given, classes, 9)[:, 0] for given in every], axis=1
         )
         assert np.array_equal(prices == 0, np.arange(classes)[:, None] == answers)
         assert (abs(prices[:, :, None] - prices[:, None])[:, apart == 1] <= 1).all()
         turns = [
-            cheapest_other_class(
+            fewest_edits_to_change(
                 count_flips_to_beat(pull[None], given, answer[None], classes, 9), answer[None]
             )[0]
             for given, answer in zip(every, answers, strict=True)
@@ -288,7 +288,7 @@ def test_ids_that_may_hold_labels_are_refused() -> None:
     model, _ = fitted(8, 2, 1)
     bare = replace(model.problem.dataset, label_free=False)
     with pytest.raises(ConfigError, match=r"dataset\.label_free=true"):
-        model.problem.on(bare)
+        model.problem.with_dataset(bare)
 
 
 def test_ids_without_labels_are_refused_where_no_label_flips() -> None:
@@ -306,7 +306,7 @@ def test_ids_without_labels_are_refused_where_no_label_flips() -> None:
     for relation in ("add_remove", "substitute", "remove"):
         model = agt.fit(x, y, declared=Declared(classes=(0, 1), size=6), relation=relation).model
         with pytest.raises(ConfigError, match=r"dataset\.label_free=true .*relation=flip"):
-            model.problem.on(replace(model.problem.dataset, label_free=True))
+            model.problem.with_dataset(replace(model.problem.dataset, label_free=True))
 
 
 @pytest.mark.parametrize(
@@ -382,20 +382,20 @@ def test_it_is_read_back_whole() -> None:
 CHANGES: dict[str, tuple[Callable[[MemberInfluence], MemberInfluence], str]] = {
     "other labels": (
         lambda one: one._replace(labels=(one.labels + 1) % 3),
-        "the weights differ from those in",
+        "the weights are not those that follow from",
     ),
     "other pulls": (
         lambda one: one._replace(influence=one.influence // 2),
-        "the weights differ from those in",
+        "the weights are not those that follow from",
     ),
     "no class": (lambda one: one._replace(labels=one.labels + 3), "a label is not a class"),
     "too long": (
         lambda one: one._replace(influence=np.full_like(one.influence, 2**29)),
-        "too long to be counted exactly",
+        "too large for exact counting",
     ),
     "too long below": (
         lambda one: one._replace(influence=np.full_like(one.influence, -(2**31))),
-        "too long to be counted exactly",
+        "too large for exact counting",
     ),
 }
 
@@ -545,7 +545,9 @@ def test_an_audit_finds_distances_that_count_flips_of_one_record_twice(
 def test_an_audit_finds_a_head_whose_labels_count_for_less_than_a_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Flip, "rows_moved", lambda self, unit_rows, gradient_norm=None: 0.2)
+    monkeypatch.setattr(
+        Flip, "gradients_changed_per_edit", lambda self, unit_rows, derivative_bound=None: 0.2
+    )
     assert (
         audited(head_to_audit("stability", {"lr": 0.1, "epochs": 1}))["parameters"]
         is Outcome.VIOLATED

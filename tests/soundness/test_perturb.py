@@ -63,11 +63,11 @@ def test_the_rule_is_the_extreme_over_every_set_of_records(kernel: str, r: int) 
         )
         counts = torch.tensor([RULE.count_selected(r, 5, 3)])  # the last two records are public
         chosen = load_kernel(kernel).extremes(counts, (2,), False, "exact")
-        private = [Gradient("p", each.d[:, :3], None) for each in (near, far)]
+        private = [Gradient("p", each.left_factor[:, :3], None) for each in (near, far)]
         for each in encode_deviations(*private, "exact"):
-            chosen.update(each.d, each.x)
+            chosen.update(each.left_factor, each.right_factor)
         sums = [torch.from_numpy(end.sum(axis=1)) for end in (least, greatest)]
-        lower, upper = RULE.direction(
+        lower, upper = RULE.bound_direction(
             BoundSums(*sums, *decode_deviations(*chosen.result(), counts)),
             torch.tensor([r]),
             5,
@@ -306,9 +306,9 @@ def test_it_is_refused_where_nothing_is_proved() -> None:
         *((ConfigError, "bounded by boxes "
                         "alone", lambda kind=kind: fitted(certificate=kind, network=(), ks=3))
           for kind in ("stability", "erm", "removal")),
-        (ConfigError, "Use 1 of each", lambda: fitted(members=2)),
-        (ConfigError, "Use 1 of each", lambda: fitted(certificate="votes", network=(), members=2)),
-        (ConfigError, "Use 1 of each", lambda: fitted(batch={"count": 2})),
+        (ConfigError, "Set both to 1", lambda: fitted(members=2)),
+        (ConfigError, "Set both to 1", lambda: fitted(certificate="votes", network=(), members=2)),
+        (ConfigError, "Set both to 1", lambda: fitted(batch={"count": 2})),
         (ConfigError, "needs radius", lambda: fitted(radius=None)),
         (ConfigError, "needs radius", lambda: fitted(relation="add_remove")),
     )  # fmt: skip

@@ -81,7 +81,11 @@ def made(settings: dict[str, Any], declared: bool, n: int = 40) -> Model:
         x, (x[:, 0] > 0).astype(int), declared=size, ids=ids, compute=COMPUTE, **settings
     ).model
     problem = model.problem
-    return model if declared else fit(problem.on(replace(problem.dataset, declared_size=None)))
+    return (
+        model
+        if declared
+        else fit(problem.with_dataset(replace(problem.dataset, declared_size=None)))
+    )
 
 
 def heads(model: Any) -> list[torch.Tensor]:

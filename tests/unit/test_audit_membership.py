@@ -190,7 +190,7 @@ def test_memorised_records_are_told_by_real_shadow_models(tmp_path: Path) -> Non
     )
     pool = Pool.of(dataset)
     shadows = train_shadows(
-        model.problem.on(dataset), pool, ShadowConfig(models=8, workers=1), tmp_path
+        model.problem.with_dataset(dataset), pool, ShadowConfig(models=8, workers=1), tmp_path
     )
     reference = Reference.of(shadows, pool.records.labels)
     phi = confidences(class_logits(model, pool.records.features), pool.records.labels)

@@ -36,7 +36,7 @@ def problem_of(
         if units is None
         else replace(problem.dataset.train, units=np.array(units))
     )
-    return problem.on(
+    return problem.with_dataset(
         replace(
             problem.dataset,
             train=train,

@@ -361,13 +361,18 @@ def test_two_layers_by_hand() -> None:
     assert logits.upper.item() == pytest.approx(0.46875, abs=1e-13)
     last, first = network.factors(x, y, box, rounding(0))
     low, high = 1 / (1 + np.exp(1.15625)), 1 / (1 + np.exp(-0.46875))
-    assert (last.d.lower.item(), last.d.upper.item()) == pytest.approx((low, high), abs=1e-13)
-    assert (last.x.lower.item(), last.x.upper.item()) == pytest.approx((0.25, 1.75), abs=1e-13)
-    # ReLU is active throughout: d_hidden = w2 d.
-    assert (first.d.lower.item(), first.d.upper.item()) == pytest.approx(
-        (-0.375 * high, 0.125 * high), abs=1e-13
+    assert (last.output_gradient.lower.item(), last.output_gradient.upper.item()) == pytest.approx(
+        (low, high), abs=1e-13
     )
-    assert (first.x.lower.item(), first.x.upper.item()) == (1, 1)
+    assert (last.inputs.lower.item(), last.inputs.upper.item()) == pytest.approx(
+        (0.25, 1.75), abs=1e-13
+    )
+    # ReLU is active throughout: d_hidden = w2 d.
+    assert (
+        first.output_gradient.lower.item(),
+        first.output_gradient.upper.item(),
+    ) == pytest.approx((-0.375 * high, 0.125 * high), abs=1e-13)
+    assert (first.inputs.lower.item(), first.inputs.upper.item()) == (1, 1)
 
 
 def test_the_two_class_head_is_never_looser_than_two_logits() -> None:
@@ -384,10 +389,10 @@ def test_the_two_class_head_is_never_looser_than_two_logits() -> None:
 def test_expand_is_the_gradient_in_both_rows() -> None:
     _, _, network, _, _ = setting("cross_entropy", 2, (5,))
     lower, upper = torch.tensor([[[-1, 2]]]), torch.tensor([[[3, 5]]])
-    low, high = network.expand_difference("2.weight", lower, upper)
+    low, high = network.expand_gradient_to_both_rows("2.weight", lower, upper)
     assert low.tolist() == [[[-3, -5], [-1, 2]]]
     assert high.tolist() == [[[1, -2], [3, 5]]]
-    assert network.expand_difference("0.weight", lower, upper) == (lower, upper)
+    assert network.expand_gradient_to_both_rows("0.weight", lower, upper) == (lower, upper)
 
 
 def test_prediction_of_a_tie_is_class_0() -> None:

@@ -28,7 +28,7 @@ from agt.models.features import (
     MAX_PUBLIC_ROWS,
     FeatureMap,
     _covariance,
-    _whitening,
+    _whitening_matrix,
     check_norms,
     choose_landmarks,
     gaussian_kernel,
@@ -139,8 +139,8 @@ def test_whitening_makes_the_public_rows_round() -> None:
         unit = rows.features / np.linalg.norm(rows.features, axis=1, keepdims=True)
         spread = np.cov((unit @ fm.whitening).T, bias=True)
         assert spread / spread[0, 0] == pytest.approx(np.eye(6), abs=1e-5)
-        assert [fact.standing for fact in fm.public] == [Standing.PROVED, Standing.DECLARED]
-        assert fm.public[1].code == "whitening_rows_public"
+        assert [fact.standing for fact in fm.facts] == [Standing.PROVED, Standing.DECLARED]
+        assert fm.facts[1].code == "whitening_rows_public"
 
 
 FEW = FeaturesConfig(whiten=0.75, public="test", ridge=1e-9)
@@ -159,7 +159,7 @@ def public_rows(n: int, width: int) -> np.ndarray:
 def test_the_whitening_matrix_is_the_same_bits_in_any_order_and_any_blocks() -> None:
     """A matrix that all records share: what its sums round to must not follow the rows' order."""
     rows = public_rows(60, 90)
-    matrix = _whitening(rows, FEW)
+    matrix = _whitening_matrix(rows, FEW)
     rng = np.random.default_rng(0)
     for other in (
         rows[::-1],
@@ -167,19 +167,20 @@ def test_the_whitening_matrix_is_the_same_bits_in_any_order_and_any_blocks() -> 
         np.asfortranarray(rows),
         rows.astype(np.float64),
     ):
-        assert _whitening(other, FEW).tobytes() == matrix.tobytes()
+        assert _whitening_matrix(other, FEW).tobytes() == matrix.tobytes()
     for block in (1, 7, 59, 60):
-        assert _whitening(rows, FEW, block).tobytes() == matrix.tobytes()
+        assert _whitening_matrix(rows, FEW, block).tobytes() == matrix.tobytes()
 
 
 ONE_THREAD = """
 import sys
 import numpy as np
 from threadpoolctl import threadpool_info
-from agt.models.features import _whitening
+from agt.models.features import _whitening_matrix
 from agt.settings import FeaturesConfig
 assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {1}
-matrix = _whitening(np.load(sys.argv[1]), FeaturesConfig(whiten=0.75, public="test", ridge=1e-9))
+config = FeaturesConfig(whiten=0.75, public="test", ridge=1e-9)
+matrix = _whitening_matrix(np.load(sys.argv[1]), config)
 np.save(sys.argv[2], matrix)
 """
 
@@ -200,7 +201,7 @@ def test_the_whitening_matrix_is_the_same_bits_with_one_thread_and_more(tmp_path
     alone = np.load(tmp_path / "matrix.npy")
     for threads in (1, 2):
         with threadpool_limits(threads, user_api="blas"):
-            assert _whitening(rows, FEW).tobytes() == alone.tobytes()
+            assert _whitening_matrix(rows, FEW).tobytes() == alone.tobytes()
 
 
 def test_the_covariance_is_that_of_the_rounded_rows() -> None:
@@ -221,11 +222,11 @@ def test_public_rows_that_cannot_be_summed_are_refused() -> None:
     config = FeaturesConfig(whiten=1.0, public="test")
     many = np.broadcast_to(np.ones(1, dtype=np.float32), (MAX_PUBLIC_ROWS + 1, 1))
     with pytest.raises(ConfigError, match=r"certificate\.features\.public.*67108865.*67108864"):
-        _whitening(many, config)
+        _whitening_matrix(many, config)
     broken = public_rows(5, 3)
     broken[2, 1] = np.nan
     with pytest.raises(UnsoundError, match=r"certificate\.features\.public: "):
-        _whitening(broken, config)
+        _whitening_matrix(broken, config)
 
 
 def test_a_recorded_map_is_the_map() -> None:
@@ -255,7 +256,7 @@ def test_settings_that_earlier_versions_recorded_are_read() -> None:
 def test_wrong_width_and_no_public_rows_are_refused() -> None:
     fm = FeatureMap.from_dataset(FeaturesConfig(), dataset(3))
     refused(
-        (ConfigError, "7 features, but the model needs 3", lambda: fm(np.zeros((2, 7)))),
+        (ConfigError, "7 features, but the model was trained on 3", lambda: fm(np.zeros((2, 7)))),
         (
             ConfigError,
             r"features\.public=train",
@@ -270,8 +271,10 @@ def test_public_rows_that_leave_a_direction_empty_need_a_ridge() -> None:
     """
     few = np.random.default_rng(3).normal(size=(4, 6))
     with pytest.raises(ConfigError, match=r"features\.ridge=0:.*\b4\b.*\b6\b"):
-        _whitening(few, FeaturesConfig(whiten=0.5, public="test", ridge=0.0))
-    assert np.isfinite(_whitening(few, FeaturesConfig(whiten=0.5, public="test", ridge=1e-3))).all()
+        _whitening_matrix(few, FeaturesConfig(whiten=0.5, public="test", ridge=0.0))
+    assert np.isfinite(
+        _whitening_matrix(few, FeaturesConfig(whiten=0.5, public="test", ridge=1e-3))
+    ).all()
 
 
 LANDMARKS = FeaturesConfig(map="landmarks", count=12, public="test", bandwidth=0.8)
@@ -415,7 +418,7 @@ def test_landmarks_that_cannot_be_had_are_refused() -> None:
     refused(
         (
             ConfigError,
-            r"count=41: landmarks are public rows, but there are only 40 different ones",
+            r"count=41: each landmark .* but only 40 public rows are different",
             lambda: FeatureMap.from_dataset(replace(LANDMARKS, count=41), tabled()),
         ),
         (
@@ -432,7 +435,7 @@ def test_landmarks_that_cannot_be_had_are_refused() -> None:
     refused(
         (
             ConfigError,
-            r"ridge=0: some of 24 landmarks are too close",
+            r"ridge=0: some of the 24 landmarks are too close",
             lambda: FeatureMap.from_dataset(
                 replace(LANDMARKS, count=24, ridge=0.0, bandwidth=50.0), with_test(tabled(), twins)
             ),
@@ -447,7 +450,7 @@ def test_landmarks_that_cannot_be_had_are_refused() -> None:
 
 def test_a_claim_says_that_landmarks_are_public_rows_and_are_published() -> None:
     for config in (LANDMARKS, replace(LANDMARKS, whiten=0.5)):
-        facts = FeatureMap.from_dataset(config, tabled()).public
+        facts = FeatureMap.from_dataset(config, tabled()).facts
         (said,) = [fact for fact in facts if fact.standing is Standing.DECLARED]
         assert said.values["public"] == "test"
         assert said.code.endswith("landmark_rows_public")
@@ -510,7 +513,7 @@ def test_arrays_take_the_same_maps(tmp_path: Any) -> None:
         ),
         (
             {"features": "relu", "certificate": {"name": "erm", "features": {"bias": 0.5}}},
-            r"features: the certificate already has its own features",
+            r"features: the certificate already has features of its own",
         ),
     ],
 )

@@ -24,7 +24,7 @@ from agt.models.stability import StabilityKind
 from agt.problem import Problem, Settings
 from agt.settings import ComputeConfig, FeaturesConfig, KGridConfig, RelationConfig, validate
 from agt.store import Folder, NewFolder
-from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.ensemble import EnsembleConfig, assign_shards
 from agt.unlearning.sisa import Retrained, retrain_affected
 
 UNITS = 40
@@ -80,7 +80,7 @@ cases = pytest.mark.parametrize(
 
 
 def home(records: Records) -> np.ndarray:
-    return shards(records.units, EnsembleConfig(members=4))
+    return assign_shards(records.units, EnsembleConfig(members=4))
 
 
 def removals(records: Records) -> Iterator[np.ndarray]:
@@ -122,7 +122,7 @@ class Kept:
 
     def without(self, remaining: np.ndarray) -> Problem:
         dataset = self.whole.dataset
-        return self.whole.on(replace(dataset, train=dataset.train.take(remaining)))
+        return self.whole.with_dataset(replace(dataset, train=dataset.train.take(remaining)))
 
     def updated(self, remaining: np.ndarray) -> Retrained:
         return retrain_affected(self.without(remaining), self.shelf)
@@ -179,7 +179,7 @@ def test_features_whitened_by_rows_that_are_others_now_are_refused(tmp_path: Pat
         del CASES["whitened"]
     now = kept.without(people().units != "u5")
     assert len(retrain_affected(now, kept.shelf).trained) == 1
-    fewer = now.on(replace(now.dataset, test=now.dataset.test.take(np.arange(30))))
+    fewer = now.with_dataset(replace(now.dataset, test=now.dataset.test.take(np.arange(30))))
     with pytest.raises(CheckError, match=r"method=sisa: .*certificate\.features\.public"):
         retrain_affected(fewer, kept.shelf)
 
@@ -191,7 +191,7 @@ def test_features_made_from_public_rows_of_the_shard_are_made_anew(tmp_path: Pat
     whole = problem(StabilityKind(features=features), records, **CLOSED)
     files(fit(whole), tmp_path / "kept")
     gone = records.units[records.public][0]
-    now = whole.on(replace(whole.dataset, train=records.take(records.units != gone)))
+    now = whole.with_dataset(replace(whole.dataset, train=records.take(records.units != gone)))
     done = retrain_affected(now, Folder.open(tmp_path / "kept", "test"))
     assert len(done.trained) == 1
     assert files(done.model, tmp_path / "after") == files(fit(now), tmp_path / "fresh")

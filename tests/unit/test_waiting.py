@@ -11,7 +11,7 @@ import pytest
 from agt.certificates.box import Certificates
 from agt.certificates.votes import Vote
 from agt.errors import ConfigError
-from agt.models.ensemble import vote
+from agt.models.ensemble import vote_certificates
 from agt_cli.runs.pending import ABSTAINED_FILE, PendingErasures, abstentions
 
 STATES = ("sha256:0",)
@@ -28,7 +28,7 @@ def of(folder: Path, units: int, members: tuple[int, ...] | None = None) -> Pend
 
 
 MEMBERS = [member([1, 1, 1], [0, 4, 0]), member([1, 1, 0], [3, 3, 0]), member([1, 0, 0], [3, 0, 0])]
-VOTES = vote(MEMBERS, MEMBERS, 2)
+VOTES = vote_certificates(MEMBERS, MEMBERS, 2)
 
 
 def test_each_member_counts_what_waits_for_it(tmp_path: Path) -> None:
