@@ -649,13 +649,13 @@ def _kind_of(value: Any) -> str:
 def _range_of(column: np.ndarray, name: str) -> Limits:
     if np.isnan(column).all():
         raise DataError(
-            f"column '{column}' has no training value from which a range could be computed: "
+            f"column '{name}' has no training value from which a range could be computed: "
             f"give its public range as dataset.numeric.{name}"
         )
     low, high = float(np.nanmin(column)), float(np.nanmax(column))
     if not np.isfinite(2 * (high - low)):
         raise DataError(
-            f"column '{column}' has values from {low:g} to {high:g}, a range that is too wide "
+            f"column '{name}' has values from {low:g} to {high:g}, a range that is too wide "
             f"to compute with: give its public range as dataset.numeric.{name}"
         )
     return low, high
