@@ -27,7 +27,7 @@ from decimal import Decimal
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, ClassVar, Literal, TextIO
 
 import numpy as np
 import pandas as pd
@@ -37,6 +37,21 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from agt.data.arrays import ROWS, not_finite, row_words
+from agt.data.disguised import (
+    HEAD_BYTES,
+    check_compression,
+    check_parquet,
+    check_text_kind,
+    odd_line,
+)
+from agt.data.formats import (
+    COMMA,
+    ISO_DATE,
+    CellFormat,
+    days_since_1970,
+    read_numbers,
+    reads,
+)
 from agt.data.ids import most_frequent
 from agt.data.records import DataError
 from agt.errors import DataMissing, first_line, nearest
@@ -58,10 +73,6 @@ _DAMAGED = (
 )
 _FLAGS = {"1": True, "true": True, "test": True, "0": False, "false": False, "train": False}
 ID_KINDS = {"a whole number": r"^[+-]?\d+$", "a decimal number": r"^[+-]?\d*\.\d+([eE][+-]?\d+)?$"}
-COMMA = r"^[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?$"
-"""A number as it is written where a comma stands before decimals."""
-ISO_DATE = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?)?$"
-_DAY = 86_400e6  # microseconds
 _CAST_TO_TEXT = (
     *(pa.types.is_binary, pa.types.is_fixed_size_binary),
     *(pa.types.is_binary_view, pa.types.is_string_view),
@@ -71,7 +82,8 @@ _EXACT_BITS = {16: 11, 32: 24}  # below 2 to this, numbers of so many bits tell 
 
 @schema
 class CsvFormat:
-    """How a text file is cut into cells.
+    """How a text file is cut into cells, and how numbers are written in columns that have no
+    format of their own.
 
     Attributes:
         separator: the one character between cells.
@@ -80,6 +92,8 @@ class CsvFormat:
         decimal: what stands before the decimals of a number; a comma: points may stand between its
             thousands.
     """
+
+    takes_numbers: ClassVar[bool] = True
 
     separator: str = ","
     encoding: str = "utf-8"
@@ -100,6 +114,31 @@ class CsvFormat:
                 f"encoding={self.encoding}: this text encoding does not exist: use utf-8, "
                 "latin-1, cp1252 or utf-16"
             ) from None
+
+    def numbers(self, cells: pa.Array) -> pa.Array:
+        """float64 of the cells of a column without a declared format, each read by itself; null
+        stays null.
+
+        Raises:
+            ArrowInvalid: a cell is neither a number nor a date such as 2024-12-31.
+        """
+        return read_numbers(self.plain(cells))
+
+    @property
+    def expected(self) -> Message:
+        """What such a cell must be, for messages."""
+        if self.decimal == ",":
+            written = Message(
+                "with a decimal comma, as in 1.234,5 (because of dataset.csv.decimal)"
+            )
+        else:
+            written = Message(
+                "with a decimal point and no thousands separator, as in 1234.5 (if the "
+                "file uses a decimal comma: {config:+dataset.csv.decimal=','})"
+            )
+        return Message(
+            "expected a number, {written}, or a date such as 2024-12-31", written=written
+        )
 
     def plain(self, cells: pa.Array) -> pa.Array:
         """Text without blanks around it, each number in it with a point, so that Arrow reads it."""
@@ -139,6 +178,17 @@ class CsvFormat:
                     f"{codecs.lookup(self.encoding).name.upper()}: save it as UTF-8, or give "
                     "its encoding, for example dataset.csv.encoding=latin-1"
                 ) from None
+
+    def missing_words(self, path: Path, name: str) -> dict[str, int]:
+        """Return how many cells of a column have each of the words that stand for a missing
+        value.
+        """
+        read, parse, _ = self.options(self.names(path))
+        text = pa.csv.ConvertOptions(column_types={name: pa.string()}, include_columns=[name])
+        cells = pa.csv.read_csv(path, read, parse, text).column(name)
+        words, counts = pc.value_counts(cells).flatten()
+        found = dict(zip(words.to_pylist(), counts.to_pylist(), strict=True))
+        return {word: found[word] for word in NULLS if word in found}
 
     def names(self, path: Path) -> tuple[str, ...]:
         """The columns of a file."""
@@ -185,10 +235,56 @@ def open_text(path: Path, codec: str) -> Iterator[TextIO]:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(
-            f"{path}: this file is truncated, damaged or not compressed with gzip "
-            f"({first_line(error)}): compress the table again; if it is not compressed, "
-            "remove .gz from its name"
+            f"{path}: the compressed data is truncated or damaged after line "
+            f"{_whole_lines(path)} ({first_line(error)}): copy the file again, or compress the "
+            "table again with gzip"
         ) from None
+
+
+def _whole_lines(path: Path) -> int:
+    # How many lines of a damaged file can be decompressed.
+    lines = 0
+    with gzip.open(path) as file, suppress(EOFError, zlib.error, gzip.BadGzipFile):
+        for line in file:
+            lines += line.endswith(b"\n")
+    return lines
+
+
+def check_kind(path: Path, encoding: str | None = None) -> None:
+    """Raise DataError if a file is visibly another kind of file than its name says.
+
+    Args:
+        path: it is there.
+        encoding: of the text of a csv; None: not known yet, so only the compression is checked.
+    """
+    if path.suffix.lower() == ".parquet":
+        check_parquet(path)
+    if not is_delimited(path):
+        return
+    check_compression(path)
+    if not path.stat().st_size:
+        raise DataError(f"{path}: the file is empty: give one with a line of names and records")
+    if encoding is not None:
+        check_text_kind(path, read_head(path), encoding)
+
+
+def read_head(path: Path) -> bytes:
+    """Return the first bytes of a csv, decompressed.
+
+    Raises:
+        DataError: a compressed file that is truncated or damaged.
+    """
+    with open_text(path, "latin-1") as file:
+        return file.read(HEAD_BYTES).encode("latin-1")
+
+
+def _odd_line(path: Path, form: CsvFormat, error: Exception) -> str:
+    # Why a csv cannot be divided into cells: its first line that does not fit, if there is one.
+    with open_text(path, form.codec) as file, suppress(csv.Error, UnicodeError):
+        found = odd_line(csv.reader(file, delimiter=form.separator))
+        if found is not None:
+            return found
+    return _unreadable(error)
 
 
 # -- columns, and what is checked of them
@@ -208,6 +304,8 @@ class ColumnReader:
             all of them.
         sent: by a program, as JSON: true is no number there, and a list of one value is none
             either.
+        numbers_among_text: of what a program sent, the numbers in a column that has text, too, as
+            float64; null where the value is text. None: no value was sent.
     """
 
     path: Path
@@ -216,6 +314,7 @@ class ColumnReader:
     form: CsvFormat | None = None
     first: int | None = None
     sent: bool = False
+    numbers_among_text: Callable[[str], pa.Array] | None = None
 
     def __post_init__(self) -> None:
         repeated = [name for name, count in Counter(self.names).items() if count > 1]
@@ -379,11 +478,18 @@ class ColumnReader:
                 "parquet"
             )
 
-    def numbers(self, name: str, setting: str, missing: Sequence[str] = ()) -> np.ndarray:
+    def numbers(
+        self,
+        name: str,
+        setting: str,
+        missing: Sequence[str] = (),
+        form: CellFormat | None = None,
+    ) -> np.ndarray:
         """[n] float64; a missing value is NaN, a date, or a date and time, days since 1970-01-01.
 
         Args:
             missing: as in ``column``.
+            form: how the column's text is declared to be written; None: as the file's text is.
 
         Raises:
             DataError: naming the first value that is none of these.
@@ -391,29 +497,14 @@ class ColumnReader:
         column = self.column(name, setting, missing)
         if pa.types.is_decimal(column.type):
             column = column.cast(pa.string())
+        dated = pa.types.is_date(column.type) or pa.types.is_timestamp(column.type)
+        if form is not None and not form.takes_numbers and not dated and not is_text(column):
+            column = _as_words(column)
         if is_text(column):
-            cells = (self.form or CsvFormat()).plain(column)
-            try:
-                column = _read_numbers(cells)
-            except pa.ArrowInvalid:
-                bad = pc.equal(
-                    cells, next(value for value in pc.unique(cells) if not _is_number(value))
-                )
-                form = Message(
-                    "with a decimal point and no thousands separator, as in 1234.5 (if the "
-                    "file uses a decimal comma: {config:+dataset.csv.decimal=','})"
-                )
-                if self.form and self.form.decimal == ",":
-                    form = Message(
-                        "with a decimal comma, as in 1.234,5 (because of dataset.csv.decimal)"
-                    )
-                why = Message("expected a number, {form}, or a date such as 2024-12-31", form=form)
-                self.refuse(
-                    name, setting, pc.fill_null(bad, False), pc.utf8_trim_whitespace(column), why
-                )
-        if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+            column = self._read_text(column, name, setting, form or self.form or CsvFormat())
+        if dated:
             with self._reading(name):
-                column = _days(column)
+                column = days_since_1970(column)
         if pa.types.is_null(column.type) or (pa.types.is_boolean(column.type) and not self.sent):
             column = column.cast(pa.int8())
         if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
@@ -422,6 +513,22 @@ class ColumnReader:
                 "needs numbers"
             )
         return column.to_numpy(zero_copy_only=False).astype(np.float64)
+
+    def _read_text(self, column: pa.Array, name: str, setting: str, form: CellFormat) -> pa.Array:
+        # float64 of text. Numbers that a program sent among text are their own values.
+        numbers = None
+        if self.numbers_among_text is not None and form.takes_numbers:
+            numbers = self.numbers_among_text(name)
+            column = pc.if_else(pc.is_valid(numbers), pa.scalar(None, column.type), column)
+        try:
+            read = form.numbers(column)
+        except pa.ArrowInvalid:
+            words = pc.unique(column.drop_null())
+            unread = next(word for word in words if not reads(form, pa.array([word.as_py()])))
+            bad = pc.equal(column, unread)
+            values = pc.utf8_trim_whitespace(column)
+            self.refuse(name, setting, pc.fill_null(bad, False), values, form.expected)
+        return read if numbers is None else pc.coalesce(numbers, read)
 
     def words(self, name: str, setting: str, missing: Sequence[str] = ()) -> np.ndarray:
         """[n] object: each value as text, a whole number without a decimal point; None where it
@@ -462,11 +569,7 @@ class ColumnReader:
         """
         stored = self._stored(name, setting)
         column = self._plain(stored, name, setting)
-        words = (
-            column
-            if is_text(column)
-            else pa.array([as_word(value) for value in column.to_pylist()], pa.string())
-        )
+        words = column if is_text(column) else _as_words(column)
         trimmed = pc.utf8_trim_whitespace(words)
         self.refuse(
             name,
@@ -672,46 +775,15 @@ def as_word(value: object) -> str | None:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
+def _as_words(column: pa.Array) -> pa.Array:
+    return pa.array([as_word(value) for value in column.to_pylist()], pa.string())
+
+
 def missing_word(word: str | None) -> bool:
     """Whether a value stands for none: in a csv it is one of these words or blank, and elsewhere
     text may say so too.
     """
     return word is None or word.strip() in NULLS
-
-
-def _read_numbers(cells: pa.Array) -> pa.Array:
-    """float64 of text, each cell by itself; raises ArrowInvalid where one is neither number nor
-    date.
-    """
-    dates = pc.match_substring_regex(cells, ISO_DATE)
-    numbers = pc.if_else(dates, pa.scalar(None, cells.type), cells).cast(pa.float64())
-    if not pc.any(dates).as_py():
-        return numbers
-    return pc.if_else(dates, _days(pc.if_else(dates, cells, pa.scalar(None, cells.type))), numbers)
-
-
-def _days(dates: pa.Array) -> pa.Array:
-    """float64, days since 1970-01-01; of a time within a day its fraction, to whole
-    microseconds.
-    """
-    micros = dates.cast(options=pc.CastOptions(pa.timestamp("us"), allow_time_truncate=True)).cast(
-        pa.int64()
-    )
-    return pc.divide(micros.cast(pa.float64(), safe=False), _DAY)
-
-
-def days(date: str) -> float:
-    """The same of one date; raises ValueError where it is none."""
-    if not re.match(ISO_DATE, date):
-        raise ValueError(f"{date!r} is not a date in the form 2024-12-31")
-    return float(_days(pa.array([date]))[0].as_py())
-
-
-def _is_number(value: pa.Scalar) -> bool:
-    with suppress(pa.ArrowInvalid):
-        _read_numbers(pa.array([value.as_py()], pa.string()))
-        return True
-    return False
 
 
 def _unicode(words: pa.Array) -> np.ndarray:
@@ -804,11 +876,15 @@ def open_columns(
             f"{path}: unknown format '{path.suffix}': {setting} needs {', '.join(FORMATS)}, "
             "or a folder of .npy files"
         )
+    check_kind(path, (form or CsvFormat()).codec)
     try:
         if path.suffix.lower() == ".npz":
             return _open_arrays(path)
         return _open_table(path, form or CsvFormat())
     except _DAMAGED as error:
+        if is_delimited(path):
+            why = _odd_line(path, form or CsvFormat(), error)
+            raise DataError(f"{path}: cannot be read as csv: {why}") from None
         raise DataError(
             f"{path}: this file is truncated, or is not a {path.suffix[1:]} file "
             f"({_unreadable(error)})"
@@ -861,6 +937,8 @@ def open_blocks(path: Path, form: CsvFormat | None = None) -> Iterator[ColumnRea
         DataError: the file is damaged.
     """
     first = 0
+    if path.is_file():
+        check_kind(path, (form or CsvFormat()).codec)
     try:
         for names, read, rows in _blocks(path, form or CsvFormat()):
             yield ColumnReader(
@@ -950,7 +1028,19 @@ def columns_of(rows: Sequence[Mapping[str, object]], name: str) -> ColumnReader:
     def read(key: str) -> np.ndarray | pa.Array:
         return _sent([row[key] for row in rows], f"{name}: '{key}'")
 
-    return ColumnReader(Path(name), tuple(rows[0]), read, sent=True)
+    def numbers(key: str) -> pa.Array:
+        return pa.array([_number_sent(row[key]) for row in rows], pa.float64())
+
+    return ColumnReader(Path(name), tuple(rows[0]), read, sent=True, numbers_among_text=numbers)
+
+
+def _number_sent(value: object) -> float | None:
+    # A number, and None for text; one beyond float64 stays text, which is refused as one.
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    with suppress(OverflowError):
+        return float(value)
+    return None
 
 
 def _sent(values: list[Any], where: str) -> np.ndarray | pa.Array:

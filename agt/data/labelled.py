@@ -62,6 +62,16 @@ LabelWord = Annotated[str | int, BeforeValidator(_no_truth)]
 """
 
 
+def _name_as_text(value: object) -> object:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return value
+
+
+ColumnName = Annotated[str, BeforeValidator(_name_as_text)]
+"""A column's name in a configuration, where 2 without quotes is a number."""
+
+
 # -- labels, and the queries that may have them
 # ---------------------------------------------------------------------------
 
@@ -318,13 +328,13 @@ class LabelledFile(ABC):
     """
 
     path: Path
-    label: str
+    label: ColumnName
     data_dir: Path = Path("data")
     label_free: bool = False
-    id: str | None = None
-    unit: str | None = None
+    id: ColumnName | None = None
+    unit: ColumnName | None = None
     unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 1
-    public: str | None = None
+    public: ColumnName | None = None
     id_as_text: bool = False
     id_permanent: bool = False
     classes: Annotated[tuple[LabelWord, ...], Field(min_length=2)] | None = None
@@ -332,7 +342,7 @@ class LabelledFile(ABC):
     split_key: str = "split"
     declared_size: DeclaredSize | None = None
     name: str | None = None
-    subgroups: tuple[str, ...] = ()
+    subgroups: tuple[ColumnName, ...] = ()
     settled: FileConstants | None = None
 
     def __post_init__(self) -> None:

@@ -39,9 +39,11 @@ import pandas as pd
 import pyarrow as pa
 from pydantic import BeforeValidator, Field
 
-from agt.data.files import NULLS, ColumnReader, CsvFormat, days, open_columns, same_length
+from agt.data.files import NULLS, ColumnReader, CsvFormat, open_columns, same_length
+from agt.data.formats import CellFormat, DateFormat, DeclaredFormat, days
 from agt.data.ids import keyed_hash
 from agt.data.labelled import (
+    ColumnName,
     FileConstants,
     FileFeatures,
     FileRows,
@@ -146,17 +148,18 @@ class Columns:
     SETTING: ClassVar[str] = "columns"
     """What messages call it."""
 
-    numeric: Mapping[str, Annotated[Limits, Field(min_length=2)] | None] = Field(
+    numeric: Mapping[ColumnName, Annotated[Limits, Field(min_length=2)] | None] = Field(
         default_factory=dict
     )
-    categorical: Mapping[str, Annotated[tuple[LabelWord, ...], Field(min_length=1)]] = Field(
+    categorical: Mapping[ColumnName, Annotated[tuple[LabelWord, ...], Field(min_length=1)]] = Field(
         default_factory=dict
     )
     bins: Annotated[int, Field(ge=0, le=1024)] = 20
     crosses: Annotated[int, Field(ge=0, le=MOST_FEATURES)] = 0
     missing: Literal["error", "indicator"] = "error"
     missing_values: tuple[LabelWord, ...] = ()
-    from_data: tuple[str, ...] = ()
+    formats: Mapping[ColumnName, DeclaredFormat] = Field(default_factory=dict)
+    from_data: tuple[ColumnName, ...] = ()
     measurement: MeasurementNote | None = None
 
     def __post_init__(self) -> None:
@@ -297,6 +300,12 @@ class Columns:
                 f"column {min(set(self.numeric) & set(self.categorical))} is listed under "
                 "both numeric and categorical: remove it from one of them"
             )
+        for name in self.formats:
+            if name not in self.numeric:
+                raise ValueError(
+                    f"formats names '{name}', which is not a column of numeric"
+                    f"{nearest(name, [*self.numeric])}"
+                )
         for name in self.from_data:
             if name not in {*inputs, CLASSES}:
                 hint = nearest(name, [*inputs, CLASSES])
@@ -313,7 +322,9 @@ class Columns:
             DataError: a value is infinite, or missing where that is refused.
         """
         parts: dict[str, np.ndarray] = {
-            name: columns.numbers(name, f"{self.SETTING}.numeric.{name}", self._markers)
+            name: columns.numbers(
+                name, f"{self.SETTING}.numeric.{name}", self._markers, self._format_of(name)
+            )
             for name in self.numeric
         }
         for name, values in self.categorical.items():
@@ -411,6 +422,13 @@ class Columns:
     def _markers(self) -> tuple[str, ...]:
         return tuple(map(str, self.missing_values))
 
+    def _format_of(self, column: str) -> CellFormat | None:
+        # How a column's text is declared to be written; None: as text of its file is.
+        declared_format = self.formats.get(column)
+        if isinstance(declared_format, str):
+            return DateFormat(declared_format)
+        return declared_format
+
     def _scaling_fact(self) -> Fact:
         at = self.SETTING
         marked = [
@@ -464,7 +482,7 @@ class Table(Columns, LabelledFile):
     SETTING: ClassVar[str] = "dataset"
     SPLIT: ClassVar[str] = "split"
 
-    split: str | None = None
+    split: ColumnName | None = None
     test: Path | None = None
     bins: Annotated[int, Field(ge=0, le=1024)] = 0
     csv: CsvFormat = Field(default_factory=CsvFormat)
@@ -514,7 +532,7 @@ class Table(Columns, LabelledFile):
         """How features are made of a row of a csv, for readers without agt; empty: this is
         beyond them.
         """
-        if self.crosses or not self.csv.header or self.csv.decimal != ".":
+        if self.crosses or self.formats or not self.csv.header or self.csv.decimal != ".":
             return {}
         return {
             "columns": self._encoding(self._limits(self._constants())).rows,
@@ -645,13 +663,13 @@ def _kind_of(value: Any) -> str:
 def _range_of(column: np.ndarray, name: str) -> Limits:
     if np.isnan(column).all():
         raise DataError(
-            f"column '{column}' has no training value from which a range could be computed: "
+            f"column '{name}' has no training value from which a range could be computed: "
             f"give its public range as dataset.numeric.{name}"
         )
     low, high = float(np.nanmin(column)), float(np.nanmax(column))
     if not np.isfinite(2 * (high - low)):
         raise DataError(
-            f"column '{column}' has values from {low:g} to {high:g}, a range that is too wide "
+            f"column '{name}' has values from {low:g} to {high:g}, a range that is too wide "
             f"to compute with: give its public range as dataset.numeric.{name}"
         )
     return low, high

@@ -18,7 +18,8 @@ import yaml  # type: ignore[import-untyped]
 from pydantic import Field
 
 from agt.data.files import CsvFormat
-from agt.data.labelled import LabelWord
+from agt.data.formats import DeclaredFormat
+from agt.data.labelled import ColumnName, LabelWord
 from agt.data.table import CLASSES
 from agt.errors import ConfigError, few
 from agt.settings import build, schema, validate
@@ -29,6 +30,7 @@ from agt_cli.process import visible
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import document, markdown_table, plain
 from agt_cli.report.record import RunRecord, literal
+from agt_cli.runs.formats import in_words, in_yaml
 from agt_cli.runs.inspect import CODES, MOST_VALUES, UNWRITABLE, Column, Inspection, inspect_table
 
 COMMON = ("action", "prepare", "output_dir")
@@ -39,7 +41,8 @@ HEAD = """\
 # declared public, and no claim of privacy holds until it is (condition e). What to do:
 #   1. Replace what from_data names by publicly known values (an age: [0, 120]), and remove its name from that list.
 #   2. Or write from_data: []. This is your statement that everything here is public and would be the same with any
-#      record more or less: ranges, edges, lists, which columns are used and how, what counts as a missing value.
+#      record more or less: ranges, edges, lists, which columns are used and how, how their cells are written, and what
+#      counts as a missing value.
 """
 MIXED = "some are whole numbers and some are not, so 7 and 07 are different names"
 COUNTS_ROWS = (
@@ -58,6 +61,7 @@ ROWS = (
     "largest number of rows of one unit (person), a public number: training refuses a unit "
     "with more rows"
 )
+FORMATS = "how these columns are written; queries are read in the same way, cell by cell"
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _RESERVED = {"yes", "no", "on", "off", "true", "false", "null", "y", "n", "nan", "inf"}
 
@@ -68,15 +72,16 @@ class InspectSettings:
 
     file: Path
     data_dir: Path
-    label: str | None = None
-    id: str | None = None
-    name: str | None = None
+    label: ColumnName | None = None
+    id: ColumnName | None = None
+    name: ColumnName | None = None
     force: bool = False
     header: bool | None = None
     separator: Annotated[str, Field(min_length=1, max_length=1)] | None = None
     encoding: str | None = None
     missing_values: tuple[LabelWord, ...] = ()
     most_values: Annotated[int, Field(ge=1, le=10_000)] = MOST_VALUES
+    formats: Mapping[ColumnName, DeclaredFormat] = Field(default_factory=dict)
 
     @property
     def dataset(self) -> str:
@@ -122,6 +127,7 @@ class InspectSettings:
             form={key: value for key, value in given.items() if value is not None},
             missing_values=tuple(map(str, self.missing_values)),
             most_values=self.most_values,
+            formats=self.formats,
         )
 
 
@@ -158,6 +164,9 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     )
     if any(column.remark == CODES for column in inspection.features):
         console.say(f"{CODES} {CODES_LONG}")
+    doubts = [doubt.sentence for doubt in inspection.doubts]
+    for sentence in doubts:
+        console.say(sentence)
     if inspection.label is None:
         likely = ", ".join(map(repr, inspection.labels[:5])) or (
             "no column has between 2 and 100 different values"
@@ -178,6 +187,7 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
             f"# Columns of {plain(inspection.path.name)}: only for the owner of the data",
             f"Written: `{settings.target}`",
             table,
+            [plain(sentence) for sentence in doubts],
         )
     )
     unsaid, command = from_data(inspection), f"agt train dataset={settings.dataset}"
@@ -203,6 +213,10 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
                 "proposal": proposal(column, inspection),
             }
             for column in inspection.columns
+        ],
+        "doubts": [
+            {"code": doubt.code, "column": doubt.column, "sentence": doubt.sentence}
+            for doubt in inspection.doubts
         ],
         "from_data": list(unsaid),
         "metrics": record.metrics,
@@ -275,6 +289,8 @@ def proposal(column: Column, inspection: Inspection) -> str:
         )
         return f"the label: {len(inspection.classes)} classes{gaps}"
     remark = f" ({column.remark})" if column.remark else ""
+    if column.format is not None:
+        remark = f", written {in_words(column.format)}{remark}"
     if column.categorical:
         return (
             f"{len(column.categorical)} values are listed; any other value counts as "
@@ -386,6 +402,7 @@ def dataset_yaml(
         *_mapping(
             "categorical", {column: _list(words) for column, words in listed.items() if words}
         ),
+        *_formats(features),
         f"from_data: {_list(from_data(inspection) if unsaid is None else unsaid)}",
     ]
     if inspection.left_out:
@@ -394,6 +411,16 @@ def dataset_yaml(
             *(f"#   {visible(c.name)}: {visible(c.remark)}" for c in inspection.left_out),
         ]
     return "\n".join(lines) + "\n"
+
+
+def _formats(features: Iterable[Column]) -> list[str]:
+    formats = {column.name: column.format for column in features if column.format is not None}
+    if not formats:
+        return []
+    return [
+        f"formats:    # {FORMATS}",
+        *(f"  {_quoted(name)}: {in_yaml(form)}" for name, form in formats.items()),
+    ]
 
 
 def number(value: float) -> str:

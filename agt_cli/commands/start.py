@@ -46,6 +46,8 @@ from agt_cli.process import visible
 from agt_cli.report.console import Console
 from agt_cli.report.quality import Quality, RateEstimate, rate_words, share
 from agt_cli.report.record import RunRecord
+from agt_cli.runs.doubts import Doubt
+from agt_cli.runs.formats import override
 from agt_cli.runs.inspect import Column, Inspection
 from agt_cli.runs.prepare import Prepared, fit, prepare, settings_to_train, write_trained
 
@@ -146,9 +148,10 @@ class StartSettings(InspectSettings):
         words = (
             f"{key}={_word(value)}"
             for key, value in given.items()
-            if key not in ("file", "data_dir", "force")
+            if key not in ("file", "data_dir", "force", "formats")
         )
-        return shlex.join(["agt", "start", str(path), *words])
+        formats = [override(self.formats)] if self.formats else []
+        return shlex.join(["agt", "start", str(path), *words, *formats])
 
 
 def _word(value: object) -> str:
@@ -421,6 +424,7 @@ def ask(settings: StartSettings, console: Console) -> tuple[StartSettings, Inspe
         ConfigError: there is no terminal; names what to give.
     """
     inspection = settings.inspect()
+    said = _say_doubts(inspection, (), console)
     if settings.open_questions(inspection) and (
         console.json or not (sys.stdin.isatty() and sys.stdout.isatty())
     ):
@@ -440,10 +444,24 @@ def ask(settings: StartSettings, console: Console) -> tuple[StartSettings, Inspe
             )
             if key in ("label", "id", "unit_rows"):
                 inspection = now.inspect()
+                said = _say_doubts(inspection, said, console)
             settings = now
         except AgtError as error:
             console.warn(str(error))
     return settings, inspection
+
+
+def _say_doubts(
+    inspection: Inspection, said: tuple[Doubt, ...], console: Console
+) -> tuple[Doubt, ...]:
+    """Say what may be a mistake in the file, each once; returns all that was said.
+
+    Columns that are left out are among the remarks (``_lost``).
+    """
+    new = tuple(doubt for doubt in inspection.doubts if doubt not in said)
+    for doubt in new:
+        console.warn(doubt.sentence)
+    return (*said, *new)
 
 
 def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:

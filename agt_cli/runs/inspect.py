@@ -6,10 +6,9 @@ known or declares that it is (``Table.from_data``). Counts and extremes are for 
 alone.
 """
 
-import codecs
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -20,21 +19,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agt.data.files import (
-    COMMA,
     ID_KINDS,
-    ISO_DATE,
-    SEPARATORS,
     ColumnReader,
     CsvFormat,
     as_word,
     is_delimited,
     open_columns,
-    open_text,
 )
+from agt.data.formats import COMMA, ISO_DATE, DateFormat, DeclaredFormat, NumberFormat, reads
 from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
 from agt.data.records import DataError
 from agt.errors import nearest
+from agt_cli.runs.doubts import (
+    Doubt,
+    doubts_about_label,
+    doubts_about_values,
+    has_codes,
+    is_infinite,
+)
+from agt_cli.runs.formats import (
+    command_line,
+    date_formats,
+    in_words,
+    likeliest_date_format,
+    number_formats,
+    number_in,
+)
+from agt_cli.runs.sniffing import sniffed
 
 ColumnKind = Literal["number", "category", "id", "constant", "empty", "date", "text", "unreadable"]
 MOST_VALUES = 100
@@ -47,6 +59,10 @@ _WITH_COMMA = r"^[$€£]?\s*[+-]?\d[\d.,' ]*(\s*[%$€£])?$"
 _DATE = (
     r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[-/]\d{1,2}[-/]\d{2})"
     r"([T ]\d{1,2}:\d{2}.*)?$"
+)
+_HEADER_REMEDY = (
+    "type header=false if the file has no header (the columns are then named column1, "
+    "column2, ...), or header=true if these are the names"
 )
 UNWRITABLE = "???"
 """A word that a configuration cannot hold: there it says that a value is required."""
@@ -156,7 +172,6 @@ _GAPS = {
     "#n/a",
 }
 _MOST_GAPS = 100
-_SNIFFED_LINES = 50
 _RANGE_STEPS = 20
 _EPOCH_YEAR = 1970  # from which NumPy counts years
 _LAST_YEAR = 9999  # years have four digits (ISO_DATE)
@@ -181,6 +196,7 @@ class Column:
         counts_rows: its values look like row numbers, as ``dataset.counts_rows`` says.
         tells: share of all rows whose label it tells by itself, where that is nearly all; otherwise
             0.
+        format: how its dates or numbers are written, where that is not the usual way.
         remark: why it is left out and how to include it, or what to think of.
     """
 
@@ -199,6 +215,7 @@ class Column:
     mixed: bool = False
     counts_rows: bool = False
     tells: float = 0.0
+    format: DeclaredFormat | None = None
     remark: str = ""
 
     @property
@@ -221,6 +238,7 @@ class Inspection:
         id: the column that somebody said to name each record for good; None: nobody said so.
         unit: the column that tells whose each record is, some of one person; None: nobody said so.
         classes: the values of the label, in the order of the classes.
+        doubts: what may be a mistake in the file.
     """
 
     path: Path
@@ -232,6 +250,7 @@ class Inspection:
     id: str | None
     classes: tuple[str, ...]
     unit: str | None = None
+    doubts: tuple[Doubt, ...] = ()
 
     @property
     def names(self) -> list[Column]:
@@ -267,6 +286,7 @@ def inspect_table(
     form: Mapping[str, Any] = MappingProxyType({}),
     missing_values: Sequence[str] = (),
     most_values: int = MOST_VALUES,
+    formats: Mapping[str, DeclaredFormat] = MappingProxyType({}),
 ) -> Inspection:
     """Look at every column of a csv or parquet file.
 
@@ -278,22 +298,27 @@ def inspect_table(
         form: what of ``CsvFormat`` is known of a csv; the rest is guessed from its first lines.
         missing_values: further words that stand for a missing value.
         most_values: a column of text with more distinct values is left out.
+        formats: column -> how its dates or numbers are declared to be written; those of other
+            columns are found in their words.
 
     Raises:
         DataError: a file that is damaged, or no table; a column that is not there; a first line
             that looks like data.
     """
     columns = _open(path, form, header)
-    for part, name in (("label", label), ("id", id)):
+    named = [("label", label), ("id", id), *(("formats", name) for name in formats)]
+    for part, name in named:
         if name is not None and name not in columns.names:
             raise DataError(
                 f"{path}: there is no column '{name}', which {part} "
                 f"names{nearest(name, columns.names)}"
             )
-    looks = {name: _values(columns, name, missing_values) for name in columns.names}
+    looks = _all_values(columns, missing_values, formats)
     if columns.form and _commas(looks.values()):
         columns = replace(columns, form=replace(columns.form, decimal=","))
-        looks = {name: _values(columns, name, missing_values) for name in columns.names}
+        looks = _all_values(columns, missing_values, formats)
+    if columns.form and header is None:
+        _check_header_of_words(path, looks)
     rows = next((len(look.cells) for look in looks.values()), 0)
     if not rows:
         raise DataError(f"{path}: the file has no rows: give a file with at least one")
@@ -310,7 +335,10 @@ def inspect_table(
             )
             for c in seen
         ]
-    return Inspection(path, columns.form, rows, tuple(seen), label, labels, id, classes)
+    inspection = Inspection(path, columns.form, rows, tuple(seen), label, labels, id, classes)
+    only_words = not any(look.numeric or look.date for look in looks.values())
+    unnamed = columns.form is not None and header is None and only_words
+    return replace(inspection, doubts=tuple(_doubts(inspection, looks, unnamed)))
 
 
 def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnReader:
@@ -328,16 +356,23 @@ def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnRe
 
 
 def _check_header(path: Path, form: CsvFormat) -> None:
-    # Numbers in the first line are data, unless they count the columns.
+    # Numbers in the first line are data, unless they count the columns; and so is what its own
+    # column has again.
     names = form.names(path)
+    empty = sum(not name.strip() for name in names)
+    if empty > 1 and 2 * empty > len(names) and form.separator != " ":
+        raise DataError(
+            f"{path}: line 1 ({form.separator.join(names)!r}) names only "
+            f"{len(names) - empty} of {len(names)} columns: remove this line if it is a title, or "
+            "name the other columns"
+        )
     numbers = [name for name in names if re.match(_NUMBER, name.strip())]
-    counted = [[str(start + place) for place in range(len(numbers))] for start in (0, 1)]
-    if numbers not in counted or len(set(names)) < len(names):
+    counted_columns = [[str(start + place) for place in range(len(numbers))] for start in (0, 1)]
+    if numbers not in counted_columns or len(set(names)) < len(names):
         some = ", ".join(repr(name) for name in names[:4])
         raise DataError(
             f"{path}: the first line ({some}, ...) looks like data, or has the same name "
-            "twice: type header=false if the file has no header (the columns are then named "
-            "column1, column2, ...), or header=true if these are the names"
+            f"twice: {_HEADER_REMEDY}"
         )
 
 
@@ -351,7 +386,8 @@ class _ColumnValues:
     # cells: the column itself; words: distinct values that are not missing, as they are; numbers:
     # [distinct] float64, NaN where a word is none; counts: [distinct] of rows; missing: rows
     # without a value; markers: words taken for missing; single: each row has one value or none, and
-    # not a list, or bytes that are no text.
+    # not a list, or bytes that are no text; format: how the text is written, where that is not the
+    # usual way; possible_formats: of numbers, where they read the text differently.
 
     name: str
     cells: pa.Array
@@ -361,6 +397,8 @@ class _ColumnValues:
     missing: int
     markers: tuple[str, ...] = ()
     single: bool = True
+    format: DeclaredFormat | None = None
+    possible_formats: tuple[NumberFormat, ...] = ()
 
     @property
     def text(self) -> bool:
@@ -385,6 +423,11 @@ class _ColumnValues:
             or (self.text and len(self.words) and self.fit(_DATE).all())
         )
 
+    def has_word(self, word: str) -> bool:
+        """Return whether a value is this word, blanks around it aside."""
+        trimmed = pc.utf8_trim_whitespace(self.words)
+        return bool(pc.any(pc.equal(trimmed, word.strip())).as_py())
+
     def fit(self, pattern: str) -> np.ndarray:
         # [distinct] whether each value, trimmed, has this shape somewhere in it.
         return np.asarray(pc.match_substring_regex(pc.utf8_trim_whitespace(self.words), pattern))
@@ -400,6 +443,12 @@ class _ColumnValues:
         return replace(
             self, words=words, numbers=numbers, counts=counts, missing=missing, markers=markers
         )
+
+    def in_order(self) -> list[tuple[str, int]]:
+        """Return value and count, numbers by their size and then words."""
+        words = [str(as_word(word)) for word in self.words.to_pylist()]
+        order = sorted(range(len(words)), key=lambda at: (self.numbers[at], words[at]))
+        return [(words[at], int(self.counts[at])) for at in order]
 
     def common(self, most: int) -> tuple[tuple[str, int], ...]:
         # Value and count, the most frequent first; nothing if there are more than ``most``.
@@ -418,7 +467,20 @@ class _ColumnValues:
         )
 
 
-def _values(columns: ColumnReader, name: str, missing_values: Sequence[str]) -> _ColumnValues:
+def _all_values(
+    columns: ColumnReader, missing_values: Sequence[str], formats: Mapping[str, DeclaredFormat]
+) -> dict[str, _ColumnValues]:
+    return {
+        name: _values(columns, name, missing_values, formats.get(name)) for name in columns.names
+    }
+
+
+def _values(
+    columns: ColumnReader,
+    name: str,
+    missing_values: Sequence[str],
+    declared_format: DeclaredFormat | None,
+) -> _ColumnValues:
     cells: pa.Array = columns.raw(name, "file")
     single = True
     try:
@@ -433,18 +495,58 @@ def _values(columns: ColumnReader, name: str, missing_values: Sequence[str]) -> 
         )
     words, counts = pc.value_counts(cells if single else pa.nulls(0)).flatten()
     numeric = pa.types.is_integer(words.type) or pa.types.is_floating(words.type)
-    text = (columns.form or CsvFormat()).plain(words) if pa.types.is_string(words.type) else words
-    if text is not words:
-        text = pc.if_else(pc.match_substring_regex(text, _NUMBER), text, None)
-    numbers = (
-        text.cast(pa.float64(), safe=False)
-        if numeric or text is not words
-        else pa.nulls(len(words), pa.float64())
-    )
+    text = pa.types.is_string(words.type)
+    form, possible = declared_format, list[NumberFormat]()
+    if numeric:
+        numbers = words.cast(pa.float64(), safe=False)
+    elif text:
+        numbers = _usual_numbers(columns, words)
+        if form is None:
+            possible = _number_formats(words, numbers, missing_values)
+            form = possible[0] if len(possible) == 1 else None
+        if isinstance(form, NumberFormat):
+            numbers = form.numbers(pc.if_else(form.matches(words), words, None))
+    else:
+        numbers = pa.nulls(len(words), pa.float64())
     plain, missing = np.array(pc.fill_null(numbers, np.nan)), 0 if single else cells.null_count
-    look = _ColumnValues(name, cells, words, plain, np.array(counts), missing, single=single)
+    look = _ColumnValues(
+        name,
+        cells,
+        words,
+        plain,
+        np.array(counts),
+        missing,
+        single=single,
+        format=form,
+        possible_formats=tuple(possible[:2]),
+    )
     look = look.without(pc.is_null(words, nan_is_null=numeric))
     return _without_markers(look, missing_values) if look.text else look
+
+
+def _usual_numbers(columns: ColumnReader, words: pa.Array) -> pa.Array:
+    # Numbers as the file's form has them, null where a word is none.
+    text = (columns.form or CsvFormat()).plain(words)
+    return pc.if_else(pc.match_substring_regex(text, _NUMBER), text, None).cast(
+        pa.float64(), safe=False
+    )
+
+
+def _number_formats(
+    words: pa.Array, numbers: pa.Array, missing_values: Sequence[str]
+) -> list[NumberFormat]:
+    # The formats of numbers that fit all words but those that stand for no value, where these are
+    # not numbers as they are usually written.
+    known = words.drop_null()
+    folded = pc.utf8_lower(pc.utf8_trim_whitespace(known))
+    gaps = pc.or_(
+        pc.is_in(folded, pa.array(sorted(_GAPS), pa.string())),
+        pc.is_in(known, pa.array(missing_values, pa.string())),
+    )
+    known = known.filter(pc.invert(gaps))
+    if not len(known) or numbers.null_count <= words.null_count + pc.sum(gaps).as_py():
+        return []
+    return number_formats(known)
 
 
 def _without_markers(look: _ColumnValues, missing_values: Sequence[str]) -> _ColumnValues:
@@ -462,6 +564,50 @@ def _without_markers(look: _ColumnValues, missing_values: Sequence[str]) -> _Col
     return look.without(
         pc.is_in(look.words, pa.array(sorted(markers), pa.string())), tuple(sorted(markers))
     )
+
+
+def _check_header_of_words(path: Path, looks: Mapping[str, _ColumnValues]) -> None:
+    """Raise DataError if a first line that was taken for names has a word that its own column has
+    again, as the first record of a table without names has.
+    """
+    again = [name for name, look in looks.items() if look.text and look.has_word(name)]
+    if again:
+        raise DataError(
+            f"{path}: line 1 names a column {again[0]!r}, but {again[0]!r} is also a value in this "
+            f"column, so line 1 may be the first record: {_HEADER_REMEDY}"
+        )
+
+
+def _doubts(
+    inspection: Inspection, looks: Mapping[str, _ColumnValues], unnamed: bool
+) -> Iterator[Doubt]:
+    # What may be a mistake; ``unnamed``: the names may be those of no column.
+    if unnamed:
+        yield Doubt("names_may_be_a_record", values=tuple(looks)[:4])
+    for column in inspection.columns:
+        if column.name != column.name.strip():
+            yield Doubt("blanks_around_name", column.name)
+        if column.name == inspection.label:
+            look = looks[column.name]
+            yield from doubts_about_label(column.name, look.in_order(), column.missing)
+        else:
+            yield from doubts_about_values(column.name, column.categorical)
+            if column.kind == "unreadable" or (column.kind == "date" and not column.numeric):
+                yield Doubt("left_out", column.name, (column.remark,))
+            elif column.categorical and column.remark:
+                yield Doubt("taken_as_words", column.name, (column.remark,))
+        yield from _lost_codes(inspection, column)
+
+
+def _lost_codes(inspection: Inspection, column: Column) -> Iterator[Doubt]:
+    # Words for a missing value among codes, such as NA among those of countries.
+    words = [word for word, _ in column.values]
+    if inspection.form is None or not column.missing or not has_codes(words):
+        return
+    counts = inspection.form.missing_words(inspection.path, column.name)
+    for word, rows in counts.items():
+        if word.isupper() and word.isalpha():
+            yield Doubt("country_code_missing", column.name, (word,), rows)
 
 
 # -- what is proposed for it
@@ -512,24 +658,22 @@ def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: 
         whole, decimal = map(look.fit, ID_KINDS.values())
         seen = replace(seen, mixed=bool(whole.any() and not whole.all() and not decimal.any()))
     if not look.single or (distinct and not (look.text or look.numeric or look.date)):
-        holds = (
-            "has an infinite value: correct it, or remove the row"
-            if np.isinf(look.numbers).any()
-            else look.cells.type
+        remark = (
+            f"contains {look.cells.type}, but only a finite number or a word in each row can be "
+            "used"
         )
-        return replace(
-            seen,
-            remark=(
-                f"contains {holds}, but only a finite number or a word in each row can be used"
-            ),
-        )
+        if np.isinf(look.numbers).any():
+            _, where = _first_cell(columns, look, np.isinf(look.numbers))
+            remark = f"is infinite in {where}: correct the value, or remove the row"
+        return replace(seen, remark=remark)
     if not distinct:
         return replace(seen, kind="empty", remark="has no value in any row")
     if look.numeric:
         seen = replace(seen, low=float(look.numbers.min()), high=float(look.numbers.max()))
     if distinct == 1 and not look.missing:
         return replace(seen, kind="constant", remark="has the same value in every row")
-    if look.date:
+    declared_date = isinstance(look.format, str)
+    if look.date or declared_date or (look.text and not look.numeric and date_formats(look.words)):
         return _date(columns, look, replace(seen, kind="date"))
     texts = look.text or look.whole
     seen = replace(
@@ -539,6 +683,8 @@ def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: 
     if texts and (identity := _identity(seen, rows, most_values)):
         return replace(seen, kind="id", remark=identity)
     if look.numeric and not (look.text and look.fit(r"^-?0\d").any()):
+        number_format = look.format if isinstance(look.format, NumberFormat) else None
+        seen = replace(seen, format=number_format)
         raw: Any = columns.raw(look.name, "file")
         return _number(seen, look, raw.type)
     return _words(columns, seen, look, rows, most_values)
@@ -552,17 +698,15 @@ def _first_cell(columns: ColumnReader, look: _ColumnValues, which: np.ndarray) -
 
 def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
     # Whole years around dates that are read as days since 1970-01-01.
-    if look.text and not (iso := look.fit(ISO_DATE)).all():
-        word, where = _first_cell(columns, look, ~iso)
-        return replace(
-            seen,
-            remark=(
-                f"contains dates, but {word!r} in {where} is not in the same form: write "
-                "year-month-day, as in 2024-12-31"
-            ),
-        )
+    form = look.format if isinstance(look.format, str) else None
+    if form is None and look.text and not look.fit(ISO_DATE).all():
+        formats = date_formats(look.words)
+        if len(formats) != 1:
+            return replace(seen, remark=_unclear_dates(columns, look, formats))
+        (form,) = formats
+    cell_format = None if form is None else DateFormat(form)
     try:
-        numbers = columns.numbers(look.name, "file", seen.markers)
+        numbers = columns.numbers(look.name, "file", seen.markers, cell_format)
     except DataError:
         return replace(
             seen, remark="contains times of day, or dates that do not exist in any calendar"
@@ -587,6 +731,27 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
         low=float(np.nanmin(numbers)),
         high=float(np.nanmax(numbers)),
         numeric=tuple(years.tolist()),
+        format=form,
+    )
+
+
+def _unclear_dates(columns: ColumnReader, look: _ColumnValues, formats: Sequence[str]) -> str:
+    # Why no one format reads the dates of a column.
+    if formats:
+        first, second = formats[:2]
+        return (
+            f"contains dates whose order of day and month does not show: give "
+            f"{command_line(look.name, first)} or {command_line(look.name, second)}"
+        )
+    likeliest = likeliest_date_format(look.words)
+    form = DateFormat(likeliest)
+    places = range(len(look.words))
+    unread = next(place for place in places if not reads(form, look.words[place : place + 1]))
+    word, where = _first_cell(columns, look, np.arange(len(look.words)) == unread)
+    return (
+        f"contains dates, but {word!r} in {where} is not a date such as {in_words(likeliest)}: "
+        f"write all of them in one form, or give missing_values=[{word!r}] if it means that a "
+        "value is missing"
     )
 
 
@@ -644,17 +809,29 @@ def _words(
     doubt = ""
     if not look.numeric and (written or mostly):
         word, where = _first_cell(columns, look, ~(plain if written else fits))
+        if written and look.possible_formats:
+            forms = " or ".join(
+                f"{command_line(look.name, form)} if it is {number_in(form, word)}"
+                for form in look.possible_formats
+            )
+            return replace(
+                seen,
+                kind="unreadable",
+                remark=f"contains numbers such as {word!r} in {where}: give {forms}",
+            )
         if written:
             hint = (
-                "write digits only, with a decimal point and no thousands separator, as in 1234.5"
+                "write all of them in one form, such as 1234.5 or 1.234,5 (docs/data.md, "
+                '"How dates and numbers are written")'
             )
             return replace(
                 seen,
                 kind="unreadable",
                 remark=f"contains formatted numbers, such as {word!r} in {where}: {hint}",
             )
+        infinite = " (an infinite number)" if is_infinite(word) else ""
         doubt = (
-            f"contains {what}, but also {word!r} in {where}: correct it, or give "
+            f"contains {what}, but also {word!r}{infinite} in {where}: correct it, or give "
             f"missing_values=[{word!r}] if it means that a value is missing"
         )
     least = max(1, min(5, rows // 50))
@@ -720,47 +897,6 @@ def _tokens(name: str) -> list[str]:
     # The words in a column's name: 'default.payment.next.month', 'PassengerId' and 'loan_status'
     # have several.
     return [word.casefold() for word in re.findall(r"[A-Z]+(?![a-z])|[^\W\d_][^\W\d_A-Z]*", name)]
-
-
-# -- the format of a csv
-# --------------------------------------------------------------------------------------------------
-
-
-def sniffed(path: Path, header: bool = True) -> CsvFormat:
-    """The format that fits a file's first lines: the separator that cuts them into the same number
-    of cells, and most.
-
-    The encoding is utf-16 where a byte order mark says so, utf-8 where all of the file is such
-    text, and else latin-1.
-
-    Raises:
-        DataError: a compressed file that is damaged; lines that no separator cuts into cells.
-    """
-    with open_text(path, "latin-1") as file:
-        marked = file.read(2).encode("latin-1") in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    encoding = "utf-16" if marked else "utf-8"
-    try:
-        with open_text(path, encoding) as file:
-            while file.read(2**20):
-                pass
-    except UnicodeError:
-        encoding = "latin-1"
-    fits = {}
-    problems = []
-    for separator in SEPARATORS:
-        try:
-            widths = [
-                len(row) for row in CsvFormat(separator, encoding).rows(path, _SNIFFED_LINES) if row
-            ]
-            fits[separator] = len(set(widths)) == 1, max(widths[:1], default=0)
-        except DataError as problem:
-            problems.append(problem)
-    if not fits:
-        raise problems[0]
-    some = {separator: fit for separator, fit in fits.items() if fit[1] > 1 and separator != " "}
-    # a blank separates only where nothing else does
-    best = max(some or fits, key=lambda separator: fits[separator])
-    return CsvFormat(best, encoding, header)
 
 
 # -- round numbers

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from agt.data.files import CsvFormat
+from agt.data.formats import NumberFormat
 from agt.data.records import DataError
 from agt.data.table import Table
 from agt.errors import ConfigError
@@ -85,14 +86,14 @@ def test_kinds_and_proposals(tmp_path: Path) -> None:
     )
     kinds = {column.name: column.kind for column in inspection.columns}
     assert [kinds.pop(name) for name in ("row", "code")] == ["id", "text"]
-    assert [kinds.pop(name) for name in ("age", "grade", "paid", "total")] == ["number"] * 4
+    numbers = ("age", "grade", "paid", "total", "cost")
+    assert [kinds.pop(name) for name in numbers] == ["number"] * 5
     assert [kinds.pop(name) for name in ("job", "zip", "y")] == ["category"] * 3
     assert kinds == {
         "note": "text",
         "same": "constant",
         "none": "empty",
         "when": "date",
-        "cost": "unreadable",
     }
     assert (inspection.label, inspection.classes, inspection.id) == ("y", ("no", "yes"), None)
     assert column(inspection, "age").numeric == (15, 90)
@@ -102,10 +103,9 @@ def test_kinds_and_proposals(tmp_path: Path) -> None:
     assert dict(column(inspection, "job").values) == {"clerk": 20, "cook": 20}
     assert {marker for c in inspection.features for marker in c.markers} == {"?", " "}
     assert any(c.missing for c in inspection.features)
-    assert [c.name for c in inspection.left_out] == ["row", "note", "code", "same", "none", "cost"]
+    assert [c.name for c in inspection.left_out] == ["row", "note", "code", "same", "none"]
     assert all(c.remark for c in inspection.left_out)
     assert "seems to be a row number" in column(inspection, "row").remark
-    assert re.search(r"'1\.234,50'.*\b1\b.*\b2\b", column(inspection, "cost").remark)
     assert column(inspection, "grade").remark == CODES
 
 
@@ -243,7 +243,7 @@ def test_dates_and_decimal_commas(tmp_path: Path) -> None:
     assert inspection.form == CsvFormat(";", decimal=",")
     assert (column(inspection, "wage").low, column(inspection, "wage").high) == (99.05, 1234.5)
     assert column(inspection, "size").high == 1200
-    assert "year-month-day" in column(inspection, "local").remark
+    assert column(inspection, "local").format == "%d.%m.%Y"
     assert "day: [2015-01-01, 2024-01-01]" in dataset_yaml(inspection, "t").replace('"', "")
     ranges = {"day": ("2015-01-01", "2024-01-01"), "wage": (0, 2000), "size": (0, 2000)}
     given: dict[str, Any] = {
@@ -687,3 +687,78 @@ def test_flags_and_decimals_of_a_parquet_file_are_what_training_reads(tmp_path: 
 @pytest.mark.parametrize("name", ["nan.csv", "Inf.csv.gz", "true.tsv", "2024.csv", "-.csv"])
 def test_a_file_whose_name_says_something_to_hydra_gets_another(name: str) -> None:
     assert InspectSettings(file=Path(name), data_dir=Path()).dataset.startswith("table")
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "format"),
+    [
+        (["2012/01/01", "2013/12/31"], "date", "%Y/%m/%d"),
+        (["01.02.1990", "31.12.2024"], "date", "%d.%m.%Y"),
+        (["01.02.90", "31.12.24"], "date", "%d.%m.%y"),
+        (["12/31/2024", "01/02/2024"], "date", "%m/%d/%Y"),
+        (["31.12.2024 06:00", "1.1.2024 23:59"], "date", "%d.%m.%Y %H:%M"),
+        (["2024-12-31T06:00:00Z", "2024-12-31T06:00:01Z"], "date", "%Y-%m-%dT%H:%M:%S%z"),
+        (["1.234,56", "7"], "number", NumberFormat(",", ".")),
+        (["1 234,5", "7,5"], "number", NumberFormat(",", " ")),
+        (["1,234.5", "7.5"], "number", NumberFormat(".", ",")),
+        (["7,5", "8,25"], "number", NumberFormat(",")),
+        (["$1,234.5", "$7.5"], "number", NumberFormat(".", ",", "$")),
+        (["1.234,5 €", "7 €"], "number", NumberFormat(",", ".", "€")),
+        (["7.5", "8.25"], "number", None),
+        (["2024-12-31", "2024-01-01"], "date", None),
+    ],
+)
+def test_how_dates_and_numbers_are_written_is_proposed(
+    tmp_path: Path, cells: list[str], kind: str, format: NumberFormat | str | None
+) -> None:
+    """In a file whose other numbers have a decimal point."""
+    columns = table(x=cells * (ROWS // 2), size=["1.5", "2.75", "3.25"] * (ROWS // 3))
+    inspection = inspect_table(write(tmp_path / "t.csv", columns, ";"))
+    seen = column(inspection, "x")
+    assert (seen.kind, seen.format) == (kind, format)
+    node = parse_yaml(dataset_yaml(inspection, "t").encode(), "t.yaml")
+    del node["defaults"]
+    assert "x" in node["numeric"]
+    assert len(validate(Table, node, "dataset").load().train)
+
+
+@pytest.mark.parametrize(
+    ("cells", "formats"),
+    [
+        (["01/02/2024", "03/04/2024"], ("%d/%m/%Y", "%m/%d/%Y")),
+        (["1,234", "5,678"], ('decimal: ","', 'thousands: ","')),
+    ],
+)
+def test_what_can_be_read_in_two_ways_is_asked_about(
+    tmp_path: Path, cells: list[str], formats: tuple[str, ...]
+) -> None:
+    columns = table(x=cells * (ROWS // 2), size=["1.5", "2.75", "3.25"] * (ROWS // 3))
+    seen = column(inspect_table(write(tmp_path / "t.csv", columns, ";")), "x")
+    assert not seen.numeric
+    assert all(form in seen.remark for form in formats)
+
+
+def test_a_declared_format_answers_which_way_is_meant(tmp_path: Path) -> None:
+    columns = table(
+        x=["01/02/2024", "03/04/2024"] * (ROWS // 2), size=["1,234", "5,678"] * (ROWS // 2)
+    )
+    path = write(tmp_path / "t.csv", columns, ";")
+    formats = {"x": "%m/%d/%Y", "size": NumberFormat(thousands=",")}
+    inspection = inspect_table(path, formats=formats)
+    assert column(inspection, "x").low == 19724
+    assert column(inspection, "size").high == 5678
+
+
+def test_a_date_that_does_not_exist_is_named_with_its_row(tmp_path: Path) -> None:
+    columns = table(x=[*["01.02.2024", "31.12.2024"] * (ROWS // 2 - 1), "31.02.2024", "1.1.2024"])
+    seen = column(look(tmp_path, columns), "x")
+    assert not seen.numeric
+    assert re.search(r"'31\.02\.2024'.*\b59\b.*\b60\b", seen.remark)
+
+
+@pytest.mark.parametrize("key", ["label", "id"])
+def test_a_column_may_be_named_by_a_number(key: str) -> None:
+    settings = validate(InspectSettings, {"file": "t.csv", "data_dir": ".", key: 2}, "")
+    assert getattr(settings, key) == "2"
+    given = {"path": "t.csv", "label": "y", "numeric": {0: (0, 1)}, key: 2}
+    assert getattr(validate(Table, given, "dataset"), key) == "2"

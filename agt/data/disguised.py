@@ -1,0 +1,183 @@
+"""Files that are something else than a table, or than their name says.
+
+The messages name the file, the line where one decides, and the format that was found.
+"""
+
+import codecs
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from agt.data.records import DataError
+
+HEAD_BYTES = 2**12
+"""Of a file, which tell what it is."""
+_GZIP = b"\x1f\x8b"
+_MAGIC = {
+    b"PAR1": ("a parquet file", "rename it to {stem}.parquet"),
+    b"PK\x03\x04": (
+        "a zip archive, as Excel workbooks (.xlsx) are",
+        "export the sheet as csv, or unpack the archive",
+    ),
+    b"\xd0\xcf\x11\xe0": ("an old Excel workbook (.xls)", "export the sheet as csv"),
+    b"SQLite format 3": ("an SQLite database", "export the table as csv"),
+    b"%PDF": ("a PDF document", "export the table as csv"),
+    b"\x28\xb5\x2f\xfd": ("compressed with zstd", "decompress it, or compress it with gzip"),
+    b"BZh": ("compressed with bzip2", "decompress it, or compress it with gzip"),
+    b"\xfd7zXZ": ("compressed with xz", "decompress it, or compress it with gzip"),
+}
+_ZEROS_OF_UTF16 = (
+    0.4  # share of the bytes at even or at odd places, in text of mostly latin letters
+)
+_SHOWN_CHARACTERS = 40
+
+
+def check_text_kind(path: Path, head: bytes, encoding: str) -> None:
+    """Raise DataError if what is called csv is visibly another format.
+
+    Args:
+        path: the file, for messages.
+        head: its first bytes, decompressed.
+        encoding: in which its text is to be read.
+    """
+    for magic, (kind, remedy) in _MAGIC.items():
+        if head.startswith(magic):
+            raise DataError(f"{path}: this is {kind}, not csv: {remedy.format(stem=path.stem)}")
+    found = encoding_without_mark(head)
+    declared_width = codecs.lookup(encoding).name
+    if found and not declared_width.startswith(("utf-16", "utf-32")):
+        raise DataError(
+            f"{path}: the text is in {found.upper()} without a byte order mark: save it as UTF-8, "
+            f"or give dataset.csv.encoding={found}"
+        )
+    text = head.decode(encoding, errors="replace").lstrip("\ufeff")
+    first = next(iter(text.splitlines()), "").strip()
+    _check_first_line(path, text.lstrip(), first)
+
+
+def _check_first_line(path: Path, text: str, first: str) -> None:
+    separator = re.fullmatch(r'"?sep=(.)"?', first)
+    if separator:
+        raise DataError(
+            f"{path}: line 1 ({first}) is not a line of the table, but a note to Excel: remove "
+            f"this line (the separator is dataset.csv.separator={separator[1]!r})"
+        )
+    if text[:500].lower().startswith(("<!doctype html", "<html", "<table", "<?xml")):
+        kind = "XML" if text.startswith("<?xml") else "HTML"
+        raise DataError(
+            f"{path}: line 1 ({_shown(first)}) begins a page of {kind}, not csv: save the table "
+            "itself as csv"
+        )
+    if _is_json(first):
+        kind = "JSON lines" if first.startswith("{") and first.endswith("}") else "JSON"
+        lines = ", lines=True" if kind == "JSON lines" else ""
+        command = f"pandas.read_json('{path.name}'{lines}).to_csv('table.csv', index=False)"
+        raise DataError(
+            f"{path}: line 1 ({_shown(first)}) is {kind}, not csv: convert the file, for example "
+            f"with {command}"
+        )
+
+
+def _is_json(first: str) -> bool:
+    # A line that only JSON begins with: an object or list, or its opening bracket.
+    if first in ("{", "["):
+        return True
+    if not first.startswith(("{", "[{", "[[")):
+        return False
+    try:
+        json.loads(first.rstrip(",") + "]" * (first.count("[") - first.count("]")))
+    except ValueError:
+        # a long first line is cut
+        return len(first) > HEAD_BYTES // 4
+    return True
+
+
+def check_compression(path: Path) -> None:
+    """Raise DataError if a file is compressed with gzip and its name does not say so, or the other
+    way round.
+    """
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    named = path.suffix.lower() == ".gz"
+    if named and head and not head.startswith(_GZIP):
+        first = next(iter(head.decode("utf-8", errors="replace").splitlines()), "")
+        raise DataError(
+            f"{path}: the name ends in .gz, but the file is not compressed with gzip; line 1 is "
+            f"{_shown(first)}: rename it to {path.stem}, or compress it with gzip"
+        )
+    if not named and head.startswith(_GZIP):
+        raise DataError(
+            f"{path}: the file is compressed with gzip, but its name does not end in .gz: rename "
+            f"it to {path.name}.gz, or decompress it"
+        )
+
+
+def check_parquet(path: Path) -> None:
+    """Raise DataError if a file called parquet begins as no such file does."""
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    if head.startswith((b"PAR1", b"PARE")) or not head:
+        return
+    first = next(iter(head.decode("utf-8", errors="replace").splitlines()), "")
+    hint = ""
+    if first.isprintable():
+        hint = f"; line 1 is {_shown(first)}: if it is csv, rename it to {path.stem}.csv"
+    raise DataError(f"{path}: this is not a parquet file{hint}")
+
+
+def encoding_without_mark(head: bytes) -> str | None:
+    """Return the encoding of two or four bytes a character that text seems to have, if it has no
+    byte order mark; None: it has one, or another encoding.
+    """
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or len(head) < 4:
+        return None
+    even, odd = head[0::2], head[1::2]
+    zeros_at_even = even.count(0) / len(even)
+    zeros_at_odd = odd.count(0) / len(odd)
+    if zeros_at_odd > _ZEROS_OF_UTF16 > 10 * zeros_at_even:
+        return "utf-16-le"
+    if zeros_at_even > _ZEROS_OF_UTF16 > 10 * zeros_at_odd:
+        return "utf-16-be"
+    return None
+
+
+def _shown(line: str) -> str:
+    if len(line) > _SHOWN_CHARACTERS:
+        return repr(f"{line[:_SHOWN_CHARACTERS]}...")
+    return repr(line)
+
+
+def odd_line(reader_of_lines: Any) -> str | None:
+    """Return what is wrong with the first line of a csv that has another number of cells than the
+    first line; None: no line has.
+
+    Args:
+        reader_of_lines: a ``csv.reader`` of the file.
+    """
+    width, start = 0, 1
+    for cells in reader_of_lines:
+        end = reader_of_lines.line_num
+        if cells and not width:
+            width, first = len(cells), start
+        if cells and len(cells) != width:
+            return _other_width(cells, width, start, end, first)
+        start = end + 1
+    return None
+
+
+def _other_width(cells: list[str], width: int, start: int, end: int, first: int) -> str:
+    if end > start and len(cells) < width:
+        return (
+            f'line {start} opens a quotation mark (") that is not closed before line {end}: close '
+            "or remove it"
+        )
+    if width == 1:
+        return (
+            f"line {first} has 1 cell, but line {start} has {len(cells)}: remove what stands "
+            "above the line that names the columns"
+        )
+    return (
+        f"line {start} has {len(cells)} cells, but line {first} has {width}: correct this line, "
+        'and put quotation marks (") around cells that contain the separator'
+    )

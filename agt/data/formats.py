@@ -1,0 +1,304 @@
+"""How the text of a cell becomes a number.
+
+A column's format is a public constant of the configuration. What a cell's value is depends on that
+cell and on its column's format alone, never on other cells (method.md section 3, condition b).
+"""
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import ValidatorFunctionWrapHandler, WrapValidator
+
+from agt.messages import Message
+from agt.settings import schema
+
+COMMA = r"^[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?$"
+"""A number as it is written where a comma stands before decimals."""
+ISO_DATE = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?)?$"
+_DAY = 86_400e6  # microseconds
+_DIRECTIVE = re.compile(r"%(.?)", re.DOTALL)
+_DIRECTIVE_DIGITS = {"Y": "4", "y": "2", "m": "1,2", "d": "1,2", "H": "1,2", "M": "1,2", "S": "1,2"}
+_ZONE = r"Z|[+-]\d{2}(?::?\d{2})?"
+_TIME_OF_DAY = "HMSf"
+_BLANKS = "[\\s\u00a0\u202f\u2009]"
+_THOUSANDS = {" ": _BLANKS, "'": "['\u2019]"}
+"""A blank may also be one that does not break the line, and an apostrophe a typographic one."""
+
+
+class CellFormat(Protocol):
+    """What reads the cells of one column.
+
+    Attributes:
+        takes_numbers: whether a value that is stored as a number is its own value; otherwise its
+            digits are read as text.
+    """
+
+    takes_numbers: ClassVar[bool]
+
+    def numbers(self, cells: pa.Array) -> pa.Array:
+        """Return float64, each cell read by itself; null stays null.
+
+        Args:
+            cells: text.
+
+        Raises:
+            ArrowInvalid: some cell is not in this format.
+        """
+
+    @property
+    def expected(self) -> Message:
+        """What a cell must be, for messages."""
+
+
+def reads(form: CellFormat, words: pa.Array) -> bool:
+    """Return whether each of these cells is in a format."""
+    with suppress(pa.ArrowInvalid):
+        form.numbers(words)
+        return True
+    return False
+
+
+def read_numbers(cells: pa.Array) -> pa.Array:
+    """float64 of text, each cell by itself; raises ArrowInvalid where one is neither number nor
+    date.
+    """
+    dates = pc.match_substring_regex(cells, ISO_DATE)
+    numbers = pc.if_else(dates, pa.scalar(None, cells.type), cells).cast(pa.float64())
+    if not pc.any(dates).as_py():
+        return numbers
+    days_of_dates = days_since_1970(pc.if_else(dates, cells, pa.scalar(None, cells.type)))
+    return pc.if_else(dates, days_of_dates, numbers)
+
+
+def days_since_1970(dates: pa.Array, zone: str | None = None) -> pa.Array:
+    """float64, days since 1970-01-01; of a time within a day its fraction, to whole
+    microseconds.
+
+    Args:
+        dates: dates, times, or their text in ISO 8601.
+        zone: "UTC" where the text has time zones; None: it has none.
+    """
+    micros = dates.cast(
+        options=pc.CastOptions(pa.timestamp("us", zone), allow_time_truncate=True)
+    ).cast(pa.int64())
+    return pc.divide(micros.cast(pa.float64(), safe=False), _DAY)
+
+
+def days(date: str) -> float:
+    """The same of one date; raises ValueError where it is none."""
+    if not re.match(ISO_DATE, date):
+        raise ValueError(f"{date!r} is not a date in the form 2024-12-31")
+    return float(days_since_1970(pa.array([date]))[0].as_py())
+
+
+# -- numbers
+# ---------------------------------------------------------------------------------------
+
+
+@schema
+class NumberFormat:
+    """How numbers are written in a column.
+
+    Attributes:
+        decimal: what stands before the decimals.
+        thousands: what may stand between groups of three digits; empty: nothing may.
+        unit: a sign that may stand before or after the number and does not change it, such as €
+            or % (12 % is 12).
+    """
+
+    takes_numbers: ClassVar[bool] = True
+
+    decimal: Literal[".", ","] = "."
+    thousands: Literal["", ".", ",", " ", "'"] = ""
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        if self.thousands == self.decimal:
+            raise ValueError(
+                f"decimal and thousands are both {self.decimal!r}: give two different characters"
+            )
+        if re.search(r"[\d+\-.,'\"]", self.unit) or self.unit != self.unit.strip():
+            raise ValueError(
+                f"unit={self.unit!r}: give a sign such as € or %, without digits, signs, points, "
+                "commas, quotation marks and blanks around it"
+            )
+
+    @cached_property
+    def _pattern(self) -> str:
+        point = re.escape(self.decimal)
+        between = _THOUSANDS.get(self.thousands, re.escape(self.thousands))
+        grouped = rf"\d{{1,3}}(?:{between}\d{{3}})+|" if self.thousands else ""
+        digits = rf"(?:(?:{grouped}\d+)(?:{point}\d*)?|{point}\d+)(?:[eE][+-]?\d+)?"
+        unit = re.escape(self.unit)
+        before, after = (
+            (rf"(?:{unit}{_BLANKS}*)?", rf"(?:{_BLANKS}*{unit})?") if self.unit else ("", "")
+        )
+        return rf"^(?P<sign>[+-]?){before}(?P<digits>{digits}){after}$"
+
+    def matches(self, cells: pa.Array) -> pa.Array:
+        """Return [n] bool, whether each cell is a number in this format; null stays null."""
+        return pc.match_substring_regex(pc.utf8_trim_whitespace(cells), self._pattern)
+
+    def numbers(self, cells: pa.Array) -> pa.Array:
+        """As ``CellFormat.numbers``."""
+        parts = _parts(cells, self._pattern)
+        digits = pc.struct_field(parts, "digits")
+        if self.thousands:
+            between = _THOUSANDS.get(self.thousands, re.escape(self.thousands))
+            digits = pc.replace_substring_regex(digits, between, "")
+        digits = pc.replace_substring(digits, self.decimal, ".")
+        return pc.binary_join_element_wise(pc.struct_field(parts, "sign"), digits, "").cast(
+            pa.float64()
+        )
+
+    @property
+    def expected(self) -> Message:
+        """As ``CellFormat.expected``."""
+        example = f"1{self.thousands}234{self.decimal}5"
+        if self.unit:
+            example = f"{example} {self.unit}"
+        return Message("expected a number such as {example}, as formats declares", example=example)
+
+
+# -- dates
+# -----------------------------------------------------------------------------------------
+
+
+def _check_date_format(text: str) -> str:
+    """Return the text of a date format; raises ValueError where it is none."""
+    found = _DIRECTIVE.findall(text)
+    known = {*_DIRECTIVE_DIGITS, "f", "z"}
+    unknown = [name for name in found if name not in known]
+    if unknown:
+        raise ValueError(
+            f"%{unknown[0]} is not known: use %Y (or %y) %m %d, %H %M %S %f and %z, as "
+            'in "%d.%m.%Y"'
+        )
+    if (
+        len(set(found)) < len(found)
+        or not {"m", "d"} <= {*found}
+        or ("Y" in found) == ("y" in found)
+    ):
+        raise ValueError('a date needs %d, %m and one of %Y and %y, each once, as in "%d.%m.%Y"')
+    times = [name for name in _TIME_OF_DAY if name in found]
+    if times != [*_TIME_OF_DAY[: len(times)]]:
+        raise ValueError(
+            "a time of day begins with hours, so give %H, %H:%M, %H:%M:%S or %H:%M:%S.%f"
+        )
+    return text
+
+
+def _check_format(value: object, build: ValidatorFunctionWrapHandler) -> object:
+    if isinstance(value, str):
+        return _check_date_format(value)
+    if not isinstance(value, Mapping | NumberFormat):
+        raise ValueError(
+            'give a date format such as "%d.%m.%Y", or how numbers are written, such '
+            'as {decimal: ",", thousands: "."}'
+        )
+    return build(value)
+
+
+if TYPE_CHECKING:
+    DeclaredFormat = NumberFormat | str
+else:
+    DeclaredFormat = Annotated[NumberFormat, WrapValidator(_check_format)]
+"""How a column is written: of dates, text in the notation of Python's ``strptime``, such as
+"%d.%m.%Y %H:%M".
+"""
+
+
+@dataclass(frozen=True)
+class DateFormat:
+    """How dates are written in a column; the number of a date is the days since 1970-01-01.
+
+    Days, months and hours may lack their leading zero where something stands between them. Of two
+    digits for a year, 69 to 99 are 1969 to 1999, and 00 to 68 are 2000 to 2068 (POSIX).
+
+    Attributes:
+        text: in the notation of ``strptime``; a time without a time zone counts as UTC.
+    """
+
+    takes_numbers: ClassVar[bool] = False
+
+    text: str
+
+    @property
+    def _directives(self) -> list[str]:
+        return _DIRECTIVE.findall(self.text)
+
+    @cached_property
+    def _pattern(self) -> str:
+        pattern, end = "^", 0
+        matches = [*_DIRECTIVE.finditer(self.text)]
+        # Digits that nothing separates have a fixed number.
+        touching = {
+            position
+            for first, second in pairwise(matches)
+            if first.end() == second.start() and second[1] != "z"
+            for position in (first.start(), second.start())
+        }
+        for match in matches:
+            pattern += re.escape(self.text[end : match.start()])
+            end, name = match.end(), match[1]
+            digits = _DIRECTIVE_DIGITS.get(name, "1,6")
+            if match.start() in touching:
+                digits = digits[-1]
+            matched = _ZONE if name == "z" else rf"\d{{{digits}}}"
+            pattern += f"(?P<{name}>{matched})"
+        return f"{pattern}{re.escape(self.text[end:])}$"
+
+    def numbers(self, cells: pa.Array) -> pa.Array:
+        """As ``CellFormat.numbers``."""
+        parts = _parts(cells, self._pattern)
+        part = {name: pc.struct_field(parts, name) for name in self._directives}
+        if "y" in part:
+            last_century = pc.greater_equal(part["y"], "69")
+            century = pc.if_else(last_century, "19", "20")
+            part["Y"] = pc.binary_join_element_wise(century, part["y"], "")
+        two = {name: pc.utf8_lpad(part[name], 2, "0") for name in "mdHMS" if name in part}
+        iso = pc.binary_join_element_wise(part["Y"], two["m"], two["d"], "-")
+        times = [two.get(name, pa.scalar("00")) for name in "HMS"]
+        clock = pc.binary_join_element_wise(*times, ":")
+        if "f" in part:
+            clock = pc.binary_join_element_wise(clock, pc.utf8_rpad(part["f"], 6, "0"), ".")
+        iso = pc.binary_join_element_wise(iso, clock, "T")
+        if "z" not in part:
+            return days_since_1970(iso)
+        return days_since_1970(pc.binary_join_element_wise(iso, part["z"], ""), "UTC")
+
+    @property
+    def expected(self) -> Message:
+        """As ``CellFormat.expected``."""
+        example = self.text
+        for name, value in zip("YymdHMSfz", _EXAMPLE, strict=True):
+            example = example.replace(f"%{name}", value)
+        return Message(
+            "expected a date such as {example}, as formats declares ({text})",
+            example=example,
+            text=self.text,
+        )
+
+
+_EXAMPLE = ("2024", "24", "12", "31", "23", "59", "58", "5", "+01:00")
+
+
+def _parts(cells: pa.Array, pattern: str) -> pa.Array:
+    """Return what the groups of a pattern match in each cell, null where the cell is null.
+
+    Raises:
+        ArrowInvalid: a cell does not match.
+    """
+    # Arrow joins no text of two types.
+    trimmed = pc.utf8_trim_whitespace(cells).cast(pa.string())
+    parts = pc.extract_regex(trimmed, pattern)
+    if parts.null_count > trimmed.null_count:
+        raise pa.ArrowInvalid("a cell is not in the declared format")
+    return parts

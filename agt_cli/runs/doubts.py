@@ -1,0 +1,188 @@
+"""What looks wrong in a table, said to its owner before anything is written or trained."""
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from agt.errors import counted
+
+DoubtCode = Literal[
+    "names_may_be_a_record",
+    "blanks_around_name",
+    "blanks_around_value",
+    "values_alike",
+    "classes_alike",
+    "number_as_classes",
+    "label_missing",
+    "label_masked",
+    "country_code_missing",
+    "left_out",
+    "taken_as_words",
+]
+_SENTENCES: dict[DoubtCode, str] = {
+    "names_may_be_a_record": (
+        "no column has numbers, so it does not show whether line 1 ({values}) names the columns: "
+        "give header=false if it is the first record"
+    ),
+    "blanks_around_name": (
+        "the name {column!r} has blanks around it, which belong to the name everywhere: remove "
+        "them, for example those after the separators of the first line"
+    ),
+    "blanks_around_value": (
+        "'{column}' has values with blanks around them, such as {values}: without its blanks, a "
+        "value is another one, so remove them, for example those after separators"
+    ),
+    "values_alike": (
+        "'{column}' has {values}, which differ only in case, blanks or zeros, but count as "
+        "different values: write them in one form"
+    ),
+    "classes_alike": (
+        "the label '{column}' has {values}, which differ only in case, blanks or zeros, but would "
+        "be different classes: write them in one form"
+    ),
+    "number_as_classes": (
+        "the label '{column}' has {distinct} different numbers ({values}), each of which would "
+        "be a class: if it is a quantity, such as an age, divide it into ranges in the file first"
+    ),
+    "label_missing": (
+        "the label '{column}' has no value in {rows}, and training refuses such rows: remove "
+        "them, or fill in their labels"
+    ),
+    "label_masked": (
+        "the label '{column}' is {values} in {rows}: if that means that the label is not "
+        "known, remove these rows"
+    ),
+    "country_code_missing": (
+        "'{column}' has codes, and {values} in {rows} counts as a missing value: if it is a "
+        "code (NA is Namibia), write another word for it in the file"
+    ),
+    "left_out": "'{column}' is LEFT OUT: {values}",
+    "taken_as_words": "'{column}' is treated as a list of words: {values}",
+}
+_FEW_NUMBERS = 12  # of as many whole numbers, a label may well have classes
+_MASKS = {
+    *("", "?", "na", "n/a", "n.a.", "nan", "null", "none", "nil", "unknown", "missing", "masked"),
+    *("hidden", "redacted", "withheld", "unlabeled", "unlabelled", "tbd", "xxx", "k.a.", "n.v."),
+}
+_SENTINELS = {-1.0, -9.0, -99.0, -999.0, 99.0, 999.0, 9999.0}
+_CODE = re.compile("[A-Z]{2,3}")
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """One thing in a table that may be a mistake.
+
+    Attributes:
+        code: what it is.
+        column: where it is; empty: it is about the whole file.
+        values: what shows it: words of the file, or a reason.
+        rows: how many rows, or different values, it is about.
+    """
+
+    code: DoubtCode
+    column: str = ""
+    values: tuple[str, ...] = ()
+    rows: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong, and what to do."""
+        values = " and ".join(map(repr, self.values))
+        if self.code in ("left_out", "taken_as_words"):
+            values = " ".join(self.values)
+        elif self.code in ("names_may_be_a_record", "number_as_classes"):
+            values = ", ".join(self.values)
+        rows = counted(self.rows, "row")
+        template = _SENTENCES[self.code]
+        return (
+            f"{template.format(column=self.column, values=values, rows=rows, distinct=self.rows)}."
+        )
+
+
+def alike(words: Iterable[str]) -> list[tuple[str, ...]]:
+    """Return the groups of words that differ only in case, blanks, or zeros of a number."""
+    groups = defaultdict[object, list[str]](list)
+    for word in words:
+        groups[_bare(word)].append(word)
+    return [tuple(sorted(group)) for group in groups.values() if len(group) > 1]
+
+
+def _bare(word: str) -> object:
+    bare = " ".join(word.split()).casefold()
+    number = _number(bare)
+    return bare if number is None else number
+
+
+def _number(word: str) -> float | None:
+    if "_" in word:  # Python's own, which no file means
+        return None
+    try:
+        number = float(word)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def doubts_about_values(column: str, words: Sequence[str]) -> list[Doubt]:
+    """Return what is doubtful about the list of values that is proposed for a column."""
+    found = [Doubt("values_alike", column, group) for group in alike(words)[:2]]
+    blanks = tuple(word for word in words if word != word.strip())
+    if blanks and not found:
+        found.append(Doubt("blanks_around_value", column, blanks[:2]))
+    return found
+
+
+def doubts_about_label(column: str, counts: Sequence[tuple[str, int]], missing: int) -> list[Doubt]:
+    """Return what is doubtful about the column of labels.
+
+    Args:
+        counts: label and number of rows.
+        missing: rows without a label.
+    """
+    words = [word for word, _ in counts]
+    numbers = [_number(word) for word in words]
+    found = [Doubt("classes_alike", column, group) for group in alike(words)[:2]]
+    if missing:
+        found.append(Doubt("label_missing", column, rows=missing))
+    if None not in numbers and len(words) > _FEW_NUMBERS:
+        ends = (words[0], words[1], "...", words[-1])
+        found.append(Doubt("number_as_classes", column, ends, len(words)))
+    for (word, rows), number in zip(counts, numbers, strict=True):
+        if len(words) > 2 and _is_mask(word, number, words, numbers):
+            found.append(Doubt("label_masked", column, (word,), rows))
+    blanks = tuple(word for word in words if word != word.strip())
+    if blanks and not alike(words):
+        found.append(Doubt("blanks_around_value", column, blanks[:2]))
+    return found
+
+
+def _is_mask(
+    word: str, number: float | None, words: Sequence[str], numbers: Sequence[float | None]
+) -> bool:
+    # Whether a class looks as if it stood for no label, as the other classes do not.
+    if number is not None:
+        others = [other for other in numbers if other is not None and other != number]
+        return number in _SENTINELS and all(0 <= other < 9 for other in others)
+    if word.strip().casefold() in _MASKS:
+        return True
+    signs = [other for other in words if not re.search(r"\w", other)]
+    return word in signs and len(signs) == 1
+
+
+def is_infinite(word: str) -> bool:
+    """Return whether a word is read as an infinite number."""
+    try:
+        return math.isinf(float(word))
+    except ValueError:
+        return False
+
+
+def has_codes(words: Sequence[str]) -> bool:
+    """Return whether most of several words are codes of two or three capital letters, as those of
+    countries are.
+    """
+    codes = sum(_CODE.fullmatch(word.strip()) is not None for word in words)
+    return len(words) > 1 and 2 * codes > len(words)

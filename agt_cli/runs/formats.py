@@ -1,0 +1,128 @@
+"""How the dates and numbers of a column of text are written, as far as its words show.
+
+What is found here is a proposal. It becomes a public constant of the dataset's configuration
+(``Columns.formats``), by which each cell is read by itself.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from itertools import product
+from typing import Literal, TypeVar
+
+import pyarrow as pa
+
+from agt.data.formats import CellFormat, DateFormat, DeclaredFormat, NumberFormat, reads
+
+FormatT = TypeVar("FormatT", bound=CellFormat)
+
+_SAMPLED_WORDS = 50
+_DAYS = (
+    *("%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y"),
+    *("%d-%m-%Y", "%m-%d-%Y", "%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y", "%m-%d-%y"),
+)
+_TIMES = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f")
+_CLOCKS = ("", *(before + time for before, time in product((" ", "T"), _TIMES)))
+_ZONES = ("", "%z", " %z")
+_DATES = tuple(DateFormat("".join(parts)) for parts in product(_DAYS, _CLOCKS, _ZONES))
+_UNITS = ("$", "€", "£", "¥", "%", "EUR", "USD", "GBP", "CHF")
+_SEPARATORS: tuple[tuple[Literal[".", ","], Literal["", ".", ",", " ", "'"]], ...] = (
+    (",", ""),
+    (",", "."),
+    (",", " "),
+    (",", "'"),
+    (".", ","),
+    (".", " "),
+    (".", "'"),
+)
+
+
+def date_formats(words: pa.Array) -> list[str]:
+    """Return the formats in which every word is a date; more than one where the order of day and
+    month does not show.
+
+    Args:
+        words: text, at least one word.
+    """
+    return [form.text for form in _fitting(_DATES, words)]
+
+
+def likeliest_date_format(words: pa.Array) -> str:
+    """Return the format in which most of the first words are dates."""
+    sample = words[:_SAMPLED_WORDS].to_pylist()
+
+    def count(form: DateFormat) -> int:
+        return sum(reads(form, pa.array([word])) for word in sample)
+
+    return max(_DATES, key=count).text
+
+
+def number_formats(words: pa.Array) -> list[NumberFormat]:
+    """Return the formats in which every word is a number; more than one where a comma or a point
+    may stand before decimals or between thousands.
+
+    Of formats that read every word as the same number, the one with the fewest separators counts.
+
+    Args:
+        words: text, at least one word.
+    """
+    sample = words[:_SAMPLED_WORDS].to_pylist()
+    units = ["", *(unit for unit in _UNITS if any(unit in word for word in sample))]
+    plain = [NumberFormat(unit=unit) for unit in units if unit]
+    formats = [
+        *plain,
+        *(
+            NumberFormat(decimal, between, unit)
+            for unit in units
+            for decimal, between in _SEPARATORS
+        ),
+    ]
+    found: dict[bytes, NumberFormat] = {}
+    for form in _fitting(formats, words):
+        numbers = form.numbers(words)
+        found.setdefault(numbers.to_numpy(zero_copy_only=False).tobytes(), form)
+    return list(found.values())
+
+
+def override(formats: Mapping[str, DeclaredFormat]) -> str:
+    """Return the word of a command line that declares these formats, not quoted for a shell."""
+    entries = (f"{_quoted_name(name)}: {in_yaml(form)}" for name, form in formats.items())
+    return f"+formats={{{', '.join(entries)}}}"
+
+
+def command_line(name: str, form: DeclaredFormat) -> str:
+    """Return what declares the format of one column, quoted for a shell."""
+    return shlex.quote(override({name: form}))
+
+
+def in_yaml(form: DeclaredFormat) -> str:
+    """Return a format as a configuration writes it."""
+    if isinstance(form, str):
+        return f'"{form}"'
+    given = {"decimal": form.decimal, "thousands": form.thousands, "unit": form.unit}
+    defaults = NumberFormat()
+    written = (
+        f'{key}: "{value}"' for key, value in given.items() if value != getattr(defaults, key)
+    )
+    return f"{{{', '.join(written)}}}"
+
+
+def in_words(form: DeclaredFormat) -> str:
+    """Return an example of what is written in a format."""
+    cell_format = DateFormat(form) if isinstance(form, str) else form
+    return str(cell_format.expected.values["example"])
+
+
+def number_in(form: NumberFormat, word: str) -> str:
+    """Return the number that a word is in a format, as Python writes it."""
+    return f"{form.numbers(pa.array([word]))[0].as_py():.15g}"
+
+
+def _quoted_name(name: str) -> str:
+    return name if re.fullmatch(r"[\w.-]+", name) else f'"{name}"'
+
+
+def _fitting(formats: Iterable[FormatT], words: pa.Array) -> list[FormatT]:
+    # Those that read all words. A few of the words rule out most formats.
+    sample = words[:_SAMPLED_WORDS]
+    return [form for form in formats if reads(form, sample) and reads(form, words)]

@@ -1,0 +1,118 @@
+"""How a csv is divided into cells, guessed from its first lines.
+
+Only ``agt data inspect`` and ``agt start`` guess, and write what they guessed into a configuration.
+"""
+
+import codecs
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from agt.data.disguised import check_text_kind, encoding_without_mark
+from agt.data.files import SEPARATORS, CsvFormat, check_kind, open_text, read_head
+from agt.data.records import DataError
+from agt.errors import counted
+
+_SNIFFED_LINES = 50
+_MOST_LINES_ABOVE = 20
+_CONTROLS = re.compile("[\x80-\x9f]")
+
+
+def sniffed(path: Path, header: bool = True) -> CsvFormat:
+    """The format that fits a file's first lines: the separator that cuts them into the same number
+    of cells, and most.
+
+    The encoding is utf-16 or utf-32 where a byte order mark or zeros between the letters say so,
+    utf-8 where all of the file is such text, and else cp1252, or latin-1.
+
+    Raises:
+        DataError: a compressed file that is damaged; lines that no separator cuts into cells.
+    """
+    check_kind(path)
+    head = read_head(path)
+    encoding = _encoding(path, head)
+    check_text_kind(path, head, encoding)
+    fits = {}
+    rows_cut = {}
+    problems = []
+    for separator in SEPARATORS:
+        try:
+            rows = CsvFormat(separator, encoding).rows(path, _SNIFFED_LINES)
+        except DataError as problem:
+            problems.append(problem)
+            continue
+        widths = [len(row) for row in rows if row]
+        rows_cut[separator] = rows
+        fits[separator] = len(set(widths)) == 1, max(widths[:1], default=0)
+    if not fits:
+        raise problems[0]
+    fitting = [name for name, (constant, width) in fits.items() if constant and width > 1]
+    if not fitting:
+        _refuse_lines_above(path, rows_cut)
+    if fitting in ([], [" "]):
+        _refuse_aligned(path, rows_cut)
+    some = {separator: fit for separator, fit in fits.items() if fit[1] > 1 and separator != " "}
+    # a blank separates only where nothing else does
+    best = max(some or fits, key=lambda separator: fits[separator])
+    return CsvFormat(best, encoding, header)
+
+
+def _encoding(path: Path, head: bytes) -> str:
+    # The encoding of a csv, by its first bytes, or by all of them.
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "utf-32"
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if (unmarked := encoding_without_mark(head)) is not None:
+        return unmarked
+    if _is_text_in(path, "utf-8"):
+        return "utf-8"
+    # What is a control character in latin-1 is a letter or sign, such as €, in cp1252.
+    if _is_text_in(path, "latin-1", without=_CONTROLS) or not _is_text_in(path, "cp1252"):
+        return "latin-1"
+    return "cp1252"
+
+
+def _is_text_in(path: Path, encoding: str, without: re.Pattern[str] | None = None) -> bool:
+    try:
+        with open_text(path, encoding) as file:
+            while text := file.read(2**20):
+                if without is not None and without.search(text):
+                    return False
+    except UnicodeError:
+        return False
+    return True
+
+
+def _refuse_lines_above(path: Path, rows_cut: Mapping[str, list[list[str]]]) -> None:
+    """Raise DataError if lines above the table, such as a title, are divided otherwise than it."""
+    for separator, rows in rows_cut.items():
+        widths = [len(row) for row in rows]
+        width = max(widths, default=0)
+        start = widths.index(width) if widths else 0
+        below = [other for other in widths[start:] if other]
+        if separator == " " or not 0 < start <= _MOST_LINES_ABOVE or len(below) < 2:
+            continue
+        if set(below) == {width} and width > 1:
+            line = next(number for number, row in enumerate(rows, start=1) if row)
+            above, first = separator.join(rows[line - 1]), separator.join(rows[start])
+            raise DataError(
+                f"{path}: line {line} ({above!r}) is not a line of the table, which begins with "
+                f"line {start + 1} ({first!r}) and has {width} cells in each line: remove "
+                f"{counted(start, 'line')} above it"
+            )
+
+
+def _refuse_aligned(path: Path, rows_cut: Mapping[str, list[list[str]]]) -> None:
+    """Raise DataError if columns are aligned by several blanks."""
+    rows = rows_cut.get(" ", [])
+    widths = {len([cell for cell in row if cell]) for row in rows} - {0}
+    width = max(widths, default=0)
+    if len(widths) != 1 or width < 2 or not any("" in row for row in rows):
+        return
+    line = " ".join(rows[0])
+    raise DataError(
+        f"{path}: line 1 ({line!r}) has {width} columns that are aligned by blanks, but one "
+        "separator is needed: write one, for example with sed -E "
+        f"'s/^ +//; s/ +$//; s/ +/;/g' {path.name}"
+    )

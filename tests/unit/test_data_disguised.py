@@ -1,0 +1,93 @@
+"""Files that are something else than a table, or than their name says: refused by the file, the
+line and the format.
+"""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from agt.data.files import CsvFormat, open_columns
+from agt.data.records import DataError
+from agt_cli.runs.inspect import inspect_table
+from agt_cli.runs.sniffing import sniffed
+
+TABLE = "wage,age,y\n" + "".join(
+    f"{20 * row}.5,{row},{'yes' if row % 2 else 'no'}\n" for row in range(60)
+)
+PACKED = gzip.compress(TABLE.encode())
+RECORD = json.dumps({"wage": 1, "age": 2})
+RAGGED = TABLE.replace("\n0.5,0,no\n", "\n0.5,0,no,more\n")
+QUOTED = TABLE.replace("\n0.5,", '\n"0.5,')
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("t.csv.gz", TABLE.encode(), "line 1 is 'wage,age,y'.*rename it to t.csv"),
+        ("t.csv.gz", PACKED[: len(PACKED) // 2], r"after line \d+ "),
+        ("t.csv", PACKED, "gzip.*t.csv.gz"),
+        ("t.csv", b"PAR1" + bytes(99), "parquet"),
+        ("t.csv", b"PK\x03\x04" + bytes(99), "Excel"),
+        ("t.parquet", TABLE.encode(), "line 1 is 'wage,age,y'"),
+        ("t.csv", TABLE.encode("utf-16-le"), "encoding=utf-16-le"),
+        ("t.csv", TABLE.encode("utf-16-be"), "encoding=utf-16-be"),
+        ("t.csv", f"sep=;\n{TABLE.replace(',', ';')}".encode(), "line 1 .sep=;.*separator=';'"),
+        ("t.csv", f"{RECORD}\n{RECORD}\n".encode(), "line 1 .*JSON lines.*lines=True"),
+        ("t.csv", f"[{RECORD},\n{RECORD}]\n".encode(), "line 1 .*JSON"),
+        ("t.csv", b"<!DOCTYPE html>\n<html></html>\n", "line 1 .*HTML"),
+        ("t.csv", b"", "is empty"),
+        ("t.csv", RAGGED.encode(), "line 2 has 4 cells, but line 1 has 3"),
+        ("t.csv", QUOTED.encode(), "line 2 opens a quotation mark"),
+    ],
+)
+def test_what_is_no_table_is_refused_by_line_and_format(
+    tmp_path: Path, name: str, content: bytes, says: str
+) -> None:
+    """Where records are read, and where a table is looked at but for what is recognised there."""
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=f"(?s)^{path}: .*{says}"):
+        open_columns(path, "s")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (f"Report of 2024\n\n{TABLE}", "line 1 .'Report of 2024'.*line 3"),
+        (f"# made by hand\n{TABLE}", "line 1 .'# made by hand'.*line 2"),
+        (f"Report of 2024;;\n{TABLE.replace(',', ';')}", "line 1 .*only 1 of 3 columns"),
+        (TABLE.replace(",", "   "), "line 1 .*3 columns.*aligned by blanks"),
+    ],
+)
+def test_a_first_line_that_is_not_one_of_the_table_is_named(
+    tmp_path: Path, content: str, says: str
+) -> None:
+    (tmp_path / "t.csv").write_text(content)
+    with pytest.raises(DataError, match=says):
+        inspect_table(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16", "utf-32", "utf-8-sig"])
+def test_an_encoding_without_a_mark_is_recognised(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "t.csv").write_bytes(TABLE.encode(encoding))
+    assert [column.name for column in inspect_table(tmp_path / "t.csv").columns] == [
+        "wage",
+        "age",
+        "y",
+    ]
+
+
+@pytest.mark.parametrize(("word", "encoding"), [("Köln", "latin-1"), ("5 €", "cp1252")])
+def test_text_of_one_byte_a_letter_is_recognised(tmp_path: Path, word: str, encoding: str) -> None:
+    (tmp_path / "t.csv").write_bytes(f"{TABLE}{word},1,no\n".encode(encoding))
+    assert sniffed(tmp_path / "t.csv").encoding == encoding
+
+
+def test_records_of_text_in_two_bytes_a_letter_are_read_where_it_is_declared(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "t.csv").write_bytes(TABLE.encode("utf-16-le"))
+    columns = open_columns(tmp_path / "t.csv", "s", form=CsvFormat(encoding="utf-16-le"))
+    assert columns.numbers("age", "s").tolist() == [*range(60)]

@@ -1,0 +1,110 @@
+"""What may be a mistake in a table is said to its owner before anything is written."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agt.data.records import DataError
+from agt_cli.runs.doubts import Doubt, DoubtCode
+from agt_cli.runs.inspect import inspect_table
+
+ROWS = 60
+LABEL = ["no", "yes"] * (ROWS // 2)
+AGE = [18 + row % 42 for row in range(ROWS)]
+
+
+def doubts(tmp_path: Path, columns: dict[str, list[Any]], **settings: Any) -> list[Doubt]:
+    rows = zip(*columns.values(), strict=True)
+    lines = [",".join(columns), *(",".join(map(str, row)) for row in rows)]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    return list(inspect_table(tmp_path / "t.csv", **settings).doubts)
+
+
+@pytest.mark.parametrize(
+    ("columns", "code", "column", "values"),
+    [
+        ({"age": AGE, "y": ["Yes", *LABEL[1:]]}, "classes_alike", "y", ("Yes", "yes")),
+        ({"age": AGE, "y": ["yes ", *LABEL[1:]]}, "classes_alike", "y", ("yes", "yes ")),
+        ({"age": AGE, "y": ["1", "0", "1.0"] * 20}, "classes_alike", "y", ("1", "1.0")),
+        ({"age": AGE, "y": ["", *LABEL[1:]]}, "label_missing", "y", ()),
+        ({"age": AGE, "y": ["***", *LABEL[1:]]}, "label_masked", "y", ("***",)),
+        ({"age": AGE, "y": ["hidden", *LABEL[1:]]}, "label_masked", "y", ("hidden",)),
+        ({"age": AGE, "y": ["-9", "0", "1"] * 20}, "label_masked", "y", ("-9",)),
+        ({"age": AGE, "t": ["a", "b", " b"] * 20, "y": LABEL}, "values_alike", "t", (" b", "b")),
+        (
+            {"age": AGE, "t": [" a", " b"] * 30, "y": LABEL},
+            "blanks_around_value",
+            "t",
+            (" a", " b"),
+        ),
+        ({" age": AGE, "y": LABEL}, "blanks_around_name", " age", ()),
+        (
+            {"age": AGE, "land": ["DE", "FR", "NA"] * 20, "y": LABEL},
+            "country_code_missing",
+            "land",
+            ("NA",),
+        ),
+        (
+            {"colour": ["red", "blue"] * 30, "y": LABEL},
+            "names_may_be_a_record",
+            "",
+            ("colour", "y"),
+        ),
+    ],
+)
+def test_what_may_be_a_mistake_is_said(
+    tmp_path: Path,
+    columns: dict[str, list[Any]],
+    code: DoubtCode,
+    column: str,
+    values: tuple[str, ...],
+) -> None:
+    (doubt,) = doubts(tmp_path, columns)
+    assert (doubt.code, doubt.column, doubt.values) == (code, column, values)
+
+
+def test_ages_that_are_taken_as_classes_are_said(tmp_path: Path) -> None:
+    (doubt,) = doubts(tmp_path, {"x": LABEL, "age": AGE}, label="age")
+    assert (doubt.code, doubt.column, doubt.rows) == ("number_as_classes", "age", 42)
+
+
+@pytest.mark.parametrize("word", ["inf", "-Infinity", "1e999"])
+def test_an_infinite_number_that_makes_a_column_text_is_said(tmp_path: Path, word: str) -> None:
+    wage = [*(f"{row}.25" for row in range(ROWS - 1)), word]
+    (doubt,) = doubts(tmp_path, {"wage": wage, "age": AGE, "y": LABEL}, most_values=20)
+    assert (doubt.code, doubt.column) == ("left_out", "wage")
+    assert word in doubt.sentence
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"age": AGE, "y": LABEL},
+        {"age": AGE, "y": ["+", "-"] * 30},
+        {"age": AGE, "y": ["-1", "1"] * 30},
+        {"age": AGE, "y": [*"0123456789"] * 6},
+        {"age": AGE, "t": ["a", "b", ""] * 20, "y": LABEL},
+        {"age": AGE, "town": ["Ulm", "Bonn", "NA"] * 20, "y": LABEL},
+    ],
+)
+def test_nothing_is_said_of_a_table_without_mistakes(
+    tmp_path: Path, columns: dict[str, list[Any]]
+) -> None:
+    assert doubts(tmp_path, columns) == []
+
+
+def test_a_table_of_words_without_names_is_asked_about(tmp_path: Path) -> None:
+    columns = {"red": ["blue", "red"] * 30, "no": LABEL}
+    with pytest.raises(DataError, match=r"line 1 .*header=false"):
+        doubts(tmp_path, columns)
+
+
+@pytest.mark.parametrize(("header", "rows"), [(True, ROWS), (False, ROWS + 1)])
+def test_a_table_of_words_has_the_names_that_are_said(
+    tmp_path: Path, header: bool, rows: int
+) -> None:
+    columns = {"red": ["blue", "red"] * 30, "no": LABEL}
+    label = "no" if header else "column2"
+    doubts(tmp_path, columns, header=header, label=label)
+    assert inspect_table(tmp_path / "t.csv", header=header, label=label).rows == rows

@@ -1,0 +1,230 @@
+"""How dates and numbers in text are read by a declared format: each cell by itself, in training
+records and in queries alike.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import agt
+from agt.data.files import columns_of, open_columns
+from agt.data.formats import CellFormat, DateFormat, NumberFormat, days, reads
+from agt.data.records import DataError
+from agt.data.table import Table
+from agt.errors import ConfigError
+from agt.settings import validate
+
+EURO = NumberFormat(",", ".", "€")
+
+
+def read(form: CellFormat, *cells: str | None) -> list[float | None]:
+    numbers: list[float | None] = form.numbers(pa.array(cells, pa.string())).to_pylist()
+    return numbers
+
+
+def is_read(form: CellFormat, cell: str) -> bool:
+    return reads(form, pa.array([cell]))
+
+
+@pytest.mark.parametrize(
+    ("form", "cell", "day"),
+    [
+        ("%d.%m.%Y", "01.02.1990", "1990-02-01"),
+        ("%d.%m.%Y", " 1.2.1990 ", "1990-02-01"),
+        ("%Y/%m/%d", "2012/01/01", "2012-01-01"),
+        ("%m/%d/%Y", "12/31/2024", "2024-12-31"),
+        ("%Y%m%d", "20241231", "2024-12-31"),
+        ("%d.%m.%y", "31.12.69", "1969-12-31"),
+        ("%d.%m.%y", "31.12.68", "2068-12-31"),
+        ("%d.%m.%Y %H:%M", "31.12.2024 06:00", "2024-12-31 06:00"),
+        ("%Y-%m-%dT%H:%M:%S.%f%z", "2024-12-31T06:00:00.5Z", "2024-12-31 06:00:00.500000"),
+        ("%Y-%m-%d %H:%M:%S%z", "2024-12-31 06:00:00+02:00", "2024-12-31 04:00"),
+        ("%Y-%m-%d %H:%M:%S%z", "2024-12-31 06:00:00-0530", "2024-12-31 11:30"),
+    ],
+)
+def test_a_date_is_read_by_its_format(form: str, cell: str, day: str) -> None:
+    assert read(DateFormat(form), cell) == [days(day)]
+
+
+@pytest.mark.parametrize(
+    "cell", ["31.02.2020", "1.13.2020", "01.02.90", "01-02-1990", "01.02.19901", "2020", ""]
+)
+def test_a_cell_that_is_no_date_in_the_format_is_refused(cell: str) -> None:
+    assert not is_read(DateFormat("%d.%m.%Y"), cell)
+
+
+def test_a_time_without_its_declared_zone_is_refused() -> None:
+    assert not is_read(DateFormat("%Y-%m-%d %H:%M%z"), "2024-12-31 06:00")
+
+
+@pytest.mark.parametrize(
+    ("form", "cell", "number"),
+    [
+        (NumberFormat(",", "."), "1.234,56", 1234.56),
+        (NumberFormat(",", "."), "-1.234.567,", -1234567.0),
+        (NumberFormat(",", "."), "1234,5", 1234.5),
+        (NumberFormat(",", " "), "1 234,5", 1234.5),
+        (NumberFormat(",", " "), "1\u202f234,5", 1234.5),
+        (NumberFormat(",", " "), "1\u00a0234,5", 1234.5),
+        (NumberFormat(".", "'"), "1\u2019234.5", 1234.5),
+        (NumberFormat(".", ","), "1,234", 1234.0),
+        (NumberFormat(","), "1,5e3", 1500.0),
+        (EURO, "1.234,5 €", 1234.5),
+        (EURO, "1.234,5", 1234.5),
+        (NumberFormat(".", ",", "$"), "-$1,234.50", -1234.5),
+        (NumberFormat(unit="%"), "12.5%", 12.5),
+    ],
+)
+def test_a_number_is_read_by_its_format(form: NumberFormat, cell: str, number: float) -> None:
+    assert read(form, cell) == [number]
+
+
+@pytest.mark.parametrize(
+    "cell", ["12.34", "1.23,5", "1234.567", "1.234.5", "1.234 $", "nan", "inf", "1_0", "", "\u0663"]
+)
+def test_a_cell_that_is_no_number_in_the_format_is_refused(cell: str) -> None:
+    assert not is_read(NumberFormat(",", "."), cell)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_a_missing_cell_stays_missing(kind: pa.DataType) -> None:
+    cells = pa.array([None, None], kind)
+    assert DateFormat("%y-%m-%d %H:%M%z").numbers(cells).to_pylist() == [None, None]
+    assert EURO.numbers(cells).to_pylist() == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("form", "cells"),
+    [
+        (DateFormat("%d.%m.%Y"), ["01.02.1990", "11.2.2012", None, "31.12.2024"]),
+        (EURO, ["1.234,5 €", "7", None, "-3,25€"]),
+    ],
+)
+def test_a_cell_has_the_same_value_whatever_stands_beside_it(
+    form: CellFormat, cells: list[str | None]
+) -> None:
+    alone = [read(form, cell)[0] for cell in cells]
+    assert read(form, *cells) == alone
+    assert read(form, *reversed(cells)) == alone[::-1]
+
+
+@pytest.mark.parametrize(
+    ("form", "key"),
+    [
+        ("%d.%m", "formats.x"),
+        ("%d.%m.%Y %y", "formats.x"),
+        ("%d.%m.%Y %M", "formats.x"),
+        ("%d %b %Y", "formats.x"),
+        ("", "formats.x"),
+        (3, "formats.x"),
+        ({"decimal": ",", "thousands": ","}, "formats.x"),
+        ({"decimal": ";"}, "formats.x.decimal"),
+        ({"unit": "1"}, "formats.x"),
+        ({"decimals": ","}, "formats.x.decimals"),
+    ],
+)
+def test_a_format_that_is_none_is_refused_by_its_key(form: Any, key: str) -> None:
+    settings = {"numeric": {"x": (0, 1)}, "formats": {"x": form}}
+    with pytest.raises(ConfigError, match=f"^{key}: "):
+        validate(agt.Columns, settings, "")
+
+
+def test_a_format_of_a_column_that_is_not_numeric_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'y'"):
+        agt.Columns(numeric={"x": (0, 1)}, formats={"y": "%d.%m.%Y"})
+
+
+# -- tables, and their queries
+# ---------------------------------------------------------------------------------
+
+
+def table(path: Path, **settings: Any) -> Table:
+    given: dict[str, Any] = {
+        "path": path,
+        "label": "y",
+        "csv": {"separator": ";"},
+        "classes": ("no", "yes"),
+        "numeric": {"born": ("1960-01-01", "2000-01-01"), "wage": (0, 4000)},
+        "formats": {"born": "%d.%m.%Y", "wage": {"decimal": ",", "thousands": "."}},
+    }
+    return validate(Table, {**given, **settings}, "dataset")
+
+
+def people(path: Path) -> Path:
+    rows = [f"{1 + row % 28}.03.{1960 + row % 40};{row % 4}.{row:03d},5;yes" for row in range(80)]
+    path.write_text("\n".join(["born;wage;y", *rows, "01.01.1980;7;no"]) + "\n")
+    return path
+
+
+def test_records_are_read_by_the_declared_formats(tmp_path: Path) -> None:
+    path = people(tmp_path / "t.csv")
+    numbers, _ = table(path)._content(open_columns(path, "s", form=table(path).csv))
+    assert numbers[1].tolist() == [days("1961-03-02"), 1001.5]
+
+
+def test_a_query_in_another_format_is_refused(tmp_path: Path) -> None:
+    source = table(people(tmp_path / "t.csv"))
+    (tmp_path / "q.csv").write_text("born;wage\n1980-01-01;7\n")
+    with pytest.raises(DataError, match=r"dataset\.numeric\.born: .*'1980-01-01'.*%d\.%m\.%Y"):
+        source.load_queries(tmp_path / "q.csv")
+
+
+def test_queries_of_a_program_are_read_by_the_same_formats(tmp_path: Path) -> None:
+    source = table(people(tmp_path / "t.csv"))
+    (tmp_path / "q.csv").write_text("born;wage\n01.01.1980;1.234,5\n")
+    (of_file,) = source.load_queries(tmp_path / "q.csv").features
+    (sent,) = source.read_queries(
+        columns_of([{"born": "01.01.1980", "wage": "1.234,5"}], "line 1")
+    ).features
+    assert (sent == of_file).all()
+
+
+def test_a_number_that_a_program_sends_among_text_is_its_own_value(tmp_path: Path) -> None:
+    source = table(people(tmp_path / "t.csv"))
+    rows = [{"born": "01.01.1980", "wage": wage} for wage in (1.234, "1.234", 1234)]
+    together = source.read_queries(columns_of(rows, "line 1")).features
+    alone = [source.read_queries(columns_of([row], "line 1")).features[0] for row in rows]
+    assert (together == np.array(alone)).all()
+    assert (together[0] != together[1]).any()
+    assert (together[1] == together[2]).all()
+
+
+def test_a_number_is_no_date_of_a_declared_format(tmp_path: Path) -> None:
+    source = table(people(tmp_path / "t.csv"))
+    with pytest.raises(DataError, match=r"dataset\.numeric\.born"):
+        source.read_queries(columns_of([{"born": 7000, "wage": 1}], "line 1"))
+
+
+def test_text_of_parquet_is_read_by_the_declared_formats(tmp_path: Path) -> None:
+    content = {"born": ["01.01.1980"], "wage": pa.array(["1.234,5"]).cast(pa.string_view())}
+    pq.write_table(pa.table(content), tmp_path / "q.parquet")
+    (tmp_path / "q.csv").write_text("born;wage\n01.01.1980;1.234,5\n")
+    source = table(people(tmp_path / "t.csv"))
+    in_parquet = source.load_queries(tmp_path / "q.parquet").features
+    assert (in_parquet == source.load_queries(tmp_path / "q.csv").features).all()
+
+
+def test_whole_numbers_are_dates_of_digits(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"born": [19800101], "wage": [7]}), tmp_path / "q.parquet")
+    source = table(people(tmp_path / "t.csv"), formats={"born": "%Y%m%d"})
+    numbers, _ = source._content(open_columns(tmp_path / "q.parquet", "s"))
+    assert numbers[0, 0] == days("1980-01-01")
+
+
+def test_columns_of_a_data_frame_are_read_by_the_declared_formats() -> None:
+    limits = {"born": ("1960-01-01", "2000-01-01")}
+    german = agt.Columns(numeric=limits, formats={"born": "%d.%m.%Y"})
+    features = german(pd.DataFrame({"born": ["01.02.1980"]}))
+    assert (features == agt.Columns(numeric=limits)(pd.DataFrame({"born": ["1980-02-01"]}))).all()
+
+
+def test_plain_numpy_cannot_read_declared_formats(tmp_path: Path) -> None:
+    """So the README of released weights says that only agt makes their features."""
+    source = table(people(tmp_path / "t.csv"))
+    assert source.formula() == {}
+    assert table(people(tmp_path / "t.csv"), formats={}).formula()
