@@ -393,7 +393,7 @@ TEMPLATES: dict[str, str] = {
         "which covers all rounding; gradients are summed as integers"
     ),
     "product_not_nested": (
-        "Rump's product (training.product=rump) is widened so that it contains the exact "
+        "Rump's product (product=rump) is widened so that it contains the exact "
         "product, but the widened products of neighbouring datasets are not proved to nest in "
         "their last digits. Use {config:training.product}=exact"
     ),

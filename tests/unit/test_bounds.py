@@ -492,7 +492,7 @@ def test_where_convolutions_start() -> None:
         (
             {"kernels": (4,)},
             (1, 28, 28),
-            r"kernels: .*\b1\b.*\b2\b",
+            r"kernels .*\b1\b.*\b2\b",
         ),
         ({"encoder": {}}, (1, 28, 28), "model=small_cnn"),
         (

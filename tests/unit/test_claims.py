@@ -159,7 +159,7 @@ class TestOneByOne:
     )
     def test_more_is_refused(self, changes: dict[str, Any]) -> None:
         told = replace(claim_of(queries=3, totals=(), one_by_one=True).for_file(), **changes)
-        with pytest.raises(ConfigError, match="a claim:"):
+        with pytest.raises(ConfigError, match="the claim gives"):
             read_claim(told.content)
 
     def test_no_more_come_than_the_most(self) -> None:
@@ -272,7 +272,7 @@ def change(node: dict[str, Any], path: str, value: Any) -> bytes:
         ("guarantee.kind", "gaussian", "guarantee"),
         ("guarantee.eps", 0.2, "guarantee"),
         ("releases", 2000, "guarantee"),
-        ("curve.delta.20", 0.0, "delta falls"),
+        ("curve.delta.20", 0.0, "decreasing delta"),
         ("curve.delta.64", 0.0, "guarantee"),
         ("totals.0.eps", 1.0, "guarantee"),
         ("account.allowance.delta", 1e-4, "guarantee"),
@@ -280,10 +280,10 @@ def change(node: dict[str, Any], path: str, value: Any) -> bytes:
         ("account.allowance.leaks", 2.0, "leaks"),
         ("issued", "yesterday", "issued"),
         ("publishable", False, "publishable"),
-        ("proved", None, "a claim: proved"),
-        ("reasons", None, "a claim: reasons"),
-        ("declared", None, "a claim: declared"),
-        ("noisy", None, "a claim: noisy"),
+        ("proved", None, "a claim .*proved"),
+        ("reasons", None, "entry reasons"),
+        ("declared", None, "entry declared"),
+        ("noisy", None, "entry noisy"),
         ("declared.0.fact.code", "batches_by_hash", "fact: batches_by_hash"),
         ("declared.0.fact.standing", "proved", "fact: size_public.*proved"),
         ("declared.0.fact.values.size", "many", r"claim\.declared\.0\.fact: size_public"),

@@ -116,7 +116,7 @@ def test_a_person_on_both_sides_is_noted(tmp_path: Path) -> None:
         "id,age,income,region,default\na,18,100,west,yes\nz,18,100,west,yes\n"
     )
     mixed = people(tmp_path, id=None, unit="id", split=None, test=Path("later.csv")).load()
-    assert with_notes(mixed, None).notes[-1].partition(";")[0].endswith(" 1")
+    assert with_notes(mixed, None).notes[-1].startswith("1 units")
     split = people(
         tmp_path,
         PEOPLE + PEOPLE.split("\n", 1)[1],
@@ -216,8 +216,8 @@ def test_queries(tmp_path: Path) -> None:
             {"classes": ("no", "maybe")},
             r"row 2\b.*'yes'.*no, maybe",
         ),
-        ("test", "train", {}, "test split"),
-        ("train", "test", {}, "train split"),
+        ("test", "train", {}, "no test records"),
+        ("train", "test", {}, "no training records"),
         (
             "no,test",
             "no,val",

@@ -217,14 +217,14 @@ def test_a_dataset_file_that_changes_after_fitting_changes_no_answer(
             r"columns\.numeric\.age: .*'old'.*\b1\b",
         ),
         (COLUMNS, FRAME.assign(age=np.inf), r"'age'.*\binf\b.*\b1\b"),
-        (COLUMNS, FRAME.assign(age=2**70), "'age': Python"),
+        (COLUMNS, FRAME.assign(age=2**70), "'age' .*Python"),
         (
             COLUMNS,
             FRAME.assign(since=time(1)),
             r"time64\[us\].*columns\.numeric\.since",
         ),
-        (COLUMNS, FRAME.assign(since=np.datetime64(10**14, "s")), "'since': Casting"),
-        (COLUMNS, FRAME.assign(region=pd.Period("2024")), "'region': Function"),
+        (COLUMNS, FRAME.assign(since=np.datetime64(10**14, "s")), "'since' .*Casting"),
+        (COLUMNS, FRAME.assign(region=pd.Period("2024")), "'region' .*Function"),
         (
             COLUMNS,
             FRAME.assign(age=FRAME.age.where(FRAME.index > 0, date(1970, 1, 1))),

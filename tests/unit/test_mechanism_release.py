@@ -270,12 +270,12 @@ class TestBadInput:
         [
             ([0, 1], [0], r"mechanism=randomized_response.*\(2,\).*\(1,\)"),
             ([[0, 1]], [[0, 1]], r"mechanism=randomized_response.*\(1, 2\).*\(1, 2\)"),
-            ([0, 2], [0, 0], r"labels 0\.\.1"),
-            ([0, -1], [0, 0], r"labels 0\.\.1"),
+            ([0, 2], [0, 0], "labels between 0 and 1"),
+            ([0, -1], [0, 0], "labels between 0 and 1"),
             ([0.0, 1.0], [0, 0], "mechanism=randomized_response.*float64"),
-            ([0, 1], [0.0, 1.0], "distance: .*float64"),
-            ([0, 1], [0, np.nan], "distance: .*float64"),
-            ([0, 1], [0, -1], "distance: "),
+            ([0, 1], [0.0, 1.0], r"\(distance\).*float64"),
+            ([0, 1], [0, np.nan], r"\(distance\).*float64"),
+            ([0, 1], [0, -1], r"\(distance\)"),
         ],
     )
     def test_release(self, predictions: list, distances: list, match: str) -> None:

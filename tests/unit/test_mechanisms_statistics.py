@@ -242,7 +242,7 @@ def test_wider_features_are_brought_down_and_the_weights_back() -> None:
     [
         (
             {"relation": "flip"},
-            "relation=flip",
+            "not flip",
         ),
         ({"certificate": "removal", "classes": 2}, "certificate=removal"),
         (

@@ -140,9 +140,9 @@ def test_units_are_told_apart_and_capped(tmp_path: Path) -> None:
     private = agt.PrivateClassifier(declared=declared, unit_rows=3).fit(X, y, units=people)
     assert any("3 records" in line for line in private.guarantee_)
     for learner in (agt.PrivateClassifier, agt.CertifiedClassifier):
-        with pytest.raises(ValueError, match="has 3 rows and unit_rows is 2"):
+        with pytest.raises(ValueError, match="has 3 rows, but unit_rows is 2"):
             learner(declared=declared, unit_rows=2).fit(X, y, units=people)
-    with pytest.raises(ValueError, match="has 3 rows and unit_rows is 2"):
+    with pytest.raises(ValueError, match="has 3 rows, but unit_rows is 2"):
         agt.CertifiedClassifier(declared=declared, unit_rows=2, certificate="votes").fit(
             X, y, units=people
         )

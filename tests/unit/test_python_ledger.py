@@ -131,7 +131,7 @@ def test_labels_and_weights_add_up_and_simulations_do_not(model: agt.Fitted) -> 
         warnings.simplefilter("error", agt.PrivacySumWarning)
         model.release(X[:2], RESPONSE)
     with pytest.warns(
-        agt.PrivacySumWarning, match=r"\(5, 0\)-differentially private over 5 releases"
+        agt.PrivacySumWarning, match=r"\(5, 0\)-differentially private, for 5 releases"
     ):
         model.release(X[:3], RESPONSE)
 
@@ -503,7 +503,7 @@ def test_what_a_ledger_shows_is_its_budget_and_its_counter(ledger: agt.Ledger) -
     private(epsilon=1.0, delta=1e-7, ledger=ledger).fit(X, Y)
     assert 0 < ledger.spent.eps < 1.5
     assert len(str(ledger).splitlines()) <= 5
-    assert "counter at eps" in str(ledger)
+    assert "spent so far: eps" in str(ledger)
 
 
 def learn_zero(x: np.ndarray, y: np.ndarray) -> Any:

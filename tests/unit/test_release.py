@@ -224,10 +224,10 @@ def test_nothing_is_drawn_before_it_is_reserved_and_nothing_twice() -> None:
         with pytest.raises(RuntimeError, match="reserved"):
             release.draw()
         release.reserve()
-        with pytest.raises(RuntimeError, match="reserved only once"):
+        with pytest.raises(RuntimeError, match="already reserved"):
             release.reserve()
         release.draw()
-        with pytest.raises(RuntimeError, match="drawn only once"):
+        with pytest.raises(RuntimeError, match="already drawn"):
             release.draw()
 
 
@@ -352,7 +352,7 @@ def test_a_copy_of_a_reserved_release_is_not_drawn_once_more() -> None:
     release = reserved_release()
     other = copy.copy(release)
     assert drawn_labels_of(other) == [1, 1, 1, 1]
-    with pytest.raises(RuntimeError, match="drawn only once"):
+    with pytest.raises(RuntimeError, match="already drawn"):
         release.draw()
 
 

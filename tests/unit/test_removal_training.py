@@ -236,12 +236,12 @@ def test_noise_in_floating_point_and_a_weight_beyond_the_clamp_are_no_state_of_a
         state.weight + 0.1 * RNG.normal(size=state.weight.shape),
         state.served + 2 * known.served_limit,
     ):
-        with pytest.raises(UnsoundError, match=r"removal state.*lattice"):
+        with pytest.raises(UnsoundError, match=r"damaged.*"):
             known.check_served(replace(state, served=served))
     assert np.abs(known.serve(np.full((1, 3), 2 * known.served_limit))).max() == known.served_limit
     assert known.served_limit >= known.minimiser_norm_bound + 64 * known.config.sigma
     plain = fit(KINDS["logistic"])
-    with pytest.raises(UnsoundError, match=r"removal state.*noise"):
+    with pytest.raises(UnsoundError, match=r"damaged.*noise"):
         plain.removal_problem.check_served(replace(plain.state, served=plain.state.served + 1.0))
 
 
