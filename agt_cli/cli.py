@@ -26,6 +26,7 @@ from agt_cli.process import (
     world_size,
     write_any_text,
 )
+from agt_cli.renamed import with_old_names
 
 if TYPE_CHECKING:
     from agt_cli.report.console import Console
@@ -102,7 +103,7 @@ def _dispatch(arguments: list[str]) -> int:
     console = Console(**{VERBOSITY[word]: True for word in arguments if word in VERBOSITY})
     (name, *rest), listed = words, dict[str, Any]()
     try:
-        rest = _checked(name, rest)
+        rest = with_old_names(name, _checked(name, rest))
         from agt_cli import configuration, jobs
 
         command = usage.COMMANDS[name]
@@ -268,7 +269,7 @@ def _check_places(typed: Mapping[str, str]) -> None:
     ):
         locate(Path(typed["dataset.path"]), data_dir, "dataset.path or data_dir")
     # a run says where else its queries may lie
-    if release and release != "null" and "inputs" in typed:
+    if release and release != "null" and typed.get("inputs", "-") != "-":
         locate(Path(typed["inputs"]), Path("data"), "inputs")
     if "file" in typed:
         locate(Path(typed["file"]), data_dir, "the file or data_dir")

@@ -8,6 +8,7 @@ from hydra import compose
 from agt_cli import usage
 from agt_cli.configuration import library, plain
 from agt_cli.errors import explain
+from agt_cli.renamed import with_old_names
 
 
 def composed(command: str, overrides: Sequence[str], complete: bool = True) -> dict[str, Any]:
@@ -23,7 +24,7 @@ def composed(command: str, overrides: Sequence[str], complete: bool = True) -> d
     config_name = usage.COMMANDS[command].config
     try:
         with library():
-            config = compose(config_name, list(overrides))
+            config = compose(config_name, with_old_names(command, overrides))
     except Exception as error:
         raise explain(error, config_name, list(overrides)) or error from None
     return plain(config, complete)

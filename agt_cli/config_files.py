@@ -101,11 +101,15 @@ def is_own(group: str, option: str) -> bool:
 
 
 def summary(text: str) -> str:
-    """What a configuration file says it is: its first comment that is no directive."""
+    """Return what a configuration file says it is: the first sentence of its first comment."""
+    comment: list[str] = []
     for line in text.splitlines():
-        if line.startswith("# ") and not line.startswith("# @package"):
-            return line.removeprefix("# ")
-    return ""
+        if line.startswith("# @package"):
+            continue
+        if not line.startswith("# ") or line.startswith("#  "):  # further in: an example
+            break
+        comment.append(line.removeprefix("# "))
+    return re.split(r"(?<=[.]) (?=[A-Z])", " ".join(comment), maxsplit=1)[0]
 
 
 def _lines(config: str) -> list[str]:

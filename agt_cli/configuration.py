@@ -27,6 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from agt.errors import ConfigError, nearest
 from agt.store import read_digest
 from agt_cli import config_files, usage
+from agt_cli.renamed import in_configuration
 
 SUBMITIT = {  # of every cluster
     "submitit_folder": "${hydra.sweep.dir}/.submitit/%j",
@@ -260,9 +261,9 @@ def plain(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     if missing:
         raise ConfigError(f"{missing[0]}: this setting is required; give {missing[0]}=VALUE")
     resolved = OmegaConf.to_container(task, resolve=True)
-    return (
-        {str(key): value for key, value in resolved.items()} if isinstance(resolved, dict) else {}
-    )
+    if not isinstance(resolved, dict):
+        return {}
+    return in_configuration({str(key): value for key, value in resolved.items()})
 
 
 def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:

@@ -1,13 +1,19 @@
 """The pages of ``agt --help`` and ``agt COMMAND --help``."""
 
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from shutil import get_terminal_size
 from textwrap import TextWrapper
 
 from agt_cli.config_files import _lines, groups, options, summary
 from agt_cli.usage import COMMANDS, FLAGS, Word, bare_words, words_of
+
+PARTS = ("training", "certificate", "dataset", "model", "relation", "kgrid", "compute")
+"""Groups whose keys the help of a command points to."""
+_FIRST = ("generic", "default", "table")
+"""Options that list all keys of their group, with their meaning."""
 
 DESCRIPTION = (
     "Certified private machine learning: train models with bounds, and certify their predictions."
@@ -39,6 +45,7 @@ SWEEPS = (
 
 ALSO = (
     ("help COMMAND", "the same as agt COMMAND --help"),
+    ("help COMMAND GROUP", "the keys of a group, for example agt help train training"),
     (
         "completion SHELL",
         'completion for bash, zsh or fish; to install it, put eval "$(agt completion bash)" '
@@ -75,6 +82,8 @@ def command_help(name: str, rest: Sequence[str] = ()) -> str:
             ``mechanism=gaussian_margin``) is told with its settings.
     """
     command = COMMANDS[name]
+    if (part := next((word for word in rest if _is_part(name, word)), None)) is not None:
+        return part_help(name, part, rest)
     usage = [
         "",
         *(f"usage: agt {name} {words} [KEY=VALUE ...] [options]" for words in _ways(command.words)),
@@ -91,17 +100,101 @@ def command_help(name: str, rest: Sequence[str] = ()) -> str:
         lines += _section(
             f"{group}=", [(option, summary(text)) for option, text in options(group).items()]
         )
-    lines += _section("settings", _settings(_lines(command.config)))
-    for group, option in _chosen(name, rest):
-        inside = _settings(options(group)[option].splitlines())
-        own = [
-            (f"{group}.{setting}", about)
-            for setting, about in inside
-            if not setting.startswith("_target_=")
+    lines += _section("settings", _primary_settings(command.config))
+    if parts := [group for group in groups(command.config) if group in PARTS]:
+        shown = [
+            (f"agt help {name} {part}", f"the keys of {part}.*, with their meaning")
+            for part in parts
         ]
+        lines += _section("keys of a group", shown)
+    for group, option in _chosen(name, rest):
+        own = _keys_of(name, group, option)
         lines += _section(f"settings of {group}={option}", own or [("", "it has none")])
     lines += _section("how to change and combine settings", HYDRA + SWEEPS * command.recorded)
     return "\n".join([*lines, *_section("options", FLAGS)])
+
+
+def part_help(name: str, part: str, rest: Sequence[str] = ()) -> str:
+    """Return the text of ``agt help COMMAND GROUP``: the keys of each option of a group.
+
+    Args:
+        name: the command.
+        part: a group, or a setting that is a mapping.
+        rest: of the command line; an option that it names (``certificate=erm``, ``erm``) is shown
+            alone.
+    """
+    settings = _primary_settings(COMMANDS[name].config)
+    own = [row for row in settings if re.split(r"[=.]", row[0])[0] == part]
+    lines = [f"agt {name}: the keys of {part}"]
+    if part not in groups(COMMANDS[name].config):
+        return "\n".join([*lines, *_section("settings", own)])
+    texts = options(part)
+    wanted = {word.removeprefix(f"{part}=") for word in rest} & set(texts)
+    shown: dict[str, None] = {}
+    for option in sorted(texts, key=lambda option: (option not in _FIRST, option)):
+        keys = _keys_of(name, part, option)
+        new = [row for row in keys if wanted or not _is_shown(row[0], shown)]
+        if new and (option in wanted or not wanted):
+            about = summary(texts[option])
+            lines += ["", f"{part}={option}: {about}", *_section("keys", new)[2:]]
+            shown |= dict.fromkeys(row[0].partition("=")[0] for row in new)
+    if shown:
+        lines += ["", f"To change one, type agt {name} {next(iter(shown))}=VALUE"]
+    lines += [f"To choose an option, type agt {name} {part}=NAME; the options: {', '.join(texts)}"]
+    return "\n".join(lines)
+
+
+def _is_shown(setting: str, shown: Iterable[str]) -> bool:
+    """Return whether a key, or the mapping that it is in, was listed before."""
+    key = setting.partition("=")[0]
+    return any(f"{key}.".startswith(f"{known}.") for known in shown)
+
+
+def _is_part(name: str, word: str) -> bool:
+    """Return whether a word after ``agt help COMMAND`` names a group or a mapping of settings."""
+    config = COMMANDS[name].config
+    settings = _primary_settings(config)
+    parts = {re.split(r"[=.]", setting)[0] for setting, _ in settings}
+    return word in groups(config) or word in parts
+
+
+def _primary_settings(config: str) -> list[tuple[str, str]]:
+    """Return the settings of a primary file, and of those that it includes."""
+    lines = _lines(config)
+    included = [
+        line.removeprefix("  - ").strip()
+        for line in lines
+        if line.startswith("  - ") and ":" not in line and "_self_" not in line
+    ]
+    below = [row for part in included for row in _primary_settings(part)]
+    return [*below, *_settings(lines)]
+
+
+def _keys_of(name: str, group: str, option: str) -> list[tuple[str, str]]:
+    """Return the keys of an option with their values and meanings, those that it includes first."""
+    text = options(group)[option]
+    found: dict[str, tuple[str, str]] = {}
+    for entry in _included(text):
+        if entry in options(group) and entry != option:
+            for setting, about in _keys_of(name, group, entry):
+                found[setting.partition("=")[0]] = (setting, about)
+    if "# @package" in text:  # not keys of this group alone
+        return []
+    head = re.match(r"(#.*\n)*", text)
+    rows = _settings(text[head.end() if head else 0 :].splitlines())
+    own = [row for row in rows if not row[0].startswith(("_target_", "name="))]
+    prefix = f"{group}.".replace("/", ".")
+    for name_in_group, about in own:
+        setting = prefix + name_in_group
+        key = setting.partition("=")[0]
+        found[key] = (setting, about or found.get(key, ("", ""))[1])
+    return list(found.values())
+
+
+def _included(text: str) -> list[str]:
+    """Return the options of the same group that an option's defaults list includes."""
+    line = re.search(r"^defaults: \[(.*)\]$", text, re.MULTILINE)
+    return [word.strip() for word in line[1].split(",")] if line else []
 
 
 def _ways(words: Sequence[Word]) -> list[str]:

@@ -25,7 +25,7 @@ from joblib import Parallel, cpu_count, delayed, effective_n_jobs
 from joblib.externals.loky import get_reusable_executor
 from omegaconf import OmegaConf
 
-from agt.errors import AgtError, ConfigError
+from agt.errors import AgtError, ConfigError, counted
 from agt.store import Lock, flat, is_locked, write_atomic
 from agt_cli import SWEEP_SUFFIX, usage
 from agt_cli.configuration import combinations, compose_with_hydra, plain
@@ -674,7 +674,14 @@ class JobTable:
         }
 
     def earlier(self) -> list[Job]:
-        """Jobs of earlier calls: the newest record of each that is none of this call's, by
+        """Return the jobs of earlier calls that are not this call's, without those that failed.
+
+        A failed job of an earlier line is mostly a mistake that this line has corrected.
+        """
+        return [job for job in self._earlier() if job.state != "failed"]
+
+    def _earlier(self) -> list[Job]:
+        """Return jobs of earlier calls: the newest record of each that is none of this call's, by
         signature or by overrides.
         """
         seen: set[object] = {job.signature for job in self.jobs} | {
@@ -740,4 +747,10 @@ class JobTable:
         for row in rows.to_dict("records"):
             cells.append([cell(row[name], 1 if name == "seconds" else 3) for name in columns])
         console.table(f"sweep {self.sweep}: {self.states}", columns, cells)
+        failed = [job for job in self._earlier() if job.state == "failed"]
+        if failed:
+            console.say(
+                f"not in the table: {counted(len(failed), 'failed job')} of earlier lines, such as "
+                f"{failed[0].folder}"
+            )
         console.say(f"table: {self.sweep / 'sweep.csv'}")

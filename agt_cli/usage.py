@@ -469,6 +469,12 @@ def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
             )
             raise ConfigError(OLD_SPELLINGS.get(f"{word.key}={given}", unknown))
         before.append(given)
+    for given in rest if missing and missing.key == "path" else ():
+        key, equals, value = given.partition("=")
+        if equals and key in ("run", "release", "folder", "file"):
+            raise ConfigError(
+                f"{given}: agt {name} takes the folder as a word: type agt {name} {value or 'PATH'}"
+            )
     if missing:
         raise ConfigError(
             f"agt {' '.join(before)} needs one more word, one of: {', '.join(missing.known)}"

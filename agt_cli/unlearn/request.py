@@ -8,7 +8,7 @@ to be found.
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 
 from agt.data.dataset import Dataset, DataSource
 from agt.data.erasure import families, part
-from agt.data.files import open_columns
+from agt.data.files import SEPARATORS, open_columns
 from agt.data.ids import CONTENT
 from agt.errors import ConfigError, DataMissing, few
 from agt.store import refusing
@@ -422,12 +422,15 @@ def _lines(path: str) -> list[str]:
 
 def _column(path: Path, source: Any) -> list[str]:
     """The ids of a table, as the data's own are read."""
-    columns = open_columns(path, "ids", form=getattr(source, "csv", None))
-    known = [
-        name
-        for name in (getattr(source, "unit", None), getattr(source, "id", None))
-        if name in columns.names
-    ]
+    names = (getattr(source, "unit", None), getattr(source, "id", None))
+    form = getattr(source, "csv", None)
+    columns = open_columns(path, "ids", form=form)
+    if columns.form and len(columns.names) == 1:  # perhaps cut by another separator
+        for separator in SEPARATORS:
+            if set(columns.names[0].split(separator)) & set(names):
+                columns = open_columns(path, "ids", form=replace(columns.form, separator=separator))
+                break
+    known = [name for name in names if name in columns.names]
     if not known and (len(columns.names) > 1 or columns.form):
         raise ConfigError(
             f"ids={path}: none of the file's columns has the name of the dataset's ids or "

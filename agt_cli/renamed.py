@@ -1,0 +1,118 @@
+"""Settings that have a new name: one table, read where a configuration is read.
+
+Inside agt, in records and in hashes, settings keep the names that they have had from the start
+(``old``). Command lines and configuration files may use either.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agt.errors import ConfigError, nearest
+
+TRAINING = ("train", "tune", "measure", "reproduce")
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """A setting with two names.
+
+    Attributes:
+        old: its name in records.
+        new: its name for users.
+        commands: that have it; empty: all.
+        values: a new name of a value -> its name in records.
+    """
+
+    old: str
+    new: str
+    commands: tuple[str, ...] = ()
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+RENAMED = (
+    Renamed("accounting", "unproved", values={"refuse": "rigorous", "allow": "paper"}),
+    Renamed("lot", "reserve", ("predict",)),
+    Renamed("seed", "simulate", ("predict",)),
+    Renamed("total.leaks", "total.delta_share", ("ledger",)),
+    Renamed("training.decay", "training.lr_decay", TRAINING),
+    Renamed("training.decay_mode", "training.weight_decay_mode", TRAINING),
+    # which of the two it is depends on the certificate
+    Renamed("training.clip", "training.clip_elementwise", TRAINING),
+    Renamed("training.clip", "training.clip_derivative", TRAINING),
+    Renamed("training.batch.key", "training.batch.hash_salt", TRAINING),
+    Renamed("ensemble.key", "ensemble.hash_salt", TRAINING),
+    Renamed("dataset.split_key", "dataset.split_salt", TRAINING),
+    Renamed("dataset.keep_key", "dataset.keep_salt", TRAINING),
+    Renamed("rehearse", "dry_run", ("unlearn",)),
+    Renamed("fresh", "new_seeds", ("unlearn",)),
+    Renamed("relation", "relation", values={"replace_one": "substitute"}),
+    # one word of the field in two spellings, both of which are accepted everywhere
+    Renamed("noise.epsilon", "noise.eps"),
+    Renamed("total.eps", "total.epsilon"),
+    Renamed("mechanism.eps", "mechanism.epsilon"),
+    Renamed("certificate.eps", "certificate.epsilon"),
+    Renamed("eps", "epsilon"),
+)
+
+
+def with_old_names(command: str, words: Sequence[str]) -> list[str]:
+    """Return a command line's words with the names that records have.
+
+    Args:
+        command: its name.
+        words: KEY=VALUE; others stay as they are.
+
+    Raises:
+        ConfigError: a new name has a value that does not exist.
+    """
+    entries = [entry for entry in RENAMED if not entry.commands or command in entry.commands]
+    translated = []
+    for word in words:
+        plus, key, equals, value = _parts(word)
+        for entry in entries:
+            if equals and key == entry.new:
+                key = entry.old
+                value = _translated_values(entry, value)
+                break
+        translated.append(f"{plus}{key}{equals}{value}" if equals else word)
+    return translated
+
+
+def in_configuration(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a composed configuration in which new names of files have become those of records.
+
+    A new name counts beside the old one alone: a class of the user's own may have a setting of
+    that name.
+    """
+    for entry in RENAMED:
+        *above, old = entry.old.split(".")
+        new = entry.new.rpartition(".")[2]
+        node: Any = config
+        for part in above:
+            node = node.get(part) if isinstance(node, dict) else None
+        if above and old != new and isinstance(node, dict) and new in node and old in node:
+            node[old] = node.pop(new)
+    return config
+
+
+def _parts(word: str) -> tuple[str, str, str, str]:
+    """Return the plus signs, the key, the equals sign and the value of a word."""
+    key, equals, value = word.partition("=")
+    bare = key.lstrip("+")
+    return key[: len(key) - len(bare)], bare, equals, value
+
+
+def _translated_values(entry: Renamed, value: str) -> str:
+    """Return a value, or the values of a sweep, by the names of records.
+
+    Raises:
+        ConfigError: there is no such value, of a setting all of whose values have a new name.
+    """
+    words = value.split(",")
+    known = {*entry.values, *entry.values.values()}
+    unknown = [word for word in words if word not in known]
+    if entry.values and entry.new != entry.old and unknown:
+        hint = nearest(unknown[0], entry.values)
+        raise ConfigError(f"{entry.new}: unknown value '{unknown[0]}'{hint}")
+    return ",".join(entry.values.get(word, word) for word in words)

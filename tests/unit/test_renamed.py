@@ -1,0 +1,57 @@
+"""New names of settings stand for the names that records have."""
+
+import pytest
+
+from agt.errors import ConfigError
+from agt_cli.help_pages import command_help
+from agt_cli.renamed import RENAMED, in_configuration, with_old_names
+
+
+@pytest.mark.parametrize("entry", [each for each in RENAMED if not each.values])
+def test_a_new_name_becomes_the_name_in_records(entry) -> None:  # type: ignore[no-untyped-def]
+    command = entry.commands[0] if entry.commands else "plan"
+    assert with_old_names(command, [f"+{entry.new}=0.1"]) == [f"+{entry.old}=0.1"]
+    assert with_old_names(command, [f"{entry.old}=0.1"]) == [f"{entry.old}=0.1"]
+
+
+def test_a_new_value_becomes_the_value_in_records() -> None:
+    assert with_old_names("predict", ["unproved=allow"]) == ["accounting=paper"]
+    assert with_old_names("train", ["relation=replace_one,add_remove"]) == [
+        "relation=substitute,add_remove"
+    ]
+
+
+def test_a_new_name_with_an_unknown_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"unproved.*'never'"):
+        with_old_names("predict", ["unproved=never"])
+
+
+def test_words_that_are_no_settings_stay_as_they_are() -> None:
+    assert with_old_names("unlearn", ["-m", "fresh"]) == ["-m", "fresh"]
+
+
+def test_a_name_of_another_command_stays_as_it_is() -> None:
+    assert with_old_names("plan", ["simulate=1"]) == ["simulate=1"]
+
+
+def test_a_file_may_use_a_new_name_beside_the_default_of_the_old() -> None:
+    config = {"training": {"decay": 0.5, "lr_decay": 0.1}}
+    assert in_configuration(config) == {"training": {"decay": 0.1}}
+
+
+def test_a_setting_of_that_name_in_code_of_ones_own_stays() -> None:
+    config = {"mechanism": {"epsilon": 1.0}}
+    assert in_configuration(config) == {"mechanism": {"epsilon": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("part", "key"),
+    [
+        ("training", "training.caution"),
+        ("certificate", "certificate.tolerance"),
+        ("relation", "relation.unit_rows"),
+        ("kgrid", "kgrid.max"),
+    ],
+)
+def test_help_lists_the_keys_of_a_group(part: str, key: str) -> None:
+    assert key in command_help("train", [part])
