@@ -1043,8 +1043,9 @@ class Auditor:
             "record depend on that record only",
             "the batch plans of the run and of two neighbours, one of which leaves out every "
             "other record, were compared",
-            "all records that both datasets have, in the first two epochs",
-            "constants and records that differ",
+            "the batches and shards of all records that the run and its neighbour have "
+            "in common, in the first two epochs",
+            "number of constants and records that differ",
             float(constants + moved),
             differ
             if constants or moved
@@ -1176,8 +1177,8 @@ class Auditor:
             "on every dataset with "
             f"{RELATIONS[relation.name].describe_ball(relation.unit_rows)}, the trained "
             f"parameters stay within {bound}",
-            "neighbours were trained with the run's constants: with units left out, and with "
-            "edits that aim at changing answers",
+            "neighbouring datasets were trained with the run's settings and constants; "
+    "some lack units (people), and others were edited to change answers",
             self.effort, "deviation/bound", self.share if self.groups else None, meaning,
             "bounds that are too narrow, if all bounds of a group of parameters are narrowed "
             f"at the same time: {' ... '.join(dict.fromkeys(ends))}; the other groups lie "

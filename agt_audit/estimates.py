@@ -489,7 +489,7 @@ def of_labels(labels: tuple[int, ...]) -> Event:
 
 def of_tail(threshold: float, above: bool) -> Event:
     """The released number lies on one side of a threshold, which counts as above."""
-    words = f"the number is {'at least' if above else 'below'} {threshold:g}"
+    words = f"the released number is {'at least' if above else 'below'} {threshold:g}"
     return Event(words, lambda outputs: (outputs >= threshold) == above)
 
 

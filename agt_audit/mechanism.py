@@ -680,7 +680,7 @@ def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[
         )
         newcomer = Records(features, label, name, name, np.zeros(1, dtype=bool))
         less, plus = (
-            f"without unit {unit!r} (rows: {len(rows)})",
+            f"without unit {unit!r} (number of removed rows: {len(rows)})",
             f"with an added record like query {row + 1}",
         )
         if replaces:

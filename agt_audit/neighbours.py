@@ -68,7 +68,7 @@ class EditKind(Enum):
     LEAVES = "a unit leaves"
     COMES = "a unit comes"
     REPLACED = "a unit is removed and another is added"
-    MOVES = "a unit's features move within the radius"
+    MOVES = "the features of a unit (person) change by at most relation.radius"
     RELABELLED = "a unit gets another label"
 
 

@@ -50,8 +50,19 @@ KEY_LABELS = {
     "PLANTED": "planted violation: ",
     "SOUND": "correct claim: ",
     "CASES": "case of the kernels' self-test: ",
+    "REQUIREMENTS": "condition <letter>: ",
+    "COUNTS_ROWS": "column '<column>' ",
+    "_UNREAD": "note: <setting> ",
+    "table": "note: <setting> ",  # of choices.py
+    "ball_template": "k counts ",
+    "edit_template": "one edit: ",
+    "ENTRIES": "relation=<name>: ",
+    "question": "an attacker who guesses whether ",
+    "remark": "column '<column>': ",
+    "METHOD_WORDS": "<records> removed from the run by ",
+    "REQUESTS": "exact, ",
 }
-"""The label that a table prints beside the keys of a dictionary."""
+"""The text that is printed before a constant, or before each text in it or in an argument."""
 NOT_SENTENCES = re.compile(
     r"^(SELECT|INSERT|CREATE|PRAGMA)\b|\bPRAGMA\b|<!doctype|<span |default-src|width=\"<"
     r"|\bimport json\b|\(\?|\(\[\^|complete -c|compopt|compadd|np\.append|^<[^>]*>$"
@@ -212,7 +223,9 @@ def texts_of(
         else:
             if isinstance(child, ast.Assign | ast.AnnAssign):
                 about = KEY_LABELS.get(_target(child), "")
-            elif not isinstance(child, ast.Dict):
+            elif isinstance(child, ast.keyword):
+                about = KEY_LABELS.get(child.arg or "", "")
+            elif isinstance(child, ast.stmt | ast.Lambda):
                 about = ""
             yield from texts_of(child, scope, renderer, about)
 

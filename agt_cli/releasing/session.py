@@ -166,8 +166,8 @@ class Session:
                 "and no more may be asked"
             )
         return (
-            f"the budget of {self.request.payer.name} is not enough for another label (each "
-            f"label is {self.labelling.claim.guarantee})"
+            f"the remaining budget of {self.request.payer.name} does not pay for another "
+            f"label, which would be {self.labelling.claim.guarantee}"
         )
 
     def hear(self, number: int, line: bytes | None) -> None:

@@ -338,8 +338,8 @@ def _compare_entry(
         )
     ):
         raise Broken(
-            f"entries {numbers} of the ledger are not exactly the debits of this run, in "
-            "their order and from the time of the run"
+            f"entries {numbers} of the ledger should be exactly the debits of this run, "
+            "in the same order and made during the run. At least one of these is not so"
         )
     size = spent["queries"] if spent["what"] == Output.LABELS else 1
     charge, counting = (
