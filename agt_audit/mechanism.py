@@ -184,8 +184,9 @@ class Exact:
             Strength.CERTAIN,
             noticeable=noticeable
             or (
-                "any excess over the claim on this pair, in the distribution that the "
-                "mechanism states; but not in what it actually draws"
+                "any privacy loss above the claim on this pair of inputs, in the "
+                "distribution that the mechanism states; an error in what the mechanism "
+                "actually draws would not be noticed"
             ),
         )
 

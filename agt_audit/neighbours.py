@@ -455,7 +455,9 @@ class Editor:
         names = self._named(fresh, None, keep=True)
         twin = names[int(np.argmax(self._reach(np.array([str(each.units[0]) for each in names]))))]
         gone = "" if leaving is None else f"less {why} "
-        made = of.changed(leaving, twin, f"{gone}plus the same again")
+        made = of.changed(
+            leaving, twin, f"{gone}plus another copy of the record that was added last"
+        )
         return replace(made, distance=of.distance + 1)
 
     def _moved(self, of: Edited, target: Target) -> Edited:

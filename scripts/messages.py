@@ -46,32 +46,34 @@ FINDING_LABELS = {
     "able": "The audit could have detected: ",
 }
 """The label that a page prints beside a field of a finding (agt_audit/page.py)."""
-KEY_LABELS = {
-    "PLANTED": "planted violation: ",
-    "SOUND": "correct claim: ",
-    "CASES": "case of the kernels' self-test: ",
-    "REQUIREMENTS": "condition <letter>: ",
-    "COUNTS_ROWS": "column '<column>' ",
-    "_UNREAD": "note: <setting> ",
-    "table": "note: <setting> ",  # of choices.py
+LABELS = {
+    "selftest.PLANTED": "planted violation: ",
+    "selftest.SOUND": "correct claim: ",
+    "selftest.CASES": "case of the kernels' self-test: ",
+    "sections_md.REQUIREMENTS": "condition <letter>: ",
+    "data.COUNTS_ROWS": "column '<column>' ",
+    "inspect.remark": "column '<column>': ",
+    "choices._UNREAD": "note: <setting> ",
+    "choices.table": "note: <setting> ",
+    "job.question": "an attacker who guesses whether ",
+    "account_md.METHOD_WORDS": "<records> removed from the run by ",
+    "account_md.REQUESTS": "exact, ",
+    "names.ENTRIES": "relation=<name>: ",
     "ball_template": "k counts ",
     "edit_template": "one edit: ",
-    "ENTRIES": "relation=<name>: ",
-    "question": "an attacker who guesses whether ",
-    "remark": "column '<column>': ",
-    "METHOD_WORDS": "<records> removed from the run by ",
-    "REQUESTS": "exact, ",
 }
-"""The text that is printed before a constant, or before each text in it or in an argument."""
+"""The text that is printed before a constant, or before each text in it or in an argument; the
+name of a constant, or that of its module and its own.
+"""
 NOT_SENTENCES = re.compile(
     r"^(SELECT|INSERT|CREATE|PRAGMA)\b|\bPRAGMA\b|<!doctype|<span |default-src|width=\"<"
     r"|\bimport json\b|\(\?|\(\[\^|complete -c|compopt|compadd|np\.append|^<[^>]*>$"
     r"|^[\w.\[\], ]+( \| [\w.\[\], ]+)+$|\(\\S"
 )
+PIECE = re.compile(r"[;,.:(]|$")  # how a piece of a sentence begins
 PLAIN_CALLS = frozenset(
-    "str repr plain printable capital excerpt quoted list tuple sorted float int first_line few "
-    "max min shlex.join".split()
-)
+    ("str", "repr", "plain", "printable", "capital", "excerpt", "quoted", "list", "tuple")
+) | frozenset(("sorted", "float", "int", "first_line", "few", "max", "min", "shlex.join"))
 Env = dict[str, list[ast.expr]]
 
 
@@ -130,9 +132,29 @@ class Renderer:
         used: the ids of the nodes that were shown as a part of another text.
     """
 
-    def __init__(self, constants: Env) -> None:
+    def __init__(self, module: str, constants: Env) -> None:
+        self._module = module
         self._constants = constants
+        self.pieces = dict[str, list[tuple[ast.expr, Env]]]()
         self.used = set[int]()
+
+    def label(self, name: str) -> str:
+        """Return the text that is printed before the texts in a constant or an argument."""
+        return LABELS.get(f"{self._module}.{name}", LABELS.get(name, ""))
+
+    def add_pieces(self, function: ast.FunctionDef) -> None:
+        """Note the pieces of sentences that a function returns: its callers complete them."""
+        env = local_texts(function, self)
+        returns = [node for node in ast.walk(function) if isinstance(node, ast.Return)]
+        texts = [node.value for node in returns if node.value is not None]
+        shown = all(self.is_text(text, env) or isinstance(text, ast.Name) for text in texts)
+        if shown and any(PIECE.match(self.show(text, env, 0)) for text in texts):
+            self.pieces[function.name] = [(text, env) for text in texts]
+
+    def _pieces_of(self, node: ast.AST) -> list[tuple[ast.expr, Env]]:
+        called = node.func if isinstance(node, ast.Call) else node
+        name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+        return self.pieces.get(name, [])
 
     def is_text(self, node: ast.expr, env: Env) -> bool:
         """Whether an expression is a text that the source shows at least a part of."""
@@ -150,6 +172,7 @@ class Renderer:
         for part in ast.walk(node):
             if isinstance(part, ast.IfExp):
                 most = max(most, 2)
+            most = max(most, len(self._pieces_of(part)))
             if isinstance(part, ast.Name):
                 texts = env.get(part.id) or self._constants.get(part.id, [])
                 inner = {name: found for name, found in env.items() if name != part.id}
@@ -178,6 +201,11 @@ class Renderer:
         if isinstance(node, ast.IfExp) and self.is_text(node, env):
             self.used |= {id(node.body), id(node.orelse)}
             return self.show(node.orelse if variant % 2 else node.body, env, variant)
+        if pieces := self._pieces_of(node):
+            text, scope = pieces[min(variant, len(pieces) - 1)]
+            self.used |= {id(piece) for piece, _ in pieces}
+            others = {name: found for name, found in scope.items() if name not in env}
+            return self.show(text, others, variant)
         if isinstance(node, ast.Name):
             texts = env.get(node.id) or self._constants.get(node.id)
             if texts:
@@ -199,7 +227,14 @@ def local_texts(function: ast.AST, renderer: Renderer) -> Env:
                     texts[target.id].append(node.value)
                 else:
                     others |= {part.id for part in ast.walk(target) if isinstance(part, ast.Name)}
-        elif isinstance(node, ast.AugAssign | ast.For | ast.comprehension | ast.NamedExpr):
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            before = texts.get(node.target.id)
+            if not before or not renderer.is_text(node.value, {}):
+                others.add(node.target.id)
+            else:
+                texts[node.target.id].append(ast.BinOp(before[0], ast.Add(), node.value))
+                renderer.used.add(id(node.value))
+        elif isinstance(node, ast.For | ast.comprehension | ast.NamedExpr):
             others |= {part.id for part in ast.walk(node.target) if isinstance(part, ast.Name)}
     return {name: found for name, found in texts.items() if name not in others}
 
@@ -222,9 +257,9 @@ def texts_of(
             yield from _finding_texts(child, fields, scope, renderer)
         else:
             if isinstance(child, ast.Assign | ast.AnnAssign):
-                about = KEY_LABELS.get(_target(child), "")
+                about = renderer.label(_target(child))
             elif isinstance(child, ast.keyword):
-                about = KEY_LABELS.get(child.arg or "", "")
+                about = renderer.label(child.arg or "")
             elif isinstance(child, ast.stmt | ast.Lambda):
                 about = ""
             yield from texts_of(child, scope, renderer, about)
@@ -272,9 +307,9 @@ def constants_of(path: Path) -> Env:
     found = Env()
     for node in ast.parse(path.read_text()).body:
         value = getattr(node, "value", None)
-        if isinstance(node, ast.Assign) and isinstance(value, ast.Constant | ast.JoinedStr):
-            if isinstance(value, ast.JoinedStr) or isinstance(value.value, str):
-                found[_target(node)] = [value]
+        text = value.value if isinstance(value, ast.Constant) else value
+        if isinstance(node, ast.Assign) and isinstance(text, str | ast.JoinedStr):
+            found[_target(node)] = [value]
     return found
 
 
@@ -289,7 +324,10 @@ def messages_of(path: Path) -> Iterator[Message]:
                 wanted = {alias.name for alias in node.names}
                 there = constants_of(source)
                 constants |= {name: there[name] for name in wanted & set(there)}
-    renderer = Renderer(constants)
+    renderer = Renderer(path.stem, constants)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            renderer.add_pieces(node)
     raised = set[int]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Raise):
@@ -302,8 +340,9 @@ def messages_of(path: Path) -> Iterator[Message]:
         elif path.as_posix() in CLAIM_FILES:
             kind = "claim"
         for variant in range(renderer.choices(node, env)):
-            text = named(" ".join((label + renderer.show(node, env, variant)).split()))
-            enough = len(re.sub(r"<[^<>]*>", "", text).split()) + text.count("<") >= LEAST_WORDS
+            text = named(" ".join(renderer.show(node, env, variant).split()))
+            enough = len(re.sub(r"<[^<>]*>", "value", text).split()) >= LEAST_WORDS
+            text = label + text
             if enough and not NOT_SENTENCES.search(text):
                 shown.append((node, Message(kind, f"{path}:{node.lineno}", text)))
     for node, message in shown:

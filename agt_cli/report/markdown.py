@@ -254,8 +254,8 @@ class Findings:
         except MemoryError:
             self.problem(
                 name,
-                "this was not read, because it needs more memory than this machine has; agt "
-                "does not write records of this size",
+                "this file was not read, because it needs more memory than this machine "
+                "has; agt does not write files of this size",
             )
         except (
             LookupError,

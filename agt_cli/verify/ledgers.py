@@ -182,7 +182,7 @@ def ledgers_of(
             if facts
             else "a ledger stores the answers of this release"
         )
-        words = f"according to the files, {counted}; but this ledger was not found"
+        words = f"according to the files of this release, {counted}; but this ledger was not found"
         findings.unchecked(
             "ledger", words, "say where the ledger is, with ledger=NAME or ledger=FILE"
         )

@@ -328,7 +328,7 @@ def test_what_cannot_be_audited_is_refused_by_key(
     assert (said.code, words in said.err) == (2, True), said.err
 
 
-CAUGHT = PLANTED["smooth_cauchy on evidence that jumps between neighbours, by its table"]
+CAUGHT = PLANTED["smooth_cauchy on stable distances that jump between neighbours"]
 
 
 def missed(seed: int) -> Finding:
