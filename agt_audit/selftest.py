@@ -656,7 +656,7 @@ PLANTED: dict[str, Plant] = {
         replayed, mechanism=UntilRight(eps=1.0)
     ),
     "objective perturbation whose privacy loss leaves out the determinant": no_determinant,
-    "objective perturbation for units (people) of several rows, which it does not cover": rows_of_one_unit,
+    "objective perturbation for units (people) of several rows": rows_of_one_unit,
     "labels of two linear heads, drawn for another budget than claimed": answered,
     "parameter bounds that are narrowed by 1 %": lambda seed: audited(
         widened(boxed(seed), 0.99), seed, PARAMETERS
@@ -664,7 +664,7 @@ PLANTED: dict[str, Plant] = {
     "parameter bounds for features that move only half as far as claimed": partial(
         moving_as_far, radius=0.1
     ),
-    "parameter bounds computed with another interval product than the recorded one": box_of_other_products,
+    "parameter bounds computed with another product than recorded": box_of_other_products,
     "a stable distance that is one too large": lambda seed: audited(
         flawed(OverstatedDistance, boxed(seed), more=1), seed, CERTIFIED_LABELS
     ),

@@ -894,13 +894,13 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/paid",
         debits([0, 0]),
         "entry",
-        "debits of this run, in their order",
+        "debits of this run, in the same order",
     ),
     "debits: not the newest": (
         "predict/paid",
         debits([0, 1]),
         "entry",
-        "debits of this run, in their order",
+        "debits of this run, in the same order",
     ),
     "debits: none": ("predict/paid", debits([]), "entry", "lacks an entry"),
     "debits: before the run": (
@@ -912,7 +912,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             )
         },
         "entry",
-        "debits of this run, in their order",
+        "debits of this run, in the same order",
     ),
     **{
         f"entry: {key}": (
