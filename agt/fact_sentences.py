@@ -30,9 +30,9 @@ _UNDECLARED_CENTER = (
     "something about them. If it comes from public data, set {setting}=true"
 )
 _OWN_IDS = (
-    "removing a record would rename others and move them to other batches. Leave the names "
-    "out (each record's id is then a hash of its content); or, if they belong to the records "
-    "permanently, declare that with {setting}"
+    "removing a record would give other records new {names} and move them to other "
+    "batches. Leave the {names} out (each record's id is then a hash of its content); "
+    "or, if they belong to the records permanently, declare that with {setting}"
 )
 
 TEMPLATES: dict[str, str] = {

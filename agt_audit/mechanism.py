@@ -359,7 +359,7 @@ def audit_quantile(
     law = exact.finding(
         f"{subject}: its table",
         guarantee,
-        f"the exact distribution of the noise, for {sides}",
+        f"the exact distribution of the noise was used, for {sides}",
         where,
     )
     claim = tested(subject, guarantee, sides, where, plan)

@@ -322,8 +322,8 @@ class Memorisation(AuditKind):
             "a record's own label stays the same if its stable distance is at least 1 and "
             "only that record is left out",
             "training again without a record's unit (person), with everything else unchanged",
-            f"{len(certified)} certified records with the smallest margin, and {len(others)} "
-            "others",
+            f"{len(certified)} certified records with the smallest margin and "
+            f"{len(others)} uncertified records were left out, one at a time",
             "certified records memorised", float(sum(certified)) if certified else None,
             f"{told}; {sum(others)} of {len(others)} uncertified records that were "
             f"tested{why}", "one memorised record among those that were left out",

@@ -39,6 +39,7 @@ FACT_LABELS = {"false if": "this declaration is false if"}
 FINDING = ("subject", "claim", "attack", "effort", "outcome", "meaning", "measure")
 COUNTEREXAMPLES = ("subject", "claim", "attack", "effort", "measure", "found", "meaning", "able")
 FINDING_LABELS = {
+    "subject": "audited: ",
     "claim": "claimed: ",
     "attack": "attacked, how hard: ",
     "effort": "attacked, how hard: ",

@@ -371,7 +371,7 @@ def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
         )
         tables = (
             ", ".join(dict.fromkeys(table.name for table in book.tables.values()))
-            or "none yet (agt ledger admit adds one)"
+            or "no table was admitted yet (agt ledger admit adds one)"
         )
         console.say(
             f"{population.name}: the budget is {budget(allowance)}, for everything that is "
