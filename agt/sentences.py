@@ -76,8 +76,8 @@ ALL_SPENT = (
     "whole budget, so nothing more can be released"
 )
 NO_HEAD = (
-    "the ledger's latest entry is not recorded anywhere else. An older copy could "
-    "therefore replace the ledger unnoticed, and the same budget could be spent again"
+    "the ledger's latest entry is not recorded anywhere else. An older copy could therefore "
+    "have replaced the ledger unnoticed, and would spend the same budget again"
 )
 SAME_DISK = (
     "the second copy of the ledger's end is on the same disk as the ledger, so the whole disk "
