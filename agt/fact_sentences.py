@@ -30,9 +30,9 @@ _UNDECLARED_CENTER = (
     "something about them. If it comes from public data, set {setting}=true"
 )
 _OWN_IDS = (
-    "removing a record would rename others and move them to other batches. Leave the names "
-    "out (each record's id is then a hash of its content); or, if they belong to the records "
-    "permanently, declare that with {setting}"
+    "removing a record would give other records new {names} and move them to other "
+    "batches. Leave the {names} out (each record's id is then a hash of its content); "
+    "or, if they belong to the records permanently, declare that with {setting}"
 )
 
 TEMPLATES: dict[str, str] = {
@@ -82,11 +82,11 @@ TEMPLATES: dict[str, str] = {
         "belongs ({setting}, dataset.id_permanent=true)"
     ),
     "column_counts_rows": (
-        "column '{column}' ({setting}) seems to number the rows, because its whole numbers "
-        "fill a tenth of their range or more; then removing a record would rename others and "
-        "move them to other batches. Leave the column out (each record's id is then a hash of "
-        "its content); or, if a record keeps its id when others are added or removed, declare "
-        "that with dataset.id_permanent=true"
+        "column '{column}' ({setting}) seems to number the rows, because it contains at "
+        "least a tenth of the whole numbers in its range. If removing a record "
+        "renumbers the rows, other records get new ids and move to other batches. Leave "
+        "the column out (each record's id is then a hash of its content); or, if ids "
+        "never change, declare that with dataset.id_permanent=true"
     ),
     "names_for_good": (
         "the {names} that were given do not change when other records are added or removed "
@@ -161,10 +161,10 @@ TEMPLATES: dict[str, str] = {
         "into account"
     ),
     "learner_is_function": (
-        "the learner {learner} ({setting}) is deterministic to the last bit, uses only its "
-        "own shard of the records, and labels each query independently of the others; "
-        "{members} members that were trained again in a fresh process gave the same labels, "
-        "which does not prove it"
+        "the learner {learner} ({setting}) is deterministic to the last bit, uses only "
+        "its own shard of the records, and labels each query independently of other "
+        "queries. As a test, which is not a proof, {members} members were trained again "
+        "in a fresh process and gave the same labels"
     ),
     # Constants of training (c).
     "normaliser_from_records": (

@@ -281,8 +281,8 @@ def with_code(node: Mapping[str, Any]) -> dict[str, Any]:
     text, standing, broken_by = rest.pop("why"), rest.pop("standing"), rest.pop("broken_by", "")
     if rest or not (isinstance(text, str) and isinstance(broken_by, str) and text):
         raise ValueError(
-            "a fact that was recorded as text must have a text and a standing, but this one "
-            f"is {node}"
+            "a fact that an earlier version of agt recorded as text may only have the "
+            f"entries why (the text), standing and broken_by, but this one is {node}"
         )
     if broken_by:
         values = {"text": text, "broken_by": broken_by}

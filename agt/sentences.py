@@ -42,8 +42,9 @@ COVERED = (
     "mechanism needs is met"
 )
 NO_LIPSCHITZ = (
-    "the published ensemble distance (001 Theorem 5.3) is a sum over all members, so one "
-    "record can change it by more than 1 (it is not 1-Lipschitz)"
+    "the published stable distance of an ensemble (Theorem 5.3 of 'Certification for "
+    "Differentially Private Prediction in Gradient-Based Training') is a sum over all "
+    "members, so one record can change it by more than 1 (it is not 1-Lipschitz)"
 )
 UNFIXED = (
     "these answers together have no guarantee, because their number was not fixed before the "
@@ -75,8 +76,8 @@ ALL_SPENT = (
     "whole budget, so nothing more can be released"
 )
 NO_HEAD = (
-    "no second copy of the ledger's end is kept, so the ledger could have been replaced "
-    "unnoticed by an older copy, which would spend the same budget again"
+    "the ledger's latest entry is not recorded anywhere else. An older copy could therefore "
+    "have replaced the ledger unnoticed, and would spend the same budget again"
 )
 SAME_DISK = (
     "the second copy of the ledger's end is on the same disk as the ledger, so the whole disk "

@@ -457,7 +457,7 @@ def _finite(digits: str) -> float:
     value = float(digits)
     if not math.isfinite(value):
         raise ValueError(
-            "the file contains a number that is too large for a float, or is not a number: "
+            "the file contains a value that is NaN, infinite, or too large for a float: "
             f"{digits[:20]}"
         )
     return value

@@ -938,12 +938,13 @@ class Auditor:
         )
         return counterexamples(
             f"{LABELS_WITHIN_BOUNDS}: {self.subject}",
-            "a label with stable distance L is the same for all parameters within the bounds at L",
+            "a label with stable distance L is the same for all parameters that lie "
+            "within the bounds for k = L",
             "the parameters were moved as far as the bounds allow, in the direction that "
             "changes the label; queries were moved by bisection to places where distances "
             "change",
             f"{asked} queries",
-            "labels that turn",
+            "labels that change",
             float(within) if asked else None,
             f"{within} of {asked} labels change within the bounds at their stable distance"
             if within
@@ -1034,8 +1035,8 @@ class Auditor:
             )
             moved += int((here != there).sum())
         differ = (
-            f"{constants} of 4 batch plans have other constants than declared, and {moved} "
-            "records change their batch or shard"
+            f"{constants} of the 4 batch plans that were compared have other constants "
+            f"than declared, and {moved} records change their batch or shard"
         )
         return counterexamples(
             f"{BATCHES}: {self.subject}",
@@ -1043,13 +1044,17 @@ class Auditor:
             "record depend on that record only",
             "the batch plans of the run and of two neighbours, one of which leaves out every "
             "other record, were compared",
-            "all records that both datasets have, in the first two epochs",
-            "constants and records that differ",
+            "the batches and shards of all records that the run and its neighbour have "
+            "in common, in the first two epochs",
+            "number of constants and records that differ",
             float(constants + moved),
             differ
             if constants or moved
-            else "the constants, batches and shards are those of the run and the declared ones",
-            "any that differs",
+            else (
+                "all constants are the declared ones, and all batches and shards are "
+                "those of the run"
+            ),
+            "one constant, batch or shard that differs",
         )
 
     @cached_property
@@ -1101,7 +1106,8 @@ class Auditor:
         on_record = ON_RECORD.get(self.certificate.bounded, "weights")
         return Finding(
             f"{on_record} on record",
-            "the recorded numbers are the result of training with the run's settings and records",
+            "the numbers in the run's folder are the result of training with the run's "
+            "settings on its records",
             "the run was trained again on the same records, with the same bounds",
             f"{numbers:,} numbers compared",
             outcome,
@@ -1130,14 +1136,14 @@ class Auditor:
             len(np.unique(train.units[~train.public])),
             max((k for _, k in self.went), default=0),
         )
-        out = f"{self.units:,} of {there:,} units were left out, one at a time"
+        out = f"{self.units:,} of {there:,} units (people) were left out, one at a time"
         hurt = (
-            f"{edited:,} neighbours were made by edits that aim at changing answers, up to k "
-            f"= {farthest}"
+            f"{edited:,} neighbouring datasets were made by edits that aim at changing "
+            f"answers, up to k = {farthest}"
             if edited
-            else "no neighbour was made by edits that aim at changing answers"
+            else "no neighbouring dataset was made by edits that aim at changing answers"
         )
-        cut = "; audit.seconds ended the search early" if self.cut else ""
+        cut = "; the time limit audit.seconds ended the search early" if self.cut else ""
         return (
             f"{out}; "
             f"{hurt}{f'; training refused {refused:,} more neighbours' if refused else ''}{cut}"
@@ -1160,7 +1166,10 @@ class Auditor:
                 f"allows ({share_words(self.share)}): {self.outside[0]}"
             )
         elif not self.trained:
-            meaning = "no neighbour was trained (see audit.units, audit.neighbours, audit.seconds)"
+            meaning = (
+                "no neighbouring dataset was trained on: raise audit.units, "
+                "audit.neighbours or audit.seconds"
+            )
         elif not self.groups:
             meaning = (
                 "no neighbour was used, because all of them are farther away than the "
@@ -1176,8 +1185,8 @@ class Auditor:
             "on every dataset with "
             f"{RELATIONS[relation.name].describe_ball(relation.unit_rows)}, the trained "
             f"parameters stay within {bound}",
-            "neighbours were trained with the run's constants: with units left out, and with "
-            "edits that aim at changing answers",
+            "neighbouring datasets were trained with the run's settings and constants; "
+    "some lack units (people), and others were edited to change answers",
             self.effort, "deviation/bound", self.share if self.groups else None, meaning,
             "bounds that are too narrow, if all bounds of a group of parameters are narrowed "
             f"at the same time: {' ... '.join(dict.fromkeys(ends))}; the other groups lie "
@@ -1245,8 +1254,9 @@ class Auditor:
     def _of_pairs(self) -> Iterator[tuple[str, Finding]]:
         unit = "distances" if self.dense else "steps of the grid"
         apart = (
-            f"between neighbouring datasets, {unit} differ by at most 1, and labels differ "
-            "only where both distances are 0"
+            f"between neighbouring datasets, the two {unit} of a query differ by at most "
+            "1, and its two labels differ only if its stable distance is 0 on both "
+            "datasets"
         )
         both = (
             ", and compared with the run as this version of agt trains it again"
@@ -1264,8 +1274,8 @@ class Auditor:
                 why = self._unclaimed
             elif not self.pairs:
                 why = (
-                    "no neighbour was trained with all its bounds (see audit.bounded, "
-                    "audit.seconds)"
+                    "no neighbouring dataset was trained on with all bounds: raise "
+                    "audit.bounded or audit.seconds"
                 )
             tested = claimed and self.pairs and looked
             yield about, counterexamples(

@@ -701,8 +701,8 @@ def judged(
             )
             if best.found
             else (
-                "no attack could tell with the required confidence whether the canary was "
-                "used, so nothing is shown (this is not a proof)"
+                "no attack could tell with the required confidence whether the canary "
+                "was used, so no lower bound on epsilon was found (this is not a proof)"
             )
         ),
         measure="epsilon",

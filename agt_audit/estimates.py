@@ -90,9 +90,11 @@ SHOWN_DELTA = 1e-5  # at which epsilon is shown beside a claimed mu
 MEANS = {
     Strength.CONFIDENT: "a rigorous bound from the same two error rates",
     Strength.ASYMPTOTIC: (
-        "valid only as the number of trials goes to infinity, so it cannot contradict the claim"
+        "this bound is valid only as the number of trials goes to infinity, so it "
+        "cannot contradict the claim"
     ),
-    Strength.CREDIBLE: "a credible bound under Jeffreys' prior, so it cannot contradict the claim",
+    Strength.CREDIBLE: "this is a credible bound under Jeffreys' prior, so it cannot "
+    "contradict the claim",
 }
 _TAIL = 8.0  # of a normal law; what lies beyond is less than 10^-14
 _LARGEST = 100.0  # epsilon and mu that are told apart
@@ -441,9 +443,10 @@ def _noticeable(measure: Measure, noticed: float | None, needed: int) -> str:
     if noticed is None:
         return f"nothing: {_enough(needed)}"
     return (
-        f"a true {measure} of {number(noticed, up=True)} is detected about every second time, "
-        "and a larger one more often, if the best test of the pair makes both kinds of "
-        "mistakes equally often; if one kind is rare, only a larger one is detected as often"
+        f"a true {measure} of {number(noticed, up=True)} is detected in about half of "
+        "all audits, and a larger one more often, if the best attack on this pair makes "
+        "both kinds of mistakes (false alarms and misses) equally often; if one kind of "
+        f"mistake is rare, only a larger {measure} is detected as often"
     )
 
 
@@ -482,14 +485,14 @@ def of_labels(labels: tuple[int, ...]) -> Event:
     """The released label is one of these."""
     one_of = "one of " if len(labels) > 1 else ""
     return Event(
-        f"the label is {one_of}{', '.join(map(str, labels))}",
+        f"the released label is {one_of}{', '.join(map(str, labels))}",
         lambda outputs: np.isin(outputs, labels),
     )
 
 
 def of_tail(threshold: float, above: bool) -> Event:
     """The released number lies on one side of a threshold, which counts as above."""
-    words = f"the number is {'at least' if above else 'below'} {threshold:g}"
+    words = f"the released number is {'at least' if above else 'below'} {threshold:g}"
     return Event(words, lambda outputs: (outputs >= threshold) == above)
 
 

@@ -169,7 +169,7 @@ class AuditKind:
     """
 
     name: ClassVar[str]
-    question: ClassVar[str] = "a person's record was used"
+    question: ClassVar[str] = "a person's record is among the training records"
     while_waiting: ClassVar[bool] = False
 
     def check(self, given: AuditInputs) -> None:

@@ -184,8 +184,9 @@ class Exact:
             Strength.CERTAIN,
             noticeable=noticeable
             or (
-                "any excess over the claim on this pair, in the distribution that the "
-                "mechanism states; but not in what it actually draws"
+                "any privacy loss above the claim on this pair of inputs, in the "
+                "distribution that the mechanism states; an error in what the mechanism "
+                "actually draws would not be noticed"
             ),
         )
 
@@ -358,7 +359,7 @@ def audit_quantile(
     law = exact.finding(
         f"{subject}: its table",
         guarantee,
-        f"the exact distribution of the noise, for {sides}",
+        f"the exact distribution of the noise was used, for {sides}",
         where,
     )
     claim = tested(subject, guarantee, sides, where, plan)
@@ -680,7 +681,7 @@ def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[
         )
         newcomer = Records(features, label, name, name, np.zeros(1, dtype=bool))
         less, plus = (
-            f"without unit {unit!r} (rows: {len(rows)})",
+            f"without unit {unit!r} (number of removed rows: {len(rows)})",
             f"with an added record like query {row + 1}",
         )
         if replaces:

@@ -322,8 +322,8 @@ class Memorisation(AuditKind):
             "a record's own label stays the same if its stable distance is at least 1 and "
             "only that record is left out",
             "training again without a record's unit (person), with everything else unchanged",
-            f"{len(certified)} certified records with the smallest margin, and {len(others)} "
-            "others",
+            f"{len(certified)} certified records with the smallest margin and "
+            f"{len(others)} uncertified records were left out, one at a time",
             "certified records memorised", float(sum(certified)) if certified else None,
             f"{told}; {sum(others)} of {len(others)} uncertified records that were "
             f"tested{why}", "one memorised record among those that were left out",
@@ -385,8 +385,8 @@ def memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
     )
     if why:
         noticeable = (
-            "only with more models: a record that is labelled correctly by every model with "
-            "it and by none without it"
+            "nothing with so few models; with more models, a record that every model "
+            "trained on it labels correctly, and no other model does"
         )
     return Finding(
         subject="memorisation",
@@ -418,11 +418,15 @@ def influence_finding(
         f"{surely} pairs of a training and a test record certainly have influence, among "
         "those with the largest estimates"
     )
-    noticeable = f"an influence of {least_seen}, if every model with the training record is right"
+    noticeable = (
+        f"an influence of {least_seen}, if every model trained on the training record answers the "
+        "test record correctly"
+    )
     if why:
         noticeable = (
-            "only with more models: a pair for which every model with the training record is "
-            "right, and none without it"
+            "nothing with so few models; with more models, a pair for which every model "
+            "trained on the training record answers the test record correctly, and no "
+            "other model does"
         )
     top = (
         f"; the strongest influence is estimated at {decided.value[0]:.3g}"
@@ -467,7 +471,7 @@ def _surely(
         f"{parts * fewest} are needed for {looks:,} of them (audit.shadows)"
     )
     if not len(contrast.value):
-        why = "no test record was used"
+        why = "none of the test records was used, so no influence could be estimated"
     elif min(int(side.max(initial=0)) for side in (contrast.having, contrast.without)) >= fewest:
         surely = int((contrast.bounds(confidence, looks)[0] > 0).sum())
         found = {"outcome": Outcome.REPORTED, "found": float(surely), "confidence": confidence}

@@ -68,7 +68,7 @@ class EditKind(Enum):
     LEAVES = "a unit leaves"
     COMES = "a unit comes"
     REPLACED = "a unit is removed and another is added"
-    MOVES = "a unit's features move within the radius"
+    MOVES = "the features of a unit (person) change by at most relation.radius"
     RELABELLED = "a unit gets another label"
 
 
@@ -455,7 +455,9 @@ class Editor:
         names = self._named(fresh, None, keep=True)
         twin = names[int(np.argmax(self._reach(np.array([str(each.units[0]) for each in names]))))]
         gone = "" if leaving is None else f"less {why} "
-        made = of.changed(leaving, twin, f"{gone}plus the same again")
+        made = of.changed(
+            leaving, twin, f"{gone}plus another copy of the record that was added last"
+        )
         return replace(made, distance=of.distance + 1)
 
     def _moved(self, of: Edited, target: Target) -> Edited:

@@ -537,7 +537,7 @@ CLOSE = Promise("newton", False, 1.0, 1e-3, True, (Remark("close", {"eps": 1.0, 
 def request(rows: int = GONE) -> Attack:
     """Records of one class: all that go pull the same way."""
     return Attack(
-        f"a request of {rows} records of one class", (lambda served: np.arange(rows) * 2,)
+        f"an erasure request for {rows} records of one class", (lambda served: np.arange(rows) * 2,)
     )
 
 
@@ -549,7 +549,8 @@ def looking() -> Attack:
         return order[~np.isin(order, np.arange(GONE) * 2)][:GONE]
 
     return Attack(
-        "a second request, chosen by what the first one left", (*request().requests, wrong)
+        "a second erasure request, chosen by what the model shows after the first one",
+        (*request().requests, wrong),
     )
 
 
@@ -645,7 +646,7 @@ def removals(seed: int) -> Finding:
 PLANTED: dict[str, Plant] = {
     "randomized response that draws for another budget than it claims": twice_the_budget,
     "smooth_cauchy with stable distances that only come from the grid {0, 50}": gap_of_the_grid,
-    "smooth_cauchy on evidence that jumps between neighbours, by its table": jump_of_the_evidence,
+    "smooth_cauchy on stable distances that jump between neighbours": jump_of_the_evidence,
     "released weights whose noise is made for half the sensitivity": half_the_noise,
     "released weights whose noise is 20 % too small": less_noise,
     "noisy statistics whose noise is 20 % too small": partial(
@@ -654,14 +655,16 @@ PLANTED: dict[str, Plant] = {
     "a label that is drawn again until it is right": partial(
         replayed, mechanism=UntilRight(eps=1.0)
     ),
-    "objective perturbation that leaves out the determinant": no_determinant,
-    "objective perturbation of several rows of one unit": rows_of_one_unit,
-    "labels of two heads, drawn for another budget than claimed": answered,
-    "a box of parameters that is narrowed by 1 %": lambda seed: audited(
+    "objective perturbation whose privacy loss leaves out the determinant": no_determinant,
+    "objective perturbation for units (people) of several rows": rows_of_one_unit,
+    "labels of two linear heads, drawn for another budget than claimed": answered,
+    "parameter bounds that are narrowed by 1 %": lambda seed: audited(
         widened(boxed(seed), 0.99), seed, PARAMETERS
     ),
-    "boxes for features that move only half as far as claimed": partial(moving_as_far, radius=0.1),
-    "a box computed with another product than recorded": box_of_other_products,
+    "parameter bounds for features that move only half as far as claimed": partial(
+        moving_as_far, radius=0.1
+    ),
+    "parameter bounds computed with another product than recorded": box_of_other_products,
     "a stable distance that is one too large": lambda seed: audited(
         flawed(OverstatedDistance, boxed(seed), more=1), seed, CERTIFIED_LABELS
     ),
@@ -672,12 +675,12 @@ PLANTED: dict[str, Plant] = {
     "stable distances that are twice too long, detected on a neighbour": partial(
         stretched, times=2.0, about=CERTIFIED_LABELS
     ),
-    "a normaliser that counts the records": partial(counting, dealt=False),
+    "a normaliser that is set to the number of private records": partial(counting, dealt=False),
     "batches that depend on the number of records": partial(counting, dealt=True),
     "stable distances that jump between neighbouring datasets": lambda seed: audited(
         flawed(OverstatedDistance, boxed(seed), more=-2), seed, STABLE_DISTANCES, PAIRS
     ),
-    "boxes that do not nest within those of a neighbour": lambda seed: audited(
+    "parameter bounds that do not nest within those of a neighbour": lambda seed: audited(
         widened(boxed(seed), 2.0), seed, NESTING_BOXES, PAIRS
     ),
     "training whose noise is 20 % too small": partial(audited_noise, kept=0.8),
@@ -705,7 +708,7 @@ PLANTED: dict[str, Plant] = {
 }
 SOUND: dict[str, Plant] = {
     "randomized response that draws for the budget it claims": the_budget,
-    "the best of many events": the_best_of_many,
+    "the best of many attack events": the_best_of_many,
     "released weights whose noise is made for their sensitivity": partial(
         half_the_noise, moves=1.0, confidence=SURE
     ),
@@ -715,11 +718,13 @@ SOUND: dict[str, Plant] = {
     "noisy statistics as agt computes them": partial(replayed, mechanism=NoisyStatistics(mu=1.0)),
     "a label that is drawn once": partial(replayed, mechanism=RandomizedResponse(eps=1.0)),
     "objective perturbation as agt computes it": objective_perturbation,
-    "labels of two heads, drawn for the claimed budget": partial(
+    "labels of two linear heads, drawn for the claimed budget": partial(
         answered, draws=1.0, confidence=SURE
     ),
-    "boxes as agt computes them": lambda seed: all_audited(boxed(seed), seed),
-    "boxes for features that move as far as claimed": partial(moving_as_far, radius=0.05),
+    "parameter bounds as agt computes them": lambda seed: all_audited(boxed(seed), seed),
+    "parameter bounds for features that move as far as claimed": partial(
+        moving_as_far, radius=0.05
+    ),
     "training with the claimed noise": partial(
         audited_training, kept=1.0, adversary=None, confidence=SURE
     ),
@@ -729,7 +734,7 @@ SOUND: dict[str, Plant] = {
     "stable distances as agt computes them": partial(overstated_labels, more=0),
     "a linear head as agt trains it": lambda seed: all_audited(headed(seed, **ONE_STEP), seed),
     "unlearning that removes the requested records": removals,
-    "unlearning: training again": trained_again,
+    "unlearning by training again, as agt does it": trained_again,
 }
 
 

@@ -324,14 +324,14 @@ def _equal(
         words = (
             words
             if compared
-            else "not tested, because no answers were given, so there was nothing to compare"
+            else ("not tested, because no query was answered, so no answers could be compared")
         )
         trials.append(_trial(pair, "equal", float(differ) if compared else None, differ > 0, words))
     if not total:
         return trials, not_tested(
             subject,
             claimed.sentences[0],
-            "no answers were given after any attack, so nothing was compared",
+            "no query was answered after any of the attacks, so no answers could be compared",
         )
     both = "the result of unlearning and the result of training without the records"
     wrong = next((trial for trial in trials if trial.violated), None)
@@ -371,7 +371,7 @@ def _near(
                 "distance",
                 away / allowed,
                 away > allowed,
-                f"{away:.3g} apart, and at most {allowed:.3g} is claimed",
+                f"{away:.3g} apart; the claim allows at most {allowed:.3g}",
             )
         )
     if not trials:
@@ -380,7 +380,10 @@ def _near(
     claimed = replace(claimed, terms=(Remark("near_minimiser_as_recorded"),))
     attack = "the weights before noise were compared with those of training without the records"
     noticeable = "weights farther away than their recorded bounds, in the attacks that were made"
-    meaning = f"the weights before noise are at most {worst.words} (after {_after(worst)})"
+    meaning = (
+        "the weights before noise and those of training without the records are "
+        f"at most {worst.words} (after {_after(worst)})"
+    )
     about = f"{subject}: weights before noise"
     return trials, _seen(
         about, claimed, trials, attack, "distance/claimed", meaning, noticeable, 1.0

@@ -506,7 +506,7 @@ class WeightsAudit(AuditKind):
             if pair is not None:
                 found = attack.attack(pair, plan, lambda done: report(done, every, done, every))
         found = found or (
-            no_pair_found(mechanism, self.neighbours, "a neighbour with other weights"),
+            no_pair_found(mechanism, self.neighbours, "a neighbouring dataset with other weights"),
         )
         notes = (
             claim.text,

@@ -55,8 +55,9 @@ _AUDITS = (
 )
 
 _TUBE = (
-    "the certificate tube was removed, because a linear head certified at least as much at "
-    "equal accuracy: use certificate=stability model=linear, or certificate=votes"
+    "agt no longer has certificate=tube, because a linear head certified at least as "
+    "much at equal accuracy: use certificate=stability model=linear, or "
+    "certificate=votes"
 )
 
 _NO_FOURIER = (

@@ -172,26 +172,26 @@ def _nonnegative_sum(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Ten
 
 # The name of each case, which an error message names. "x" is a layer's input.
 CASES: dict[str, Case] = {
-    "nominal sum": lambda kernel, probe: (
+    "sum of gradients": lambda kernel, probe: (
         kernel.nominal_sum(probe.output_gradient.upper[0], probe.wide.lower[0]),
     ),
-    "nominal sum of a bias": lambda kernel, probe: (
+    "sum of gradients of a bias": lambda kernel, probe: (
         kernel.nominal_sum(probe.output_gradient.upper[0], None),
     ),
-    "bound sum, point x of few inputs": lambda kernel, probe: kernel.bound_sum(
-        probe.output_gradient, probe.narrow, "exact"
+    "sum of gradient bounds, exactly known inputs, narrow layer": lambda kernel, probe: (
+        kernel.bound_sum(probe.output_gradient, probe.narrow, "exact")
     ),
-    "bound sum, point x of many inputs": lambda kernel, probe: kernel.bound_sum(
-        probe.output_gradient, probe.wide, "exact"
+    "sum of gradient bounds, exactly known inputs, wide layer": lambda kernel, probe: (
+        kernel.bound_sum(probe.output_gradient, probe.wide, "exact")
     ),
-    "bound sum, interval x": lambda kernel, probe: kernel.bound_sum(
+    "sum of gradient bounds, inputs with bounds": lambda kernel, probe: kernel.bound_sum(
         probe.output_gradient, probe.interval, "exact"
     ),
-    "bound sum, interval x >= 0": _nonnegative_sum,
-    "bound sum, interval x, midpoint-radius": lambda kernel, probe: kernel.bound_sum(
-        probe.output_gradient, probe.interval, "rump"
+    "sum of gradient bounds, inputs with bounds >= 0": _nonnegative_sum,
+    "sum of gradient bounds, inputs with bounds, midpoint-radius": lambda kernel, probe: (
+        kernel.bound_sum(probe.output_gradient, probe.interval, "rump")
     ),
-    "bound sum of a bias": lambda kernel, probe: kernel.bound_sum(
+    "sum of gradient bounds of a bias": lambda kernel, probe: kernel.bound_sum(
         probe.output_gradient, None, "exact"
     ),
     "selection, point x": lambda kernel, probe: _select(kernel, probe, probe.narrow, capped=False),

@@ -330,13 +330,16 @@ def check_published_vote(config: "EnsembleConfig", classes: int) -> None:
     """
     if classes > 2:
         raise ConfigError(
-            "accounting=paper: the published vote of an ensemble (001 Theorem 5.3) is for "
-            f"two classes, but the model has {classes}: use accounting=rigorous, whose "
-            "certified vote takes any number of classes"
+            "accounting=paper: the published vote of an ensemble (Theorem 5.3 of "
+            "'Certification for Differentially Private Prediction in Gradient-Based "
+            f"Training') only covers two classes, but the model has {classes}: use "
+            "accounting=rigorous, whose certified vote takes any number of classes"
         )
     if config.vote == "margins":
         raise ConfigError(
-            "accounting=paper: the published vote of an ensemble (001 Theorem 5.3) counts "
-            "labels, but this ensemble adds margins (ensemble.vote=margins): use "
-            "accounting=rigorous, or train with ensemble.vote=labels"
+            "accounting=paper: the published vote of an ensemble (Theorem 5.3 of "
+            "'Certification for Differentially Private Prediction in Gradient-Based "
+            "Training') counts labels, but this ensemble adds margins "
+            "(ensemble.vote=margins): use accounting=rigorous, or train with "
+            "ensemble.vote=labels"
         )

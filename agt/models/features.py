@@ -586,7 +586,9 @@ class FeatureMap:
     @property
     def _directions(self) -> np.ndarray:
         """The matrix [width, count] of random directions or of landmarks."""
-        assert self.projection is not None, "every map that has directions must be given some"
+        assert self.projection is not None, (
+            "a feature map with directions must be given at least one direction"
+        )
         return self.projection
 
 

@@ -460,7 +460,8 @@ def _check_weight(weight: np.ndarray, features: FeatureMap, width: object) -> No
     fits_features = weight.ndim == 2 and weight.shape[1] == features.outputs
     if not fits_features or weight.dtype != np.float64 or not np.isfinite(weight).all():
         expected = (
-            f"the entries features and width = {width} need weights with {features.outputs} columns"
+            f"with these feature matrices and {width} features in a query (width), the "
+            f"weights must have {features.outputs} columns"
         )
         raise ValueError(
             f"the weights have shape {weight.shape} and type {weight.dtype} (must be finite "

@@ -394,10 +394,10 @@ def check_retrained(
     if differing := int((labels_again != labels).sum()):
         raise UnsoundError(
             Message(
-                "{config:certificate.learner}: trained again in a fresh process, {members} "
-                "members gave other labels in {differing} of {size} cases. So the learner "
-                "depends on more than its shard, its random state and each single query, and "
-                "its votes would have no guarantee",
+                "{config:certificate.learner}: {members} members that were trained "
+                "again in a fresh process gave other labels in {differing} of {size} "
+                "cases. So the learner depends on more than its shard, its random state "
+                "and each single query, and its votes would have no guarantee",
                 members=len(shards),
                 differing=differing,
                 size=labels.size,

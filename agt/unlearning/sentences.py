@@ -50,16 +50,17 @@ TEMPLATES: dict[str, str] = {
         "ensemble whose shard lost no record were kept, and the others were trained again"
     ),
     "shards_by_recorded_key": (
-        "a keyed hash of its id decides which shard a record belongs to, under the key that "
-        "the run recorded: anyone who knows the key, or saw answers, may have chosen by shard "
-        "whose records to erase; fresh=true divides all records into new shards"
+        "a keyed hash of its id assigns each record to a shard, under the key that the "
+        "run recorded. Anyone who knows the key, or saw answers, may have aimed erasure "
+        "requests at certain shards; fresh=true divides all records into new shards"
     ),
     # What is promised while a request waits.
     "answers_as_retrained": (
-        "every label that is given before the update is the one that a model trained without "
-        "these people would give, with the same settings, seeds and public constants: its "
-        "stable distance guarantees this for every set of so many people at once, whoever "
-        "chose them, even after seeing answers"
+        "until the update, every label that is given is the one that a model trained "
+        "without the people who requested erasure would give, with the same settings, "
+        "seeds and public constants. The label's stable distance guarantees this for "
+        "every set of so many people at once, whoever chose them, even after seeing "
+        "answers"
     ),
     "others_abstain": (
         "other queries are not answered until the next update (agt unlearn). Which queries "
@@ -121,9 +122,10 @@ TEMPLATES: dict[str, str] = {
         "they reveal something about them; in any case they are at most ({eps:g}, {delta:g})"
     ),
     "states_together": (
-        "privacy losses of the states after several updates add up: {states} of these states "
-        "together are ({eps:upward}, {delta:g})-close to training without the erased records. "
-        "Earlier states are not covered, because they were made with these records"
+        "privacy losses of the states after several updates add up: {states} of these "
+        "states together are ({eps:upward}, {delta:g})-close to training without the "
+        "erased records. States before the erasure are not covered, because they were "
+        "made with the erased records"
     ),
     "weights_before_noise": (
         "the weights without noise stay in the run's folder for later removals; for these "
@@ -155,7 +157,8 @@ TEMPLATES: dict[str, str] = {
         "the weights were improved by Newton steps with the gradient over all remaining records"
     ),
     "refresh": (
-        "the weights were improved by Newton steps with that gradient and a newly computed Hessian"
+        "the weights were improved by Newton steps with the gradient over all remaining "
+        "records and a newly computed Hessian"
     ),
     "rows_gone": (
         "the data no longer contain the {records} records, so no step could be computed from "
@@ -266,19 +269,22 @@ TEMPLATES: dict[str, str] = {
     "trained_on_erased": (
         "these runs are still trained on erased records: {runs:few}: erase the records there too"
     ),
-    "none_trained_on_erased": "none of these runs is trained on an erased record",
+    "none_trained_on_erased": (
+        "none of the other runs that were searched is trained on an erased record"
+    ),
     "key_gone": (
-        "{runs} of these runs cannot be checked, because their key (unlearning/key) is missing"
+        "{runs} of the other runs that were found cannot be checked, because their key "
+        "(unlearning/key) is missing"
     ),
     "training_stopped": (
         "training was stopped in {folders:few}, and agt cannot tell whether these runs have "
         "the erased records: resume each of them and erase the records, or delete it"
     ),
     "files_beside_runs": "files next to the runs were not searched",
-    "other_folders": "folders outside of those that were searched",
+    "other_folders": "folders other than the searched ones were not searched",
     "erased_forgotten": (
-        "{forgotten} of the {erased} erased records: agt stores only keyed hashes of their "
-        "ids, so it cannot look for them"
+        "{forgotten} of the {erased} erased records were not searched for, because agt "
+        "stores only keyed hashes of their ids"
     ),
     "rows_in_own_data": (
         "{rows} of the erased records still have rows in the run's own data, which only its "

@@ -44,7 +44,10 @@ HEAD = """\
 #      record more or less: ranges, edges, lists, which columns are used and how, how their cells are written, and what
 #      counts as a missing value.
 """
-MIXED = "some are whole numbers and some are not, so 7 and 07 are different names"
+MIXED = (
+    "some of its ids are whole numbers and others are not, so all are read as text: "
+    "7 and 07 are different ids"
+)
 COUNTS_ROWS = (
     "seems to be a row number, so condition b (a record's batch depends on that record only) "
     "is not met; if it names each record permanently, write id_permanent: true"

@@ -112,8 +112,10 @@ class LedgerConfig:
             (
                 "unit: give the unit together with its table: run=FOLDER, or data=DIGEST table=NAME"
             ): (self.action == "admit" and self.unit and not (self.run or self.data)),
-            f"replaces={self.replaces}: give the first 16 digits of the replaced ledger, as "
-            "agt printed them": (self.replaces and not _FIRST_ENTRY.fullmatch(self.replaces)),
+            f"replaces={self.replaces}: this is not the name of a replaced ledger: give "
+            "the first 16 digits of the hash of its first entry, as agt printed them": (
+                self.replaces and not _FIRST_ENTRY.fullmatch(self.replaces)
+            ),
             (
                 "data: give the data_digest in a run's env.json (32 hexadecimal digits) as "
                 "data=, together with table=NAME"
@@ -308,9 +310,9 @@ def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: C
     if people and not people.table.people:
         name = people.table.name
         console.warn(
-            f"agt cannot check whether another ledger has the people of {name}, because only "
-            "a run contains a list of people (as keyed hashes): admit with run=FOLDER if you "
-            "can"
+            "agt cannot check whether another ledger already counts the people of "
+            f"{name}, because only a run contains a list of people (as keyed hashes): if "
+            "there is a run on these data, give run=FOLDER"
         )
 
 
@@ -369,7 +371,7 @@ def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
         )
         tables = (
             ", ".join(dict.fromkeys(table.name for table in book.tables.values()))
-            or "none yet (agt ledger admit adds one)"
+            or "no table was admitted yet (agt ledger admit adds one)"
         )
         console.say(
             f"{population.name}: the budget is {budget(allowance)}, for everything that is "

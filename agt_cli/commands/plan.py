@@ -289,5 +289,5 @@ def _first_order(planned: Plan) -> str:
     text = ""
     for name, method in planned.methods.items():
         if method.name == "first order" and name in offered:
-            text += f"; the accuracy of {name} is a first-order approximation in its noise"
+            text += f"; the accuracy of {name} is approximated to first order in the noise scale"
     return text

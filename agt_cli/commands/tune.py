@@ -69,11 +69,13 @@ class TuneConfig:
     def words(self) -> str:
         """How the choice is made, in words."""
         other = (
-            "accuracy" if self.objective == "certified" else f"correct and certified at {self.k}"
+            "accuracy"
+            if self.objective == "certified"
+            else f"fraction of answers that are correct and certified at k = {self.k}"
         )
         what = {
             "accuracy": "accuracy",
-            "certified": f"the fraction correct and certified at {self.k}",
+            "certified": f"the fraction of answers that are correct and certified at k = {self.k}",
             "expected": "the expected accuracy of released weights",
         }[self.objective]
         return (

@@ -192,9 +192,9 @@ def noise_words(
         "training steps"
     )
     caveat = (
-        "the training noise comes from a pseudo-random generator seeded by the operating "
-        "system, and is added in floating point, where the last digits of a sum can reveal "
-        "the number without noise (Mironov 2012)"
+        "the training noise comes from a pseudo-random generator seeded by the "
+        "operating system, and is added in floating point, where the last digits of a "
+        "sum can reveal the value that it had before noise was added (Mironov 2012)"
     )
     if config.seed is not None:
         caveat = (
@@ -204,9 +204,10 @@ def noise_words(
     words += [
         (
             f"Gaussian noise with standard deviation {noise.sigma:.4g} is added to every "
-            "element of the direction of each training step; its l2 sensitivity is "
-            f"{noise.sensitivity:.4g} (elementwise clip), and {steps} depend on any one unit "
-            f"(person): mu = {noise.mu:.4g} in total"
+            "element of the direction of each training step. One unit (person) changes "
+            f"the direction by at most {noise.sensitivity:.4g} in l2 norm (gradients are "
+            f"clipped elementwise), and affects {steps}: mu = {noise.mu:.4g} in total "
+            "(Gaussian differential privacy)"
         ),
         caveat,
         *map(str, declarations([c for c in conditions if c.letter in REQUIRED_CONDITIONS])),

@@ -166,8 +166,8 @@ class Session:
                 "and no more may be asked"
             )
         return (
-            f"the budget of {self.request.payer.name} is not enough for another label (each "
-            f"label is {self.labelling.claim.guarantee})"
+            f"the remaining budget of {self.request.payer.name} does not pay for another "
+            f"label, which would be {self.labelling.claim.guarantee}"
         )
 
     def hear(self, number: int, line: bytes | None) -> None:
@@ -223,7 +223,7 @@ class Session:
         opened, records = self.request.opened, self._source.read_queries(columns_of(rows, where))
         mismatches = records.population_mismatches
         if mismatches and not (self.request.force or self.terms.randomness.simulated):
-            refusal = f"{where}: {'; '.join(mismatches)}: nothing was spent"
+            refusal = f"{where}: {'; '.join(mismatches)}: no budget was spent"
             self.request.console.note(
                 f"{refusal}; to answer such lines nevertheless, add force=true"
             )
@@ -278,8 +278,8 @@ class Session:
         first = words[0]
         if self.lots.left:
             words.append(
-                f"{self.lots.left} labels were paid for (lot={self.lots.size}) but not "
-                "requested; their cost is not refunded"
+                f"{self.lots.left} labels were paid for in advance "
+                f"(lot={self.lots.size}) but not requested; their cost is not refunded"
             )
             request.console.note(words[-1])
         words += filter(None, [short])

@@ -108,15 +108,15 @@ def _sample(opened: OpenedRun, rows: np.ndarray | range) -> tuple[Records, np.nd
     maximum = MAX_RECORDS if opened.model.linear_head is None else MAX_RECORDS_LINEAR
     if len(records) == len(rows) <= maximum:
         return records, labels, words
-    which = f"a sample of {maximum:,} of"
+    sample = f"a sample of {maximum:,} of the {words}"
     if len(rows) <= maximum:
         maximum = len(rows)
-        which = f"the {len(rows):,} new ones among"
+        sample = f"the {len(rows):,} queries, among the {words}, whose labels are newly drawn"
     sampled = np.array(
         [rows[place] for place in np.linspace(0, len(rows) - 1, maximum).astype(np.int64)]
     )
     return (
         records.take(sampled),
         None if labels is None else labels[sampled],
-        f"{which} the {words}",
+        sample,
     )

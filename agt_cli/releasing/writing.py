@@ -125,10 +125,10 @@ class LabelWriter(ReleaseWriter):
         unanswered = ""
         if counts["unanswered"]:
             unanswered = (
-                f"{line}; {counts['unanswered']} were not answered "
+                f"{line}. {counts['unanswered']} queries were not answered "
                 f"({_rows_in_words(np.flatnonzero(labels == UNANSWERED))}), because the "
-                f"budget of {self.request.payer.name} is not enough for another label (each "
-                f"label is {self.release.claim.guarantee})"
+                f"remaining budget of {self.request.payer.name} does not pay for another "
+                f"label, which would be {self.release.claim.guarantee}"
             )
         return Written(result, [line], unanswered)
 

@@ -35,7 +35,8 @@ def finished_record(folder: Path, command: str, signature: str) -> Run | None:
     noted = run.environment.get(ENTRY)
     if noted != signature:
         raise ConfigError(
-            f"{folder}: this folder was written for another result: its record names it {noted}"
+            f"{folder}: the record in this folder belongs to another result, because the "
+            f"{ENTRY} in its env.json is {noted}, not {signature}: move the folder away"
         )
     return run
 

@@ -254,8 +254,8 @@ class Findings:
         except MemoryError:
             self.problem(
                 name,
-                "this was not read, because it needs more memory than this machine has; agt "
-                "does not write records of this size",
+                "this file was not read, because it needs more memory than this machine "
+                "has; agt does not write files of this size",
             )
         except (
             LookupError,
@@ -267,8 +267,8 @@ class Findings:
         ) as error:
             self.problem(
                 name,
-                "the record lacks an entry that every such record has, or the entry has "
-                f"another type ({type(error).__name__}: {error})",
+                "a file of this run lacks an entry that it must have, or the entry has "
+                f"the wrong type ({type(error).__name__}: {error})",
             )
 
 

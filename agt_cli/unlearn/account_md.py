@@ -73,7 +73,7 @@ def summary(account: ErasureReport) -> dict[str, str]:
             f"(agt unlearn run=...) {_answered_meanwhile(account.waiting)}"
         )
     if account.abstained or (account.abstained is not None and account.updated):
-        rows["queries not answered while requests were pending"] = counted(
+        rows["queries left unanswered until pending erasure requests were carried out"] = counted(
             account.abstained, "query", "queries"
         )
     budget = account.removal.budget

@@ -575,7 +575,7 @@ def check_same(index: Index, records: Records, key: HashKey) -> tuple[np.ndarray
                 f"({few(records.ids[rows].tolist())})"
             )
     if not faults and (np.diff(place) < 0).any():
-        faults.append("the order of the training records changed")
+        faults.append("the training records are in another order than at training")
     if faults:
         raise DataError(
             f"the data differ from those that the run was trained on: {'; '.join(faults)}: "

@@ -161,11 +161,11 @@ def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         )
     if job.settings.noise is not None:
         raise CheckError(
-            "method=retrain: this run's weights have noise of their own (noise.epsilon) and "
-            "are a private release. Training again would draw new noise, which is a second "
-            "release about all remaining people, and must be claimed and paid for by a run of "
-            "its own: type agt train with the data without the erased rows and ledger=..., "
-            "and then delete this run"
+            "method=retrain: this run's weights have noise (noise.epsilon) and are a "
+            "private release. Training again would draw new noise, which is a second "
+            "release about all remaining people and needs a claim and a budget of its "
+            "own. Instead, remove the erased rows from the data, type agt train "
+            "ledger=... with these data, and then delete this run"
         )
     settings, prepared = (
         _drawn_anew(job, record) if job.fresh else (from_the_start(job), job.prepared)

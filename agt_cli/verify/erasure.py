@@ -179,7 +179,10 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
         record.findings.unchecked(
             "words", f"{counts}: only the numbers were compared, not the wording"
         )
-    return f"the account matches entry {account.state.entry} of the run's request log"
+    return (
+        f"the erasure that {ACCOUNT_FILE} reports matches entry {account.state.entry} "
+        "of the run's request log"
+    )
 
 
 def _fields_of(account: ErasureReport) -> dict[str, Any]:

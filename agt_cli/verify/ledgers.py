@@ -182,7 +182,7 @@ def ledgers_of(
             if facts
             else "a ledger stores the answers of this release"
         )
-        words = f"according to the files, {counted}; but this ledger was not found"
+        words = f"according to the files of this release, {counted}; but this ledger was not found"
         findings.unchecked(
             "ledger", words, "say where the ledger is, with ledger=NAME or ledger=FILE"
         )
@@ -338,8 +338,8 @@ def _compare_entry(
         )
     ):
         raise Broken(
-            f"entries {numbers} of the ledger are not exactly the debits of this run, in "
-            "their order and from the time of the run"
+            f"entries {numbers} of the ledger should be exactly the debits of this run, "
+            "in the same order and made during the run. At least one of these is not so"
         )
     size = spent["queries"] if spent["what"] == Output.LABELS else 1
     charge, counting = (

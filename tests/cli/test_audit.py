@@ -82,9 +82,8 @@ def test_the_page_says_what_was_found_and_no_word_of_it_is_a_proof(audited: Agt)
         "epsilon ≥ 0.981 (95 %)",
         "epsilon about 1.01 (95 %, Katz)",
         "The audit could have detected: a loss above 1.1",
-        "an attacker who is 50 % sure that a person's record was used can be at most 73.2 % sure "
-        "after "
-        "seeing the answer "
+        "an attacker who is 50 % sure that a person's record is among the training records can "
+        "be at most 73.2 % sure after seeing the answer "
         "(1 % sure: 2.7 %); no attack detects more than 46.3 more of 100",
         "an audit cannot prove a claim: other attacks, or the same with more effort",
         "Thresholds: the first 8 of 9 rows of tables/thresholds.csv",
@@ -328,7 +327,7 @@ def test_what_cannot_be_audited_is_refused_by_key(
     assert (said.code, words in said.err) == (2, True), said.err
 
 
-CAUGHT = PLANTED["smooth_cauchy on evidence that jumps between neighbours, by its table"]
+CAUGHT = PLANTED["smooth_cauchy on stable distances that jump between neighbours"]
 
 
 def missed(seed: int) -> Finding:

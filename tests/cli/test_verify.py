@@ -288,7 +288,7 @@ def test_words_that_are_compared_are_those_of_one_version(made: Path) -> None:
     words = [SCOPE, (made / "train/box/conditions.json").read_text(), *declared]
     assert (agt_version, sha256("".join(words).encode()).hexdigest()[:16]) == (
         "0.10.0",
-        "2fa01b2fb92155e1",
+        "c9f87c4722745cf3",
     )
 
 
@@ -894,13 +894,13 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/paid",
         debits([0, 0]),
         "entry",
-        "debits of this run, in their order",
+        "debits of this run, in the same order",
     ),
     "debits: not the newest": (
         "predict/paid",
         debits([0, 1]),
         "entry",
-        "debits of this run, in their order",
+        "debits of this run, in the same order",
     ),
     "debits: none": ("predict/paid", debits([]), "entry", "lacks an entry"),
     "debits: before the run": (
@@ -912,7 +912,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             )
         },
         "entry",
-        "debits of this run, in their order",
+        "debits of this run, in the same order",
     ),
     **{
         f"entry: {key}": (
@@ -1178,7 +1178,7 @@ def test_a_ledger_verifies_and_says_what_rests_on_it(made: Path, agt: Agt) -> No
         "1 debits were checked",
         "3 stored answers",
         "declared, not checked: in the table",
-        "no second copy of the ledger's end is kept",
+        "latest entry is not recorded anywhere else",
         "the ledger may not contain everything that was released about these people",
     ):
         assert words in " ".join(said.out.split()), words

@@ -52,7 +52,7 @@ class Toy(AuditKind):
             "",
             "",
             Outcome.UNTESTED,
-            "no neighbour was trained",
+            "no neighbouring dataset was trained on",
             "models",
         )
         table = pd.DataFrame({"query": range(9), "share": [row / 7 for row in range(9)]})

@@ -285,11 +285,11 @@ audit selftest audit._target_=no.such | 2 | audit._target_: cannot import 'no.su
 audit selftest audit._target_=agt.settings.KGridConfig +audit.max=3 | 2 | is not a kind of audit
 audit selftest run=@nowhere | 2 | nowhere: this folder does not exist
 audit summary run=@nowhere | 2 | agt audit summary was removed; instead, agt runs command=audit lists
-train certificate=tube | 2 | the certificate tube was removed | use certificate=stability model=linear
-train certificate.name=tube | 2 | certificate=tube: the certificate tube was removed
-train model=smooth | 2 | the certificate tube was removed | use certificate=stability model=linear
-train training=imdb_tube | 2 | the certificate tube was removed
-train experiment=imdb_tube | 2 | the certificate tube was removed
+train certificate=tube | 2 | agt no longer has certificate=tube | use certificate=stability model=linear
+train certificate.name=tube | 2 | certificate=tube: agt no longer has certificate=tube
+train model=smooth | 2 | agt no longer has certificate=tube | use certificate=stability model=linear
+train training=imdb_tube | 2 | agt no longer has certificate=tube
+train experiment=imdb_tube | 2 | agt no longer has certificate=tube
 train dataset=blob | 2 | unknown dataset 'blob' | did you mean 'blobs' | digits
 train model=mpl | 2 | unknown model 'mpl' | did you mean 'mlp'
 train relation=add | 2 | unknown relation 'add'
@@ -440,7 +440,7 @@ trian | 2 | unknown command 'trian' | did you mean 'train'
 certfy run=x | 2 | did you mean 'certify'
 runs compare=[box,nothing] | 2 | compare: 'box' matches no run here
 runs -m limit=1,2 | 2 | -m: agt runs does not support sweeps
-train certificate.length=4 | 2 | certificate.length=4: the certificate tube was removed
+train certificate.length=4 | 2 | certificate.length=4: agt no longer has certificate=tube
 {HEAD}certificate.features.map=fourier | 2 | certificate.features.map=fourier: | use landmarks
 {HEAD}certificate/features=crosses | 2 | certificate/features=crosses: | dataset.crosses=1024
 {HEAD}certificate.features.weight=2 | 2 | certificate.features.weight=2: | dataset.crosses=1024

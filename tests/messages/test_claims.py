@@ -56,7 +56,7 @@ CLAIMS = [
     ),
     (
         claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper", voting="published"),
-        "NO PROOF OF PRIVACY, because the published ensemble distance",
+        "NO PROOF OF PRIVACY, because the published stable distance",
     ),
     (
         claim(HELD, ADD_REMOVE, RandomizedResponse(eps=50.0), output=Output.NUMBER),

@@ -238,9 +238,9 @@ def test_the_page_is_one_page_and_says_it_all() -> None:
         "0.4 of 0.5 left",
         "39 stand, 1 void",
         "And 32 more",
-        "queries not answered while requests were pending: 4 queries",
+        "queries left unanswered until pending erasure requests were carried out: 4 queries",
         "none found in other training runs",
-        "not searched:\n\n- folders outside of those that were searched",
+        "not searched:\n\n- folders other than the searched ones were not searched",
         "What this account does not show",
         LOG,
     ):

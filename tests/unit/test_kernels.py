@@ -379,21 +379,22 @@ class Bent(ReferenceKernel):
 
     def nominal_sum(self, d: torch.Tensor, x: torch.Tensor | None) -> torch.Tensor:
         return self.bend(
-            "nominal sum of a bias" if x is None else "nominal sum", (super().nominal_sum(d, x),)
+            "sum of gradients of a bias" if x is None else "sum of gradients",
+            (super().nominal_sum(d, x),),
         )[0]
 
     def bound_sum(self, d: Interval, x: Interval | None, product: str) -> tuple[torch.Tensor, ...]:
         few = x is not None and x.shape[2] < 16
         kind = (
-            f"point x of {'few' if few else 'many'} inputs"
+            f"exactly known inputs, {'narrow' if few else 'wide'} layer"
             if x is not None and x.is_point
-            else "interval x"
+            else "inputs with bounds"
         )
         kind += " >= 0" if x is not None and not x.is_point and bool((x.lower >= 0).all()) else ""
         case = (
-            "bound sum of a bias"
+            "sum of gradient bounds of a bias"
             if x is None
-            else f"bound sum, {kind}{', midpoint-radius' if product == 'rump' else ''}"
+            else f"sum of gradient bounds, {kind}{', midpoint-radius' if product == 'rump' else ''}"
         )
         return self.bend(case, super().bound_sum(d, x, product))
 
