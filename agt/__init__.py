@@ -1,5 +1,5 @@
 """agt: certified private machine learning. The library; the command line is the package
-``agt_cli``.
+``agt_cli``. In short::
 
     import agt
     model = agt.fit(x, y)                          train with bounds for every k

@@ -104,13 +104,14 @@ class Certificates:
 
         Returns:
             For each k a dictionary with these keys, the last three only if labels are given:
-            "k": the number of edits.
-            "certified_fraction": the fraction of queries that are certified at k.
-            "nominal_accuracy": the accuracy of the model itself.
-            "worst_accuracy": the fraction that is certified and right. No training within k
-                edits has a lower accuracy.
-            "best_accuracy": 1 less the fraction that is certified and wrong. No training within k
-                edits has a higher accuracy.
+
+            - "k": the number of edits.
+            - "certified_fraction": the fraction of queries that are certified at k.
+            - "nominal_accuracy": the accuracy of the model itself.
+            - "worst_accuracy": the fraction that is certified and right. No training within k
+              edits has a lower accuracy.
+            - "best_accuracy": 1 less the fraction that is certified and wrong. No training within k
+              edits has a higher accuracy.
         """
         rows = []
         for k, certified in zip(self.ks, self.certified, strict=True):

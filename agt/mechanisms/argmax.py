@@ -212,9 +212,9 @@ class NoisyArgmax(_NoisyVotes, PureMechanism):
     """Release the class of most votes with Laplace noise on each count: eps-DP.
 
     The noise has scale 2 m / eps, where m (``moves``) bounds the votes that one edit changes. Two
-    classes: the flip probability is exp(-x) (1 + x/2) / 2 with x = eps |n1 - n0| / (2 m), the tail
-    of the difference of two Laplace variables. More classes: the noise is two-sided geometric
-    (discrete Laplace), drawn exactly.
+    classes: the flip probability is exp(-x) (1 + x/2) / 2, the tail of the difference of two
+    Laplace variables, with ``x = eps |n1 - n0| / (2 m)``. More classes: the noise is two-sided
+    geometric (discrete Laplace), drawn exactly.
 
     Attributes:
         eps: of one query.
@@ -297,8 +297,8 @@ class GaussianArgmax(_NoisyVotes):
 
     The noise has standard deviation m sqrt(2) / mu, where m (``moves``) bounds the votes that one
     edit changes. Q queries together are mu sqrt(Q)-GDP. Two classes: the flip probability is
-    Phi(-mu |n1 - n0| / (2 m)), the tail of the difference of two normal variables. More classes:
-    the noise is drawn exactly, and each noisy count is rounded to a public lattice
+    ``Phi(-mu |n1 - n0| / (2 m))``, the tail of the difference of two normal variables. More
+    classes: the noise is drawn exactly, and each noisy count is rounded to a public lattice
     (``agt.numeric.noisy``).
 
     Attributes:

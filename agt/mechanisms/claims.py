@@ -93,8 +93,7 @@ class Claim:
           conditions, of public settings, and of how many releases of which guarantee there are.
         - It contains no digest of the data or of the run, and no hash of a ledger entry, which is
           computed from such digests: somebody who guesses all records but one could test the last
-              one
-          by it. It contains no number of training records, no accuracy, no path, and no time of
+          one by it. It contains no number of training records, no accuracy, no path, and no time of
           day.
         - Where nothing is proved, ``publishable`` is false.
     """

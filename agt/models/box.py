@@ -471,7 +471,7 @@ class BoxKind(CertificateKind):
         """Return the names of training settings that the user still has to give.
 
         A network of several layers needs epochs, learning rate and clip level from the user. They
-        have no defaults, because no values worked on all datasets of docs/start.md.
+        have no defaults, because no values worked on all datasets of docs/measurements.md.
 
         Args:
             head: the network to be trained; a linear one needs none of them.
