@@ -254,8 +254,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     )
     page = _write_record(settings, summary)
     _say(settings, summary, console)
-    console.say(f"run folder: {page.folder}")
-    console.say(f"report for whoever decides: {page.folder / 'report.html'}")
+    console.say(f"report: {page.folder / 'report.html'}")
     return {
         "dataset": str(settings.target),
         "run": str(folder),
@@ -416,7 +415,7 @@ def _say(settings: StartSettings, summary: Summary, console: Console) -> None:
         summary.declared,
         *(["Or measure them with noise:"] if summary.measuring else []),
         *(f"  {command}" for command in summary.measuring),
-        "The same by hand:",
+        "By hand:",
         *(f"  {command}" for command in summary.commands),
         "Next:",
         f"  {summary.onward}",

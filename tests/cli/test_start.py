@@ -312,6 +312,6 @@ def test_a_record_keeps_the_comparison_the_plan_and_the_recommendation(
 def test_the_path_of_the_page_is_printed(agt: Agt, tmp_path: Path) -> None:
     shop(tmp_path / "t.csv", 300)
     said = agt("start", "t.csv", *ANSWERS, "-q").ended(0)
-    page = re.search(r"^report for whoever decides: (.*)$", said.out, re.MULTILINE)
+    page = re.search(r"^report: (.*)$", said.out, re.MULTILINE)
     assert page is not None
     assert (tmp_path / page[1]).read_text().startswith("<!doctype html>")
