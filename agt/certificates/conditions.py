@@ -157,12 +157,19 @@ def _weaker_condition(earlier: Condition, now: Condition) -> Condition:
 
 
 def condition_counts(conditions: Sequence[Condition]) -> dict[str, int]:
-    """Return the metrics of conditions: how many hold, how many are only declared, and all."""
-    declared_count = sum(condition.standing is Standing.DECLARED for condition in conditions)
-    held = sum(condition.held for condition in conditions)
+    """Return the metrics of conditions: how many are proved, declared, not met, and all.
+
+    Each condition is one of the three. ``conditions_held`` counts proved and declared ones
+    together, as earlier versions recorded it.
+    """
+    standings = [condition.standing for condition in conditions]
+    proved_count = standings.count(Standing.PROVED)
+    declared_count = standings.count(Standing.DECLARED)
     return {
-        "conditions_held": held,
+        "conditions_held": proved_count + declared_count,
+        "conditions_proved": proved_count,
         "conditions_declared": declared_count,
+        "conditions_not_met": len(conditions) - proved_count - declared_count,
         "conditions": len(conditions),
     }
 

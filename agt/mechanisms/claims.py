@@ -220,11 +220,8 @@ class Claim:
         if not totals:
             own_delta = getattr(self.guarantee, "delta", SHOWN_DELTA)
             totals = (total(self.guarantee, 1, own_delta),)
-        lines = too_much(min(shown.eps for shown in totals))
-        delta = min(shown.delta for shown in totals)
-        if size and delta > 1 / size:
-            lines.append(sentences.large_delta(delta, size))
-        return lines
+        eps = min(shown.eps for shown in totals)
+        return budget_doubts(eps, min(shown.delta for shown in totals), size)
 
     def counted_by(self, counted: Account | Uncounted | None) -> "Claim":
         """Return the claim with the account that counts it.
@@ -273,6 +270,20 @@ def neighbours_of(relation: RelationConfig) -> str:
 def too_much(eps: float) -> list[str]:
     """Return a warning for the owner of a budget above ``WEAK_EPS``; of others nothing."""
     return [sentences.too_much(eps, WEAK_EPS)] if eps > WEAK_EPS else []
+
+
+def budget_doubts(eps: float, delta: float, size: float | None) -> list[str]:
+    """Return warnings for the owner of a budget that protects hardly anybody.
+
+    Args:
+        eps: the total epsilon.
+        delta: the total delta.
+        size: a public number, about how many training records there are; None: not declared.
+    """
+    lines = too_much(eps)
+    if size and delta > 1 / size:
+        lines.append(sentences.large_delta(delta, size))
+    return lines
 
 
 def read_claim(content: bytes) -> Claim:

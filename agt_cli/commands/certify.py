@@ -80,7 +80,7 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     )
     record.conditions(conditions)
     record.add_metrics(
-        **certified_metrics(table, certificates),
+        **certified_metrics(table, certificates, judged.grid_end),
         n_queries=len(queries),
         seconds_certifying=round(seconds, 4),
     )

@@ -194,11 +194,16 @@ class Subgroup:
         return ", ".join(parts) or "all"
 
     @property
+    def median_is_lower_bound(self) -> bool | None:
+        """Whether the median is cut off at the last k that was trained; None: not certified."""
+        return None if self.distance is None else self.distance == self.grid_end
+
+    @property
     def median_distance(self) -> str:
         """The median stable distance; "at least 10" where it is the last k that was trained."""
         if self.distance is None:
             return "-"
-        if self.distance == self.grid_end:
+        if self.median_is_lower_bound:
             return f"at least {self.distance:g}"
         return f"{self.distance:g}"
 

@@ -99,6 +99,7 @@ def quality_row(group: Subgroup) -> dict[str, object]:
         if known is not None:
             row |= _interval(name, known)
     row["stable_distance_median"] = group.distance
+    row["stable_distance_median_is_lower_bound"] = group.median_is_lower_bound
     return row
 
 

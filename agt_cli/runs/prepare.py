@@ -29,7 +29,7 @@ from agt.data.dataset import Dataset, DataSource, with_notes
 from agt.data.erasure import ErasedDataset, IsErased, part
 from agt.data.records import Records
 from agt.errors import ConfigError, Superseded
-from agt.facts import Fact, proved
+from agt.facts import Fact, Standing, proved
 from agt.models.description import MODEL_FORMAT, READABLE_FORMATS, describe_dataset, read_dataset
 from agt.models.fitting import fit as fit_model
 from agt.models.heads import CustomNetwork, HeadBuilder, from_layers, head_from_config
@@ -317,6 +317,28 @@ def _normalized(settings: RunSettings) -> float | None:
         None
         if batch.normalizer is None
         else batch.normalizer * batch.count * settings.ensemble.members
+    )
+
+
+def size_question(dataset: Dataset) -> str:
+    """Return a question for the data owner about a declared size that may have been counted.
+
+    It depends on the number of private records, so it is for the owner's console only, and must
+    not become part of a claim.
+
+    Returns:
+        Empty where the declared size is neither the number of training records nor that of all.
+    """
+    size = dataset.declared_size
+    training = len(dataset.train)
+    known = dataset.size is not None and dataset.size.standing is Standing.PROVED
+    if known or not training or size not in (training, training + len(dataset.test)):
+        return ""
+    counted = "training records" if size == training else "training and test records"
+    return (
+        f"dataset.declared_size={size:g} is exactly the number of {counted}. Is it really a public "
+        "number? If it was counted from the records, no privacy guarantee of this run is true: "
+        "declare a round number that does not depend on them, and train again"
     )
 
 
