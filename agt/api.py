@@ -44,6 +44,7 @@ from agt.mechanisms.claims import Accounting, Claim, Counting, neighbours_of
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.description import describe, read_problem
+from agt.models.doubts import certainty_on, sample_of
 from agt.models.ensemble import training_environment
 from agt.models.erm import ErmKind
 from agt.models.fitting import fit as fit_model, load as load_model
@@ -77,8 +78,6 @@ from agt.unlearning.sentences import Remark
 
 DESCRIPTION = "model.json"
 """The file of a saved model with its settings, classes and conditions."""
-DOUBTS_SAMPLE_ROWS = 1_000
-"""The largest number of training records that a new model is tried on, for warnings."""
 LARGE_FEATURE = 20.0
 """Features above this in absolute value cause a warning."""
 RETRAINED = Promise(
@@ -874,16 +873,19 @@ def doubts_of(model: Fitted, x: Features) -> list[str]:
 
 
 def _doubts(model: Fitted) -> Iterator[str]:
-    """Yield warnings if features are large, or if a frequent class is never predicted.
+    """Yield warnings if answers are not certified, features are large, or labels are poor.
 
-    Up to ``DOUBTS_SAMPLE_ROWS`` training records are looked at, evenly spaced.
+    Up to ``SAMPLE_ROWS`` training records are looked at, evenly spaced.
 
     Args:
         model: a model that was just trained, with its records.
     """
-    train = model.model.problem.dataset.train
-    sample_rows = min(len(train), DOUBTS_SAMPLE_ROWS)
-    sample = train.take(np.linspace(0, len(train) - 1, sample_rows, dtype=np.int64))
+    sample = sample_of(model.model.problem.dataset.train)
+    certainty = certainty_on(model.model, sample)
+    if certainty is not None:
+        for doubt in (certainty.rounding_doubt, certainty.distance_doubt):
+            if doubt is not None:
+                yield doubt.text(FIT_ARGUMENTS)
     largest = float(np.abs(sample.features).max(initial=0))
     if largest > LARGE_FEATURE:
         yield (
@@ -893,7 +895,8 @@ def _doubts(model: Fitted) -> Iterator[str]:
         )
     class_count = len(model.classes)
     labelled = np.bincount(sample.labels, minlength=class_count)
-    predicted = np.bincount(model.model.predict(sample.features), minlength=class_count)
+    prediction = model.model.predict(sample.features)
+    predicted = np.bincount(prediction, minlength=class_count)
     # Frequent: more than half of what each class has if all are equally frequent.
     is_frequent = labelled > len(sample) / (2 * len(labelled))
     never = model.classes[(predicted == 0) & is_frequent].tolist()
@@ -901,6 +904,15 @@ def _doubts(model: Fitted) -> Iterator[str]:
         yield (
             f"of {len(sample)} training records none is answered {never}: the model is of little "
             "use as it is"
+        )
+        return
+    correct = int((prediction == sample.labels).sum())
+    most_frequent = int(labelled.max())
+    if correct <= most_frequent < len(sample):
+        yield (
+            f"of {len(sample)} training records {correct} are answered correctly, and always "
+            f"answering {model.classes[int(labelled.argmax())]!r} would be correct for "
+            f"{most_frequent}: the model is of little use as it is"
         )
 
 

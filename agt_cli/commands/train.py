@@ -34,8 +34,8 @@ from agt_cli.runs.prepare import (
     RunSettings,
     fit,
     prepared_by_all,
-    size_question,
     settings_to_train,
+    size_question,
     write_trained,
 )
 
@@ -105,7 +105,9 @@ def _doubts(settings: RunSettings, dataset: Dataset) -> Iterator[str]:
     if settings.noise is not None:
         from agt.mechanisms.claims import budget_doubts  # which no other training loads
 
-        yield from budget_doubts(settings.noise.epsilon, settings.noise.delta, dataset.declared_size)
+        yield from budget_doubts(
+            settings.noise.epsilon, settings.noise.delta, dataset.declared_size
+        )
 
 
 def _say(

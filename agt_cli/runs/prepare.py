@@ -31,6 +31,7 @@ from agt.data.records import Records
 from agt.errors import ConfigError, Superseded
 from agt.facts import Fact, Standing, proved
 from agt.models.description import MODEL_FORMAT, READABLE_FORMATS, describe_dataset, read_dataset
+from agt.models.doubts import Certainty, certainty_on, sample_of
 from agt.models.fitting import fit as fit_model
 from agt.models.heads import CustomNetwork, HeadBuilder, from_layers, head_from_config
 from agt.models.kind import CertificateKind
@@ -555,7 +556,12 @@ def write_trained(
 
 
 def _judge(model: Model, test: Records) -> Judged:
-    """On the test records; certified only where that takes no time."""
-    certificates = model.certify(test.features) if model.instant else None
-    distance = None if certificates is None else certificates.stable_distance
-    return judge(model, test, "test records", test.labels, model.predict(test.features), distance)
+    """On the test records; certified only where that takes no time, else some of them at k = 0."""
+    prediction = model.predict(test.features)
+    if not model.instant:
+        certainty = certainty_on(model, sample_of(test))
+        return judge(model, test, "test records", test.labels, prediction, None, certainty)
+    certificates = model.certify(test.features)
+    certainty = Certainty.of(certificates, model.problem.settings)
+    distance = certificates.stable_distance
+    return judge(model, test, "test records", test.labels, prediction, distance, certainty)
