@@ -15,7 +15,6 @@ Formal guarantees
 """
 
 import os
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -23,10 +22,9 @@ from hashlib import sha256
 from numbers import Real
 from pathlib import Path
 from typing import Any
-from warnings import warn
 
 from agt.data.dataset import Dataset
-from agt.errors import ConfigError, Doubtful, PrivacySumWarning, naming_settings
+from agt.errors import ConfigError, Doubtful, PrivacySumWarning, naming_settings, warn_user
 from agt.ledger.book import AdmittedTable, Population, budget, eps_so_far, sample_of
 from agt.ledger.chain import Unit
 from agt.ledger.known import check_same_ledger, recognise, similar_elsewhere
@@ -315,7 +313,7 @@ class Ledger:
             admitted = {*ledger.book.tables}
             if table.data not in admitted and admitted.isdisjoint(table.before):
                 for line in dict.fromkeys(similar_elsewhere(self.path, table)):
-                    warnings.warn(line, PrivacySumWarning, stacklevel=4)
+                    warn_user(line, PrivacySumWarning)
                 ledger.admit(table, None if table.unit.column is None else ledger.population.unit)
             yield LedgerPayer.checked(ledger, ProtectedPeople(table, owner.relation), owner.run)
 
@@ -364,4 +362,4 @@ def _absolute(name: str, path: object) -> Path:
 
 def _list(ledger: OpenLedger) -> None:
     if note := recognise(ledger):
-        warn(note, Doubtful, stacklevel=4)
+        warn_user(note, Doubtful)

@@ -9,7 +9,6 @@ the same models (models/fitting.py), so bounds, conditions and refusals agree.
 
 import json
 import time
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -35,7 +34,7 @@ from agt.data.frames import Features, as_pandas
 from agt.data.labelled import Declared, dataset_of, in_order_of, names_of, query_records
 from agt.data.table import Columns
 from agt.distributed import group
-from agt.errors import ConfigError, Doubtful, naming_settings
+from agt.errors import ConfigError, Doubtful, naming_settings, warn_user
 from agt.facts import Fact
 from agt.fit_settings import FIT_ARGUMENTS, DataSettings, FitSettings
 from agt.ledger.ledger import Exhausted
@@ -460,7 +459,7 @@ class Fitted:
             claim: the claim of the release.
         """
         for line in claim.doubts(self.model.problem.dataset.declared_size):
-            warnings.warn(line, Doubtful, stacklevel=3)  # points at the caller of ``release``
+            warn_user(line, Doubtful)
 
     @naming_settings(FIT_ARGUMENTS)
     def unfit(self, ids: Iterable[object]) -> tuple["Fitted", Removal]:
@@ -697,7 +696,7 @@ def fit(
         model = fit_with(settings, x, y, ids, units, public)
         doubts = doubts_of(model, x)
     for doubt in doubts:
-        warnings.warn(doubt, Doubtful, stacklevel=2)
+        warn_user(doubt, Doubtful)
     return model
 
 

@@ -400,6 +400,8 @@ class Quality:
             f"This model answers '{self.answer}' for {said} the {many}: it is {nearly}constant"
         )
         if self.majority is None or self.whole.accuracy is None or self.whole.majority is None:
+            if self.rounding_doubt:
+                return f"{constant} here."
             return (
                 f"{constant} here. A constant answer is always certified, however inaccurate "
                 "it is (there are no labels to compare with)."
