@@ -55,6 +55,7 @@ from agt.training.loop import OnProgress
 from agt.training.noise import noise_config
 from agt_cli.choices import choices_fact, still_chosen
 from agt_cli.configuration import only_keys
+from agt_cli.networks import check_network, missing_words
 from agt_cli.process import current_team
 from agt_cli.releasing.ledgers import PEOPLE, veiled
 from agt_cli.report.console import Console
@@ -171,8 +172,19 @@ def settings_to_train(config: Mapping[str, Any]) -> RunSettings:
     """The same of a training that a command line asks for: code of a learner that it names is
     imported, here alone.
     """
+    if missing_words(config):
+        check_network(config, _head_error(config))
     settings = settings_of(config)
     return replace(settings, learner=settings.certificate.import_learner())
+
+
+def _head_error(config: Mapping[str, Any]) -> str:
+    """Return what is wrong with the head that a configuration describes; empty: nothing."""
+    try:
+        head_from_config(config.get("model"))
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def settings_parts(config: Mapping[str, Any]) -> dict[str, Any]:
