@@ -1,17 +1,15 @@
-"""A ledger for programs: the file that counts what is released about one population, and the budget
-that it keeps to.
+"""A privacy ledger for Python programs: a file with the budget of one population.
 
     ledger = agt.Ledger.create("loans.ledger", unit="one customer", eps=4, delta=1e-5)
     agt.PrivateClassifier(epsilon=1, declared=declared, ledger=ledger).fit(x, y, units=customers)
     print(ledger)                                  what is spent of it
 
-The file is the one of ``agt ledger``, and each release opens it, debits it, and gives it back. So
-copies, pickles and the workers of joblib share one budget, and several processes wait for each
-other.
+The file is the one of ``agt ledger``. Each release opens, debits and closes it, so that copies,
+pickles and parallel processes share one budget.
 
 Formal guarantees
-    What a release spends is on the disk, in the ledger and in its second head, before anything is
-    drawn (agt/ledger).
+    What a release spends is on disk, in the ledger and in its second head (a copy of the newest
+    entry's hash, kept elsewhere), before anything is drawn.
 """
 
 import os
@@ -39,7 +37,8 @@ from agt.settings import RelationConfig, RelationName
 from agt.store import as_json
 
 HEAD_VARIABLE = "AGT_LEDGER_HEAD"
-"""The environment's: where every second head lies, a file or a folder, whatever a ledger says."""
+"""An environment variable: the file or folder of every ledger's second head (a copy of its newest
+hash); it takes precedence over the place that a ledger records."""
 
 LEDGER_ARGUMENTS = ArgumentNames(
     {
@@ -48,22 +47,23 @@ LEDGER_ARGUMENTS = ArgumentNames(
         "agt ledger show": "agt.Ledger.open, which opens",
     }
 )
-"""How errors call what ledgers take, and what makes and shows one."""
+"""What error messages call the arguments and functions of this interface."""
 
 
 @dataclass(frozen=True)
 class DataOwner:
-    """Whose data a model was trained on, as accounts know it.
+    """Whose data a model was trained on, as ledgers identify it.
 
     Attributes:
         data: the digest of the training data; empty: a model that an earlier version saved.
-        unit: how it counts people.
-        run: names the model: its settings and its data.
-        relation: which datasets are neighbours.
-        people: ``sample_of`` the names of its units; none: a model that was read back.
-        hashed: of the same people.
+        unit: which column says whose record each is, and how many records one unit may have.
+        run: identifies the model: a hash of its settings and its data.
+        relation: the name of the relation that says which datasets are neighbours.
+        people: hashes of a sample of the units' names (``sample_of``), by which other ledgers with
+            the same people are found; empty: a model that was read back from a file.
+        hashed: hashes of the same people, which only this process uses.
         earlier: digests of the data before records were erased from it.
-        public: its records were declared public, so that nothing has to be counted.
+        public: the records were declared public, so that releases need not be counted.
     """
 
     data: str
@@ -76,7 +76,7 @@ class DataOwner:
     public: bool = False
 
     @classmethod
-    def of_records(
+    def from_records(
         cls,
         dataset: Dataset,
         relation: RelationConfig,
@@ -84,14 +84,14 @@ class DataOwner:
         earlier: tuple[str, ...] = (),
         public: bool = False,
     ) -> "DataOwner":
-        """Return the owner of records that are there.
+        """Return the owner of training records that are in memory.
 
         Args:
-            dataset: that is trained on.
-            relation: which datasets are neighbours.
-            description: of everything that decides what a release is drawn from; JSON.
-            earlier: digests of the data before records were erased.
-            public: its records were declared public.
+            dataset: the data that a model is trained on.
+            relation: which datasets are neighbours, and how many records one unit may have.
+            description: everything beside the data that a release depends on, as a JSON value.
+            earlier: digests of the data before records were erased from it.
+            public: the records were declared public.
         """
         train = dataset.train
         content = as_json({"settings": description, "data": dataset.digest})
@@ -107,23 +107,27 @@ class DataOwner:
         )
 
     @classmethod
-    def read(
+    def from_json(
         cls, node: Mapping[str, Any], dataset: Dataset, relation: RelationConfig, model: str
     ) -> "DataOwner":
-        """Return what ``as_json`` gave, of a model that was read back.
+        """Return the owner that a saved model stores, without the people's names.
 
         Args:
-            node: it.
-            dataset: without records.
+            node: the result of ``as_json``.
+            dataset: the dataset of the saved model, which has no records.
             relation: which datasets are neighbours.
-            model: its digest, which stands for people of whom nothing is known.
+            model: the saved model's digest. Where the data's digest is not known, it stands for the
+                people.
 
         Raises:
-            ValueError, TypeError, KeyError: it gave no such thing.
+            ValueError, TypeError, KeyError: ``node`` does not have the form of ``as_json``.
         """
         earlier = tuple(node["earlier"])
         if not all(isinstance(text, str) for text in (node["run"], node["data"], *earlier)):
-            raise ValueError("owner: a digest is no text")
+            raise ValueError(
+                "owner: run, data and earlier must be digests as text, but one of them has "
+                "another type"
+            )
         return cls(
             data=node["data"],
             unit=Unit(node["unit"]["column"], node["unit"]["rows"]),
@@ -137,7 +141,7 @@ class DataOwner:
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """What a saved model keeps of it: no name and no hash of one."""
+        """What a saved model stores of its owner: digests and numbers, but no hashes of names."""
         return {
             "data": self.data,
             "unit": asdict(self.unit),
@@ -148,7 +152,7 @@ class DataOwner:
 
     @property
     def table(self) -> AdmittedTable:
-        """What a ledger admits."""
+        """The training data as a table that a ledger can admit, that is count releases about."""
         return AdmittedTable(
             "arrays", self.data, unit=self.unit, before=self.earlier, people=self.people
         )
@@ -161,18 +165,19 @@ UNKNOWN_OWNER = {
     "earlier": [],
     "public": False,
 }
-"""Of a model that an earlier version saved."""
+"""What stands for the owner of a model that an earlier version saved without one."""
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """One population's budget, in a file.
+    """The privacy budget of one population, in a file.
 
     Attributes:
-        path: of the file; absolute, as ``create`` and ``open`` make it, so that a process may
-            change its folder.
-        second_head: where the second head must lie, a file or a folder; None: where the ledger
-            says, if it has one.
+        path: the file. ``create`` and ``open`` make it absolute, so that a process may change its
+            working directory.
+        second_head: a file or folder for the second head (a copy of the newest entry's hash, which
+            shows that the file was not replaced by an older copy); None: the place that the ledger
+            records.
     """
 
     path: Path
@@ -195,122 +200,157 @@ class Ledger:
         The budget cannot be raised later.
 
         Args:
-            path: of a new file, whose name ends in .ledger.
-            unit: whose data one step of privacy is, such as "one customer".
-            eps, delta: all of it is (eps, delta)-differentially private.
+            path: a new file, whose name ends in .ledger.
+            unit: whose data a neighbouring dataset lacks, in a few words, such as "one customer".
+            eps, delta: all releases together are (eps, delta)-differentially private.
             relation: which datasets are neighbours.
             leaks: the share of delta for releases that have a delta of their own; the rest is for
-                Gaussian ones.
-            second_head: a new file on another disk, or the folder for it, by which an older copy is
-                told from the ledger.
+                Gaussian noise.
+            second_head: a new file on another disk, or a folder for it. It holds a copy of the
+                newest entry's hash, by which an older copy of the ledger is recognised.
 
         Raises:
-            ConfigError: there is a ledger already, or was one of this name; or the budget or the
-                unit cannot be used.
+            ConfigError: a ledger of this name exists or existed, or the budget or the unit is not
+                valid.
         """
         for name, value in {"eps": eps, "delta": delta, "leaks": leaks}.items():
             if isinstance(value, bool) or not isinstance(value, Real):
                 raise ConfigError(f"{name}={value!r}: give a number")
         if not isinstance(unit, str):
-            raise ConfigError(f"unit={unit!r}: give it in a few words, unit='one customer' say")
+            raise ConfigError(
+                f"unit={unit!r}: say in a few words whose data the guarantee protects, for "
+                "example unit='one customer'"
+            )
         ledger = cls(
-            _absolute("path", path),
-            None if second_head is None else _absolute("second_head", second_head),
+            _absolute_path("path", path),
+            None if second_head is None else _absolute_path("second_head", second_head),
         )
         with naming_settings(LEDGER_ARGUMENTS):
             population = Population(ledger.path.stem, unit, relation, Allowance(eps, delta, leaks))
             if not ledger.path.exists():
-                check_same_ledger(ledger.path)
+                check_same_ledger(ledger.path)  # raises if another ledger is listed at this path
             with OpenLedger.create(ledger.path, population, ledger._head) as opened:
-                _list(opened)
+                _put_on_ledger_list(opened)
         return ledger
 
     @classmethod
     def open(cls, path: str | Path, second_head: str | Path | None = None) -> "Ledger":
-        """Open a ledger file, and check that it is complete and was not replaced by an older copy.
+        """Open a ledger file, after checking that it is complete and no older copy.
+
+        Args:
+            path: the file.
+            second_head: a file or folder with the copy of the newest entry's hash; None: the place
+                that the ledger records.
 
         Raises:
-            ConfigError: there is none.
-            CheckError: it was edited, or is older than its second head.
+            ConfigError: there is no such ledger.
+            CheckError: the ledger was edited, or is older than its second head.
         """
         ledger = cls(
-            _absolute("path", path),
-            None if second_head is None else _absolute("second_head", second_head),
+            _absolute_path("path", path),
+            None if second_head is None else _absolute_path("second_head", second_head),
         )
-        with ledger._opened(writing=False):
+        with ledger._open_file(writing=False):
             return ledger
 
     @property
     def budget(self) -> Allowance:
-        """What everything together may cost."""
-        with self._opened(writing=False) as ledger:
+        """The budget: what everything that is ever released may cost together."""
+        with self._open_file(writing=False) as ledger:
             return ledger.population.allowance
 
     @property
     def spent(self) -> PrivacyTotal:
-        """Where the counter stands: the position of a counter, and no guarantee of its own."""
-        with self._opened(writing=False) as ledger:
-            allowance, book = ledger.population.allowance, ledger.book
+        """How much of the budget is used so far; this is no privacy guarantee."""
+        with self._open_file(writing=False) as ledger:
+            allowance = ledger.population.allowance
+            eps = eps_so_far(allowance, ledger.book.spent)
             releases = sum(debit.size for debit in ledger.history().values())
-            return PrivacyTotal(eps_so_far(allowance, book.spent), allowance.delta, releases)
+            return PrivacyTotal(eps, allowance.delta, releases)
 
     def words(self) -> list[str]:
-        """Return what claims on this ledger say of it, a line each."""
-        with self._opened(writing=False) as ledger:
+        """Return what a claim that this ledger counts says about it, as sentences."""
+        with self._open_file(writing=False) as ledger:
             return ledger.words()
 
     def __str__(self) -> str:
-        with self._opened(writing=False) as ledger:
-            allowance, population = ledger.population.allowance, ledger.population
+        """Return the population, its unit, the budget, and how much of eps is used so far."""
+        with self._open_file(writing=False) as ledger:
+            population = ledger.population
+            allowance = population.allowance
             eps = eps_so_far(allowance, ledger.book.spent)
             return (
-                f"{population.name}: each {population.unit}, {population.relation}\n"
-                f"  budget {budget(allowance)}; counter at eps = {eps:.4g}"
+                f"{population.name}: each {population.unit}, {population.relation}\n  budget "
+                f"{budget(allowance)}; spent so far: eps = {eps:.4g}"
             )
 
     def remaining(self, guarantee: Guarantee) -> int:
-        """Return how many more releases of one guarantee the budget allows, if made together.
+        """Return how many more releases of one guarantee the budget allows, made together.
 
-        Nothing is spent.
+        Nothing is spent. For example, a new ledger of eps = 2 and delta = 0 has 20 remaining
+        releases of ``agt.RandomizedResponse(eps=0.1).guarantee``.
 
         Args:
             guarantee: of each release, such as ``mechanism.guarantee``.
         """
-        with self._opened(writing=False) as ledger:
-            return ledger.population.allowance.fitting(ledger.book.spent, guarantee, MAX_RELEASES)
+        with self._open_file(writing=False) as ledger:
+            return ledger.population.allowance.max_lot_size(
+                ledger.book.spent, guarantee, MAX_RELEASES
+            )
 
     @property
     def _head(self) -> Path | None:
-        place = os.environ.get(HEAD_VARIABLE)
-        return self.second_head or (Path(place) if place else None)
+        """Where the second head (a copy of the newest entry's hash) is kept.
 
-    def _opened(self, writing: bool = True) -> OpenLedger:
+        None: neither the argument nor the environment names a place, so the ledger's own record
+        counts.
+        """
+        if self.second_head:
+            return self.second_head
+        place = os.environ.get(HEAD_VARIABLE)
+        return Path(place) if place else None
+
+    def _open_file(self, writing: bool = True) -> OpenLedger:
+        """Open the ledger's file, with messages in the terms of this Python interface.
+
+        Args:
+            writing: False to read only, also where nothing can be written.
+        """
         with naming_settings(LEDGER_ARGUMENTS):
             return OpenLedger.open(self.path, self._head, writing=writing)
 
     @contextmanager
     def payer(self, owner: DataOwner) -> Iterator[LedgerPayer]:
-        """Open what a model's releases are paid from.
+        """Open the ledger as the payer of a model's releases, and close it afterwards.
 
-        To name a ledger is to declare that the model's units are people of its population, so its
-        data is admitted if it was not before. Where a ledger in another folder may count the same
-        people, that is said then (``PrivacySumWarning``), because two budgets add up.
+        Naming a ledger declares that the model's units are people of its population, so the model's
+        data is admitted to the ledger if it was not before. A ``PrivacySumWarning`` then says if a
+        ledger in another folder may count the same people, because two budgets add up.
+
+        Args:
+            owner: whose data the model was trained on.
+
+        Yields:
+            The payer, which debits the ledger.
 
         Raises:
             ConfigError: the population has another relation or another unit, or another ledger of
-                the same folder has these people; or the model does not know whose data it is from.
-            CheckError: the ledger is not what was written.
+                the same folder has these people, or the model does not say which data it was
+                trained on.
+            CheckError: the ledger was edited, or is an older copy.
         """
         if not owner.data:
             raise ConfigError(
-                f"ledger={self.path}: the model was saved by an earlier version, without its "
-                "data's digest"
+                f"ledger={self.path}: a ledger cannot count releases of this model, because "
+                "an earlier version of agt saved it without the digest of its training data: "
+                "fit and save the model again"
             )
         table = owner.table
-        with self._opened() as ledger:
-            _list(ledger)
+        with self._open_file() as ledger:
+            _put_on_ledger_list(ledger)
             ledger.population.check_relation(owner.relation)
             admitted = {*ledger.book.tables}
+            # Data from which records were erased is known by its digest before the erasure.
             if table.data not in admitted and admitted.isdisjoint(table.before):
                 for line in dict.fromkeys(similar_elsewhere(self.path, table)):
                     warn_user(line, PrivacySumWarning)
@@ -320,46 +360,74 @@ class Ledger:
 
 @contextmanager
 def paying(ledger: "Ledger | str | Path | None", owner: DataOwner) -> Iterator[Payer]:
-    """Open what a release from Python is paid from.
+    """Open what pays for a release from Python, and close it afterwards.
 
     Args:
-        ledger: or its path; None: this process counts, and warns at the second release about the
-            same people.
-        owner: whose data it is about.
+        ledger: the ledger or its path; None: no file counts the release. This process counts it,
+            and warns at the second release about the same people.
+        owner: whose data the release is about.
+
+    Yields:
+        The payer: it reserves a budget for a release before anything is drawn.
 
     Raises:
-        ConfigError, CheckError: as ``Ledger.payer``.
+        ConfigError, CheckError: the ledger cannot count releases about this data, or was edited or
+            replaced (``Ledger.payer``).
     """
     if ledger is None:
         yield NoPayer(Uncounted("call")) if owner.public else ProcessPayer(owner.hashed)
         return
-    with _opened_account(ledger).payer(owner) as payer:
+    with _as_ledger(ledger).payer(owner) as payer:
         yield payer
 
 
 def total_so_far(ledger: "Ledger | str | Path | None", owner: DataOwner) -> PrivacyTotal | None:
-    """Return where a ledger's counter stands; of none, what this process has released about some of
-    these people.
+    """Return what was released so far, as (eps, delta), from a ledger or from this process's count.
 
-    None: nothing was released.
+    Args:
+        ledger: the ledger or its path; None: what this process has released about some of the same
+            people.
+        owner: whose data it is about; read only without a ledger.
+
+    Returns:
+        The total; None: this process has released nothing about these people.
     """
     if ledger is None:
         return PROCESS.total(owner.hashed)
-    return _opened_account(ledger).spent
+    return _as_ledger(ledger).spent
 
 
-def _opened_account(ledger: "Ledger | str | Path") -> Ledger:
+def _as_ledger(ledger: "Ledger | str | Path") -> Ledger:
+    """Return a ledger, which is opened if its path is given."""
     if isinstance(ledger, Ledger):
         return ledger
-    return Ledger.open(_absolute("ledger", ledger))
+    return Ledger.open(_absolute_path("ledger", ledger))
 
 
-def _absolute(name: str, path: object) -> Path:
+def _absolute_path(name: str, path: object) -> Path:
+    """Return the absolute path of a file.
+
+    Args:
+        name: the argument's name, for the message.
+        path: what the user gave.
+
+    Raises:
+        ConfigError: it is no path.
+    """
     if not isinstance(path, str | os.PathLike):
         raise ConfigError(f"{name}={path!r}: give an agt.Ledger, or the path of a file")
     return Path(os.path.abspath(path))
 
 
-def _list(ledger: OpenLedger) -> None:
+def _put_on_ledger_list(ledger: OpenLedger) -> None:
+    """Put an open ledger on the user's list of ledgers, and warn if the list cannot be written.
+
+    The list shows if another ledger later takes this one's place. Every ledger is listed after it
+    is created and before it is debited: so the list never names a ledger that does not exist, and
+    every ledger that has spent something is on it.
+
+    Raises:
+        CheckError: another ledger is listed at this path.
+    """
     if note := recognise(ledger):
         warn_user(note, Doubtful)

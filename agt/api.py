@@ -39,7 +39,7 @@ from agt.facts import Fact
 from agt.fit_settings import FIT_ARGUMENTS, DataSettings, FitSettings
 from agt.ledger.ledger import Exhausted
 from agt.ledger.payer import NoPayer, Payer
-from agt.mechanisms.claims import Accounting, Claim, Counting, neighbours_of
+from agt.mechanisms.claims import Accounting, Claim, Counting, describe_neighbours
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.description import describe, read_problem
@@ -68,7 +68,7 @@ from agt.settings import (
     validate,
 )
 from agt.store import Folder, NewFolder, as_json, read_digest
-from agt.training.checkpoint import NOWHERE, checkpoint_folder
+from agt.training.checkpoint import NO_CHECKPOINTS, checkpoint_folder
 from agt.training.ensemble import EnsembleConfig
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress, Progress
@@ -202,7 +202,7 @@ class Fitted:
             f"agt.Fitted: {len(self.classes)} classes, {shape} features, {declared}\n"
             f"  model: certificate {settings.certificate.name}{voting}, k = "
             f"{grid_text(settings.kgrid.ks)}\n"
-            f"  relation: {neighbours_of(settings.relation)}\n"
+            f"  relation: {describe_neighbours(settings.relation)}\n"
             f"  {conditions_text(self.conditions)}"
         )
 
@@ -217,8 +217,8 @@ class Fitted:
         if not len(problem.dataset.train):
             if self.saved_owner is None:
                 raise ConfigError(
-                    "model: it has no records, and nothing says whose data it is from: use "
-                    "agt.load's as it is"
+                    "model: this model has no training records, and no note of whose data it "
+                    "was trained on: use the model that agt.load returns, unchanged"
                 )
             return self.saved_owner
         relation = problem.settings.relation
@@ -227,7 +227,7 @@ class Fitted:
             # Two learners with equal settings may differ in their code. So each model counts as a
             # run of its own.
             description["learner"] = token_hex(16)
-        return DataOwner.of_records(
+        return DataOwner.from_records(
             problem.dataset, relation, description, self.earlier, self.public
         )
 
@@ -359,10 +359,14 @@ class Fitted:
         """
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
             raise ConfigError(
-                f"seed={seed!r}: give an integer >= 0, or None for a release that is private"
+                f"seed={seed!r}: give a whole number of at least 0; or None, for a private "
+                "release (a seed makes only a simulation)"
             )
         if seed is not None and ledger is not None:
-            raise ConfigError("seed and ledger: a simulation spends nothing: give one of them")
+            raise ConfigError(
+                "seed and ledger cannot be given together, because a release from a seed is "
+                "only a simulation and does not spend budget: leave one of them out"
+            )
         with naming_settings(FIT_ARGUMENTS):
             queries = self._queries(x)
             terms = ReleaseTerms(
@@ -380,14 +384,15 @@ class Fitted:
                 release = LabelRelease.judged(
                     self.model, queries, mechanism, replace(terms, payer=payer)
                 )
-                self._doubt(release.wanted_claim)
+                self._doubt(release.requested_claim)
                 reservation = release.reserve_all()
                 labels = gathered(release.draw(on_progress), len(queries))
                 claim = release.reserved_claim
-        if reservation.size < release.wanted:
+        if reservation.size < release.requested:
             raise Exhausted(
-                f"ledger={ledger}: {reservation.size} of {release.wanted} labels were paid for and "
-                "are remembered"
+                f"ledger={ledger}: the budget covered only {reservation.size} of the "
+                f"{release.requested} labels that were requested; these are paid for and stored "
+                "in the ledger"
             )
         return Published(self.classes[labels], claim, tuple(claim.lines()), release.simulated)
 
@@ -430,8 +435,8 @@ class Fitted:
         """
         if not isinstance(mechanism, WeightsMechanism):
             raise ConfigError(
-                f"mechanism: {mechanism!r} is none of weights: give an object such as "
-                "agt.ReleaseWeights(mu=1.0)"
+                f"mechanism: {mechanism!r} does not release weights: give an object that "
+                "does, such as agt.ReleaseWeights(mu=1.0)"
             )
         if isinstance(delta, bool) or not isinstance(delta, Real):
             raise ConfigError(f"delta={delta!r}: give a number")
@@ -458,7 +463,7 @@ class Fitted:
         Args:
             claim: the claim of the release.
         """
-        for line in claim.doubts(self.model.problem.dataset.declared_size):
+        for line in claim.owner_warnings(self.model.problem.dataset.declared_size):
             warn_user(line, Doubtful)
 
     @naming_settings(FIT_ARGUMENTS)
@@ -493,7 +498,8 @@ class Fitted:
         unknown = sorted(people - set(train.units.tolist()))
         if unknown or not people:
             raise ConfigError(
-                f"ids={unknown[:3]}: nobody of that name is among the {len(train)} training records"
+                f"ids={unknown[:3]}: none of the {len(train)} training records has these ids: "
+                "give ids that were given to agt.fit"
             )
         if refusal := problem.settings.certificate.retraining_refusal:
             raise ConfigError(refusal)
@@ -501,7 +507,7 @@ class Fitted:
         remaining = without(problem.dataset, is_removed, problem.dataset.preprocessing)
         problem.dataset.check_unchanged()
         earlier = (*self.earlier, problem.dataset.digest)
-        model = fit_model(replace(problem, dataset=remaining), _ignore_progress, NOWHERE)
+        model = fit_model(replace(problem, dataset=remaining), _ignore_progress, NO_CHECKPOINTS)
         fitted = replace(self, model=model, recorded=None, earlier=earlier)
         removed_count = int(is_removed.sum())
         remaining_count = len(train) - removed_count
@@ -888,9 +894,9 @@ def _doubts(model: Fitted) -> Iterator[str]:
     largest = float(np.abs(sample.features).max(initial=0))
     if largest > LARGE_FEATURE:
         yield (
-            f"features reach {largest:g}: divide them by public constants to about 1, or code the "
-            "columns of a data frame "
-            "with columns=agt.Columns(...)"
+            f"the largest feature is {largest:g} in absolute value: divide the features by "
+            "public constants so that they are about 1 at most, or encode the columns of a "
+            "data frame with columns=agt.Columns(...)"
         )
     class_count = len(model.classes)
     labelled = np.bincount(sample.labels, minlength=class_count)
@@ -901,8 +907,8 @@ def _doubts(model: Fitted) -> Iterator[str]:
     never = model.classes[(predicted == 0) & is_frequent].tolist()
     if never:
         yield (
-            f"of {len(sample)} training records none is answered {never}: the model is of little "
-            "use as it is"
+            f"on {len(sample)} training records, the model never predicts the classes "
+            f"{never}, although they are common, so it is of little use as it is"
         )
         return
     correct = int((prediction == sample.labels).sum())
@@ -925,7 +931,7 @@ def _train(problem: Problem, on_progress: OnProgress, folder: str | Path | None)
     """
     # If several processes train together, the first one saves the state for all.
     if folder is None or group().rank:
-        return fit_model(problem, on_progress, NOWHERE)
+        return fit_model(problem, on_progress, NO_CHECKPOINTS)
     # The checkpoints of another training, or of another version or machine, must not be used.
     description = {
         **describe(problem),
@@ -978,17 +984,21 @@ def load(
         columns = None
         if node.get("columns") is not None:
             columns = validate(Columns, node["columns"], "columns")
-        owner = DataOwner.read(
+        owner = DataOwner.from_json(
             node.get("owner", UNKNOWN_OWNER),
             problem.dataset,
             problem.settings.relation,
             reader.manifest.digest,
         )
         if classes.shape != (problem.classes,):
-            raise ValueError(f"{problem.classes} classes with {classes.size} values")
+            raise ValueError(
+                f"the number of class names ({classes.size}) differs from the number of "
+                f"classes of the model ({problem.classes})"
+            )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(
-            f"{reader.folder / DESCRIPTION}: cannot be read ({error}): saved by another version?"
+            f"{reader.folder / DESCRIPTION}: cannot be read ({error}); perhaps another "
+            "version of agt saved the model: load it with that version, or fit it again"
         ) from None
     names = tuple(node.get("feature_names", ()))
     model = load_model(problem, reader)
@@ -1043,9 +1053,8 @@ def _check_network_settings(
     missing = [f"{name}=" for name in certificate.missing_training_settings(head, given)]
     if missing:
         raise ConfigError(
-            "network: no default settings serve a network, so use a linear head (network=()), or "
-            "give "
-            f"{', '.join(missing)} as chosen on public data"
+            "network: the default settings are only for linear heads: use network=(), or "
+            f"choose {', '.join(missing)} on public data and give them"
         )
 
 
@@ -1115,8 +1124,8 @@ def _build_ensemble(
     ensemble = validate(EnsembleConfig, given, "ensemble")
     if certificate.has_member_models(ensemble) and size is None:
         raise ConfigError(
-            "members: the members of an ensemble share one normaliser: give declared.size, a "
-            "public constant"
+            "members: an ensemble needs declared.size, a public number of records, because "
+            "all members use the same normaliser, which must not depend on the data"
         )
     return ensemble
 

@@ -197,9 +197,9 @@ class Group:
             for key in sorted(first.keys() | other.keys()):
                 if first.get(key) != other.get(key):
                     raise ConfigError(
-                        f"{key} is {first.get(key)} in process 0 and {other.get(key)} in process "
-                        f"{rank}: all processes "
-                        "of a job must be started alike, on the same data"
+                        f"{key} is {first.get(key)} in process 0 but {other.get(key)} in "
+                        f"process {rank}: start all processes of a job with the same command, "
+                        "on the same data"
                     )
 
     def _finished(
@@ -233,11 +233,14 @@ class Group:
             yield
         except RuntimeError as error:
             words = (
-                f"said nothing for {self.timeout:g} s"
+                f"did not answer for {self.timeout:g} s"
                 if "timed out" in str(error).lower()
                 else "is gone"
             )
-            message = f"another process of this job {words}, and what it had to give with it"
+            message = (
+                f"another process of this job {words}, so this process cannot continue: see "
+                "the output of the other processes, and start the job again"
+            )
             with suppress(RuntimeError):  # the board may be gone, too
                 if self.board is not None and self.board.check([_FAILED]):
                     message = self.board.get(_FAILED).decode()
@@ -294,7 +297,8 @@ def together(timeout: float = TIMEOUT) -> Iterator[Group]:
         dist.init_process_group(backend, store=board, rank=rank, world_size=size, timeout=wait)
     except RuntimeError as error:
         raise PeerLost(
-            f"not all {size} processes of this job came within {timeout:g} s: {first_line(error)}"
+            f"not all {size} processes of this job started within {timeout:g} s "
+            f"({first_line(error)}): start the job again with torchrun"
         ) from error
     try:
         with joined(Group(rank, size, timeout, board)) as group:
@@ -337,7 +341,8 @@ def _knock(place: tuple[str, int]) -> None:
             if time.monotonic() > until:
                 where = f"{place[0]}:{place[1]}"
                 raise PeerLost(
-                    f"torchrun is gone: nobody answers at {where} ({first_line(error)})"
+                    f"torchrun, which started this process, no longer answers at {where} "
+                    f"({first_line(error)}): start the job again"
                 ) from error
             time.sleep(0.2)
 
@@ -362,7 +367,8 @@ def _place() -> tuple[int, int] | None:
     absent = [name for name in _VARIABLES if name not in given]
     if absent:
         raise ConfigError(
-            f"{absent[0]} is not set, and {next(iter(given))} is: start the processes with torchrun"
+            f"the environment has {next(iter(given))} but not {absent[0]}, so only a part of "
+            "what torchrun sets is there: start the processes with torchrun"
         )
     try:
         rank, size = int(given["RANK"]), int(given["WORLD_SIZE"])
@@ -370,9 +376,8 @@ def _place() -> tuple[int, int] | None:
         rank, size = -1, 0
     if not 0 <= rank < size:
         raise ConfigError(
-            f"RANK={given['RANK']}, WORLD_SIZE={given['WORLD_SIZE']}: expected 0 <= RANK < "
-            "WORLD_SIZE: start the processes "
-            "with torchrun"
+            f"RANK={given['RANK']}, WORLD_SIZE={given['WORLD_SIZE']}: RANK must be at least 0 "
+            "and below WORLD_SIZE: start the processes with torchrun"
         )
     return rank, size
 

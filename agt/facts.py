@@ -1,5 +1,5 @@
-"""What is known about a condition of method.md section 3: proved here, declared by a person, or not
-held.
+"""What is known about a condition of reference.md section 3: proved here, declared by a person,
+or not held.
 
 A claim of privacy may rest on declarations, but never silently: each says what was declared, by
 which setting, and what would break it, and every claim, report and release lists it. A declaration
@@ -75,13 +75,16 @@ class Fact:
             self, "values", {name: _value_of(value) for name, value in self.values.items()}
         )
         if self.code not in TEMPLATES:
-            raise ValueError(f"{self.code}: no sentence about a fact has this code")
+            raise ValueError(f"{self.code}: there is no template for a fact with this code")
         if (self.standing is Standing.DECLARED) != (self.code in BROKEN_BY):
-            rule = "a declaration, and nothing else, says what would break it"
+            rule = "a fact must say what would make it false if it is a declaration, and only then"
             raise ValueError(f"{self.code}: {rule}: {self.standing}")
         check_values(self.code, (TEMPLATES[self.code], BROKEN_BY.get(self.code, "")), self.values)
         if not self.sentence or (self.standing is Standing.DECLARED and not self.broken_by):
-            raise ValueError(f"{self.code}: it says nothing: {self.values}")
+            raise ValueError(
+                f"{self.code}: with these values the sentence of this fact, or of what would "
+                f"make it false, is empty: {self.values}"
+            )
 
     @property
     def held(self) -> bool:
@@ -190,7 +193,7 @@ def add_templates(templates: Mapping[str, str], broken_by: Mapping[str, str] | N
 
 @dataclass(frozen=True)
 class Evidence:
-    """The facts that one condition of method.md section 3 rests on.
+    """The facts that one condition of reference.md section 3 rests on.
 
     All of them must hold, so the evidence stands as its weakest fact does.
 
@@ -205,7 +208,7 @@ class Evidence:
 
     def __post_init__(self) -> None:
         if not self.facts:
-            raise ValueError("a condition rests on at least one fact")
+            raise ValueError("the evidence for a condition must have at least one fact")
 
     @property
     def standing(self) -> Standing:
@@ -277,7 +280,10 @@ def with_code(node: Mapping[str, Any]) -> dict[str, Any]:
     rest = dict(node)
     text, standing, broken_by = rest.pop("why"), rest.pop("standing"), rest.pop("broken_by", "")
     if rest or not (isinstance(text, str) and isinstance(broken_by, str) and text):
-        raise ValueError(f"a fact that was recorded as text has a text and a standing: {node}")
+        raise ValueError(
+            "a fact that was recorded as text must have a text and a standing, but this one "
+            f"is {node}"
+        )
     if broken_by:
         values = {"text": text, "broken_by": broken_by}
         return {"standing": standing, "code": DECLARED_IN_WORDS, "values": values}

@@ -126,7 +126,10 @@ class FitSettings(DataSettings):
         if count is None or not isinstance(batch, Mapping):
             return given
         if "count" in batch:
-            raise ConfigError(f"batches={count!r} and batch={batch!r}: give the number once")
+            raise ConfigError(
+                f"batches={count!r} and batch={batch!r} both give the number of batches: "
+                "leave one of them out"
+            )
         return given | {"batch": {"count": count, **batch}}
 
 

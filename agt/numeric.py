@@ -1,27 +1,7 @@
-"""What guarantees count with, each written once: roundoff, bisection, the Gaussian mechanism,
-labels and margins of logits.
+"""Numerics on which guarantees rest: rounding, bisection, Gaussian DP, logits, exact noise.
 
-Each docstring says on which side of the truth a number lies.
-
-Where randomness comes from: the operating system's generator, or a seeded one for simulation.
-
-A release is private only if nobody can predict the draws: SystemRandomness. What came from
-SeededRandomness is a simulation: it says so (``simulated``) and carries no guarantee.
-
-Gaussian noise drawn exactly, and rounded to a public lattice: what may be published of private
-numbers.
-
-Formal guarantees
-    ``noisy`` draws values + sigma N, N standard normal in every coordinate, and rounds it to the
-    nearest multiple of a public power of two, and then to the nearest float: post-processing,
-    twice, of the Gaussian mechanism on real numbers. Nothing else is approximate. A float is a
-    rational number, and it is that number which the mechanism has for its input.
-    ``standard_normal`` draws N exactly, digit by digit, by Karney's rejection algorithm; a
-    coordinate is rounded in integer arithmetic once enough digits are known to say which multiple
-    is nearest. So the results have exactly the distribution of a rounded real Gaussian, and the
-    attack on the low bits of floating-point noise (Mironov 2012) finds nothing: they are multiples
-    of one constant. Only the time it takes depends on the draws; on the values hardly, as more
-    digits than ``DIGITS`` are needed once in 2^39 coordinates.
+Each docstring says on which side of the true value a result lies. Randomness comes from the
+operating system's generator, or from a seeded one, whose draws are only a simulation.
 
 Source: Karney (2016), Sampling exactly from the normal distribution, algorithm N.
 """
@@ -47,60 +27,61 @@ if TYPE_CHECKING:
     import torch
 
 UNIT = 2.0**-53  # u, the unit roundoff of double precision
-COVER = 1 + 2.0**-20  # times a bound: more than the dozen roundings that its own computation takes
+COVER = 1 + 2.0**-20  # a factor for bounds, above the dozen roundings of their own computation
 UP = 1e-9  # relative; larger than the error of any special function used here
-HALVINGS = 200  # from [0, 1] down to 2^-200, or to neighbouring numbers before that
-_LOGARITHM = 2.0**-48  # relative, of a logarithm of Phi: 32 units in the last place
+HALVINGS = 200  # the maximum number of steps of a bisection
+_LOG_NDTR_ERROR = 2.0**-48  # relative error of scipy's log Phi: 32 units in the last place
+_LATTICE_BITS = 24  # the spacing of the lattice of noise is at most 2^-24 standard deviations
+_CHUNK_BITS = 32  # how many binary digits of a uniform number are drawn at once
+_FIRST_DIGITS = 64  # how many binary digits of a draw are known before it is rounded
+_LARGEST_VALUE = 2.0**900  # larger values are refused before noise is added
 
 Number = TypeVar("Number", int, float)
 Array = TypeVar("Array", np.ndarray, "torch.Tensor")
 Answer = TypeVar("Answer")
 
-# -- rounding
-# --------------------------------------------------------------------------------------------------
-
 
 def next_up(number: float) -> float:
-    """The next float (IEEE 754's nextUp): an upper bound on what rounded to ``number``; infinity
-    stays.
+    """Return the next larger float (IEEE 754's nextUp); infinity stays infinity.
+
+    It is an upper bound on every real number that rounds to ``number``.
     """
     return math.nextafter(number, math.inf)
 
 
-def written(number: float) -> Decimal:
-    """The decimal that a number prints as, with the fewest digits that tell it from its
-    neighbours: 0.1 is a tenth.
+def printed_decimal(number: float) -> Decimal:
+    """Return the decimal number that Python prints for a float: exactly 1/10 for 0.1.
+
+    It has the fewest digits that distinguish the float from its neighbours.
     """
     return Decimal(repr(float(number)))
 
 
 def gamma(n: float) -> float:
-    """g(n) = n u / (1 - n u) to within 2 u, relative: n roundings in a row err by at most that
-    (Higham 2002, lemma 3.1).
+    """Return n u / (1 - n u), a bound on the relative error of n roundings in a row; n u < 1.
 
-    n u < 1; not rounded up: ``gamma_up``, or whoever uses it covers the rest.
+    u is ``UNIT`` (Higham 2002, lemma 3.1). The result is rounded to nearest, within 2 u of the
+    exact value, relative; ``gamma_up`` rounds up.
     """
     return n * UNIT / (1 - n * UNIT)
 
 
 def gamma_up(n: float) -> float:
-    """g(n), rounded up: by one part in 2^20, more than its own roundings and a few of what it is
-    multiplied with.
+    """Return an upper bound on n u / (1 - n u), the relative error of n roundings; n u < 1.
+
+    It is larger than the exact bound by one part in 2^20, which also covers the roundings of a few
+    multiplications with the result.
     """
     return gamma(n) * COVER
 
 
-# -- bisection
-# --------------------------------------------------------------------------------------------------
-
-
 def midpoint(low: float, high: float) -> float:
-    """The mean, to nearest."""
+    """Return the mean of two floats, rounded to nearest."""
     return (low + high) / 2
 
 
 def whole_midpoint(low: int, high: int) -> int:
-    """The mean, rounded down."""
+    """Return the mean of two integers, rounded down."""
     return (low + high) // 2
 
 
@@ -110,98 +91,112 @@ def bisect(
     high: Number,
     middle: Callable[[Number, Number], Number],
 ) -> tuple[Number, Number]:
-    """Where a condition that holds at ``low`` and fails at ``high`` changes.
+    """Find where a condition changes from true to false, by bisection.
 
     Args:
-        holds: asked in between alone, never at the ends.
-        middle: of two numbers, one between; where it returns an end, the two are neighbours.
+        holds: the condition. It is assumed, and not checked, to be true at ``low`` and false at
+            ``high``; it is evaluated only in between.
+        low: the left end.
+        high: the right end.
+        middle: returns a number between two others; or one of the two, if they are neighbours.
 
     Returns:
-        (low, high), neighbours, or apart by what ``HALVINGS`` leave. Whatever the condition is,
-        monotone or not, the first was given or held when asked, the second was given or failed: a
-        safe end needs no monotone arithmetic.
+        (low, high): neighbouring numbers, or what is left of the interval after ``HALVINGS`` steps.
+        The condition was found true at the first (or it is the given end) and false at the second.
+        That is so even for a condition that changes several times.
     """
     for _ in range(HALVINGS):
         value = middle(low, high)
-        if not low < value < high:
+        if not low < value < high:  # the ends are neighbouring numbers
             break
         low, high = (value, high) if holds(value) else (low, value)
     return low, high
 
 
-# -- the Gaussian mechanism (Dong, Roth and Su 2022; Balle and Wang 2018)
-# ----------------------------------------------
-
-
 def gaussian_delta(epsilon: float, mu: float) -> float:
-    """delta(epsilon) = Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2) of a mu-GDP
-    mechanism, by logarithms.
+    """Return the least delta for which a mu-GDP mechanism is (epsilon, delta)-DP, rounded up.
 
-    What noise in training and the baselines spend. Within 10^-8, relative, for mu >= 10^-3 and
-    delta >= 10^-20; for smaller ones the allowance for rounding outgrows delta in the end, and
-    ``mills_delta`` is the sharper one.
+    delta = Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2), computed from logarithms
+    (Dong, Roth and Su 2022; Balle and Wang 2018). It is used for noise in training and for
+    baselines. The relative error is at most 1e-8 for mu >= 1e-3 and delta >= 1e-20; below,
+    ``mills_delta`` is more accurate.
 
     Args:
-        epsilon: >= 0.
-        mu: sensitivity over standard deviation; 0: nothing is learnt, delta = 0.
+        epsilon: at least 0.
+        mu: the sensitivity divided by the noise's standard deviation; 0: no information, delta = 0.
 
     Returns:
-        delta, rounded up: what the difference may have lost to rounding is added. 0 where it is
-            below 10^-300.
+        delta plus a bound on its rounding error; 0 where delta is below 1e-300.
     """
     if mu == 0:
         return 0.0
+    # delta = exp(first) - exp(second) = exp(first) (1 - exp(second - first))
     first = float(scipy.special.log_ndtr(mu / 2 - epsilon / mu))
     second = epsilon + float(scipy.special.log_ndtr(-mu / 2 - epsilon / mu))
-    lost = _LOGARITHM * (1 + epsilon + abs(first) + abs(second))
+    lost = _LOG_NDTR_ERROR * (1 + epsilon + abs(first) + abs(second))  # bounds rounding errors
     return math.exp(first) * (lost - math.expm1(min(second - first, 0.0)))
 
 
 def mills_delta(epsilon: float, mu: float) -> float:
-    """The same delta(epsilon) by Mills ratios, for any mu > 0; what releases and their composition
-    spend.
+    """Return the least delta for which a mu-GDP mechanism is (epsilon, delta)-DP, rounded up.
 
-    With x = epsilon/mu - mu/2 it is phi(x) (R(x) - R(x + mu)), R the Mills ratio (1 - Phi)/phi: no
-    cancellation in the tail. R is convex and decreasing, R' = x R - 1, so mu (1 - x R(x)) bounds
-    the difference from above where mu is so small that the difference itself would be lost in
-    rounding.
+    It is the function of ``gaussian_delta``, computed from Mills ratios, which is accurate for any
+    mu > 0 and in the tail. It is used for releases and their composition.
+
+    Args:
+        epsilon: at least 0.
+        mu: above 0.
 
     Returns:
-        delta, rounded up by ``UP``, relative, and the least normal number: never 0. Below mu =
-            10^-4 by mu besides.
+        delta, increased by the relative error ``UP`` and by the least normal float, so that it is
+        never 0. Below mu = 1e-4 it exceeds the exact delta by a relative error of about mu, too.
     """
     x = epsilon / mu - mu / 2
+    # delta = phi(x) (R(x) - R(x + mu)), where R = (1 - Phi) / phi is the Mills ratio. Below
+    # exp(-1e6 / 2) the density is 0 in floating point.
     density = math.exp(-x * x / 2) / math.sqrt(2 * math.pi) if abs(x) < 1e3 else 0.0
     if mu < 1e-4:
-        delta = density * mu * (1 - x * _mills(x)) if density else 0.0
+        # The difference would be lost in rounding. R is convex with R' = x R - 1, so that
+        # mu (1 - x R(x)) is at least R(x) - R(x + mu).
+        delta = density * mu * (1 - x * _mills_ratio(x)) if density else 0.0
     elif x < 0:
-        delta = float(scipy.special.ndtr(-x)) - density * _mills(x + mu)
+        # phi(x) R(x) = Phi(-x), without an R that overflows
+        delta = float(scipy.special.ndtr(-x)) - density * _mills_ratio(x + mu)
     else:
-        delta = density * (_mills(x) - _mills(x + mu))
+        delta = density * (_mills_ratio(x) - _mills_ratio(x + mu))
     return min(1.0, max(delta, 0.0) * (1 + UP) + sys.float_info.min)
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The largest mu whose mechanism is (epsilon, delta)-private, rounded down; by bisection: delta
-    grows with mu.
+    """Return the largest mu for which a mu-GDP mechanism is (epsilon, delta)-DP, rounded down.
+
+    It is found by bisection, because delta grows with mu.
 
     Raises:
-        ConfigError: epsilon < 0, or delta outside (0, 1): Gaussian noise gives no pure epsilon.
+        ConfigError: epsilon is negative or not finite, or delta is not in (0, 1). Gaussian noise
+            gives no guarantee with delta = 0.
     """
     if not epsilon >= 0 or not math.isfinite(epsilon) or not 0 < delta < 1:
         raise ConfigError(
-            f"epsilon={epsilon:g}, delta={delta:g}: Gaussian noise needs a finite epsilon >= 0 and "
-            "0 < delta < 1"
+            f"noise: epsilon={epsilon:g} and delta={delta:g} are out of range: Gaussian noise "
+            "needs a finite epsilon >= 0, and 0 < delta < 1"
         )
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     while gaussian_delta(epsilon, high) <= delta:
-        low, high = high, 2 * high
+        low = high
+        high = 2 * high
     return bisect(lambda mu: gaussian_delta(epsilon, mu) <= delta, low, high, midpoint)[0]
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The least epsilon > 0, rounded up, at which a mu-GDP mechanism is (epsilon,
-    delta)-private; delta > 0.
+    """Return the least epsilon for which a mu-GDP mechanism is (epsilon, delta)-DP, rounded up.
+
+    It is found by bisection, because delta falls as epsilon grows.
+
+    Args:
+        mu: at least 0.
+        delta: above 0.
     """
     high = 1.0
     while gaussian_delta(high, mu) > delta:
@@ -209,78 +204,108 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     return bisect(lambda epsilon: gaussian_delta(epsilon, mu) > delta, 0.0, high, midpoint)[1]
 
 
-def _mills(x: float) -> float:
-    """(1 - Phi(x)) / phi(x), to nearest."""
+def _mills_ratio(x: float) -> float:
+    """Return the Mills ratio (1 - Phi(x)) / phi(x) of the standard normal distribution."""
     return float(math.sqrt(math.pi / 2) * scipy.special.erfcx(x / math.sqrt(2)))
 
 
-# -- labels and margins
-# ------------------------------------------------------------------------------------------------
+def logits_of(weight: ArrayLike, features: np.ndarray) -> np.ndarray:
+    """Return the logits of queries under a linear model, in double precision.
 
+    Args:
+        weight: [J, w] the weights, one row for each logit.
+        features: [n, w] the queries' features.
 
-def logits_of(weight: ArrayLike, phi: np.ndarray) -> np.ndarray:
-    """[n, J] float64, of weights [J, w] and public features [n, w]."""
-    return np.asarray(phi.astype(np.float64, copy=False) @ np.asarray(weight).T)
+    Returns:
+        [n, J] float64.
+    """
+    return np.asarray(features.astype(np.float64, copy=False) @ np.asarray(weight).T)
 
 
 def labels_of(logits: Array) -> Array:
-    """[n] int64 of logits [n, J], exactly: the class of the greatest, the first of equals; of
-    one logit, 1 if it is > 0.
+    """Return the label of each query from its logits.
+
+    With one logit, label 1 if it is above 0, else 0. With more, the class of the largest logit; of
+    equal ones the first.
+
+    Args:
+        logits: [n, J], J logits for each of n queries.
+
+    Returns:
+        [n] int64.
     """
-    return (logits[:, 0] > 0) * 1 if logits.shape[1] == 1 else logits.argmax(1)
+    if logits.shape[1] == 1:
+        return (logits[:, 0] > 0) * 1
+    return logits.argmax(1)
 
 
 def signed_margins(logits: np.ndarray) -> np.ndarray:
-    """[lines, n] of logits [n, J], one rounding each: the logit, or the difference f_1 - f_0 of
-    two; of more, each logit less the best other. A decision line is where one is 0.
+    """Return the signed margins of logits: how far each query is from each decision boundary.
+
+    Each value is rounded once. A query lies on a decision boundary where a margin is 0.
+
+    Args:
+        logits: [n, J], J logits for each of n queries.
+
+    Returns:
+        [1, n] for one logit (the logit itself) and for two (the second less the first). [J, n] for
+        more: each logit less the largest of the others.
     """
     rows = logits.T
-    if len(rows) <= 2:
-        return rows[-1:] - rows[:1] if len(rows) == 2 else rows
-    second, first = np.partition(logits, -2, axis=1)[:, -2:].T
-    return rows - np.where(rows == first, second, first)  # of equals, the best other is as great
+    if len(rows) == 1:
+        return rows
+    if len(rows) == 2:
+        return rows[-1:] - rows[:1]
+    second, first = np.partition(logits, -2, axis=1)[:, -2:].T  # the two largest of each query
+    # If two logits are equally large, second == first, and the margin of each is 0.
+    return rows - np.where(rows == first, second, first)
 
 
 def margins_of(logits: np.ndarray) -> np.ndarray:
-    """[n] of logits [n, J], one rounding each: the lead of ``labels_of`` over the next class, >=
-    0; of one logit, |f|.
+    """Return the margin of each query: by how much its label's logit leads over the next class.
+
+    Each value is rounded once. For one logit it is the absolute value.
+
+    Args:
+        logits: [n, J], J logits for each of n queries.
+
+    Returns:
+        [n], at least 0.
     """
     margins = signed_margins(logits)
     return np.abs(margins[0]) if len(margins) == 1 else margins.max(axis=0)
 
 
 class Randomness(Protocol):
-    """Uniform random numbers."""
+    """A source of uniform random numbers."""
 
     @property
     def simulated(self) -> bool:
-        """True if the draws can be predicted, so that nothing drawn with them is a private
-        release.
-        """
+        """True if the draws can be predicted, so that nothing drawn from them is private."""
 
     def words(self, n: int) -> np.ndarray:
-        """[n, 2] uint64: n uniform 128-bit integers, the more significant half first."""
+        """Return n uniform 128-bit integers as [n, 2] uint64, the more significant half first."""
 
     def below(self, bound: int) -> int:
-        """A uniform integer in 0..bound-1, exactly."""
+        """Return a uniform integer from 0 to bound - 1, exactly; bound is at least 1."""
 
 
 class SystemRandomness:
-    """The operating system's cryptographic generator."""
+    """The operating system's cryptographic random generator, whose draws cannot be predicted."""
 
     simulated = False
 
     def words(self, n: int) -> np.ndarray:
-        """[n, 2] uint64: n uniform 128-bit integers, the more significant half first."""
+        """Return n uniform 128-bit integers as [n, 2] uint64, the more significant half first."""
         return np.frombuffer(os.urandom(16 * n), dtype=np.uint64).reshape(n, 2)
 
     def below(self, bound: int) -> int:
-        """A uniform integer in 0..bound-1, exactly."""
+        """Return a uniform integer from 0 to bound - 1, exactly; bound is at least 1."""
         return secrets.randbelow(bound)
 
 
 class SeededRandomness:
-    """A seeded generator (PCG64): the same seed gives the same draws. For simulation only.
+    """A seeded random generator (PCG64): the same seed gives the same draws. Only for simulation.
 
     Raises:
         ConfigError: the seed is negative.
@@ -289,34 +314,36 @@ class SeededRandomness:
     simulated = True
 
     def __init__(self, seed: int) -> None:
+        """Start the generator at a seed, an integer >= 0."""
         if seed < 0:
-            raise ConfigError(f"seed = {seed}: give an integer >= 0")
+            raise ConfigError(f"seed = {seed}: give a whole number of at least 0")
         self._generator = np.random.default_rng(seed)
 
     def words(self, n: int) -> np.ndarray:
-        """[n, 2] uint64: n pseudo-random 128-bit integers, the more significant half first."""
+        """Return n pseudo-random 128-bit integers as [n, 2] uint64, the high half first."""
         return self._generator.integers(0, 2**64, size=(n, 2), dtype=np.uint64)
 
     def below(self, bound: int) -> int:
-        """A pseudo-random integer in 0..bound-1: as many bits as the bound has, again until they
-        are below it.
+        """Return a pseudo-random integer from 0 to bound - 1, by rejection; bound is at least 1.
+
+        Numbers with as many bits as bound are drawn until one is below it, which makes it uniform.
         """
         bits = bound.bit_length()
         while True:
-            draw = int.from_bytes(self._generator.bytes((bits + 7) // 8), "little") & (
-                (1 << bits) - 1
-            )
-            if draw < bound:
+            random_bytes = self._generator.bytes((bits + 7) // 8)
+            draw = int.from_bytes(random_bytes, "little") & ((1 << bits) - 1)
+            if draw < bound:  # it is with a probability of at least 1/2
                 return draw
 
 
 @dataclass(frozen=True)
 class Draw:
-    """One draw of a release: all that its distribution depends on.
+    """A description of one random draw of a release: everything that its distribution depends on.
 
     Attributes:
-        law: the name of the distribution. ``uniform`` has no private input.
-        public: its parameters, and the shape of what is drawn: the same for all neighbours.
+        law: the name of the distribution. "uniform" has no private input.
+        public: the distribution's parameters and the shape of the draw, which are the same for all
+            neighbouring datasets.
         private: the private input: numbers that noise is added to, or labels with their evidence.
     """
 
@@ -326,87 +353,124 @@ class Draw:
 
 
 class ObservedRandomness(ABC):
-    """Randomness that answers each draw of a release itself: an audit's (agt_audit/replay.py)."""
+    """A source of randomness that sees the description of each draw and answers it itself.
+
+    An audit implements it, to compare the inputs of draws (agt_audit/replay.py).
+    """
 
     @abstractmethod
     def answer(self, draw: Draw, sample: Callable[[Randomness], Answer]) -> Answer:
-        """Return what the draw gives. Args: as of ``answered``."""
+        """Return the result of a draw.
+
+        Args:
+            draw: what the distribution depends on.
+            sample: draws from the distribution, given a source of randomness.
+        """
 
 
-def answered(source: Randomness, draw: Draw, sample: Callable[[Randomness], Answer]) -> Answer:
-    """Return ``sample(source)``, or what an audit that observes the source answers in its place.
+def draw_observably(
+    source: Randomness, draw: Draw, sample: Callable[[Randomness], Answer]
+) -> Answer:
+    """Return ``sample(source)``, or the answer of an audit's source that observes the draw.
 
-    Every draw whose distribution depends on private data goes through this function.
+    Every draw whose distribution depends on private data has to go through this function, so that
+    an audit can check what it depends on.
 
     Args:
+        source: of the randomness.
         draw: what the distribution depends on.
-        sample: draws from it.
+        sample: draws from the distribution, given a source of randomness.
     """
     if isinstance(source, ObservedRandomness):
         return source.answer(draw, sample)
     return sample(source)
 
 
-FINE = 24  # the lattice's step is at most 2^-24 sigma
-CHUNK = 32  # digits drawn at once
-DIGITS = 64  # known of a draw before it is rounded
-LARGEST = 2.0**900
-
-
 def step_of(sigma: float) -> float:
-    """The lattice that noise of this standard deviation is rounded to: a power of two."""
-    return math.ldexp(1.0, _exponent(sigma))
+    """Return the spacing of the lattice to which noise is rounded: a power of two.
+
+    It is at most 2^-24 and above 2^-25 standard deviations.
+
+    Args:
+        sigma: the noise's standard deviation, above 0.
+    """
+    return math.ldexp(1.0, _lattice_exponent(sigma))
 
 
 def noisy(values: np.ndarray, sigma: float, source: Randomness) -> np.ndarray:
-    """values + N(0, sigma^2 I), rounded to multiples of ``step_of(sigma)``; float64, shape as
-    given.
+    """Return values plus exact Gaussian noise, rounded to multiples of ``step_of(sigma)``.
+
+    Args:
+        values: the private numbers, of any shape.
+        sigma: the noise's standard deviation, above 0.
+        source: of uniform random integers; ``SystemRandomness`` for a private release.
+
+    Returns:
+        float64, of the shape of values.
 
     Raises:
-        UnsoundError: a value is NaN, infinite, or beyond ``LARGEST``, which no proved training
-            reaches. No size beside the noise is refused: a refusal that depends on the values would
-            tell something about them.
+        UnsoundError: a value is NaN, infinite, or at least ``_LARGEST_VALUE``, which no proved
+            training reaches.
+
+    Formal guarantees
+        - The result has exactly the distribution of the Gaussian mechanism on real numbers, rounded
+          to a multiple of a public power of two and then to a float. Rounding is post-processing.
+        - The attack on the low bits of floating-point noise (Mironov 2012) does not apply, because
+          all results are multiples of one public number.
+        - The running time depends on the draws, and hardly on the values: more than
+          ``_FIRST_DIGITS`` binary digits are needed for one coordinate in 2^39.
     """
-    values, exponent = np.asarray(values, dtype=np.float64), _exponent(sigma)
-    if not bool((np.abs(values) < LARGEST).all()):  # NaN compares false
+    values = np.asarray(values, dtype=np.float64)
+    exponent = _lattice_exponent(sigma)
+    # No size relative to the noise is refused: whether this raises would depend on private values.
+    if not bool((np.abs(values) < _LARGEST_VALUE).all()):  # NaN compares false
         raise UnsoundError(
-            "a weight is not finite, or beyond all numbers in use: nothing is released"
+            "a weight is NaN, infinite, or larger than any number that training reaches, so "
+            "nothing is released"
         )
 
     def sample(source: Randomness) -> np.ndarray:
-        places = [_noisy_place(float(value), sigma, exponent, source) for value in values.ravel()]
-        return np.array([float(place * Fraction(2) ** exponent) for place in places]).reshape(
-            values.shape
-        )
+        """Draw noise for each value and return the rounded sums."""
+        multiples = [
+            _noisy_multiple(float(value), sigma, exponent, source) for value in values.ravel()
+        ]
+        drawn = [float(multiple * Fraction(2) ** exponent) for multiple in multiples]
+        return np.array(drawn).reshape(values.shape)
 
-    return answered(source, Draw("gaussian", (sigma, values.shape), values), sample)
+    return draw_observably(source, Draw("gaussian", (sigma, values.shape), values), sample)
 
 
-class Uniform:
-    """A uniform number in [0, 1), known to as many binary digits as were needed.
+class LazyUniform:
+    """A uniform random number in [0, 1) whose binary digits are drawn when they are needed.
 
     Attributes:
-        digits: its first ``known`` digits, as an integer.
-        known: how many.
+        source: of the digits.
+        digits: the first ``known`` binary digits, as an integer.
+        known: how many digits were drawn so far.
     """
 
     def __init__(self, source: Randomness) -> None:
-        self.source, self.digits, self.known = source, 0, 0
+        """Start with no digits drawn."""
+        self.source = source
+        self.digits = 0
+        self.known = 0
 
     def refine(self) -> None:
-        """Draw more digits."""
-        self.digits = (self.digits << CHUNK) | self.source.below(1 << CHUNK)
-        self.known += CHUNK
+        """Draw the next ``_CHUNK_BITS`` binary digits."""
+        self.digits = (self.digits << _CHUNK_BITS) | self.source.below(1 << _CHUNK_BITS)
+        self.known += _CHUNK_BITS
 
-    def below_half(self) -> bool:
-        """Whether this number is less than 1/2: its first digit says so."""
+    def is_below_half(self) -> bool:
+        """Return whether this number is less than 1/2, which its first binary digit says."""
         if not self.known:
             self.refine()
-        return not self.digits >> (self.known - 1)
+        first_digit = self.digits >> (self.known - 1)
+        return first_digit == 0
 
-    def below(self, other: "Uniform") -> bool:
-        """Whether this number is less than the other: digits are drawn until they differ."""
+    def is_below(self, other: "LazyUniform") -> bool:
+        """Return whether this number is less than another; digits are drawn until they differ."""
         while True:
+            # Both need the same number of digits, at least one chunk.
             while self.known < other.known or not self.known:
                 self.refine()
             while other.known < self.known:
@@ -416,75 +480,108 @@ class Uniform:
             self.refine()
 
 
-def standard_normal(source: Randomness) -> tuple[int, int, Uniform]:
-    """(sign, k, x): a standard normal number sign * (k + x), exactly.
+def standard_normal(source: Randomness) -> tuple[int, int, LazyUniform]:
+    """Draw a standard normal number exactly, by Karney's rejection algorithm N.
 
-    Karney's algorithm N: k with probability exp(-k/2)(1 - exp(-1/2)); kept with probability
-    exp(-k(k-1)/2); x uniform, kept with probability exp(-x(2k+x)/2): in all proportional to
-    exp(-(k+x)^2/2).
+    Returns:
+        (sign, k, x): the number is sign * (k + x), with sign 1 or -1, an integer k >= 0, and x
+        uniform digits in [0, 1), of which more can be drawn. k and x are accepted with
+        probabilities that make the density proportional to exp(-(k + x)^2 / 2).
     """
     while True:
-        k = 0
-        while _exp_minus_half(source):
+        k = 0  # with probability exp(-k / 2) (1 - exp(-1 / 2))
+        while _bernoulli_exp_half(source):
             k += 1
-        if not all(_exp_minus_half(source) for _ in range(k * (k - 1))):
+        # accepted with probability exp(-k (k - 1) / 2)
+        if not all(_bernoulli_exp_half(source) for _ in range(k * (k - 1))):
             continue
-        x = Uniform(source)
-        if all(_keeps(k, x, source) for _ in range(k + 1)):
+        x = LazyUniform(source)
+        # accepted with probability exp(-x (2 k + x) / 2)
+        if all(_bernoulli_exp_step(k, x, source) for _ in range(k + 1)):
             return 1 - 2 * source.below(2), k, x
 
 
-def _exp_minus_half(source: Randomness) -> bool:
-    """True with probability exp(-1/2): is the run 1/2 > z_1 > z_2 > ... of uniforms of even
-    length (von Neumann)?
+def _bernoulli_exp_half(source: Randomness) -> bool:
+    """Return True with probability exp(-1/2), exactly (von Neumann's method).
+
+    Uniform numbers are drawn while they decrease from 1/2. The number of them is even with
+    probability exp(-1/2).
     """
-    last = Uniform(source)
-    if not last.below_half():
-        return True
-    length = 1
+    last = LazyUniform(source)
+    if not last.is_below_half():
+        return True  # the run is empty, and 0 is even
+    length = 1  # of the decreasing run so far
     while True:
-        here = Uniform(source)
-        if not here.below(last):
+        following = LazyUniform(source)
+        if not following.is_below(last):
             return length % 2 == 0
-        last, length = here, length + 1
+        last = following
+        length += 1
 
 
-def _keeps(k: int, x: Uniform, source: Randomness) -> bool:
-    """True with probability exp(-x (2k+x) / (2k+2)): the same run below x, each link kept with
-    (2k+x) / (2k+2).
+def _bernoulli_exp_step(k: int, x: LazyUniform, source: Randomness) -> bool:
+    """Return True with probability exp(-x (2 k + x) / (2 k + 2)), exactly.
+
+    Uniform numbers are drawn while they decrease from x, and each is kept with probability
+    (2 k + x) / (2 k + 2). The number of them is even with the probability above.
+
+    Args:
+        k: an integer >= 0.
+        x: a number in [0, 1); more of its digits may be drawn.
+        source: of uniform random integers.
     """
-    last, length = x, 0
+    last = x
+    length = 0
     while True:
-        here = Uniform(source)
-        if not here.below(last):
+        following = LazyUniform(source)
+        if not following.is_below(last):
             return length % 2 == 0
+        # The run goes on with probability (2 k + x) / (2 k + 2).
         choice = source.below(2 * k + 2)
-        if choice == 2 * k + 1 or (choice == 2 * k and not Uniform(source).below(x)):
+        if choice == 2 * k + 1 or (choice == 2 * k and not LazyUniform(source).is_below(x)):
             return length % 2 == 0
-        last, length = here, length + 1
+        last = following
+        length += 1
 
 
-def _noisy_place(value: float, sigma: float, exponent: int, source: Randomness) -> int:
-    """The integer nearest to (value + sigma N) 2^-exponent, in integer arithmetic."""
-    sign, k, x = standard_normal(source)
-    # denominators are powers of two
-    (top, bottom), (high, low) = value.as_integer_ratio(), sigma.as_integer_ratio()
-    while x.known < DIGITS:
+def _noisy_multiple(value: float, sigma: float, exponent: int, source: Randomness) -> int:
+    """Return the integer m for which m 2^exponent is nearest to value + sigma N, with N ~ N(0, 1).
+
+    N is drawn exactly, and all arithmetic is of integers.
+
+    Args:
+        value: the number that noise is added to.
+        sigma: the noise's standard deviation.
+        exponent: the spacing of the lattice is 2^exponent.
+        source: of uniform random integers.
+    """
+    sign, k, x = standard_normal(source)  # N = sign (k + x)
+    # A float is a fraction whose denominator is a power of two.
+    value_numerator, value_denominator = value.as_integer_ratio()
+    sigma_numerator, sigma_denominator = sigma.as_integer_ratio()
+    while x.known < _FIRST_DIGITS:
         x.refine()
     while True:
-        ends = []
-        for digits in (x.digits, x.digits + 1):  # N lies between these two
-            numerator = top * low * (1 << x.known) + sign * high * bottom * (
-                (k << x.known) + digits
-            )
-            ends.append(_nearest(numerator, bottom * low << x.known, exponent))
-        if ends[0] == ends[1]:
-            return ends[0]
+        # The known digits of x enclose value + sigma N between two fractions. If both round to the
+        # same multiple, so does every number in between.
+        multiples = []
+        for digits in (x.digits, x.digits + 1):
+            magnitude = (k << x.known) + digits  # k + x, times 2^known
+            noise_part = sign * sigma_numerator * value_denominator * magnitude
+            value_part = value_numerator * sigma_denominator * (1 << x.known)
+            denominator = value_denominator * sigma_denominator << x.known
+            multiple = _nearest_multiple(value_part + noise_part, denominator, exponent)
+            multiples.append(multiple)
+        if multiples[0] == multiples[1]:
+            return multiples[0]
         x.refine()
 
 
-def _nearest(numerator: int, denominator: int, exponent: int) -> int:
-    """floor(numerator / denominator * 2^-exponent + 1/2)."""
+def _nearest_multiple(numerator: int, denominator: int, exponent: int) -> int:
+    """Return the integer nearest to numerator / denominator / 2^exponent; a half is rounded up.
+
+    The denominator is positive.
+    """
     if exponent < 0:
         numerator <<= -exponent
     else:
@@ -492,18 +589,23 @@ def _nearest(numerator: int, denominator: int, exponent: int) -> int:
     return (2 * numerator + denominator) // (2 * denominator)
 
 
-def _exponent(sigma: float) -> int:
-    """Of the lattice's step."""
-    return math.frexp(sigma)[1] - 1 - FINE
+def _lattice_exponent(sigma: float) -> int:
+    """Return e, where 2^e is the lattice's spacing for a standard deviation sigma."""
+    return math.frexp(sigma)[1] - 1 - _LATTICE_BITS
 
 
-def check_norms(phi: np.ndarray) -> None:
-    """Raise UnsoundError unless every row is finite and at most 1 long."""
-    squares = np.einsum("nd,nd->n", phi, phi, dtype=np.float64)
-    # The computed sum of squares is within w u of the true one: a row that passes is at most 1 + w
-    # u long, and Lemma 1 of docs/proofs/features.md says 1. This check is for what no proof
-    # covers: a broken library or broken memory.
-    if not bool((squares <= 1 + phi.shape[1] * 2 * UNIT).all()):
+def check_norms(features: np.ndarray) -> None:
+    """Raise UnsoundError unless every row is finite and has a Euclidean length of at most 1.
+
+    Args:
+        features: [n, w].
+    """
+    squares = np.einsum("nw,nw->n", features, features, dtype=np.float64)
+    # Lemma 1 of docs/proofs/features.md proves that rows have a length of at most 1, so this check
+    # only finds broken libraries or memory. The computed sum of w squares is within w u of the true
+    # one, relative, which the tolerance covers.
+    width = features.shape[1]
+    if not bool((squares <= 1 + width * 2 * UNIT).all()):
         raise UnsoundError(
-            "a feature vector is not finite or longer than 1: its features are out of range"
+            "a feature vector is not finite or is longer than 1, so its features are out of range"
         )

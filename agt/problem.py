@@ -17,7 +17,7 @@ from agt.models.kind import CertificateKind
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.ensemble import EnsembleConfig, assign_shards
 from agt.training.learners import Learner
 from agt.training.noise import NoiseConfig
 from agt.training.setup import TrainingSetup
@@ -111,8 +111,8 @@ class Problem:
         if self.settings.ensemble.vote == "margins" and self.classes != 2:
             raise ConfigError(
                 Message(
-                    "{config:ensemble.vote}=margins: with {classes} classes, margins do not "
-                    "have a single sign whose sum could be certified: use "
+                    "{config:ensemble.vote}=margins adds one margin per member, which only "
+                    "works for two classes, but there are {classes}: use "
                     "{config:ensemble.vote}=labels, whose certified vote supports any number "
                     "of classes",
                     classes=self.classes,
@@ -170,7 +170,7 @@ class Problem:
         if ensemble.members == 1:
             return self.record_count
         # A public hash of the record's unit decides which member's records it belongs to.
-        shard_of_record = shards(self.dataset.train.units, ensemble)
+        shard_of_record = assign_shards(self.dataset.train.units, ensemble)
         records_by_member = np.bincount(shard_of_record, minlength=ensemble.members)
         return tuple(records_by_member.tolist())
 
@@ -203,9 +203,10 @@ def check_units_named(settings: Settings, train: Records) -> None:
     if settings.ensemble.members > 1 and rows > 1 and not train.units_named:
         raise ConfigError(
             Message(
-                "{config:relation.unit_rows}={rows}: all rows of a unit must go to the same "
-                "member, but no column says whose rows they are: give {config:dataset.unit} "
-                "(units= in Python), or unit_rows=1 if each record is a unit of its own",
+                "{config:relation.unit_rows}={rows}: all rows of a unit (person) must go to "
+                "the same member, but no column says whose rows they are: give "
+                "{config:dataset.unit} (units= in Python), or unit_rows=1 if each record is a "
+                "unit of its own",
                 rows=rows,
             )
         )

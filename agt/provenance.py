@@ -81,8 +81,8 @@ def package_digest(package: str) -> str:
         roots = [path for path in places if path.exists()]  # "built-in" is none
     if not roots:
         raise AgtError(
-            f"the code of {package} is not in a file that can be found: put it into a module of "
-            "its own"
+            f"the source code of {package} is not in a file: put the class or function into a "
+            "module of its own"
         )
     for root in roots:
         for path in (

@@ -1,18 +1,17 @@
-"""A release: judged, reserved, drawn, in this order, each once.
+"""A release of labels, a number, weights or constants: judged, then reserved, then drawn.
 
     release = LabelRelease.judged(model, features, mechanism, ReleaseTerms(payer=payer))
     release.claim.lines()              what will be guaranteed; nothing private was computed yet
-    release.reserve()                  debited, on the disk of the ledger
+    release.reserve()                  charged to the ledger, durably
     labels = release.draw()            only what was reserved
-    release.reserved_claim.lines()     what is guaranteed of that, and who counts it
+    release.reserved_claim.lines()     what is guaranteed of what was drawn
 
 Formal guarantees
-    * Judging reads public values: settings, conditions, how many queries there are, which of them a
-      ledger has answered. It computes nothing private about a query.
-    * ``draw`` raises unless ``reserve`` returned before, and raises when it is called again: what
-      is drawn was paid for, once.
-    * Where a ledger ends, which queries are answered depends on their order, on what was answered
-      before, and on the ledger's counter.
+    * Judging reads only public values: settings, conditions, the number of queries, and which of
+      them a ledger has answered before.
+    * ``draw`` raises unless ``reserve`` returned before. Each can be called once.
+    * Which queries are answered when a budget runs out depends only on their order, on earlier
+      answers, and on the ledger's total.
 """
 
 from collections.abc import Iterable, Sequence
@@ -51,13 +50,18 @@ class ReleaseTerms:
     """How releases are judged, paid for and drawn; all of it is public.
 
     Attributes:
-        conditions: a to g, as they stand; None: the model's own.
-        accounting: rigorous refuses where a condition does not hold; paper takes an ensemble's
-            published vote too, and says where nothing is proved. Weights are always rigorous.
-        counting: what evidence counts: records, or steps of the grid, as a sparse one needs.
-        delta: at which the total is shown; 0: one is chosen.
-        payer: what pays; by default no ledger does, which the claim says.
-        randomness: of the draws; anything but ``SystemRandomness`` is a simulation.
+        conditions: a to g, the assumptions of the privacy proof (docs/reference.md, section 3), as
+            assessed; None: the model's own.
+        accounting: "rigorous" refuses a release if a required condition does not hold; "paper" also
+            takes an ensemble's published vote, and says where nothing is proved. Weights are always
+            judged as "rigorous".
+        counting: what the evidence of a query counts: "distance": how many edits of the training
+            data certainly leave its label; "index": how many values of a sparse grid of such
+            numbers are certified.
+        delta: the delta at which total privacy losses are shown; 0: one is chosen.
+        payer: what pays for the release (a ledger, which debits it); by default nothing does, and
+            the claim says so.
+        randomness: the source of the noise; anything but ``SystemRandomness`` makes a simulation.
     """
 
     conditions: Sequence[Condition] | None = None
@@ -68,21 +72,21 @@ class ReleaseTerms:
     randomness: Randomness = field(default_factory=SystemRandomness)
 
     def conditions_of(self, model: Model) -> Sequence[Condition]:
-        """Return a to g."""
+        """Return the conditions to judge by: those of these terms, or else the model's own."""
         return model.conditions if self.conditions is None else self.conditions
 
 
 @dataclass(kw_only=True)
 class Release(Generic[Drawn]):
-    """One release. A subclass says how it is judged, and what is drawn.
+    """One release: subclasses define how it is judged and what is drawn.
 
     Attributes:
-        terms: how it is paid for and drawn.
-        claim: what may be said of each thing that is released.
-        conditions: a to g, as they stand for this release.
-        wanted: how many things have to be paid for; 0: nothing new is drawn.
-        reservation: what was paid; None: nothing yet.
-        may_be_partial: whether less than what is wanted may be reserved and drawn.
+        terms: how the release is judged, paid for and drawn.
+        claim: what may be said about each thing that is released, such as each label.
+        conditions: a to g, the assumptions of the privacy proof, as assessed for this release.
+        requested: how many things have to be paid for; 0: everything was released before.
+        reservation: what was paid for; None: ``reserve`` was not called yet.
+        may_be_partial: fewer things than requested may be reserved and drawn.
     """
 
     may_be_partial: ClassVar[bool] = False
@@ -90,100 +94,122 @@ class Release(Generic[Drawn]):
     terms: ReleaseTerms
     claim: Claim
     conditions: Sequence[Condition]
-    wanted: int = 1
+    requested: int = 1
     reservation: Reservation | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        """Raise ConfigError where a ledger would pay, and cannot count this claim."""
+        """Raise ConfigError if the terms name a ledger that cannot pay for this release.
+
+        A ledger (the file of one population's budget) does not pay for a simulation, for a claim
+        that is not proved, for a model that was trained with noise, or under another definition of
+        neighbouring datasets than its own. ``claim`` is marked as simulated if the draws come from
+        a seed.
+        """
         payer = self.terms.payer
         self.claim = replace(self.claim, simulated=self.terms.randomness.simulated)
         if self.simulated and payer.name:
-            # It would remember labels that whoever knows the seed can work out, and repeat them as
-            # private.
+            # The ledger would remember labels that anybody who knows the seed can compute, and
+            # would repeat them as private ones.
             raise ConfigError(
-                f"ledger={payer.name}: a ledger does not pay for a simulation: leave out the "
-                "seed, or the ledger"
+                f"ledger={payer.name}: a release from a seed is only a simulation, for which "
+                "a ledger does not pay: leave out the seed, or the ledger"
             )
         payer.check(self.claim)
 
     @property
     def simulated(self) -> bool:
-        """Whether it is drawn from a seed, and so guarantees nothing."""
+        """Whether the noise is drawn from a seed, so that it can be predicted."""
         return self.claim.simulated
 
     @property
-    def wanted_claim(self) -> Claim:
-        """The claim of all that is wanted, with its totals."""
+    def requested_claim(self) -> Claim:
+        """The claim of everything that is requested, with the total privacy loss."""
         return self.claim
 
     @property
     def reserved_claim(self) -> Claim:
-        """The claim of what was reserved, with its totals, and who counts it."""
-        return self.claim.counted_by(self._account)
+        """The claim of what was reserved, with its total privacy loss and its ledger."""
+        return self.claim.with_account(self._account)
 
     @property
     def _account(self) -> Account | Uncounted | None:
+        """The ledger that counts the release, or why none does; None: a simulation."""
         return self.terms.payer.account(self.reservation or Reservation(0))
 
     def reserve(self) -> Reservation:
-        """Pay for what is wanted, or for as much of it as the budget holds.
+        """Pay for the release: reserve budget for what is requested, or for as much as is left.
+
+        The ledger is debited durably before this returns. ``draw`` may then be called.
 
         Raises:
-            Exhausted: it holds none of it.
-            RuntimeError: it was called before.
+            Exhausted: the budget does not suffice for any of it.
+            RuntimeError: the release was reserved before.
         """
         if self.reservation is not None:
-            raise RuntimeError("a release can be reserved only once")
+            raise RuntimeError(
+                "this release is already reserved, and cannot be reserved a second time"
+            )
         reservation = Reservation(0)
-        if self.wanted:
-            reservation = self.terms.payer.reserve(self.claim, self.wanted)
+        if self.requested:
+            reservation = self.terms.payer.reserve(self.claim, self.requested)
         self.reservation = reservation
         return reservation
 
     def draw(self, on_progress: OnProgress = lambda progress: None) -> Drawn:
-        """Draw what was reserved.
+        """Draw what was reserved. It can be called once, after ``reserve``.
 
         Args:
-            on_progress: called as queries are certified.
+            on_progress: called while queries are certified.
 
         Raises:
-            RuntimeError: nothing was reserved, or it was drawn before.
+            RuntimeError: nothing was reserved, less was reserved than this kind of release needs,
+                or it was drawn before.
             AgtError: a solver missed its tolerance; nothing was drawn.
         """
         reservation = self.reservation
         if reservation is None:
             raise RuntimeError("a release must be reserved before it is drawn")
-        if reservation.size < self.wanted and not self.may_be_partial:
-            raise RuntimeError("this release was not paid for")
-        if not reservation.take():
+        if reservation.size < self.requested and not self.may_be_partial:
+            raise RuntimeError("this release was not paid for, so it cannot be drawn")
+        if not reservation.take():  # True once, for the first caller in any thread
             raise RuntimeError(
-                "a release can be drawn only once, and a copy of it is the same release"
+                "this release was already drawn, and neither it nor a copy of it can be drawn "
+                "a second time"
             )
         return self._draw(reservation, on_progress)
 
     def _draw(self, reservation: Reservation, on_progress: OnProgress) -> Drawn:
+        """Draw what was reserved; ``draw`` has checked that this is allowed.
+
+        Args:
+            reservation: what was paid for.
+            on_progress: called while queries are certified.
+        """
         raise NotImplementedError
 
     def expected_accuracy(
         self, model: Model, evidence: QueryEvidence, features: np.ndarray
     ) -> float:
-        """Return the expected accuracy of what is released; private.
+        """Return the expected accuracy of what is released on some queries; it is private.
 
         Args:
-            model: that evidence came from.
-            evidence: of queries whose labels are known, with these.
-            features: [n, ...] of the same queries.
+            model: the model that the release is drawn from.
+            evidence: the queries' true labels, and what mechanisms read of them.
+            features: [n, ...] the same queries.
         """
         raise NotImplementedError
 
 
 @dataclass(kw_only=True)
 class LabelRelease(Release[Iterable[np.ndarray]]):
-    """One label for each query; what a ledger has answered before is repeated, which costs nothing.
+    """A release of one label for each query.
+
+    A ledger remembers its answers: a query that was answered before gets the same label again,
+    which costs nothing.
 
     Attributes:
         labelling: the model and the mechanism.
-        features: [n, ...] the queries, as the head takes them.
+        features: [n, ...] the queries, as the model takes them.
         questions: which queries were answered before, and which are new.
     """
 
@@ -197,31 +223,39 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
     def judged(
         cls, model: Model, features: np.ndarray, mechanism: Mechanism, terms: ReleaseTerms
     ) -> "LabelRelease":
-        """Judge the labels of a file of queries.
+        """Return a release of labels for queries, after judging what may be claimed of them.
+
+        Nothing private is computed, and nothing is paid for yet.
 
         Args:
-            model: what answers.
-            features: [n, ...] the queries, as the head takes them; they are taken to be public.
-            mechanism: for as many classes as the model has.
-            terms: how they are paid for and drawn.
+            model: the model that answers.
+            features: [n, ...] the queries, as the model takes them; they are taken to be
+                public.
+            mechanism: draws the labels; for as many classes as the model has.
+            terms: how the release is judged, paid for and drawn.
 
         Raises:
             ConfigError: the claim is refused, the mechanism or the queries do not fit the model, or
-                ``terms.delta`` is less than the labels' own.
+                ``terms.delta`` is less than the sum of the labels' own deltas.
             UnsoundError: a query is not finite in the model's precision.
         """
         labelling = Labelling.judged(
             model, mechanism, terms.conditions, terms.accounting, terms.counting
         )
-        release = cls.asked(labelling, features, terms)
-        _ = release.wanted_claim  # because it raises for a delta that is too small
+        release = cls.from_labelling(labelling, features, terms)
+        _ = release.requested_claim  # it raises ConfigError if terms.delta is too small
         return release
 
     @classmethod
-    def asked(
+    def from_labelling(
         cls, labelling: Labelling, features: np.ndarray, terms: ReleaseTerms
     ) -> "LabelRelease":
-        """Ask for the labels of queries, under a claim that was judged.
+        """Return a release of labels for queries, under a claim that was judged before.
+
+        Args:
+            labelling: the model, the mechanism, and the claim of each label.
+            features: [n, ...] the queries, as the model takes them.
+            terms: how the release is paid for and drawn.
 
         Raises:
             ConfigError: the queries do not fit the model.
@@ -233,38 +267,50 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
             terms=terms,
             claim=labelling.claim,
             conditions=terms.conditions_of(labelling.model),
-            wanted=len(questions.new),
+            requested=len(questions.new),
             labelling=labelling,
             features=features,
             questions=questions,
         )
 
     @property
-    def rows(self) -> np.ndarray | range:
-        """The queries that a label is to be drawn for; once it is reserved, for which one is."""
+    def rows_to_label(self) -> np.ndarray | range:
+        """The row numbers of the queries that get a newly drawn label.
+
+        Before ``reserve`` these are all that were not answered before; afterwards only those that
+        were paid for, in the order of the file.
+        """
         if self.reservation is None:
             return self.questions.new
         return self.questions.new[: self.reservation.size]
 
     @property
-    def wanted_claim(self) -> Claim:
-        return self._claim_of(self.wanted)
+    def requested_claim(self) -> Claim:
+        """The claim of all labels that have to be paid for, with their total privacy loss."""
+        return self._claim_of(self.requested)
 
     @property
     def reserved_claim(self) -> Claim:
+        """The claim of the labels that were paid for, with their total and their ledger."""
         size = 0 if self.reservation is None else self.reservation.size
-        return self._claim_of(size).counted_by(self._account)
+        return self._claim_of(size).with_account(self._account)
 
     def _claim_of(self, labels: int) -> Claim:
+        """Return the claim of a number of new labels with their total privacy loss.
+
+        For 0 labels it is the claim of one label, without a total.
+        """
         return claim_of_labels(self.claim, labels, self.terms.delta) if labels else self.claim
 
     def reserve(self) -> Reservation:
-        """Pay for the queries that were not answered before, or for as many of them as the budget
-        holds.
+        """Pay for the queries that were not answered before, or for as many as the budget holds.
+
+        If the budget is used up but some queries were answered before, nothing is reserved, and
+        those answers can still be repeated.
 
         Raises:
-            Exhausted: it holds none, and none was answered before.
-            RuntimeError: it was called before.
+            Exhausted: the budget does not suffice for any, and no query was answered before.
+            RuntimeError: the release was reserved before.
         """
         try:
             return super().reserve()
@@ -272,7 +318,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
             if not self.questions.known:
                 count = len(self.questions.keys)
                 raise Exhausted(
-                    f"none of the {count} queries was answered, and nothing was drawn: {error}"
+                    f"none of the {count} queries was answered, and nothing was released: {error}"
                 ) from None
             self.reservation = Reservation(0)
             return self.reservation
@@ -281,56 +327,84 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
         """Pay for all queries that were not answered before, or for none of them.
 
         Raises:
-            Exhausted: the budget does not hold them all; nothing was paid.
+            Exhausted: the budget does not suffice for all of them; nothing was paid.
+            RuntimeError: the release was reserved before.
         """
-        held = (
-            self.terms.payer.remaining(self.claim.guarantee, self.wanted) if self.wanted else None
-        )
-        if held is not None and held < self.wanted:
+        held = None  # no limit
+        if self.requested:
+            held = self.terms.payer.remaining(self.claim.guarantee, self.requested)
+        if held is not None and held < self.requested:
             raise Exhausted(
-                f"the budget of {self.terms.payer.name} only suffices for {held} of "
-                f"{self.wanted} labels, each of which is {self.claim.guarantee}: nothing was "
-                "drawn"
+                f"the budget of {self.terms.payer.name} covers only {held} of {self.requested} "
+                f"labels, each of which would be {self.claim.guarantee}: nothing was released"
             )
         return self.reserve()
 
     def draw(self, on_progress: OnProgress = lambda progress: None) -> Iterable[np.ndarray]:
         """Draw a label for each query that was reserved.
 
+        Args:
+            on_progress: called while queries are certified.
+
         Returns:
-            The labels of all queries, [n] int64 in pieces; ``UNANSWERED`` where nothing was left to
-            pay with. Where no ledger remembers them, each piece is drawn when it is asked for.
+            The labels of all queries in their order, int64, as arrays of consecutive queries, n
+            labels in all. A query that could not be paid for has ``UNANSWERED``. If no ledger
+            remembers the labels, each array is drawn when it is asked for.
+
+        Raises:
+            RuntimeError: nothing was reserved, or the labels were drawn before.
+            AgtError: a solver missed its tolerance; nothing was drawn.
         """
         return super().draw(on_progress)
 
     def _draw(self, reservation: Reservation, on_progress: OnProgress) -> Iterable[np.ndarray]:
-        rows = self.rows
-        if not len(rows):
+        """Draw the labels that were paid for, and return those of all queries.
+
+        Args:
+            reservation: what was paid for; the payer stores the labels under it.
+            on_progress: called while queries are certified.
+
+        Returns:
+            int64 labels of consecutive queries, n in all; ``UNANSWERED`` where nothing was paid.
+        """
+        rows = self.rows_to_label
+        if not len(rows):  # only earlier answers are repeated
             return [self.questions.labels({})]
         queries = selected(self.features, rows)
-        drawn = self.labelling.drawn(queries, self.terms.randomness, on_progress)
+        drawn = self.labelling.draw_in_pieces(queries, self.terms.randomness, on_progress)
         if not self.questions.remembered and len(rows) == len(self.features):
             return drawn
         labels = gathered(drawn, len(rows)).tolist()
         keys = (self.questions.keys[row] for row in rows)
         answers = dict(zip(keys, labels, strict=True))
-        return [self.questions.labels(self.terms.payer.keep(reservation, answers))]
+        # Another process may have answered a question meanwhile. What the payer stored counts.
+        stored = self.terms.payer.keep(reservation, answers)
+        return [self.questions.labels(stored)]
 
     def expected_accuracy(
         self, model: Model, evidence: QueryEvidence, features: np.ndarray
     ) -> float:
+        """Return the expected accuracy of labels with this release's guarantee; it is private.
+
+        Args:
+            model: not read, because the evidence is enough.
+            evidence: the queries' true labels, and what mechanisms read of them.
+            features: not read.
+        """
         kind = MECHANISMS[self.claim.mechanism]
-        return evidence.expected_accuracy(kind.of(self.claim.guarantee, evidence.classes))
+        return evidence.expected_accuracy(
+            kind.with_guarantee(self.claim.guarantee, evidence.classes)
+        )
 
 
 @dataclass(kw_only=True)
 class NumberRelease(Release[int]):
-    """One number about all queries: up to which distance a fraction of them is certified.
+    """A release of one number: up to how many edits a given fraction of all queries is certified.
 
     Attributes:
-        model: what answers.
-        features: [n, ...] the queries, as the head takes them.
-        mechanism: says which fraction.
+        model: the model that answers.
+        features: [n, ...] the queries, as the model takes them.
+        mechanism: draws the number, and says which fraction.
     """
 
     model: Model
@@ -341,7 +415,21 @@ class NumberRelease(Release[int]):
     def judged(
         cls, model: Model, features: np.ndarray, mechanism: CertifiedQuantile, terms: ReleaseTerms
     ) -> "NumberRelease":
-        """Judge the number. Arguments and errors as of ``LabelRelease.judged``."""
+        """Return a release of one number about queries, after judging what may be claimed of it.
+
+        Nothing private is computed, and nothing is paid for yet.
+
+        Args:
+            model: the model that answers.
+            features: [n, ...] the queries, as the model takes them; they are taken to be
+                public.
+            mechanism: draws the number, and says which fraction of the queries it is about.
+            terms: how the release is judged, paid for and drawn.
+
+        Raises:
+            ConfigError: the claim is refused, or the queries do not fit the model.
+            UnsoundError: a query is not finite in the model's precision.
+        """
         settings = model.problem.settings
         voting: Voting = "certified" if settings.ensemble.members > 1 else "none"
         conditions = terms.conditions_of(model)
@@ -367,6 +455,12 @@ class NumberRelease(Release[int]):
         )
 
     def _draw(self, reservation: Reservation, on_progress: OnProgress) -> int:
+        """Draw the number: a quantile, with noise, of how many edits leave each query's label.
+
+        Args:
+            reservation: what was paid for; it is not read.
+            on_progress: called while queries are certified, that is while the edits are counted.
+        """
         certificates = self.model.certify(self.features, on_progress=on_progress)
         evidence = evidence_of(certificates, self.terms.counting)
         mechanism = self.mechanism
@@ -381,11 +475,11 @@ class NumberRelease(Release[int]):
 
 @dataclass(kw_only=True)
 class WeightsRelease(Release[ReleasedWeights]):
-    """The weights of a linear head, from which any number of queries is answered (``labels_from``).
+    """A release of the weights of a linear head, which can label any number of queries.
 
     Attributes:
-        head: whose weights are released.
-        mechanism: that draws them.
+        head: the linear head whose weights are released.
+        mechanism: draws private weights.
     """
 
     head: LinearModel
@@ -395,15 +489,24 @@ class WeightsRelease(Release[ReleasedWeights]):
     def judged(
         cls, model: Model, mechanism: WeightsMechanism, terms: ReleaseTerms
     ) -> "WeightsRelease":
-        """Judge the weights, for which every condition counts.
+        """Return a release of a model's weights, after judging what may be claimed of them.
+
+        Every condition of the privacy proof is required, under either accounting. Nothing private
+        is computed, and nothing is paid for yet.
+
+        Args:
+            model: a fitted model with a linear head.
+            mechanism: draws the weights.
+            terms: how the release is judged, paid for and drawn.
 
         Raises:
-            ConfigError: the model is no single linear head, or one that no proof of the mechanism
-                covers, or a condition does not hold.
+            ConfigError: the model has no single linear head, or one that the mechanism's proof does
+                not cover, or a condition does not hold.
         """
         head = mechanism.releasable_head(model)
-        # The head's own reasons come first, as its weights are released: a head beside votes has
-        # other batches than they, and needs a declared size, as votes know no normaliser.
+        # The head's own conditions count as well as the model's. A head that is trained beside an
+        # ensemble that votes has other batches than its members, and needs a declared size, which
+        # votes do not.
         conditions = weaker_conditions(head.conditions, terms.conditions_of(model))
         settings = head.settings
         noisy = settings.noise is not None
@@ -417,22 +520,35 @@ class WeightsRelease(Release[ReleasedWeights]):
         )
 
     def _draw(self, reservation: Reservation, on_progress: OnProgress) -> ReleasedWeights:
+        """Draw private weights of the head.
+
+        Args:
+            reservation: what was paid for; it is not read.
+            on_progress: not called, because no query is certified.
+        """
         return self.mechanism.draw(self.head, self.terms.randomness)
 
     def expected_accuracy(
         self, model: Model, evidence: QueryEvidence, features: np.ndarray
     ) -> float:
+        """Return the expected accuracy of labels from the weights on some queries; it is private.
+
+        Args:
+            model: the model whose head is released.
+            evidence: the queries' true labels.
+            features: [n, ...] the same queries.
+        """
         head = self.mechanism.releasable_head(model)
         return self.mechanism.expected_accuracy(head, features, evidence.labels)
 
 
 @dataclass(kw_only=True)
 class ConstantsRelease(Release[TableConstants]):
-    """The constants of a table that nobody knows in public, measured from its records.
+    """A release of constants of a table, such as ranges and sizes, measured with noise.
 
     Attributes:
-        mechanism: that measures them.
-        values: of the table.
+        mechanism: measures the constants.
+        values: the private values of the table.
     """
 
     mechanism: Measurement
@@ -446,10 +562,16 @@ class ConstantsRelease(Release[TableConstants]):
         conditions: Sequence[Condition],
         terms: ReleaseTerms,
     ) -> "ConstantsRelease":
-        """Judge the constants.
+        """Return a release of a table's constants, after judging what may be claimed of them.
+
+        Args:
+            values: the private values of the table.
+            mechanism: measures the constants.
+            conditions: a to g, the assumptions of the privacy proof, as assessed for the table.
+            terms: how the release is paid for and drawn.
 
         Raises:
-            ConfigError: a condition that counts with noise rest on does not hold.
+            ConfigError: a condition that noisy counts require does not hold.
         """
         granted = claim(conditions, mechanism.relation, mechanism, output=Output.CONSTANTS)
         return cls(
@@ -457,6 +579,12 @@ class ConstantsRelease(Release[TableConstants]):
         )
 
     def _draw(self, reservation: Reservation, on_progress: OnProgress) -> TableConstants:
+        """Measure the constants with noise.
+
+        Args:
+            reservation: what was paid for; it is not read.
+            on_progress: not called, because no query is certified.
+        """
         return self.mechanism.draw(self.values, self.terms.randomness)
 
 
@@ -466,9 +594,17 @@ AnyRelease = LabelRelease | NumberRelease | WeightsRelease
 def judge(
     model: Model, features: np.ndarray, mechanism: AnyMechanism, terms: ReleaseTerms
 ) -> AnyRelease:
-    """Judge what a mechanism puts out: labels, a number, or weights.
+    """Return the release of labels, a number or weights that a mechanism draws.
 
-    Arguments and errors as of their ``judged``.
+    Args:
+        model: the model that is released from.
+        features: [n, ...] the queries; not read if weights are released.
+        mechanism: draws the release.
+        terms: how the release is judged, paid for and drawn.
+
+    Raises:
+        ConfigError: the claim is refused, or the mechanism or the queries do not fit the model.
+        UnsoundError: a query is not finite in the model's precision.
     """
     if isinstance(mechanism, WeightsMechanism):
         return WeightsRelease.judged(model, mechanism, terms)
@@ -477,7 +613,13 @@ def judge(
     return LabelRelease.judged(model, features, mechanism, terms)
 
 
-def drawn_now(release: Release[Drawn]) -> Drawn:
-    """Reserve a release and draw it: for programs that look at nothing in between."""
+def reserve_and_draw(release: Release[Drawn]) -> Drawn:
+    """Reserve a release and draw it at once, and return what was drawn.
+
+    For programs that do not inspect the reservation in between.
+
+    Raises:
+        Exhausted: the budget does not suffice; nothing was drawn.
+    """
     release.reserve()
     return release.draw()

@@ -11,69 +11,76 @@ from typing import Any, Protocol
 from agt.messages import Message
 
 SCOPE_IN_BRIEF = (
-    "it protects the training records; the queries, their number and their ids are taken to be "
-    "public and independent of the training records"
+    "the guarantee protects the training records; the queries, their number and their ids are "
+    "taken to be public and independent of the training records"
 )
 SCOPE = (
-    f"{SCOPE_IN_BRIEF}. It covers data that training accepts without an error (training refuses, "
-    "for example, a batch above n_max, a unit above relation.unit_rows, a missing value, and a "
-    "single class where no classes are declared). It does not cover how long the computation "
-    "takes, nor what else a machine reveals of it (memory, caches, power). Library functions (exp, "
-    "tanh, erf, softmax) and eigenvectors (LAPACK) are trusted to err by no more than the bounds "
-    "allow for"
+    f"{SCOPE_IN_BRIEF}. The guarantee covers data that training accepts without an error "
+    "(training refuses, for example, a batch above n_max, a unit above relation.unit_rows, a "
+    "missing value, and a single class where no classes are declared). It does not cover how "
+    "long the computation takes, nor what else a machine reveals about the computation "
+    "(memory, caches, power). Library functions (exp, tanh, erf, softmax) and eigenvectors "
+    "(LAPACK) are trusted to err by no more than the bounds allow for"
 )
 OUTSIDE = (
-    "how long anything took, and every other side channel: memory, power, traffic, the machine",
-    "other releases about the same data that the ledger does not count; without a ledger, every "
-    "other release",
-    "what was declared, if it is not true",
-    "what a reader knows from elsewhere, or learns about everybody alike",
-    "how accurate the answers are",
+    "the guarantee does not cover how long a step takes, nor any other side channel: memory, "
+    "power, traffic, the machine",
+    "the guarantee does not cover other releases about the same data that the ledger does not "
+    "count; without a ledger, it does not cover any other release",
+    "the guarantee holds only if the declarations are true",
+    "the guarantee does not cover what a reader knows from other sources, or learns about all "
+    "people in general",
+    "the guarantee says nothing about how accurate the answers are",
 )
 APART = (
-    "publish labels from this run's certificates, or its noisy weights, but never both. The label "
-    "guarantee treats the training noise as a public constant, and no composition bound covers the "
-    "two together"
+    "publish either labels from this run's certificates or its noisy weights, but never both. "
+    "The guarantee of the labels treats the training noise as a public constant, and no "
+    "composition bound covers both together"
 )
 COVERED = (
-    "; proved although accounting=paper, because every condition that the mechanism needs is met"
+    "; the guarantee is proved although accounting=paper, because every condition that the "
+    "mechanism needs is met"
 )
 NO_LIPSCHITZ = (
-    "the published ensemble distance (001 Theorem 5.3) sums over all members, so it is not "
-    "1-Lipschitz"
+    "the published ensemble distance (001 Theorem 5.3) is a sum over all members, so one "
+    "record can change it by more than 1 (it is not 1-Lipschitz)"
 )
 UNFIXED = (
-    "these answers together have no guarantee, because their number was not fixed before the first "
-    "was drawn"
+    "these answers together have no guarantee, because their number was not fixed before the "
+    "first one was drawn"
 )
 FREE = (
     "answers that were released earlier, or that follow from weights released earlier, spend "
-    "nothing more"
+    "no further budget"
 )
-RELEASED_EARLIER = "the weights were released earlier, so these labels spend nothing more"
+RELEASED_EARLIER = "the weights were released earlier, so these labels spend no further budget"
 IN_FULL = "the full text is in report.md"
 DRAWS_FROM_SEED = (
-    "the draws come from a seed, so they can be predicted: this is not a private release"
+    "the random draws come from a seed, so they can be predicted: this is not a private release"
 )
-NOISE_FROM_SEED = "the noise comes from a seed, so it can be subtracted: nothing here is private"
+NOISE_FROM_SEED = (
+    "the noise comes from a seed, so anyone who knows the seed can subtract it: nothing here "
+    "is private"
+)
 NO_ACCOUNT = (
-    "no ledger counts this release: privacy losses of all releases about the same data add up"
+    "no ledger counts this release, and the privacy losses of all releases about the same "
+    "data add up"
 )
 UNNAMED = (
-    "; to count them, create a ledger with agt ledger init NAME run=FOLDER total.eps=EPS, which is "
-    "debited before it answers"
+    "; to count such releases, create a ledger with agt ledger init NAME run=FOLDER "
+    "total.eps=EPS; it is debited before each release"
 )
 ALL_SPENT = (
-    "it was admitted as the first release, by its own total alone: it uses the whole budget, so "
-    "nothing more can be released"
+    "the ledger admitted this as its first release, because its own total fits; it uses the "
+    "whole budget, so nothing more can be released"
 )
 NO_HEAD = (
-    "no second copy of the ledger's end is kept, so it cannot be excluded that the ledger was "
-    "replaced by an older copy, which would spend the same budget again"
+    "no second copy of the ledger's end is kept, so the ledger could have been replaced "
+    "unnoticed by an older copy, which would spend the same budget again"
 )
 SAME_DISK = (
-    "the second copy of the ledger's end is on the ledger's own disk, so it cannot be excluded "
-    "that the whole disk was restored to an older state"
+    "the second copy of the ledger's end is on the same disk as the ledger, so the whole disk "
+    "could have been restored unnoticed to an older state"
 )
 _GIVEN = {  # by what is released
     "labels": "{} per query",
@@ -88,18 +95,19 @@ _FOLLOWS = {
 _REMEDIES = {
     "a": Message("train with {config:kgrid=dense}, or count steps of the grid with counting=index"),
     "b": Message(
-        "let every record's batch, split and shard depend on its own id (hashed splits, unique ids)"
+        "let each record's batch, split and shard depend on its own id only (hashed splits, "
+        "unique ids)"
     ),
-    "c": Message("train again with a public constant"),
+    "c": Message("use a public constant, and train again"),
     "d": Message("train with relation=add_remove"),
     "e": Message("use public constants, choose the settings on public data, and train again"),
     "f": Message("train with {config:training.product}=exact"),
     "g": Message("train with relation=add_remove"),
 }
 _COUNTED = {  # by what of a release a ledger counts
-    "entry": "entry {} counts this release",
+    "entry": "entry {} of the ledger counts this release",
     "answers": "each answer is debited before it is drawn",
-    "nothing": "nothing was debited for it",
+    "nothing": "nothing was debited for this release",
 }
 
 
@@ -192,8 +200,8 @@ def spent_note(output: str) -> str:
     Args: output: labels, weights, a number or constants.
     """
     return (
-        f"from this time on {output} may have been drawn, so count them as spent, even if this run "
-        "failed"
+        f"from this time on, {output} may have been drawn, so count them as spent budget, "
+        "even if this run failed"
     )
 
 
@@ -273,18 +281,24 @@ def vote_refusal() -> str:
 
 def relation_refusal(relation: str, why: str) -> str:
     """Return why nothing may be released under a relation, and what to do."""
-    return f"relation={relation}: {why}, so no release mechanism can use them; {_REMEDIES['g']}"
+    return (
+        f"relation={relation}: {why}, so no release mechanism can use these certificates; "
+        f"{_REMEDIES['g']}"
+    )
 
 
 def declaration(condition: str, why: str, broken_by: str | None) -> str:
     """Return what was declared, and what would break it; None: it is left out."""
-    known = f"declared, not proved (condition {condition}): {why}"
+    known = f"declared, not proved (for condition {condition}): {why}"
     return f"{known}; false if {broken_by}" if broken_by else known
 
 
 def simulation(why: str, lines: Iterable[str]) -> list[str]:
     """Return the lines about a release of which only a simulation is drawn."""
-    return [f"SIMULATION: {why}", *(f"without a seed it would be: {line}" for line in lines)]
+    return [
+        f"SIMULATION: {why}",
+        *(f"without a seed, the release would be: {line}" for line in lines),
+    ]
 
 
 # Ledgers.
@@ -303,10 +317,10 @@ def declined_ledger(holding: Sequence[str], unopened: bool) -> str:
         unopened: there are others, which could not be opened.
     """
     which = f"the ledger of {', '.join(holding)}" if holding else "any ledger"
-    others = ", and of others that could not be opened" if unopened else ""
+    others = ", and outside of other ledgers that could not be opened" if unopened else ""
     return (
-        f"released outside {which}{others} (ledger=none): no ledger counts it, and privacy losses "
-        "add up"
+        f"released outside {which}{others} (ledger=none), so no ledger counts this release, "
+        "although privacy losses add up"
     )
 
 
@@ -319,16 +333,17 @@ def account(population: str, counts: str, entry: int, eps: float, delta: float, 
     """Return which ledger counts a release, and what all that is released on it comes to."""
     counted = _COUNTED[counts].format(entry)
     return (
-        f"released on the ledger of {population} ({counted}). All releases on it, including this "
-        f"one, are together ({eps:g}, {delta:g})-differentially private; a unit is {unit}"
+        f"released on the ledger of {population} ({counted}). All releases on this ledger, "
+        f"including this one, are together ({eps:g}, {delta:g})-differentially private; a "
+        f"unit is {unit}"
     )
 
 
 def counter(so_far: float, allowed: str) -> str:
     """Return how much of a ledger's ``budget`` is spent."""
     return (
-        f"the ledger's total so far is eps = {so_far:.6g} of {allowed}; the total is not a "
-        "guarantee of its own"
+        f"the ledger's total so far is eps = {so_far:.6g} of {allowed}; this is only a count "
+        "of what was spent, not a guarantee of its own"
     )
 
 
@@ -382,16 +397,16 @@ def tables(population_unit: str, admitted: Sequence[UnitTable]) -> str:
             if len(named) == 1
             else f"each of the tables {', '.join(named)}"
         )
-        parts.append(f"in {which} {unit_meaning(next(iter(named.values())), population_unit)}")
+        parts.append(f"in {which}, {unit_meaning(next(iter(named.values())), population_unit)}")
     if any(table.apart for table in admitted):
         parts[-1] += (
-            "; these are other people than those of the ledgers in the same folder that have some "
-            "of the same names"
+            "; these people are not those in the other ledgers of the same folder, although "
+            "some of the names are the same"
         )
     several = sum(map(len, by_unit.values())) > 1
     same = (
-        "; and the units of all of them are the same people, so a release from one table uses the "
-        "budget of all"
+        "; and the units of all these tables are the same people, so a release from one table "
+        "uses the budget of all"
     )
     return f"declared, not checked: {'; '.join(parts)}{same if several else ''}"
 
@@ -399,8 +414,9 @@ def tables(population_unit: str, admitted: Sequence[UnitTable]) -> str:
 def lost_head(entry: int) -> str:
     """Return that a ledger's second head was lost."""
     return (
-        f"entry {entry} created a new second copy of the ledger's end, because the one before was "
-        "lost; it cannot be excluded that the ledger was replaced by an older copy before that"
+        f"entry {entry} created a new second copy of the ledger's end, because the previous "
+        "one was lost; before that, the ledger could have been replaced unnoticed by an "
+        "older copy"
     )
 
 
@@ -417,16 +433,17 @@ def moved_head(entry: int, time: str, before: str | None) -> str:
 def unreadable_ledger(file: str) -> str:
     """Return what is declared of a file that could not be opened."""
     return (
-        f"{printable(file)}, in the ledger's folder, could not be opened; it is declared to hold "
-        "no releases about these people, and nothing that it counts is counted here"
+        f"{printable(file)}, a file in the ledger's folder, could not be opened; it is "
+        "declared not to count any releases about these people, and nothing that it counts "
+        "is counted here"
     )
 
 
 def replaced_ledger(first_entry: str) -> str:
     """Return what is declared of a ledger that lay in this one's place."""
     return (
-        f"this ledger replaced another one, whose first entry begins with {first_entry}; releases "
-        "on that one are not counted here, and privacy losses add up"
+        f"this ledger replaced another one, whose first entry begins with {first_entry}; "
+        "releases on the replaced ledger are not counted here, although privacy losses add up"
     )
 
 

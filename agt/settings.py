@@ -149,8 +149,8 @@ def accepting_removed(**unused: object) -> Any:
         for key, value in unused.items():
             if key in given and given[key] != value:
                 raise Superseded(
-                    f"{key}={given[key]}: a setting of earlier versions of agt, which this version "
-                    "does not read"
+                    f"{key}={given[key]}: earlier versions of agt had this setting, but this "
+                    "version does not: leave it out"
                 )
         kept = {key: value for key, value in given.items() if key not in unused}
         return ArgsKwargs(values.args, kept) if isinstance(values, ArgsKwargs) else kept
@@ -163,7 +163,7 @@ class KGridConfig:
     """The values of k: every integer 0..max (dense), or the values listed.
 
     A privacy guarantee needs the dense grid; on a listed one only the index is 1-Lipschitz
-    (method.md section 3a).
+    (reference.md section 3a).
     """
 
     max: Annotated[int, Field(ge=0)] | None = None
@@ -174,16 +174,16 @@ class KGridConfig:
             raise ValueError("give either max (every integer 0..max) or values (a list), not both")
         if self.max is not None and self.max >= MOST_KS:
             raise ValueError(
-                f"max={self.max} asks for every integer up to it, and a grid holds {MOST_KS} "
-                "values at most: use max="
-                f"{MOST_KS - 1} or less, or list some in values"
+                f"max={self.max} asks for every integer k up to {self.max}, but a grid holds "
+                f"at most {MOST_KS} values: use max={MOST_KS - 1} or less, or list some in "
+                "values"
             )
         if self.values is not None:
             if not self.values:
                 raise ValueError("values is empty")
             if len(self.values) > MOST_KS:
                 raise ValueError(
-                    f"values lists {len(self.values)}, and a grid holds {MOST_KS} at most"
+                    f"values has {len(self.values)} entries, but a grid holds at most {MOST_KS}"
                 )
             repeated = sorted(k for k, times in Counter(self.values).items() if times > 1)
             if repeated:
@@ -204,7 +204,7 @@ class KGridConfig:
 
 @schema
 class RelationConfig:
-    """Which datasets count as neighbours, and how many rows one unit may have (method.md section
+    """Which datasets count as neighbours, and how many rows one unit may have (reference.md section
     2).
 
     Attributes:
@@ -221,10 +221,9 @@ class RelationConfig:
             takers = [name for name, entry in ENTRIES.items() if entry.takes_radius]
             raise ValueError(
                 Message(
-                    "{config:relation}={takers}, and it alone, needs {config:relation.radius}: "
-                    "by how "
-                    "much each feature may move, a public constant in units of the features as "
-                    "the head takes them",
+                    "{config:relation}={takers}, and no other relation, needs "
+                    "{config:relation.radius}: a public constant that says by how much each "
+                    "feature may move, in units of the features as the head takes them",
                     takers=" or ".join(takers),
                 )
             )
@@ -332,15 +331,14 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         if self.nesterov and (self.dampening or not self.momentum):
-            raise ValueError("nesterov needs momentum > 0 and dampening = 0")
+            raise ValueError("training.nesterov needs momentum > 0 and dampening = 0")
         if self.dampening and not self.momentum:
-            raise ValueError("dampening needs momentum > 0")
+            raise ValueError("training.dampening needs momentum > 0")
         if self.decay_mode == "coupled" and self.momentum:
             raise ValueError(
-                "decay_mode=coupled puts L2 inside the momentum buffer, where pairing lower with "
-                "upper bounds is not "
-                "sound (method.md section 2: a 60-step run leaves its box); use "
-                "decay_mode=decoupled"
+                "decay_mode=coupled puts the L2 term inside the momentum buffer, where "
+                "combining lower with upper bounds is not sound (reference.md section 2: a run "
+                "of 60 steps leaves its box): use decay_mode=decoupled"
             )
         if max(self.lr, self.lr_min) * self.weight_decay > 1:
             raise ValueError(
@@ -393,8 +391,8 @@ class FeaturesConfig:
         if isinstance(name, str) and name in REMOVED_MAPS:
             raise Superseded(
                 Message(
-                    "{config:features.map}={name}: a map of earlier versions of agt, which this "
-                    "version does not make: use {instead}",
+                    "{config:features.map}={name}: earlier versions of agt had this map, but "
+                    "this version does not: use {instead}",
                     name=name,
                     instead=REMOVED_MAPS[name],
                 )
@@ -404,10 +402,13 @@ class FeaturesConfig:
     def __post_init__(self) -> None:
         counted = self.map in USUAL_COUNTS
         if not counted and self.count is not None:
-            raise ValueError(f"count is of relu or landmarks: with map={self.map} it must be null")
+            raise ValueError(
+                f"count is only for the maps relu and landmarks; with map={self.map} it must "
+                "be null"
+            )
         if counted and self.count is None:
             raise ValueError(
-                f"count: say how many features map={self.map} makes, such as "
+                f"give count, the number of features that map={self.map} makes, such as "
                 f"{USUAL_COUNTS[self.map]}"
             )
         if self.map == "landmarks" and self.public is None:
@@ -418,8 +419,8 @@ class FeaturesConfig:
             )
         if bool(self.whiten or self.map == "landmarks") != (self.public is not None):
             raise ValueError(
-                "whitening needs rows that are declared public: give both whiten > 0 and public, "
-                "or neither"
+                "whitening needs rows that are declared public: give both whiten > 0 and "
+                "public, or neither of them"
             )
 
 
@@ -465,7 +466,7 @@ def validate(cls: type[T], node: object, where: str) -> T:
     if not isinstance(node, Mapping):
         raise ConfigError(
             Message(
-                "{setting}: expected a mapping of settings, got {node!r}",
+                "{setting}: expected a mapping of settings (key: value), got {node!r}",
                 setting=Setting(where),
                 node=node,
             )
@@ -539,7 +540,7 @@ def _problem_of(cls: Any, first: Mapping[str, Any]) -> str | Message:
     """Return what is wrong with one value, of pydantic's description of it."""
     kind, value = first["type"], first.get("input")
     if kind == "missing":
-        return "a value is required"
+        return "this setting is required: give a value"
     if kind == "unexpected_keyword_argument":
         return f"unknown key{nearest(str(first['loc'][-1]), _fields(cls, first['loc']))}"
     if kind == "literal_error":
@@ -601,21 +602,22 @@ def build(node: object, where: str) -> Any:
             it does not take.
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
-        raise ConfigError(f"{where}: expected a mapping with a _target_, got {node!r}")
+        raise ConfigError(f"{where}: expected a mapping with the entry _target_, got {node!r}")
     settings = dict(node)
     name = str(settings.pop("_target_"))
     target = imported(name, where)
     # a function would be called, whatever it does
     if not (isinstance(target, type) and is_dataclass(target)):
         raise ConfigError(
-            f"{where}._target_: '{name}' is no dataclass (agt.settings.schema makes one)"
+            f"{where}._target_: '{name}' is not a dataclass of settings (agt.settings.schema "
+            "makes one)"
         )
     return validate(target, settings, where)
 
 
 def default_n_max(normalizer: float) -> int:
     """The public cap on a batch's size when none is given: 1.1 B + 6 sqrt(B), rounded up
-    (method.md 3c).
+    (reference.md 3c).
     """
     return math.ceil(1.1 * normalizer + 6 * math.sqrt(normalizer))
 
@@ -660,10 +662,10 @@ def read_document(
     node = of_earlier(node) if isinstance(node, dict) else {}
     given = node.get("schema")
     if given != version:
-        raise ConfigError(f"{name} of version {given!r}; this agt reads {version}")
+        raise ConfigError(f"{name} has version {given!r}, but this version of agt reads {version}")
     value = validate(cls, node, key)
     if odd := _misspelt(node, plain_of(value)):
-        raise ConfigError(f"{name}: {odd}: not as agt writes it")
+        raise ConfigError(f"{name} is not as agt writes it: {odd}")
     return value
 
 
@@ -689,7 +691,7 @@ def _misspelt(node: Any, written: Any, place: str = "") -> str:
         odd_kind = isinstance(node, bool) != isinstance(written, bool)
         odd_kind = odd_kind or (isinstance(written, int) and isinstance(node, float))
         return (
-            f"{place.removeprefix('.')} = {node!r}, where {written!r} stands"
+            f"{place.removeprefix('.')} is {node!r}, but agt writes {written!r} there"
             if odd_kind or node != written
             else ""
         )

@@ -290,9 +290,9 @@ def unseal(raw: bytes, canonical: bool = False) -> dict[str, Any]:
     """
     content = json.loads(raw)
     if not isinstance(content, dict) or content.pop(_SEALS[canonical], None) is None:
-        raise ValueError("it does not contain a checksum of itself")
+        raise ValueError("the file does not contain a checksum of itself")
     if seal(content, canonical) != raw:
-        raise ValueError("its content does not match its own checksum")
+        raise ValueError("the file's content does not match the checksum in it")
     return content
 
 
@@ -363,7 +363,9 @@ def read_file(path: Path, limit: int = MAX_TEXT_BYTES, name: str = "") -> bytes:
         size = os.fstat(file.fileno()).st_size
         content = file.read(size + 1)
     if len(content) > size:
-        raise Broken(f"{name or path.name} became longer while it was being read")
+        raise Broken(
+            f"{name or path.name} grew while it was being read: another process is writing it"
+        )
     return content
 
 
@@ -414,7 +416,7 @@ def parse_json(content: bytes, name: str) -> Any:
         )
         _check_depth(value)
     except RecursionError:
-        raise Broken(f"{name} cannot be read (too deeply nested)") from None
+        raise Broken(f"{name} cannot be read, because its values are nested too deeply") from None
     except ValueError as error:
         raise Broken(f"{name} cannot be read as JSON ({error})") from None
     return value
@@ -424,14 +426,16 @@ def parse_object(content: bytes, name: str) -> dict[str, Any]:
     """A JSON object. Raises Broken as ``parse_json``."""
     value = parse_json(content, name)
     if not isinstance(value, dict):
-        raise Broken(f"{name} does not hold an object")
+        raise Broken(f"{name} does not contain a JSON object")
     return value
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        raise ValueError("it contains a key twice, so two programs could read different values")
+        raise ValueError(
+            "the file contains a key twice, so two programs could read different values"
+        )
     return value
 
 
@@ -452,13 +456,16 @@ def _check_depth(value: Any) -> None:
 def _finite(digits: str) -> float:
     value = float(digits)
     if not math.isfinite(value):
-        raise ValueError(f"{digits[:20]} is not a number, or is too large for a float")
+        raise ValueError(
+            "the file contains a number that is too large for a float, or is not a number: "
+            f"{digits[:20]}"
+        )
     return value
 
 
 def _bounded_int(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
-        raise ValueError(f"a whole number has more than {MAX_DIGITS} digits")
+        raise ValueError(f"the file contains a whole number of more than {MAX_DIGITS} digits")
     return int(digits)
 
 
@@ -479,7 +486,7 @@ def parse_yaml(content: bytes, name: str) -> dict[str, Any]:
     except (ValueError, TypeError, OverflowError, RecursionError, yaml.YAMLError) as error:
         raise Broken(f"{name} cannot be read ({' '.join(str(error).split())[:200]})") from None
     if not isinstance(value, dict):
-        raise Broken(f"{name} does not hold a mapping")
+        raise Broken(f"{name} does not contain a mapping (key: value)")
     return {str(key): unescaped(node) for key, node in value.items()}
 
 
@@ -512,7 +519,7 @@ def _yaml_loader() -> tuple[Any, Any]:
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
             value: dict[Any, Any] = super().construct_mapping(node, deep)
             if len(value) < len(node.value):
-                raise yaml.YAMLError("it contains a key twice")
+                raise yaml.YAMLError("the file contains a key twice")
             return value
 
     return yaml, Loader
@@ -525,9 +532,12 @@ def _check_events(events: Iterator[Any]) -> None:
         kind = type(event).__name__
         depth += kind.endswith("StartEvent") - kind.endswith("EndEvent")
         if kind == "AliasEvent":
-            raise ValueError("it contains an alias, which agt never writes")
+            raise ValueError("the file contains a YAML alias (*name), which agt never writes")
         if getattr(event, "tag", None) or _LONG_NUMBER.fullmatch(getattr(event, "value", "")):
-            raise ValueError("it contains a tag or an unlimited number, which agt never writes")
+            raise ValueError(
+                "the file contains a YAML tag (!name) or an unlimited number, which agt never "
+                "writes"
+            )
         if depth > MAX_DEPTH:
             raise ValueError("nested beyond measure")
 
@@ -634,8 +644,8 @@ class Manifest:
         expected = self._listed(name)
         if digest != expected:
             raise Broken(
-                f"{name} differs from {MANIFEST_FILE}: its sha256 is {digest[:16]}..., "
-                f"listed: {expected[:16]}..."
+                f"{name} was changed: its sha256 is {digest[:16]}..., but {MANIFEST_FILE} "
+                f"lists {expected[:16]}..."
             )
 
     def _listed(self, name: str) -> str:
@@ -650,7 +660,7 @@ def _path_inside(folder: Path, name: str) -> Path:
     for part in name.split("/")[:-1]:
         path /= part
         if path.is_symlink():
-            raise Broken(f"{name} lies behind {path.name}, a link, which agt does not follow")
+            raise Broken(f"{name} lies behind the link {path.name}, which agt does not follow")
     return folder / name
 
 
@@ -680,7 +690,7 @@ def unseal_manifest(content: bytes, name: str) -> dict[str, Any]:
     except (ValueError, AttributeError, RecursionError) as error:
         raise Broken(f"{name} is damaged: {error}") from None
     if content != seal_manifest(value):
-        raise Broken(f"{name} is damaged: it does not have the bytes that agt wrote")
+        raise Broken(f"{name} is damaged: its bytes are not those that agt writes for its content")
     return value
 
 
@@ -726,7 +736,8 @@ class FolderWriter:
     def _opened(self, pending: Pending) -> Iterator[BinaryIO]:
         if self.digest is not None:
             raise RuntimeError(
-                f"{pending.path}: the run is already finished, and its manifest is written"
+                f"{pending.path}: this file cannot be written, because the run is finished "
+                "and the list of its files is closed"
             )
         with pending.opened() as file:
             hashing = _Hashing(file)
@@ -757,7 +768,8 @@ class NewFolder(FolderWriter):
     def __init__(self, folder: Path, command: str) -> None:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise ConfigError(
-                f"{folder}: already exists and is not overwritten: give the name of a new folder"
+                f"{folder}: this folder already exists and is not overwritten: give the name "
+                "of a new folder"
             )
         super().__init__(folder, command)
 
@@ -818,7 +830,7 @@ class Folder:
                 setting = "digest" if key in ("", "run", "release") else f"{key}_digest"
                 raise Broken(
                     f"{MANIFEST_FILE} has the digest {manifest.digest}, but {setting} asks "
-                    f"for {digest}, so this is another run"
+                    f"for {digest}, so this is another run, or it was changed"
                 )
             manifest.verify(folder)
         return cls(folder, folder, manifest, key)
@@ -875,7 +887,7 @@ def refusing(folder: Path, key: str = "") -> Iterator[None]:
         yield
     except Broken as error:
         named = f"{key}={folder}" if key else str(folder)
-        raise ConfigError(f"{named}: {error}; restore it, or run again") from None
+        raise ConfigError(f"{named}: {error}; restore the file, or run the command again") from None
 
 
 def _manifest(folder: Path) -> Manifest:
@@ -922,7 +934,7 @@ def locate(path: Path, data_dir: Path, setting: str) -> Path:
     tried = places(path, data_dir)
     there = next((place for place in tried if place.exists()), None)
     if there is None:
-        nor = "".join(f", nor is {place}" for place in tried[1:])
+        nor = "".join(f", and {place} does not exist either" for place in tried[1:])
         raise DataMissing(
             f"{tried[0]} does not exist{nor}: put the file at one of these places, or change "
             f"{setting}"

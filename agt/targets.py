@@ -76,12 +76,14 @@ class UntrustedCode(ConfigError):
     """
 
     def __init__(self, target: str, where: str) -> None:
-        self.fact = f"{where}._target_ names {target}, no part of agt; nothing of it was imported"
+        self.fact = (
+            f"{where}._target_ names {target}, which is not part of agt; none of its code was "
+            "imported"
+        )
         super().__init__(
-            f"{where}._target_: '{target}' is no part of agt, and neither this command line nor a "
-            "file in "
-            "./conf names it, so it was not imported; if you know this code and want it to run, "
-            f"add 'trust=[{target}]'"
+            f"{where}._target_: '{target}' is not part of agt, and neither this command line "
+            "nor a file in ./conf names it, so it was not imported; if you know this code "
+            f"and want it to run, add 'trust=[{target}]'"
         )
 
 

@@ -62,12 +62,14 @@ def check_values(code: str, templates: tuple[str, ...], values: Mapping[str, Any
     parts = [part for template in templates for part in Formatter().parse(template)]
     names = {name for _, name, _, _ in parts if name is not None} - {"config"}
     if names != values.keys():
-        raise ValueError(f"{code}: expected the values {sorted(names)}, got {sorted(values)}")
+        raise ValueError(
+            f"{code}: this sentence needs the values {sorted(names)}, but got {sorted(values)}"
+        )
     try:
         for template in templates:
             fill(template, values)
     except (ValueError, TypeError, AttributeError, ArithmeticError, LookupError) as error:
-        raise ValueError(f"{code}: a value is of another type ({error})") from None
+        raise ValueError(f"{code}: a value of this sentence has the wrong type ({error})") from None
 
 
 def add_new(templates: Mapping[str, str], known: dict[str, str]) -> None:
@@ -77,5 +79,5 @@ def add_new(templates: Mapping[str, str], known: dict[str, str]) -> None:
         ValueError: there is a sentence of that code already.
     """
     if both := templates.keys() & known.keys():
-        raise ValueError(f"sentences of these codes are there already: {sorted(both)}")
+        raise ValueError(f"there are already sentences for these codes: {sorted(both)}")
     known.update(templates)

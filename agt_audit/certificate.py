@@ -36,7 +36,7 @@ from agt.models.votes import FlipModel, VotesModel
 from agt.relations import RELATIONS
 from agt.settings import MOST_ROWS, schema
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import shards
+from agt.training.ensemble import assign_shards
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.neighbours import (
     Edited,
@@ -72,7 +72,8 @@ KEPT_EDITS = 16  # that went farthest
 LONG_SECONDS = 300  # of an audit in which other processes are worth their start
 NESTING = {
     "each parameter": (
-        "box(D', k-1) lies within box(D, k) for neighbours D and D'",
+        "for neighbouring datasets D and D', the bounds of D' at k - 1 lie within the bounds "
+        "of D at k",
         "ends of boxes",
     ),
 }
@@ -83,10 +84,10 @@ ON_RECORD_AGAIN, PARAMETERS = "on record", "parameters"
 CERTIFIED_LABELS, LABELS_WITHIN_BOUNDS = "certified labels", "labels within bounds"
 MEMORISATION, OTHER_MEMORISATION = (
     "memorisation of certified records",
-    "memorisation of other records",
+    "memorisation of records that are not certified",
 )
 NESTING_BOXES, STABLE_DISTANCES, BATCHES = "nesting", "stable distances", "batches and constants"
-BOUND = {"each parameter": "the box of k"}
+BOUND = {"each parameter": "the bounds for k"}
 LabelsAndDistances = tuple[np.ndarray, np.ndarray]
 Kind = tuple[str, int]  # an edit in words, and its distance
 Shares = dict[str, float]  # parameters by name -> how far they went of what is allowed
@@ -520,7 +521,7 @@ class Certificate(AuditKind):
             )
         then, now = opened.trained.finished.environment, Run.at(record.folder).environment
         other = [
-            f"{key} was {then.get(key)}, is {now.get(key)}"
+            f"{key} was {then.get(key)}, but is {now.get(key)}"
             for key in CODE_KEYS
             if then.get(key) != now.get(key)
         ]
@@ -830,7 +831,10 @@ class Auditor:
             self.groups[name] = max(self.groups.get(name, 0.0), share)
         name = max(shares, key=lambda each: shares[each], default="")
         if shares.get(name, 0.0) > 1:
-            self.outside.append(f"{name} at distance {edit.distance} ({', '.join(edit.story)})")
+            self.outside.append(
+                f"the parameters {name}, on a neighbour at distance {edit.distance} "
+                f"({', '.join(edit.story)})"
+            )
         return shares.get(name, 0.0)
 
     def _changed(self, edit: Edited) -> dict[int, int]:
@@ -841,8 +845,8 @@ class Auditor:
         if not self.problem.settings.ensembled:
             return {0: ks_apart(edit, self.relation)}
         ensemble = self.problem.settings.ensemble
-        gone = shards(edit.base.units[edit.gone], ensemble)
-        comers = [(int(shards(each.units[:1], ensemble)[0]), each) for each in edit.come]
+        gone = assign_shards(edit.base.units[edit.gone], ensemble)
+        comers = [(int(assign_shards(each.units[:1], ensemble)[0]), each) for each in edit.come]
         changed = {}
         for member in sorted({*gone.tolist(), *(home for home, _ in comers)}):
             come = tuple(each for home, each in comers if home == member)
@@ -863,7 +867,9 @@ class Auditor:
         self.labels += int(held.sum())
         self.wrong += count
         if count:
-            self.turned.append(f"{count} of them at distance {k} ({', '.join(edit.story)})")
+            self.turned.append(
+                f"{count} labels on a neighbour at distance {k} ({', '.join(edit.story)})"
+            )
 
     # -- pairs, each with all its bounds
     # -------------------------------------------------------------------------------
@@ -922,19 +928,28 @@ class Auditor:
                 .turned(self.model, queries[reach >= 1], reach[reach >= 1])
                 .sum()
             )
-        looked = f"0 of {asked} labels change" if asked else "no query was asked at the bounds"
+        looked = (
+            f"0 of {asked} labels change within their bounds"
+            if asked
+            else (
+                "no query was tested at its bounds, because none has a stable distance of 1 or "
+                "more, or because the run is an ensemble"
+            )
+        )
         return counterexamples(
             f"{LABELS_WITHIN_BOUNDS}: {self.subject}",
             "a label with stable distance L is the same for all parameters within the bounds at L",
-            "parameters moved as far as the bounds allow, in the direction that changes the "
-            "label; queries moved by bisection to where distances change",
+            "the parameters were moved as far as the bounds allow, in the direction that "
+            "changes the label; queries were moved by bisection to places where distances "
+            "change",
             f"{asked} queries",
             "labels that turn",
             float(within) if asked else None,
-            f"{within} of {asked} labels change within the bounds at their distance"
+            f"{within} of {asked} labels change within the bounds at their stable distance"
             if within
             else looked,
-            "one label; for a linear head, a distance that is too long by more than its rounding",
+            "one label that changes; for a linear head, also a stable distance that is too "
+            "long by more than its rounding",
         )
 
     def aimed(self) -> None:
@@ -1014,24 +1029,26 @@ class Auditor:
             )
             moved += sum(map(len, apart)) + common.size * (mine.steps != theirs.steps)
             sides = ((train.units, mine_at), (records.units, theirs_at))
-            here, there = (shards(units, problem.settings.ensemble)[rows] for units, rows in sides)
+            here, there = (
+                assign_shards(units, problem.settings.ensemble)[rows] for units, rows in sides
+            )
             moved += int((here != there).sum())
         differ = (
-            f"{constants} of 4 plans have other constants, and {moved} records change their "
-            "batch or shard"
+            f"{constants} of 4 batch plans have other constants than declared, and {moved} "
+            "records change their batch or shard"
         )
         return counterexamples(
             f"{BATCHES}: {self.subject}",
-            "B and n_max are the declared ones, and the batch and shard of a record depend "
-            "on that record only",
-            "the plans of the run and of two neighbours, one of which leaves out every other "
-            "record",
-            "all records that are in both, in the first two epochs",
+            "the normaliser B and n_max are the declared ones, and the batch and shard of a "
+            "record depend on that record only",
+            "the batch plans of the run and of two neighbours, one of which leaves out every "
+            "other record, were compared",
+            "all records that both datasets have, in the first two epochs",
             "constants and records that differ",
             float(constants + moved),
             differ
             if constants or moved
-            else "they are equal to those of the run and to the declared ones",
+            else "the constants, batches and shards are those of the run and the declared ones",
             "any that differs",
         )
 
@@ -1059,7 +1076,7 @@ class Auditor:
             idle = max(idle, *(bounds.shares(mine, other, 0) or {"": 0.0}).values())
             drift = max(drift, bounds.drift(mine, other))
         meaning, outcome = (
-            f"all {numbers:,} numbers are bit-identical to those of the run",
+            f"all {numbers:,} numbers are bit-identical to those in the run's folder",
             Outcome.STANDS,
         )
         if differ and (
@@ -1068,24 +1085,24 @@ class Auditor:
         ):
             outcome = Outcome.VIOLATED
             meaning = (
-                f"{differ:,} of {numbers:,} numbers differ from those of training again, so "
-                "the record was changed"
+                f"{differ:,} of {numbers:,} numbers in the run's folder differ from those of "
+                "training again, so the record was changed"
             )
         elif differ:
             reason = self.other_code or (
-                "another processor or number of threads could explain it; if both env.json "
-                "files name the same ones, the record was changed"
+                "another processor or number of threads could explain the difference; if both "
+                "env.json files name the same ones, the record was changed"
             )
             outcome = Outcome.REPORTED
             meaning = (
-                f"{differ:,} of {numbers:,} numbers differ, but the parameters are within "
-                f"the allowed rounding: {reason}"
+                f"{differ:,} of {numbers:,} numbers differ from those of training again, but "
+                f"the parameters are within the allowed rounding: {reason}"
             )
         on_record = ON_RECORD.get(self.certificate.bounded, "weights")
         return Finding(
             f"{on_record} on record",
-            "they are the result of training with the run's settings and records",
-            "trained again on the same records, with the same bounds",
+            "the recorded numbers are the result of training with the run's settings and records",
+            "the run was trained again on the same records, with the same bounds",
             f"{numbers:,} numbers compared",
             outcome,
             meaning,
@@ -1115,12 +1132,16 @@ class Auditor:
         )
         out = f"{self.units:,} of {there:,} units were left out, one at a time"
         hurt = (
-            f"{edited:,} neighbours were edited to change answers, up to k = {farthest}"
+            f"{edited:,} neighbours were made by edits that aim at changing answers, up to k "
+            f"= {farthest}"
             if edited
-            else "no neighbour was edited to change answers"
+            else "no neighbour was made by edits that aim at changing answers"
         )
         cut = "; audit.seconds ended the search early" if self.cut else ""
-        return f"{out}; {hurt}{f'; {refused:,} more refused by training' if refused else ''}{cut}"
+        return (
+            f"{out}; "
+            f"{hurt}{f'; training refused {refused:,} more neighbours' if refused else ''}{cut}"
+        )
 
     def _parameters(self) -> Finding:
         """That neighbours stay within bounds; and which narrowing would have put one outside: of
@@ -1129,14 +1150,17 @@ class Auditor:
         """
         relation = self.problem.settings.relation
         bound = BOUND.get(self.certificate.bounded, "k times the recorded sensitivity")
-        meaning = f"largest deviation of a neighbour: {share_words(self.share)}"
+        meaning = (
+            "largest deviation of a neighbour's parameters from the run's: "
+            f"{share_words(self.share)}"
+        )
         if self.outside:
             meaning = (
-                "the deviation of a neighbour exceeds its bound: "
-                f"{share_words(self.share)}; {self.outside[0]}"
+                "a neighbour's parameters deviate from the run's by more than the bound "
+                f"allows ({share_words(self.share)}): {self.outside[0]}"
             )
         elif not self.trained:
-            meaning = "no neighbour was trained (audit.units, audit.neighbours, audit.seconds)"
+            meaning = "no neighbour was trained (see audit.units, audit.neighbours, audit.seconds)"
         elif not self.groups:
             meaning = (
                 "no neighbour was used, because all of them are farther away than the "
@@ -1149,47 +1173,53 @@ class Auditor:
         ]
         return counterexamples(
             f"{PARAMETERS}: {self.subject}",
-            f"with {RELATIONS[relation.name].describe_ball(relation.unit_rows)}, training stays "
-            f"within {bound}",
-            "neighbours trained with the run's constants: units left out, and edits to change "
-            "answers",
+            "on every dataset with "
+            f"{RELATIONS[relation.name].describe_ball(relation.unit_rows)}, the trained "
+            f"parameters stay within {bound}",
+            "neighbours were trained with the run's constants: with units left out, and with "
+            "edits that aim at changing answers",
             self.effort, "deviation/bound", self.share if self.groups else None, meaning,
-            "narrowing all bounds of a group at the same time: of "
-            f"{' ... '.join(dict.fromkeys(ends))}; the other groups lie between them. "
-            "Narrowing of a single bound might not be noticed", 1.0,
+            "bounds that are too narrow, if all bounds of a group of parameters are narrowed "
+            f"at the same time: {' ... '.join(dict.fromkeys(ends))}; the other groups lie "
+            "between these. Narrowing of a single bound might not be noticed", 1.0,
         )  # fmt: skip
 
     def _certified(self) -> Finding:
         meaning = (
             f"0 of {self.labels:,} certified labels changed"
             if self.labels
-            else "no query is certified at any of these k"
+            else "no tested query is certified at any of the k that were tried"
         )
+        if self.turned:
+            meaning = f"certified labels changed, for example {self.turned[0]}"
         return counterexamples(
             f"{CERTIFIED_LABELS}: {self.subject}",
             "a label with stable distance L is the same on every dataset within distance L",
-            f"{len(self.queries)} queries, including those moved by bisection to where "
-            "labels and distances change",
+            f"{len(self.queries)} queries were asked, some of them moved by bisection to "
+            "places where labels and distances change",
             self.effort, "certified labels that "
                          "changed", float(self.wrong) if self.labels else None,
-            f"certified labels changed: {self.turned[0]}" if self.turned else meaning, "one label",
+            meaning, "one label",
         )  # fmt: skip
 
     def _memorisation(self) -> dict[str, Finding]:
-        left_out = "each unit left out, and its own records given to the model as queries"
+        left_out = (
+            "each unit (person) was left out in turn, and its own records were given to the "
+            "model as queries"
+        )
         certified, others = (
             [change for held, change in self.memorised if held == side] for side in (True, False)
         )
         broken, moved = (sum(change != 0 for change in side) for side in (certified, others))
-        exact = f"it is exactly 0 for all {len(certified):,} certified records"
-        meaning = exact if certified else "no record was certified"
+        exact = f"the memorisation is exactly 0 for all {len(certified):,} certified records"
+        meaning = exact if certified else "no record was certified, so nothing was tested"
         found: dict[str, Finding] = {}
         found[MEMORISATION] = counterexamples(
             f"{MEMORISATION}: {self.subject}",
-            "P(label right | in) - P(label right | out) is exactly 0 if the record's stable "
-            "distance is at least 1",
+            "training on a record does not change the probability that the record is labelled "
+            "correctly, if its stable distance is at least 1",
             left_out,
-            f"{self.units} units left out, {len(self.memorised)} records used as queries",
+            f"{self.units} units were left out, and {len(self.memorised)} records used as queries",
             "records memorised",
             float(broken) if certified else None,
             f"{broken:,} of {len(certified):,} certified records were memorised nevertheless"
@@ -1200,12 +1230,12 @@ class Auditor:
         if others:
             found[OTHER_MEMORISATION] = Finding(
                 OTHER_MEMORISATION,
-                "records whose stable distance is 0 are not covered by any claim",
+                "nothing is claimed about the memorisation of records whose stable distance is 0",
                 left_out,
                 f"{len(others)} records asked",
                 Outcome.REPORTED,
-                f"{moved} of {len(others)} get another label from the model that was trained "
-                "without them",
+                f"{moved} of {len(others)} uncertified records get another label from the "
+                "model that was trained without them",
                 "records memorised",
                 found=float(moved),
                 strength=Strength.CERTAIN,
@@ -1215,10 +1245,14 @@ class Auditor:
     def _of_pairs(self) -> Iterator[tuple[str, Finding]]:
         unit = "distances" if self.dense else "steps of the grid"
         apart = (
-            f"{unit} of neighbours differ by at most 1, and labels differ only where "
-            "both distances are 0"
+            f"between neighbouring datasets, {unit} differ by at most 1, and labels differ "
+            "only where both distances are 0"
         )
-        both = ", which reproduced the run's own records once more" if self.other_code else ""
+        both = (
+            ", and compared with the run as this version of agt trains it again"
+            if self.other_code
+            else ""
+        )
         claims = [(STABLE_DISTANCES, apart, self.exact, self.compared, self.torn, "queries")]
         if nesting := NESTING.get(self.certificate.bounded):
             claims.insert(
@@ -1229,37 +1263,43 @@ class Auditor:
             if not claimed:
                 why = self._unclaimed
             elif not self.pairs:
-                why = "no neighbour was trained with its bounds (audit.bounded, audit.seconds)"
+                why = (
+                    "no neighbour was trained with all its bounds (see audit.bounded, "
+                    "audit.seconds)"
+                )
             tested = claimed and self.pairs and looked
             yield about, counterexamples(
                 f"{about}: {self.subject}", claim,
-                f"neighbours at distance 1, trained with all their bounds{both}; queries "
-                "moved by bisection to where the answers of either model change",
+                f"neighbours at distance 1 were trained with all their bounds{both}; queries "
+                "were moved by bisection to places where the answers of either model change",
                 f"{self.pairs} such "
                 "neighbours", f"{unit} that break "
                                                  "it", float(broken) if tested else None,
-                f"{broken} of {looked} {unit} violate it" if tested else why, "one",
+                f"{broken} of {looked} {unit} violate the claim" if tested else why, "one",
             )  # fmt: skip
 
     @property
     def _unclaimed(self) -> str:
         """Why bounds of neighbours are not claimed to go together."""
         if self.exact:
-            return "no claim: the grid of k skips values"
+            return "nothing is claimed here, because the grid of k skips values"
         if self.stay:
-            return "no claim: a record that was moved could be moved as far again"
+            return (
+                "nothing is claimed here, because a record whose features moved could move as "
+                "far again"
+            )
         return (
-            f"no claim: boxes computed with product={self.problem.setup.training.product} "
-            "need not be nested"
+            "nothing is claimed here, because boxes of neighbours that are computed with "
+            f"product={self.problem.setup.training.product} need not nest"
         )
 
     def notes(self) -> Iterator[str]:
         """What a reader must know beside the findings."""
         units = len(np.unique(self.problem.dataset.train.units))
         yield (
-            "violations are counterexamples and certain; if none was found, nothing is "
-            "proved. The largest deviation relative to its bound shows how much narrower "
-            "bounds would have been detected"
+            "a violation is a counterexample, and certain; if none was found, nothing is "
+            "proved. The largest deviation, as a share of its bound, shows how much narrower "
+            "bounds the audit would have detected"
         )
         if self.units < units and not self.stay:
             limit = "audit.seconds" if self.cut else "audit.units"
@@ -1269,8 +1309,8 @@ class Auditor:
             )
         if self.cut:
             yield (
-                f"audit.seconds={self.extent.seconds:g} ended the search early, with a share "
-                f"of the time for each kind of attack: {self.trained:,} of "
+                f"audit.seconds={self.extent.seconds:g} ended the search early (each kind of "
+                f"attack had a share of the time): {self.trained:,} of "
                 f"{self.planned.total():,} planned neighbours were trained, and {self.pairs} "
                 f"of {self.extent.bounded} with all their bounds"
             )
@@ -1285,8 +1325,8 @@ class Auditor:
             )
         if self.names_far_newcomers:
             yield (
-                "added records marked as beyond the ranges have features that the columns "
-                "may never have; certificates cover them nevertheless"
+                "some added records (marked as beyond the ranges) have features that the "
+                "columns may never have; certificates cover such records nevertheless"
             )
         yield (
             "the edits and deviations reveal something about private records, so this "

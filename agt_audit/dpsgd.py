@@ -197,8 +197,8 @@ def canaries_of(kind: str, count: int, head: CanaryHead, pool: Records, seed: in
     if kind in GRADIENTS:
         if count > size:
             raise ConfigError(
-                f"audit.canaries={count}: too many, because a head of {size} parameters only "
-                f"has {size} orthogonal directions"
+                f"audit.canaries={count} is too many, because a head of {size} parameters "
+                f"only has {size} orthogonal directions: give fewer canaries"
             )
         words, make = GRADIENTS[kind]
         zeros = np.zeros((count, *pool.features.shape[1:]))
@@ -295,8 +295,8 @@ class NoisyTraining:
         network = model.boxed_network
         if model.noise is None or network is None:
             raise ConfigError(
-                "noise.epsilon: the run was trained without noise, so there is no claim "
-                "about its weights"
+                "noise.epsilon: the run was trained without noise, so it makes no claim about "
+                "its weights that could be audited"
             )
         return cls(neighbouring(model.problem, records, NOMINAL), model.noise, seed)
 
@@ -593,9 +593,9 @@ def audit(
             trials for trials in range(needed, 2 * needed + 1) if trials - trials // 3 >= needed
         )
         raise ConfigError(
-            f"audit.trials={effort.trials}: too few to contradict epsilon "
-            f"{config.epsilon:.4g} at delta {config.delta:g}, even if every guess were "
-            f"right: give at least {enough:,} for each side"
+            f"audit.trials={effort.trials}: too few trials to contradict epsilon "
+            f"{config.epsilon:.4g} at delta {config.delta:g}, even if every guess were right: "
+            f"give at least {enough:,} for each side"
         )
     sights = [
         trainer.train(canary, np.full((effort.trials, 1, 1), inside)) for inside in (True, False)
@@ -675,19 +675,20 @@ def judged(
     noticed = None if mu is None else gaussian_epsilon(mu, config.delta)
     claim = f"{config.epsilon:.12g} claimed"
     verdict = (
-        f"more than the {claim}"
+        f"this is more than the {claim}"
         if violated
-        else f"which does not contradict the {claim} (this is not a proof)"
+        else f"this does not contradict the {claim} (it is not a proof)"
     )
     once = sorted({each.seen for each in sure if each.canaries})
     return Finding(
         subject=f"training with noise inside, claimed epsilon {config.epsilon:.3g}",
         claim=trainer.claim,
-        attack=(f"{canary.words}; {len(sure)} rigorous bounds, which share the error probability"),
+        attack=(f"{canary.words}; the {len(sure)} rigorous bounds share the error probability"),
         effort="; ".join(
             [
-                f"{effort.trials} trainings a side",
-                f"{effort.step_runs} runs with a coin in each step",
+                f"{effort.trials} trainings with the canary, and as many without it",
+                f"{effort.step_runs} runs in which a coin decides in each step whether the "
+                "canary is used",
                 *once,
             ]
         ),
@@ -700,8 +701,8 @@ def judged(
             )
             if best.found
             else (
-                "no attack could tell with that confidence whether the canary was used, "
-                "so nothing is shown (this is not a proof)"
+                "no attack could tell with the required confidence whether the canary was "
+                "used, so nothing is shown (this is not a proof)"
             )
         ),
         measure="epsilon",
@@ -714,8 +715,8 @@ def judged(
             "only training that reveals the canary in nearly every run"
             if noticed is None
             else (
-                f"noise that is only enough for epsilon {noticed:.3g} or more, detected "
-                "about every second time by an attacker who sees every noisy sum"
+                f"noise that only suffices for epsilon {noticed:.3g} or more (about every "
+                "second time, by an attacker who sees every noisy sum)"
             )
         ),
         noticed=noticed,
@@ -728,16 +729,17 @@ def _epsilon(mu: float, delta: float) -> float:
 
 
 NOTES = (
-    "the trainings use the run's own loop with new noise, on some of its records and with "
-    "all of its public constants",
-    "a bound called Gaussian DP or gdp tests the claim that the training is equivalent to "
-    "Gaussian noise of this size. If the bound is violated, only that claim is contradicted, "
-    "from which epsilon at delta follows; the bounds called Clopper-Pearson and exact test "
-    "epsilon at delta itself",
-    "the step-by-step bound is that of one step, composed by the accountant: it can detect "
-    "errors in noise and clipping, but not in the composition",
-    "the rigorous bounds of one claim hold simultaneously; Katz-log is asymptotic and the "
-    "Bayesian bound is a credible bound, so neither of these two decides",
+    "the trainings of this audit use the run's own training loop with new noise, on some of "
+    "its records and with all of its public constants",
+    "a bound called Gaussian DP or gdp tests the claim that training is equivalent to "
+    "Gaussian noise of this size. If such a bound is violated, only that claim is "
+    "contradicted, from which epsilon at delta follows; the bounds called Clopper-Pearson and "
+    "exact test epsilon at delta itself",
+    "the step-by-step bound is computed for a single step and composed by the accountant, so "
+    "it can detect errors in noise and clipping, but not in the composition",
+    "the rigorous bounds of one claim hold simultaneously, and only they decide about it; "
+    "Katz-log is asymptotic and the Bayesian bound is a credible bound, so neither can "
+    "contradict a claim",
 )
 
 
@@ -771,9 +773,9 @@ class DpSgdAudit(AuditKind):
         network = model.boxed_network
         if model.noise is None or network is None:
             raise ConfigError(
-                f"run={given.run}: was trained without noise, so there is no claim about its "
-                "weights: agt audit dpsgd needs a run with noise.epsilon (it does not train "
-                "a DP-SGD model of its own any more)"
+                f"run={given.run}: this run was trained without noise, so it makes no claim "
+                "about its weights: agt audit dpsgd needs a run with noise.epsilon (it does "
+                "not train a DP-SGD model of its own any more)"
             )
         if self.records > len(records):
             raise ConfigError(

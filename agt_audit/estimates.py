@@ -1,5 +1,5 @@
 """From an attack's mistakes to a lower bound on the privacy loss, and to what is said of a claim
-(method.md section 8).
+(reference.md section 8).
 
 | estimate        | of      | what it means                                                        |
 |-----------------|---------|----------------------------------------------------------------------|
@@ -67,7 +67,7 @@ How this differs from the sources. Lecture 004 writes Katz's interval for p1/p2 
 logarithm, and takes false positives and true negatives for its counts, which are of one side and
 whose ratio bounds no epsilon; it is two-sided and of one inequality, where both are used; and it
 has no delta. Its mu has the lower limit of beta where the upper one belongs: with the lower, mu
-would be overstated. method.md section 8 has it right.
+would be overstated. reference.md section 8 has it right.
 """
 
 import math
@@ -88,11 +88,11 @@ MOST_TRIALS = 10**15  # what is looked for when trials are too few
 MAX_THRESHOLDS = 200  # of numbers that are looked at on the draws that choose
 SHOWN_DELTA = 1e-5  # at which epsilon is shown beside a claimed mu
 MEANS = {
-    Strength.CONFIDENT: "rigorous, from the same two rates",
+    Strength.CONFIDENT: "a rigorous bound from the same two error rates",
     Strength.ASYMPTOTIC: (
         "valid only as the number of trials goes to infinity, so it cannot contradict the claim"
     ),
-    Strength.CREDIBLE: "from a posterior under Jeffreys' prior, so it cannot contradict the claim",
+    Strength.CREDIBLE: "a credible bound under Jeffreys' prior, so it cannot contradict the claim",
 }
 _TAIL = 8.0  # of a normal law; what lies beyond is less than 10^-14
 _LARGEST = 100.0  # epsilon and mu that are told apart
@@ -124,7 +124,9 @@ class Mistakes:
             and self.without
             and self.having
         ):
-            raise ValueError(f"{self} counts no trials")
+            raise ValueError(
+                f"{self}: there must be trials on both sides, and no more mistakes than trials"
+            )
 
     @property
     def rate(self) -> float:
@@ -371,8 +373,8 @@ class TestedClaim:
                 continue  # that is the verdict
             what = f"epsilon at delta {delta:g}" if epsilon and delta else estimate.measure
             meaning = (
-                f"{estimate.estimator}: {what} is at least {least(estimate.found)}, "
-                f"{MEANS[estimate.strength]}"
+                f"{estimate.estimator}: {what} is at least {least(estimate.found)} "
+                f"({MEANS[estimate.strength]})"
             )
             numbers = {
                 "claimed": self.claimed.value if same else None,
@@ -423,14 +425,13 @@ class TestedClaim:
             else "audit.trials"
         )
         said = {
-            Outcome.VIOLATED: f"more than the claimed {self.claimed.value:g}",
+            Outcome.VIOLATED: f"this is more than the claimed {self.claimed.value:g}",
             Outcome.STANDS: (
-                f"which does not contradict the claimed {self.claimed.value:g} (this is "
-                "not a proof)"
+                f"this does not contradict the claimed {self.claimed.value:g} (it is not a proof)"
             ),
             Outcome.UNTESTED: (
-                f"too few trials to contradict the claimed {self.claimed.value:g}, whatever "
-                f"their results: {_enough(needed)} ({key})"
+                "but there are too few trials to contradict the claimed "
+                f"{self.claimed.value:g}, whatever their results: {_enough(needed)} ({key})"
             ),
         }
         return f"{counts}; {said[outcome]}"
@@ -440,16 +441,16 @@ def _noticeable(measure: Measure, noticed: float | None, needed: int) -> str:
     if noticed is None:
         return f"nothing: {_enough(needed)}"
     return (
-        f"a true {measure} of {number(noticed, up=True)} is detected about every second "
-        "time, a larger one more often, if the best test of the pair makes both kinds of "
-        "mistakes equally often; if one kind is rare, only a larger one"
+        f"a true {measure} of {number(noticed, up=True)} is detected about every second time, "
+        "and a larger one more often, if the best test of the pair makes both kinds of "
+        "mistakes equally often; if one kind is rare, only a larger one is detected as often"
     )
 
 
 def _enough(needed: int) -> str:
     if needed >= MOST_TRIALS:
         return "no feasible number of trials is enough"
-    return f"at least {needed:,} for each side are needed"
+    return f"at least {needed:,} trials for each side are needed"
 
 
 # -- events

@@ -17,8 +17,8 @@ from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
 OWNER = (
-    "only for the data owner, because it names units and shows how a mechanism treats a "
-    "query on the private data"
+    "this report is only for the data owner, because it names units (people) and shows how a "
+    "mechanism treats a query on the private data"
 )
 
 
@@ -53,7 +53,7 @@ class AuditInputs:
         """
         if self.config.get("mechanism") is None:
             raise ConfigError(f"mechanism: name the mechanism to audit, for example {such}")
-        return MechanismConfig.of(
+        return MechanismConfig.from_settings(
             self.config["mechanism"], validate(TotalConfig, self.config.get("total"), "total")
         )
 
@@ -68,8 +68,8 @@ class AuditInputs:
             raise ConfigError("run: give the folder of a finished agt train run, or run=latest")
         if not inputs and self.config.get("inputs") is not None:
             raise ConfigError(
-                f"inputs={self.config['inputs']}: this audit uses the run's own records and "
-                "queries that it searches for: leave inputs out"
+                f"inputs={self.config['inputs']}: this audit uses the run's own records, and "
+                "searches its queries itself: leave inputs out"
             )
 
     def open(self, record: RunRecord, console: Console) -> OpenedRun:
@@ -93,9 +93,9 @@ class AuditInputs:
         trained = TrainedRun.of(self.config)
         if trained.settings.noise is not None:
             raise ConfigError(
-                f"run={self.run}: its training drew noise, and training on a neighbour would "
-                "draw other noise, so two models cannot be compared with each other: use agt "
-                "audit dpsgd"
+                f"run={self.run}: the training of this run drew noise, and training on a "
+                "neighbour would draw other noise, so the two models cannot be compared: use "
+                "agt audit dpsgd"
             )
         return trained
 
@@ -113,8 +113,8 @@ class AuditInputs:
             return self.check_run().open(record, console)
         except DataMissing as error:
             raise DataMissing(
-                f"{error}\nneighbours of run={self.run} cannot be trained without its data; "
-                f"without data: {instead}"
+                f"{error}\nThis audit trains on neighbours of run={self.run}, for which it "
+                f"needs the run's data. Without data: {instead}"
             ) from None
 
 
@@ -200,15 +200,15 @@ def no_pair_found(mechanism: AnyMechanism, neighbours: int, sought: str) -> Find
     return Finding(
         subject=mechanism.name,
         claim=str(mechanism.guarantee),
-        attack=f"{sought} was looked for",
+        attack=f"a search for {sought}",
         effort=(
             f"at most {neighbours} neighbouring datasets, made at queries between test "
             "records with different labels"
         ),
         outcome=Outcome.UNTESTED,
         meaning=(
-            "no such query was found, so nothing was drawn: raise audit.neighbours, or use a "
-            "run with more test records of both labels, between which queries are searched"
+            "no such pair was found, so no release was drawn: raise audit.neighbours, or use "
+            "a run with more test records of both labels, between which queries are searched"
         ),
         measure="mu" if "mu" in mechanism.guarantee.parameters else "epsilon",
     )

@@ -1,5 +1,5 @@
 """agt audit mechanism: what a mechanism's labels, or its number, show of two neighbours, told apart
-(method.md section 8).
+(reference.md section 8).
 
     certain, verdict, *others = audit_pair(mechanism, pair, TrialPlan(trials=10_000), farthest=50)
     certain         the loss that the mechanism's own table implies
@@ -53,7 +53,7 @@ from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.output import Output
 from agt.mechanisms.quantile import CertifiedQuantile, certified_quantile, release_quantile
 from agt.models.model import Model
-from agt.numeric import UP, Randomness, SystemRandomness, logits_of, next_up, written
+from agt.numeric import UP, Randomness, SystemRandomness, logits_of, next_up, printed_decimal
 from agt.relations import RELATIONS
 from agt.release import NumberRelease, ReleaseTerms
 from agt.settings import check_choice, schema
@@ -102,7 +102,9 @@ class NeighbourPair:
 
     first: Side
     second: Side
-    where: str = "no data: neighbouring evidence as the definition allows it"
+    where: str = (
+        "no data were used: the two inputs differ as much as the definition allows for neighbours"
+    )
 
     @property
     def moved(self) -> int:
@@ -159,7 +161,7 @@ class Exact:
                 max(value, next_up(claimed.value)) if self.exceeds else min(value, claimed.value)
             )
         loss = (
-            f"no {claimed.words} is enough"
+            f"no finite {claimed.words} is enough"
             if value is None
             else f"{claimed.words} is {least(value, claimed.value)}"
         )
@@ -182,8 +184,8 @@ class Exact:
             Strength.CERTAIN,
             noticeable=noticeable
             or (
-                "any excess on this pair in the distribution that the mechanism states, "
-                "but not in what it actually draws"
+                "any excess over the claim on this pair, in the distribution that the "
+                "mechanism states; but not in what it actually draws"
             ),
         )
 
@@ -204,7 +206,7 @@ def exact_loss(mechanism: Mechanism, pair: NeighbourPair) -> Exact:
         return Exact(max(0.0, value), value > guarantee.mu * (1 + UP) + UP)
     claimed = Claimed.of(guarantee)
     eps, delta = (
-        max(Decimal(number), written(number)) for number in (claimed.value, claimed.delta)
+        max(Decimal(number), printed_decimal(number)) for number in (claimed.value, claimed.delta)
     )
     most, slack = Fraction(UPWARDS.next_plus(UPWARDS.exp(eps))), Fraction(delta)
     exceeds = any(p > most * q + slack for p, q in chances)
@@ -264,7 +266,8 @@ def audit_debits(mechanism: Mechanism) -> Finding:
     return counterexamples(
         f"{mechanism.name}: the cost that a ledger is debited",
         f"answers cost what their guarantee, {guarantee}, states",
-        f"the costs of {', '.join(map(str, LOTS))} answers, with the auditor's own formulas",
+        f"the privacy costs of {', '.join(map(str, LOTS))} answers were recomputed with the "
+        "auditor's own formulas",
         "nothing was drawn",
         "differences",
         float(wrong),
@@ -301,7 +304,8 @@ def check_audited(mechanism: object) -> None:
     if isinstance(mechanism, Mechanism) and mechanism.needs == "votes" and mechanism.classes > 2:
         raise ConfigError(
             f"mechanism={mechanism.name}: noise on votes for {mechanism.classes} classes has "
-            "no table that could be audited: give a run with two classes, or leave out run"
+            "no table of probabilities that could be audited: give a run with two classes, "
+            "or leave out run"
         )
 
 
@@ -318,7 +322,10 @@ def audit_pair(
         for side in (pair.first, pair.second)
     )
     table = table_finding(
-        mechanism, exact_loss(mechanism, pair), f"the mechanism's own table at {pair}", pair.where
+        mechanism,
+        exact_loss(mechanism, pair),
+        f"the mechanism's own table of output probabilities, at {pair}",
+        pair.where,
     )
     claim = tested(words_of(mechanism), mechanism.guarantee, str(pair), pair.where, plan)
     return (table, *attacked((first, second), claim, plan, mechanism.classes))
@@ -342,14 +349,17 @@ def audit_quantile(
 
     subject, sides = (
         f"certified_quantile with eps={mechanism.eps:g}",
-        f"K_q = {k} against K_q = {other}",
+        f"the certified quantile K_q = {k} on one dataset, and {other} on its neighbour",
     )
     exact, guarantee = (
         Exact(mechanism.eps * abs(k - other), abs(k - other) > 1),
         mechanism.guarantee,
     )
     law = exact.finding(
-        f"{subject}: its table", guarantee, f"the noise's own law at {sides}", where
+        f"{subject}: its table",
+        guarantee,
+        f"the exact distribution of the noise, for {sides}",
+        where,
     )
     claim = tested(subject, guarantee, sides, where, plan)
     return (
@@ -382,7 +392,8 @@ def audit_alone(
     table = table_finding(
         mechanism,
         exact,
-        f"its table at all {len(losses)} pairs; the worst pair is {worst}",
+        f"the mechanism's own table of output probabilities, at all {len(losses)} pairs of "
+        f"neighbouring inputs; the worst pair is {worst}",
         worst.where,
     )
     drawn = (
@@ -421,12 +432,12 @@ def attacked(
         )
         first, second = (draw(trials) for draw in draws)
         how = (
-            f"the event was chosen on {trials:,} releases for each side, and counted on "
-            f"other releases: {event.words}"
+            f"the event by which the two sides are distinguished was chosen on {trials:,} "
+            f"releases for each side, and counted on other releases: {event.words}"
         )
     elif classes is None:
         raise ConfigError(
-            "audit.choosing=fixed: a number has too many possible events to fix one "
+            "audit.choosing=fixed: a released number has too many possible events to fix one "
             "beforehand: use audit.choosing=split"
         )
     else:
@@ -437,7 +448,7 @@ def attacked(
             key=lambda one: claimed.bound(one.mistakes(first, second), plan.confidence, shared),
         )
         how = (
-            f"{shared} events fixed beforehand, one for each label, which share the error "
+            f"{shared} events were fixed beforehand, one for each label, and share the error "
             f"probability; the best event: {event.words}"
         )
     effort = f"{trials:,} releases for each side; {claim.effort}"
@@ -769,8 +780,8 @@ class MechanismAudit(AuditKind):
             return
         if self.values is not None:
             raise ConfigError(
-                "audit.values: the grid of the run determines the possible evidence: leave "
-                "out audit.values, or run"
+                "audit.values: the grid of the run determines the possible stable distances: "
+                "leave out audit.values, or run"
             )
         given.check_run()
 
@@ -778,7 +789,8 @@ class MechanismAudit(AuditKind):
         """Raise ConfigError where values are given that leave no pair."""
         if self.values is not None and isinstance(mechanism, CertifiedQuantile):
             raise ConfigError(
-                "audit.values: without a run, K_q and K_q + 1 are audited: leave audit.values out"
+                "audit.values has no effect here, because without a run two inputs are "
+                "audited whose certified quantiles are K_q and K_q + 1: leave audit.values out"
             )
         if (
             self.values is not None
@@ -786,8 +798,8 @@ class MechanismAudit(AuditKind):
             and mechanism.needs == "votes"
         ):
             raise ConfigError(
-                "audit.values: votes do not have a grid: give audit.farthest, the number of "
-                "members, instead"
+                "audit.values: this mechanism uses votes, which have no grid of values: give "
+                "audit.farthest, the number of members, instead"
             )
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
@@ -811,7 +823,7 @@ class MechanismAudit(AuditKind):
         notes = (
             claim.text,
             OWNER,
-            f"at most {self.neighbours} neighbouring datasets were trained, of all possible ones",
+            f"of all possible neighbouring datasets, at most {self.neighbours} were trained",
         )
         return Audited.of(opened.trained.finished, findings, notes)
 
@@ -860,12 +872,16 @@ class MechanismAudit(AuditKind):
 
     def _without_data(self, mechanism: AnyMechanism, plan: TrialPlan) -> Audited:
         self._check_values(mechanism)
-        notes = ("no run and no data: the evidence is any that two neighbours can have",)
+        notes = (
+            "neither a run nor data were used: the evidence (stable distance or votes) takes "
+            "all values that two neighbours can have",
+        )
         if isinstance(mechanism, CertifiedQuantile):
             middle = self.farthest // 2
             sides, where = (
                 (np.array([middle]), np.array([middle + 1])),
-                "two inputs made for this audit, whose evidence K_q differs by one (no data)",
+                "two inputs that were made for this audit, without data, and whose certified "
+                "quantiles K_q differ by one",
             )
             audited = audit_quantile(mechanism, sides, max(self.farthest, 1), plan, where)
             return Audited(mechanism.name, None, audited, notes)

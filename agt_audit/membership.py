@@ -16,7 +16,7 @@ from agt.mechanisms.weights_mechanism import WeightsMechanism, labels_from
 from agt.numeric import SystemRandomness
 from agt.problem import Problem
 from agt.relations import RELATIONS
-from agt.release import ReleaseTerms, WeightsRelease, drawn_now
+from agt.release import ReleaseTerms, WeightsRelease, reserve_and_draw
 from agt.settings import schema
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.membership_attack import (
@@ -46,10 +46,11 @@ WORDS = {
     "loss": "one threshold on the loss for all records (Yeom et al. 2018)",
     "lira_online": "LiRA: likelihood ratio of models with and without the record (Carlini et al. "
     "2022)",
-    "lira_offline": "LiRA that only uses models without the record",
+    "lira_offline": "LiRA, offline: only uses models trained without the record",
     "rmia": "RMIA, offline: pairwise likelihood ratios with the pool (Zarifzadeh et al. 2024)",
     LABELS: (
-        f"only labels: of the record and of {COPIES} noisy copies (Choquette-Choo et al. 2021)"
+        f"only labels: those of the record and of {COPIES} noisy copies of it (Choquette-Choo "
+        "et al. 2021)"
     ),
 }
 LINES: dict[str, dict[str, Any]] = {
@@ -63,21 +64,24 @@ CURVE_POINTS = 300
 MIN_RATE, MAX_START = 1e-4, 0.5  # share of false alarms that is drawn; an axis begins no later
 CLASSES_DIFFER = 0.05  # shares of classes that differ by more are told beside each number
 RATES = (0.001, 0.01)
-UNCLAIMED = "no claim: certificates cover labels, not scores"
-NOBODY = "there are no non-members: every test record was trained on, or there are no test records"
+UNCLAIMED = "nothing is claimed here: certificates cover labels, not scores"
+NOBODY = (
+    "there are no non-members to compare with, because every test record was trained on, or "
+    "there are no test records"
+)
 UPSIDE_DOWN = (
-    "the scores are UPSIDE DOWN: AUC {shown} is far below 0.5, so non-members score above "
-    "members. Such an attack shows nothing: check for a wrong sign, for swapped sides, or "
-    "for test records that are easier than training records"
+    "the scores of this attack are UPSIDE DOWN: AUC {shown} is far below 0.5, so non-members "
+    "score above members. Such an attack shows nothing: check for a wrong sign, for swapped "
+    "sides, or for test records that are easier than training records"
 )
 EXPOSED = "exposed_NOT_FOR_PUBLICATION"
 BINS = (0, 1, 10, 50)
 COLUMNS = (
-    f"tables/{EXPOSED}.csv: score_lira is the logarithm of the likelihood ratio for a model "
-    "trained on more records than the shadow models were, and standard_error is the "
-    "uncertainty from the means of the shadow models (asymptotic); shift: by how many "
+    f"columns of tables/{EXPOSED}.csv: score_lira is the logarithm of the likelihood ratio "
+    "for a model trained on more records than the shadow models were, and standard_error is "
+    "the uncertainty from the means of the shadow models (asymptotic); shift is by how many "
     "standard deviations training on a record raises its confidence, on average over pairs "
-    "of shadow models, in which a fair coin decides which one has the record; shift_error: "
+    "of shadow models, in which a fair coin decides which one has the record; shift_error is "
     "the standard error of that mean"
 )
 
@@ -146,16 +150,18 @@ def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
     if not RELATIONS[settings.relation.name].includes_one_removal:
         return (
             f"relation={settings.relation.name}: its certificates cover a record that is "
-            "replaced, not one that is left out"
+            "replaced, not one that is left out, so there is nothing to compare"
         )
     hidden = settings.certificate.noise != "none"
     if settings.noise is not None or hidden:
         return (
-            "the training drew noise, and the certificates hold only for that draw, "
-            "which was not stored"
+            "labels with and without a record cannot be compared, because training drew "
+            "noise, and the certificates only hold for that draw, which was not stored"
         )
     return (
-        "" if (distance >= 1).any() else "no record of the pool has a stable distance of 1 or more"
+        ""
+        if (distance >= 1).any()
+        else ("none of the attacked records has a stable distance of 1 or more")
     )
 
 
@@ -164,7 +170,7 @@ def _rehearsed(
 ) -> tuple[Reference | None, Rehearsal | None, str]:
     """(the shadow models, each of them as the target, or why neither can be used)."""
     if shadows is None:
-        return None, None, "no shadow models: audit.shadows=0"
+        return None, None, "there are no shadow models (audit.shadows=0)"
     reference = Reference.of(shadows, pool.records.labels)
     try:
         return reference, Rehearsal.of(reference), ""
@@ -187,7 +193,7 @@ def _service(
     if config.releases_weights:
         weights_mechanism = cast(WeightsMechanism, mechanism)
         terms = ReleaseTerms(conditions=opened.conditions)
-        released = drawn_now(WeightsRelease.judged(model, weights_mechanism, terms))
+        released = reserve_and_draw(WeightsRelease.judged(model, weights_mechanism, terms))
         return lambda queries: labels_from(model, queries)(released), how
     accounting, counting = (given.config[key] for key in ("accounting", "counting"))
     labelling = Labelling.judged(model, mechanism, opened.conditions, accounting, counting)  # type: ignore[arg-type]
@@ -278,9 +284,13 @@ class AttackedModel:
             self.difference if self.two_sided else 0.0,
         )
         members = int(self.pool.member.sum())
-        sides = f"{members:,} training records against {len(self.pool) - members:,} test records"
+        sides = (
+            f"{members:,} training records are compared with {len(self.pool) - members:,} "
+            "test records"
+        )
         differ = (
-            f" (training against test, whose classes differ by up to {100 * difference:.1f} points)"
+            " (training against test records, whose shares of classes differ by up to "
+            f"{100 * difference:.1f} points)"
         )
         differ = differ if difference >= CLASSES_DIFFER else ""
         if self.rehearsal is not None:
@@ -378,7 +388,7 @@ class AttackedModel:
 
     def notes(self) -> Iterator[str]:
         """What a reader must know beside the findings."""
-        yield (f"the attack that only uses labels received {self.how}, with each query asked once")
+        yield (f"the attack that only uses labels got {self.how}, and asked each query once")
         few = fewest(RATES[0], int((~self.pool.member).sum()))
         if few and self.two_sided:
             yield (
@@ -387,10 +397,10 @@ class AttackedModel:
             )
         if self.two_sided:
             yield (
-                "members are training records, and non-members are test records: if the two "
-                "differ in anything else, the scores reveal that too (shares of classes "
-                f"differ by up to {100 * self.difference:.1f} points); the halves of shadow "
-                "models do not differ"
+                "in this audit, members are training records and non-members are test "
+                "records: if the two differ in anything else, the scores reveal that too "
+                f"(shares of classes differ by up to {100 * self.difference:.1f} points); in "
+                "the halves of shadow models, members and non-members do not differ"
             )
         if self.shadows is not None:
             yield SIZES
@@ -421,8 +431,8 @@ def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
     few = fewest(RATES[1], at.mistakes.without)
     if at.mistakes.alarms < RATES[1] * at.mistakes.without / 2 and not few:
         few = (
-            f"no threshold is near {100 * RATES[1]:g} %, because the scores have few "
-            "different values: this one has fewer false alarms"
+            f"no threshold gives about {100 * RATES[1]:g} % false alarms, because the scores "
+            "have few different values: this one gives fewer"
         )
     limits = " to ".join(f"{100 * limit:.2f}" for limit in at.tpr_limits)
     meaning = (
@@ -431,7 +441,7 @@ def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
         f"records are detected ({limits} %){f'; {few}' if few else ''}"
     )
     noticeable = (
-        f"an AUC of at least {min(1.0, 0.5 + high - roc.area):.3f} would have been "
+        f"an AUC of at least {min(1.0, 0.5 + high - roc.area):.3f}, which would be "
         "significantly different from 0.5"
     )
     found: dict[str, Any] = {
@@ -482,7 +492,10 @@ def draw_curves(
     """Draw what there is; captions by name."""
     captions = dict[str, str]()
     if own:
-        about = f"{dataset}: The run's own model: training records against test records."
+        about = (
+            f"{dataset}: attacks on the run's own model, comparing training records with test "
+            "records."
+        )
         captions |= _draw(record, "roc", own, "of the training records are detected", about)
     if rehearsal is not None:
         pooled = {
@@ -490,8 +503,8 @@ def draw_curves(
             for name, rows in rehearsal.scores.items()
         }
         about = (
-            f"{len(rehearsal.included)} models on half of the records, each of them the "
-            "target in turn, at one threshold."
+            f"{len(rehearsal.included)} models, each trained on half of the records, are "
+            "attacked in turn, with one threshold for all."
         )
         captions |= _draw(
             record, "roc_halves", pooled, "of the members are detected", f"{dataset}: {about}"
@@ -518,8 +531,8 @@ def _draw(
             axes.step(rates[seen], data[attack][seen], where="post", label=attack, **LINES[attack])
         axes.set(xscale="log", yscale="log", xlim=(rates[0], 1), ylim=(floor, 1))
         axes.set(
-            xlabel="false alarms: share of non-members that are called members",
-            ylabel="share of members found",
+            xlabel="false alarms: share of non-members that are taken for members",
+            ylabel="share of members that are detected",
         )
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda share, place: f"{100 * share:g} %"))

@@ -288,7 +288,7 @@ def compare_labels(
         why: no units can be left out; empty: they can.
     """
     train, held = model.problem.dataset.train, distance >= 1
-    found, effort, meaning = None, "none", why or "no pair was compared"
+    found, effort, meaning = None, "none", why or "no pair of models was compared"
     if not why and held.any() and len(units):
         labels, differ = model.predict(features), list[tuple[str, int]]()
         edits = [Edited(train, np.flatnonzero(train.units == unit)) for unit in units.tolist()]
@@ -301,34 +301,35 @@ def compare_labels(
         broken = [(unit, row) for unit, row in differ if held[row]]
         count, others = (len(units) * int(side.sum()) for side in (held, ~held))
         effort = (
-            f"{len(units)} units left out in turn, {held.sum():,} certified queries answered "
-            "by each pair of models"
+            f"{len(units)} units (people) were left out in turn, and {held.sum():,} certified "
+            "queries were answered by each pair of models"
         )
         found, meaning = (
             float(len(broken)),
-            f"all {count:,} labels were the same, so the advantage is exactly 0 on these pairs",
+            f"all {count:,} certified labels were the same, so the attack's advantage is "
+            "exactly 0 on these pairs",
         )
         if broken:
             unit, row = broken[0]
             meaning = (
-                f"{len(broken)} of {count:,} labels differed, the first at query {ids[row]} "
-                f"without unit {unit}"
+                f"{len(broken)} of {count:,} certified labels differed, the first at query "
+                f"{ids[row]} without unit {unit}"
             )
         meaning += (
-            f"; of uncertified queries, {len(differ) - len(broken):,} of {others:,} "
+            f"; of the uncertified labels, {len(differ) - len(broken):,} of {others:,} "
             "differed, and each of these reveals whether the unit was used"
         )
     return counterexamples(
         "labels at certified queries",
         "the labels of certified queries do not reveal whether a unit was trained on, so any "
         "attack on them has advantage 0",
-        "the same queries answered by models trained with and without a unit: the most "
+        "the same queries were answered by models trained with and without a unit: the most "
         "exposed queries, and random ones",
         effort,
         "labels that differ",
         found,
         meaning,
-        "one label that differs; there is no claim about uncertified queries",
+        "one label that differs; nothing is claimed about uncertified queries",
     )
 
 

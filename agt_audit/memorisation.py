@@ -173,17 +173,18 @@ def strongest(
 # --------------------------------------------------------------------------------------------------
 
 NOTES = (
-    "only for the data owner, because this report names records, and shows how much the "
-    "model learnt of each",
-    "tables and figure are about other models than the run's, trained on random halves of "
-    "the data. Most numbers are estimates from few models, and the largest of many: by "
-    "chance alone some are large (as many as are equally far below 0). Only at_least, the "
-    "rigorous bound over all of them, is certain where it is above 0. The run's certificate "
-    "does not cover these models: it says that a label of the run's own training stays the "
-    "same if only that record is left out",
+    "this report is only for the data owner, because it names records and shows how much the "
+    "model learnt about each",
+    "the tables and the figure describe other models than the run's, trained on random halves "
+    "of its data. Most of their numbers are rough estimates from few models, and the largest "
+    "ones were picked from many, so some are large by chance (expect about as many as lie "
+    "equally far below 0). Only at_least is certain: a rigorous bound over all records, which "
+    "shows something where it is above 0. The run's certificate does not cover these models: "
+    "it says that a label of the run's own training stays the same if only that record is "
+    "left out",
     SIZES,
-    "of the records left out in turn, half are certified with the smallest margin, and half "
-    "are not certified",
+    "of the records that were left out in turn, half are those certified with the smallest "
+    "margin, and half are not certified",
 )
 COLOURS = {"certified": "#2c7fb8", "not certified": "#d95f0e"}
 QUARTER = 0.25
@@ -215,7 +216,7 @@ class Memorisation(AuditKind):
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train, count, and say who is memorised."""
-        opened = given.open_with_data(record, console, "nothing of this audit")
+        opened = given.open_with_data(record, console, "nothing of this audit can be done")
         model, dataset, pool, confidence = (
             opened.model,
             opened.dataset,
@@ -262,7 +263,10 @@ class Memorisation(AuditKind):
             record, learnt.value[members], distance[members] >= 1, dataset.name
         )
         failed = (
-            (f"{len(shadows.failed)} models failed; the first error: {shadows.failed[0][1]}",)
+            (
+                f"{len(shadows.failed)} shadow models failed; the first error: "
+                f"{shadows.failed[0][1]}",
+            )
             if shadows.failed
             else ()
         )
@@ -305,17 +309,24 @@ class Memorisation(AuditKind):
         if certified:
             told = f"{sum(certified)} of {len(certified)} certified records that were tested"
             told = f"labels that change if only that record is left out: {told}"
-        why = f"; {len(refused)} could not be left out: {refused[0]}" if refused else ""
+        why = (
+            (
+                f"; {len(refused)} records could not be left out of training; the first error: "
+                f"{refused[0]}"
+            )
+            if refused
+            else ""
+        )
         return counterexamples(
             "memorisation of certified records",
             "a record's own label stays the same if its stable distance is at least 1 and "
             "only that record is left out",
-            "training again without a record's unit, with everything else unchanged",
+            "training again without a record's unit (person), with everything else unchanged",
             f"{len(certified)} certified records with the smallest margin, and {len(others)} "
             "others",
             "certified records memorised", float(sum(certified)) if certified else None,
             f"{told}; {sum(others)} of {len(others)} uncertified records that were "
-            f"tested{why}", "one record among those left out",
+            f"tested{why}", "one memorised record among those that were left out",
         )  # fmt: skip
 
 
@@ -336,7 +347,7 @@ def draw_histogram(
             label = f"{name} ({int(counts[name].sum()):,})"
             axes.stairs(counts[name], edges, label=label, color=colour, fill=True, alpha=0.6)
         axes.set(
-            xlabel="more often right when trained on it than when not",
+            xlabel="how much more often a record is labelled correctly by models trained on it",
             ylabel="training records",
             yscale="symlog",
         )
@@ -346,14 +357,16 @@ def draw_histogram(
         high = int((values[known] >= QUARTER).sum())
         headline(
             figure,
-            f"Estimates of at least 0.25: {high:,} of {len(values):,} training records",
+            f"{high:,} of {len(values):,} training records have an estimated memorisation of "
+            "at least 0.25",
             dataset,
         )
     return {
         "memorisation": (
-            "Estimates over random halves, by whether the run's own label of the record "
-            "is certified (stable distance at least 1). A certificate does not cover "
-            "models on halves: by chance, these estimates also lie on both sides of 0."
+            "Estimated memorisation of records, from models on random halves of the data, by "
+            "whether the run's own label of the record is certified (stable distance at least "
+            "1). A certificate does not cover models on halves: by chance, estimates of "
+            "certified records also lie on both sides of 0."
         )
     }
 
@@ -363,26 +376,30 @@ def memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
     looks, many = len(learnt.value), int((learnt.value >= QUARTER).sum())
     why, surely, least_seen, found = _surely(learnt, looks, confidence, "record", 2)
     sure = (
-        f"{surely} of {looks:,} training records are certainly labelled right more often by "
-        "models that were trained on them"
+        f"{surely} of {looks:,} training records are certainly labelled correctly more often "
+        "by models that were trained on them"
     )
     noticeable = (
-        f"a difference in probability of {least_seen}, if all models with the record label it right"
+        f"a difference in probability of {least_seen}, if all models with the record label it "
+        "correctly"
     )
     if why:
         noticeable = (
-            "a record that is labelled right by every model with it and by none without it, "
-            "if there are that many models"
+            "only with more models: a record that is labelled correctly by every model with "
+            "it and by none without it"
         )
     return Finding(
         subject="memorisation",
-        claim="no claim about P(label right | trained on it) - P(label right | not)",
+        claim=(
+            "nothing is claimed about how much training on a record raises the probability "
+            "that it is labelled correctly"
+        ),
         attack="models on random halves: those with a record against those without it",
         effort=f"{models} models, {looks:,} records",
         meaning=(
-            f"over random halves: {why or sure}; for {many:,} records, the estimated "
-            "probability of being labelled right is higher by at least 0.25 if they were "
-            "trained on, for some of them by chance"
+            f"from models on random halves of the data: {why or sure}; for {many:,} records, "
+            "the estimated probability of being labelled correctly is higher by at least "
+            "0.25 if they were trained on, for some of them by chance"
         ),
         measure="records memorised",
         noticeable=noticeable,
@@ -397,23 +414,31 @@ def influence_finding(
     record.
     """
     why, surely, least_seen, found = _surely(decided, looks, confidence, "pair", 4)
-    sure = why or f"{surely} pairs certainly have influence, among those with the largest estimates"
-    noticeable = f"influence of {least_seen}, if every model with the record is right"
+    sure = why or (
+        f"{surely} pairs of a training and a test record certainly have influence, among "
+        "those with the largest estimates"
+    )
+    noticeable = f"an influence of {least_seen}, if every model with the training record is right"
     if why:
         noticeable = (
-            "a pair that is right in every model with the record and in none without it, if "
-            "there are that many models"
+            "only with more models: a pair for which every model with the training record is "
+            "right, and none without it"
         )
-    top = f"; the strongest is estimated at {decided.value[0]:.3g}" if len(decided.value) else ""
+    top = (
+        f"; the strongest influence is estimated at {decided.value[0]:.3g}"
+        if len(decided.value)
+        else ""
+    )
     return Finding(
         subject="influence of a training record on a test record's answer",
         claim=(
-            "no claim about P(right | record trained on) - P(right | not), for models "
-            "without the test record"
+            "nothing is claimed about how much a training record changes the probability that "
+            "a test record is answered correctly, by models without this test record"
         ),
         attack=("models on random halves: those with the training record against those without it"),
         effort=(
-            f"{models} models, {looks:,} pairs with {targets:,} test records chosen by audit.seed"
+            f"{models} models, and {looks:,} pairs with {targets:,} test records chosen by "
+            "audit.seed"
         ),
         meaning=f"{sure}{top}",
         measure="pairs",
@@ -438,8 +463,8 @@ def _surely(
         f"Clopper-Pearson, with the error probability shared among all {one}s",
     )
     why = (
-        f"too few models on halves to be certain about any {one}: at least {parts * fewest} "
-        f"are needed for {looks:,} (audit.shadows)"
+        f"there are too few models on halves to be certain about any {one}: at least "
+        f"{parts * fewest} are needed for {looks:,} of them (audit.shadows)"
     )
     if not len(contrast.value):
         why = "no test record was used"

@@ -37,7 +37,7 @@ from agt.models.model import Model
 from agt.problem import Problem
 from agt.settings import KGridConfig, TrainingConfig
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import EnsembleConfig, shards, worker_processes
+from agt.training.ensemble import EnsembleConfig, assign_shards, worker_processes
 from agt.training.sgd import learning_rate
 
 NOMINAL = (0,)  # the values of k where no bounds are wanted
@@ -275,7 +275,7 @@ def neighbour_of(model: Model, records: Records, ks: tuple[int, ...] | None = No
     train = problem.dataset.train
     changed = np.concatenate([np.setxor1d(train.ids, records.ids), _relabelled_ids(train, records)])
     units = np.concatenate([side.units[np.isin(side.ids, changed)] for side in (train, records)])
-    touched = sorted(set(shards(units, problem.settings.ensemble).tolist()))
+    touched = sorted(set(assign_shards(units, problem.settings.ensemble).tolist()))
     members = dict(enumerate(model.member_models))
     members |= zip(touched, retrained_members(problem, records, touched, ks), strict=True)
     return EnsembleModel(neighbouring(problem, records, ks), tuple(members.values()))
@@ -641,7 +641,7 @@ class Editor:
 
     def _elsewhere(self, names: np.ndarray, leaving: str) -> np.ndarray:
         """[names] other shards, and shares of other batches, than the leaver's."""
-        shard = shards(names, self.terms.ensemble) != shards(
+        shard = assign_shards(names, self.terms.ensemble) != assign_shards(
             np.array([leaving]), self.terms.ensemble
         )
         batch: np.ndarray = (self._steps(names) != self._steps(np.array([leaving]))).mean(axis=0)

@@ -113,7 +113,8 @@ def right_guesses(scores: np.ndarray, included: np.ndarray, positive: int, negat
         )
     if positive < 0 or negative < 0 or positive + negative > m:
         raise ValueError(
-            f"there are {positive} guesses of in and {negative} guesses of out, but {m} canaries"
+            f"{positive} guesses of in and {negative} guesses of out are not possible with "
+            f"{m} canaries"
         )
     order = np.lexsort((np.random.default_rng(0).permutation(m), scores))
     coins = np.asarray(included, bool)[order]

@@ -35,25 +35,26 @@ SIGNS = {
     Strength.CREDIBLE: ABOUT,
 }
 STRENGTHS = (
-    "without a percentage: observed or computed exactly, without sampling",
-    "≥ with a percentage: a confidence bound for any number of trials; the probability that "
-    "it is too large by chance is at most the rest of that percentage, for each bound "
-    "separately",
-    "about (≈): an estimate, from an interval that is valid only as the number of trials "
-    "goes to infinity, or from a posterior under a prior, so it cannot contradict a claim",
+    "a number without a percentage was observed, or computed exactly without sampling",
+    "a number with ≥ and a percentage is a confidence bound for any number of trials; the "
+    "probability that it is too large by chance is at most the rest of that percentage, for "
+    "each bound separately",
+    "a number with about (≈) is an estimate, from an interval that is valid only as the "
+    "number of trials goes to infinity, or from a posterior under a prior, so it cannot "
+    "contradict a claim",
 )
 AGAIN = (
-    "By chance, a confidence bound calls a true claim violated as often as the rest of its "
-    "percentage says. Audit again with more trials: the draws are repeated each time, and a "
-    "claim that is really violated stays violated. Do not publish based on the claim until "
-    "then."
+    "By chance, a confidence bound contradicts a true claim as often as the rest of its "
+    "percentage says (at 95 %, in up to 5 % of the audits). Audit again with more trials: the "
+    "draws are made anew each time, and a claim that is really violated stays violated. Until "
+    "then, do not publish anything that depends on this claim."
 )
 LIMITS = (
-    "whether a claim holds: these attacks, with this effort, did not contradict it; nor the "
-    "largest possible loss, because the true value may be far above a lower bound",
-    "anything about other data, other settings or a later state of the run",
-    "whether the auditor, which is part of the program that it audits, detects every error: "
-    "agt audit selftest shows which errors it detects",
+    "an audit cannot prove a claim: other attacks, or the same with more effort, may "
+    "contradict what these did not; and the true loss may be far above a lower bound",
+    "nothing is shown about other data, other settings or a later state of the run",
+    "the auditor is part of the program that it audits, and may miss errors: agt audit "
+    "selftest shows which errors it detects",
 )
 COLUMNS = ("outcome", "audited", "claimed", "attacked, how hard", "found", "of the claim")
 MAX_SHOWN = 24  # findings of a page, the violated first
@@ -99,8 +100,8 @@ def risk(finding: Finding, question: str) -> str:
     delta = finding.delta or 0.0
     most = gaussian_advantage(claimed) if finding.measure == "mu" else advantage(claimed, delta)
     named = (
-        f"no attack detects more than {percent(most)[:-2]} more of 100 records that were "
-        "used than of 100 that were not"
+        f"no attack detects more than {percent(most)[:-2]} more of 100 records that were used "
+        "than it wrongly detects of 100 that were not used"
     )
     if finding.measure == "mu":
         right = percent(0.5 + most / 2)

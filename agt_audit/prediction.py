@@ -65,7 +65,7 @@ from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.release import ReleaseTerms
 from agt.settings import ComputeConfig, schema, validate
-from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.ensemble import EnsembleConfig, assign_shards
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import LabellingPair, between_roots, check_audited, influences
@@ -252,8 +252,8 @@ def judged(
         attacked: what was; the event and the number of trials are added to its words.
     """
     mistakes = event.mistakes(having, lacking)
-    effort = f"{len(having):,} labels a side" + (
-        f", {mistakes.having:,} trials of {event.answers}" * (event.answers > 1)
+    effort = f"{len(having):,} labels for each side" + (
+        f", in {mistakes.having:,} trials of {event.answers} labels" * (event.answers > 1)
     )
     effort += (
         f"; {attacked.events} bounds share the error probability" if attacked.events > 1 else ""
@@ -275,8 +275,8 @@ def nothing_to_tell(attacked: TestedClaim, effort: str = "nothing was drawn") ->
     that was looked at, or gave the same label every time.
     """
     nowhere = (
-        "no query was found for which the two models answer differently, so there was "
-        "nothing to test"
+        "no query was found for which the two models answer differently, so there was nothing "
+        "to test"
     )
     return replace(attacked, effort=effort).finding(Outcome.UNTESTED, nowhere)
 
@@ -294,7 +294,7 @@ def edited(problem: Problem, records: Records, row: int) -> Records:
     if RELATIONS[problem.settings.relation.name].members_changed_per_edit == 1:
         return rest
     ensemble = problem.settings.ensemble
-    home = int(shards(records.units[[row]], ensemble)[0])
+    home = int(assign_shards(records.units[[row]], ensemble)[0])
     label = (int(records.labels[row]) + 1) % problem.classes
     place = (home + 1) % ensemble.members
     return with_added(rest, newcomer(records, records.features[[row]], label, place, ensemble))
@@ -325,7 +325,7 @@ def names_into(shard: int, ensemble: EnsembleConfig, hashes: bool = False) -> It
         tried = [f"replacing-{turn * NAMES_AT_ONCE + each}" for each in range(NAMES_AT_ONCE)]
         if hashes:
             tried = [blake2b(each.encode(), digest_size=16).hexdigest() for each in tried]
-        home = shards(np.array(tried), ensemble)
+        home = assign_shards(np.array(tried), ensemble)
         yield from (each for each, at in zip(tried, home.tolist(), strict=True) if at == shard)
 
 
@@ -341,7 +341,7 @@ def deciding_records(model: Model, records: Records, queries: np.ndarray, most: 
     members = (
         model.member_models if model.problem.settings.ensembled else (model,) * ensemble.members
     )
-    margins, home = model.member_margins(queries), shards(records.units, ensemble)
+    margins, home = model.member_margins(queries), assign_shards(records.units, ensemble)
     deciding = _deciding(margins, model.problem.classes)
     least = np.where(deciding, np.stack([_distance_to_change(each) for each in margins]), np.inf)
     made = list[int]()
@@ -390,11 +390,14 @@ DRAWN = (
     "budget, and none of your ledgers was opened"
 )
 TRIALS = (
-    "the trials are different queries, because a repeated one would get its stored answer: "
-    "rows that differ from the chosen query only in their last digits, for which both models "
-    "were checked to give the same evidence"
+    "the trials are different queries, because a repeated query would get its stored answer: "
+    "they are rows that differ from the chosen query only in their last digits, and for which "
+    "both models were checked to give the same evidence"
 )
-OWNER = "only for the data owner, because pairs and queries were searched in the private data"
+OWNER = (
+    "this report is only for the data owner, because pairs and queries were searched in the "
+    "private data"
+)
 
 
 # -- test ledgers and neighbouring runs
@@ -574,7 +577,7 @@ def room_for(guarantee: Guarantee, size: int) -> Allowance:
         )
     else:
         allowance = Allowance(float(cost.pure), min(0.99, 1.01 * float(cost.leak)), 1.0)
-    if allowance.fitting(Cost(), guarantee, size) < size:
+    if allowance.max_lot_size(Cost(), guarantee, size) < size:
         raise ConfigError(
             f"audit.trials: no budget is large enough for {size} releases, each {guarantee}: "
             "give a smaller number"
@@ -701,18 +704,19 @@ class _Audit:
         self.claim = self._labelling(opened).claim
         if opened.model.problem.settings.noise is not None:
             raise ConfigError(
-                f"run={opened.trained.finished.folder}: its training drew noise, and "
-                "training on a neighbour would draw other noise: use agt audit dpsgd for "
-                "such runs"
+                f"run={opened.trained.finished.folder}: the training of this run drew noise, "
+                "and training on a neighbour would draw other noise, so the two models "
+                "cannot be compared: use agt audit dpsgd for such runs"
             )
         self.totals = composed(mechanism.guarantee, config.together)
         self.events = 2 * (1 + len(self.totals))
         needed = self.claimed.needed(given.confidence, self.events)
         if config.trials < needed:
             raise ConfigError(
-                f"audit.trials={config.trials}: too few to contradict {self.claimed.measure} "
-                f"{self.claimed.value:g} with confidence {given.confidence:g} over "
-                f"{self.events} events: give at least {needed}, and more for a margin"
+                f"audit.trials={config.trials}: too few trials to contradict "
+                f"{self.claimed.measure} {self.claimed.value:g} with confidence "
+                f"{given.confidence:g} over {self.events} events: give at least {needed}, and "
+                "more for a margin"
             )
 
     def audited(self) -> Audited:
@@ -774,8 +778,10 @@ class _Audit:
                 f"run={finished.folder}: after removing any one record, training would "
                 "refuse the remaining data, so there is nothing to audit"
             )
-        yield self._best("natural records, natural query", made, chosen=False)
-        yield self._best("natural records, chosen query", made, chosen=True)
+        yield self._best("records and query both from the run's data", made, chosen=False)
+        yield self._best(
+            "records from the run's data, query chosen by the attacker", made, chosen=True
+        )
 
     def _targets(self, records: Records) -> list[int]:
         """Rows of records that could decide a natural query; any private ones where none stands

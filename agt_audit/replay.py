@@ -52,13 +52,20 @@ from agt.mechanisms.output import Output
 from agt.mechanisms.weights_mechanism import NoiseLaw, WeightsMechanism
 from agt.models.box import BoxModel
 from agt.models.model import Model
-from agt.numeric import Answer, Draw, ObservedRandomness, Randomness, SystemRandomness, answered
+from agt.numeric import (
+    Answer,
+    Draw,
+    ObservedRandomness,
+    Randomness,
+    SystemRandomness,
+    draw_observably,
+)
 from agt.release import LabelRelease, ReleaseTerms, judge
 from agt.settings import plain_of, schema
+from agt.training.erm_with_linear_term import ErmWithLinearTerm
 from agt.training.loop import SgdStep, Tensors, TrainingRun
 from agt.training.noise import NoiseConfig
 from agt.training.sgd import BufferKey
-from agt.training.tilted_erm import TiltedErm
 from agt_audit.dpsgd import NoisyTraining
 from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import (
@@ -141,7 +148,10 @@ class ReplayedRandomness(RecordedRandomness):
         number = len(self.draws)
         due = [(each.law, each.public) for each in self.recorded.draws[number : number + 1]]
         if due != [(draw.law, draw.public)]:
-            raise ReplayDiverged(f"draw {number + 1}: {draw.law} {draw.public}; recorded: {due}")
+            raise ReplayDiverged(
+                f"draw {number + 1} on the neighbour is {draw.law} {draw.public}, but the "
+                f"recorded one is {due}"
+            )
         answer = deepcopy(self.recorded.answers[number])
         if isinstance(draw.private, Mapping):
             fresh = cast(dict[str, float], sample(self.source))
@@ -164,7 +174,7 @@ def replay(
     where: str,
     *,
     composed: Composed = "release",
-    problems: tuple[TiltedErm, TiltedErm] | None = None,
+    problems: tuple[ErmWithLinearTerm, ErmWithLinearTerm] | None = None,
     source: Randomness | None = None,
 ) -> tuple[Finding, Finding]:
     """Release on one dataset and replay on a neighbour: what is published, and the inputs of draws.
@@ -191,26 +201,39 @@ def replay(
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     different = [name if name in before else f"{name}: {after[name]}" for name in names]
     if len(replayed.draws) < len(recorded.draws):
-        different.append(f"only {len(replayed.draws)} draws were made")
+        different.append(f"only {len(replayed.draws)} draws were made on the neighbour")
     share = max(tilt, largest_loss(guarantee, composed, recorded.draws, replayed.draws))
     share = share if share > 1 + ROUNDING else min(share, 1.0)
-    attack = "a release was recorded, and repeated on a neighbour with the recorded draws"
-    effort = f"{len(recorded.draws)} draws and {len(before)} published fields compared; {where}"
-    told = f"different on the neighbour: {'; '.join(different)}" if different else "nothing differs"
+    attack = (
+        "a release was recorded, and repeated on a neighbouring dataset with the same "
+        "recorded draws"
+    )
+    effort = (
+        f"{len(recorded.draws)} draws and {len(before)} published fields were compared; {where}"
+    )
+    told = (
+        f"published fields that are different on the neighbour: {'; '.join(different)}"
+        if different
+        else "nothing differs"
+    )
     equal = counterexamples(
-        f"{subject}: what is published", "with its draws fixed, it does not depend on private data",
+        f"{subject}: what is published",
+        "if its random draws are fixed, what is published does not depend on private data",
         attack, effort, "differences", len(different), f"{told}; {effort}",
     )  # fmt: skip
-    lost = f"the private inputs of the draws differ by {share:.3g} of what their noise covers"
+    lost = f"the private inputs of the draws differ by {share:.3g} times what their noise covers"
     inputs = counterexamples(
-        f"{subject}: the inputs of its draws", str(guarantee),
-        attack, effort, "deviation/bound", share, lost, "any excess on this pair", 1.0,
+        f"{subject}: the private inputs of its draws", str(guarantee),
+        attack, effort, "deviation/bound", share, lost,
+        "any excess over what the noise covers, on this pair", 1.0,
     )  # fmt: skip
     return equal, inputs
 
 
 def coupled(
-    recorded: RecordedRandomness, problems: tuple[TiltedErm, TiltedErm], claimed: ApproximateDP
+    recorded: RecordedRandomness,
+    problems: tuple[ErmWithLinearTerm, ErmWithLinearTerm],
+    claimed: ApproximateDP,
 ) -> tuple[RecordedRandomness, float]:
     """Return the record with the linear term that has the same minimiser on the neighbour.
 
@@ -339,20 +362,20 @@ class ReplayedTraining(TrainingRun):
         )
         self.source, self.sigma, self.nominal = source, trainer.plan.sigma, False
 
-    def _descended(
+    def _after_step(
         self, key: BufferKey, parameter: Tensor, direction: Tensor, sgd_step: SgdStep
     ) -> Tensor:
         self.nominal = key[0] == "nominal"
-        return super()._descended(key, parameter, direction, sgd_step)
+        return super()._after_step(key, parameter, direction, sgd_step)
 
-    def _noisy(self, name: str, direction: Tensor, noise: Tensors) -> Tensor:
-        sample = partial(super()._noisy, name, direction, noise)
+    def _add_noise(self, name: str, direction: Tensor, noise: Tensors) -> Tensor:
+        sample = partial(super()._add_noise, name, direction, noise)
         if not self.nominal:  # ends of boxes are not released
             return sample()
         draw = Draw(
             "gaussian", (self.sigma, name, self.steps_taken), np.atleast_1d(direction.numpy())
         )
-        return answered(self.source, draw, lambda source: sample())
+        return draw_observably(self.source, draw, lambda source: sample())
 
 
 def publish_training(model: BoxModel, source: Randomness) -> Mapping[str, object]:
@@ -439,12 +462,12 @@ class ReplayedRelease:
         drawn: Any = release.draw()
         if isinstance(release, LabelRelease):
             drawn = gathered(drawn, len(queries))
-        return {"drawn": drawn, **plain_of(release.reserved_claim.written())}
+        return {"drawn": drawn, **plain_of(release.reserved_claim.for_file())}
 
 
 def _linear_term_problems(
     mechanism: AnyMechanism, sides: Sequence[Model]
-) -> tuple[TiltedErm, TiltedErm] | None:
+) -> tuple[ErmWithLinearTerm, ErmWithLinearTerm] | None:
     """Return both sides' problems without the random linear term; None: a release adds none."""
     if mechanism.output is not Output.WEIGHTS:
         return None

@@ -98,7 +98,7 @@ class Roc:
                 "members" if self.member.any() else "non-members" if len(self.member) else "records"
             )
             raise ConfigError(
-                f"a curve needs both members and non-members, but there are only {there}"
+                f"a ROC curve needs both members and non-members, but there are only {there}"
             )
 
     @cached_property

@@ -162,7 +162,12 @@ def the_best_of_many(seed: int) -> Finding:  # no chance in it
     """Counts that would contradict epsilon 1 as those of one event alone, and are said to be the
     best of a thousand's.
     """
-    words = ("counts", "they are of epsilon 1", "the best of 1,000 events", "1000 trials a side")
+    words = (
+        "counts",
+        "the counts are those of epsilon 1",
+        "the best of 1,000 events",
+        "1000 trials a side",
+    )
     return TestedClaim(*words, Claimed("epsilon", 1.0), 0.95, 1000).judge(
         Mistakes(230, 1000, 230, 1000)
     )
@@ -216,9 +221,9 @@ def less_noise(seed: int, share: float = 0.8, confidence: float = 0.95) -> Findi
 class LessNoise(NoisyStatistics):
     """Noisy statistics with 80 % of the noise that is due."""
 
-    def noises(self, head: LinearModel) -> SumNoiseScales:
+    def noise_scales(self, head: LinearModel) -> SumNoiseScales:
         """What it draws."""
-        return SumNoiseScales(*(0.8 * noise for noise in astuple(super().noises(head))))
+        return SumNoiseScales(*(0.8 * noise for noise in astuple(super().noise_scales(head))))
 
 
 class UntilRight(RandomizedResponse):
@@ -284,9 +289,9 @@ def answered(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding
         for at, side in enumerate((pair.having, pair.lacking))
     )
     words = (
-        "labels of two heads",
-        "they are of epsilon 1",
-        "a query between their decision lines",
+        "labels of two linear heads",
+        "the labels are released with epsilon 1",
+        "a query between the decision lines of the two heads",
         "",
     )
     return judged(TestedClaim(*words, claim, confidence), event, *drawn)
@@ -543,7 +548,9 @@ def looking() -> Attack:
         order: np.ndarray = np.argsort(served.shown)
         return order[~np.isin(order, np.arange(GONE) * 2)][:GONE]
 
-    return Attack("a second request, chosen by what the first left", (*request().requests, wrong))
+    return Attack(
+        "a second request, chosen by what the first one left", (*request().requests, wrong)
+    )
 
 
 @dataclass
@@ -636,82 +643,92 @@ def removals(seed: int) -> Finding:
 
 
 PLANTED: dict[str, Plant] = {
-    "randomized response that flips for another budget": twice_the_budget,
-    "smooth_cauchy whose distances come from the grid {0, 50}": gap_of_the_grid,
-    "smooth_cauchy on evidence that jumps, by its table": jump_of_the_evidence,
+    "randomized response that draws for another budget than it claims": twice_the_budget,
+    "smooth_cauchy with stable distances that only come from the grid {0, 50}": gap_of_the_grid,
+    "smooth_cauchy on evidence that jumps between neighbours, by its table": jump_of_the_evidence,
     "released weights whose noise is made for half the sensitivity": half_the_noise,
     "released weights whose noise is 20 % too small": less_noise,
     "noisy statistics whose noise is 20 % too small": partial(
         replayed, mechanism=LessNoise(mu=1.0)
     ),
-    "a label that is drawn until it is right": partial(replayed, mechanism=UntilRight(eps=1.0)),
+    "a label that is drawn again until it is right": partial(
+        replayed, mechanism=UntilRight(eps=1.0)
+    ),
     "objective perturbation that leaves out the determinant": no_determinant,
     "objective perturbation of several rows of one unit": rows_of_one_unit,
-    "labels between two heads, drawn for another budget": answered,
-    "a box narrowed by 1 %": lambda seed: audited(widened(boxed(seed), 0.99), seed, PARAMETERS),
-    "boxes for features that move half as far": partial(moving_as_far, radius=0.1),
-    "a box by other products than recorded": box_of_other_products,
-    "a stable distance one too large": lambda seed: audited(
+    "labels of two heads, drawn for another budget than claimed": answered,
+    "a box of parameters that is narrowed by 1 %": lambda seed: audited(
+        widened(boxed(seed), 0.99), seed, PARAMETERS
+    ),
+    "boxes for features that move only half as far as claimed": partial(moving_as_far, radius=0.1),
+    "a box computed with another product than recorded": box_of_other_products,
+    "a stable distance that is one too large": lambda seed: audited(
         flawed(OverstatedDistance, boxed(seed), more=1), seed, CERTIFIED_LABELS
     ),
-    "a certified record that was memorised": memorised_and_certified,
+    "a certified record that was memorised nevertheless": memorised_and_certified,
     "stable distances 5 % too long": partial(
         stretched, times=1.05, about=LABELS_WITHIN_BOUNDS, extent=NOBODY
     ),
-    "stable distances twice too long, told by a neighbour": partial(
+    "stable distances that are twice too long, detected on a neighbour": partial(
         stretched, times=2.0, about=CERTIFIED_LABELS
     ),
     "a normaliser that counts the records": partial(counting, dealt=False),
     "batches that depend on the number of records": partial(counting, dealt=True),
-    "stable distances that jump from one dataset to the next": lambda seed: audited(
+    "stable distances that jump between neighbouring datasets": lambda seed: audited(
         flawed(OverstatedDistance, boxed(seed), more=-2), seed, STABLE_DISTANCES, PAIRS
     ),
-    "boxes that do not nest in those of a neighbour": lambda seed: audited(
+    "boxes that do not nest within those of a neighbour": lambda seed: audited(
         widened(boxed(seed), 2.0), seed, NESTING_BOXES, PAIRS
     ),
     "training whose noise is 20 % too small": partial(audited_noise, kept=0.8),
-    "training that forgets its noise": partial(audited_training, kept=0.0, adversary=SUMS),
-    "training that forgets its noise, told step by step": partial(
+    "training that leaves out its noise": partial(audited_training, kept=0.0, adversary=SUMS),
+    "training that leaves out its noise, detected step by step": partial(
         audited_training, kept=0.0, adversary=STEPS
     ),
-    "training that forgets its noise, told in one run": partial(
+    "training that leaves out its noise, detected in a single run": partial(
         audited_training, kept=0.0, adversary=ONE_RUN, canary="dirac"
     ),
     "stable distances that are one too long": overstated_labels,
-    "unlearning: nothing is removed": partial(
+    "unlearning that removes nothing": partial(
         unlearned, "epsilon", request(), removed=lambda rows: rows[:0]
     ),
-    "unlearning: other records are removed": partial(
+    "unlearning that removes other records than requested": partial(
         unlearned, "distance/claimed", request(), removed=lambda rows: rows + 1
     ),
-    "unlearning: a third of the noise": partial(unlearned, "noise/claimed", request(), scale=1 / 3),
-    "unlearning: noise that was shown before": partial(
+    "unlearning with a third of the noise": partial(
+        unlearned, "noise/claimed", request(), scale=1 / 3
+    ),
+    "unlearning with noise that was shown before": partial(
         unlearned, "epsilon", looking(), reused=True
     ),
-    "unlearning: training again keeps a record": partial(trained_again, kept=1),
+    "unlearning by training again that keeps a requested record": partial(trained_again, kept=1),
 }
 SOUND: dict[str, Plant] = {
-    "randomized response that flips for its budget": the_budget,
+    "randomized response that draws for the budget it claims": the_budget,
     "the best of many events": the_best_of_many,
     "released weights whose noise is made for their sensitivity": partial(
         half_the_noise, moves=1.0, confidence=SURE
     ),
-    "released weights whose noise is as it should be": partial(
+    "released weights whose noise has the claimed size": partial(
         less_noise, share=1.0, confidence=SURE
     ),
-    "noisy statistics as they are": partial(replayed, mechanism=NoisyStatistics(mu=1.0)),
+    "noisy statistics as agt computes them": partial(replayed, mechanism=NoisyStatistics(mu=1.0)),
     "a label that is drawn once": partial(replayed, mechanism=RandomizedResponse(eps=1.0)),
-    "objective perturbation as it is": objective_perturbation,
-    "labels between two heads, drawn for their budget": partial(
+    "objective perturbation as agt computes it": objective_perturbation,
+    "labels of two heads, drawn for the claimed budget": partial(
         answered, draws=1.0, confidence=SURE
     ),
-    "boxes as they are made": lambda seed: all_audited(boxed(seed), seed),
-    "boxes for features that move as far": partial(moving_as_far, radius=0.05),
-    "training with its noise": partial(audited_training, kept=1.0, adversary=None, confidence=SURE),
-    "training with its noise, by its size": partial(audited_noise, kept=1.0, confidence=SURE),
-    "stable distances as they are": partial(overstated_labels, more=0),
-    "a linear head as it is": lambda seed: all_audited(headed(seed, **ONE_STEP), seed),
-    "unlearning: the records that go are removed": removals,
+    "boxes as agt computes them": lambda seed: all_audited(boxed(seed), seed),
+    "boxes for features that move as far as claimed": partial(moving_as_far, radius=0.05),
+    "training with the claimed noise": partial(
+        audited_training, kept=1.0, adversary=None, confidence=SURE
+    ),
+    "training with the claimed noise, tested by the noise's size": partial(
+        audited_noise, kept=1.0, confidence=SURE
+    ),
+    "stable distances as agt computes them": partial(overstated_labels, more=0),
+    "a linear head as agt trains it": lambda seed: all_audited(headed(seed, **ONE_STEP), seed),
+    "unlearning that removes the requested records": removals,
     "unlearning: training again": trained_again,
 }
 
@@ -762,7 +779,7 @@ def _tried(plant: Callable[[int], Finding], name: str, seed: int) -> Finding:
     try:
         return plant(seed)
     except Exception as error:
-        why = f"the auditor failed with {type(error).__name__}: {error}"
+        why = f"the auditor itself failed, with {type(error).__name__}: {error}"
         return Finding(name, "-", "-", "-", Outcome.UNTESTED, why, "-", strength=Strength.CERTAIN)
 
 
@@ -773,11 +790,16 @@ def of_auditor(name: str, finding: Finding, flawed: bool) -> Finding:
     right = finding.outcome is (Outcome.VIOLATED if flawed else Outcome.STANDS)
     return Finding(
         subject=name,
-        claim="the auditor notices it" if flawed else "the auditor lets it pass",
+        claim=("the auditor detects this planted violation")
+        if flawed
+        else "the auditor does not contradict this correct claim",
         attack=finding.attack,
         effort=finding.effort,
         outcome=Outcome.STANDS if right else Outcome.VIOLATED,
-        meaning=f"{JUDGED[flawed, right == flawed]}; its claim: {finding.claim}; {finding.meaning}",
+        meaning=(
+            f"{JUDGED[flawed, right == flawed]}; the audited claim was: {finding.claim}; "
+            f"{finding.meaning}"
+        ),
         measure=JUDGED[flawed, flawed],
         claimed=1.0,
         found=float(right),

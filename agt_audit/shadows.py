@@ -197,7 +197,7 @@ def train_shadows(
         on_done(count)
         logits = None if why else _stored(home, index)
         if logits is None:
-            failures[index] = why or "its file was damaged right after it was written"
+            failures[index] = why or "the model's file was damaged right after it was written"
         else:
             there[index] = logits
     if not there:

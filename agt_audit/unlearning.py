@@ -65,7 +65,7 @@ from agt.models.fitting import fit, load
 from agt.models.model import Model
 from agt.numeric import SystemRandomness, noisy
 from agt.settings import schema
-from agt.training.ensemble import shards
+from agt.training.ensemble import assign_shards
 from agt.unlearning.promise import MethodName, Promise
 from agt.unlearning.sentences import Remark
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim, chosen as chosen_event
@@ -281,7 +281,7 @@ def not_tested(subject: str, claim: str, why: str) -> Finding:
         "none",
         "none",
         Outcome.UNTESTED,
-        why or "no attack was given",
+        why or "no attack was made on this method",
         "-",
         strength=Strength.CERTAIN,
     )
@@ -295,7 +295,7 @@ def _carried_out(
     for choose in attack.requests:
         rows = choose(served)
         if not len(rows):
-            raise ConfigError(f"{attack.name}: there is no record left to choose")
+            raise ConfigError(f"{attack.name}: no record is left that this attack could choose")
         gone = np.concatenate([gone, rows])
         served = unlearn(rows)
         seen.append(served)
@@ -371,14 +371,14 @@ def _near(
                 "distance",
                 away / allowed,
                 away > allowed,
-                f"{away:.3g} apart, of a claimed {allowed:.3g}",
+                f"{away:.3g} apart, and at most {allowed:.3g} is claimed",
             )
         )
     if not trials:
         return [], None
     worst = max(trials, key=lambda trial: trial.found or 0)
     claimed = replace(claimed, terms=(Remark("near_minimiser_as_recorded"),))
-    attack = "the weights before noise are compared with those of training without the records"
+    attack = "the weights before noise were compared with those of training without the records"
     noticeable = "weights farther away than their recorded bounds, in the attacks that were made"
     meaning = f"the weights before noise are at most {worst.words} (after {_after(worst)})"
     about = f"{subject}: weights before noise"
@@ -418,14 +418,15 @@ def _distinguished(
         return trials, None
     names = ", ".join(dict.fromkeys(name for _, name, *_ in looks))
     attack = (
-        "which side a draw belongs to is guessed from everything that was given out "
-        f"before, along {names}"
+        "which side a draw belongs to (unlearning, or training without the records) is "
+        f"guessed from everything that was given out before, along {names}"
     )
     drawn = (
         f"{plan.trials:,} draws for each side in each of {len(looks)} tests, half of them "
         "used to choose thresholds"
     )
-    worst, about = max(counts, key=lambda trial: trial.found or 0), f"{subject}: what is served"
+    worst = max(counts, key=lambda trial: trial.found or 0)
+    about = f"{subject}: the weights that are used for answers"
     listed = f"{_listed(trials)}; {drawn}"
     finding = TestedClaim(
         about, claimed.sentences[0], attack, listed, held, plan.confidence, len(looks)
@@ -485,7 +486,9 @@ def _noise(subject: str, pairs: Sequence[AttackedSides], plan: TrialPlan) -> Fin
         for earlier, _ in noises[:place]
     ]
     limit, most = float(norm.isf((1 - sure) / 2 / len(alike))), max(alike)
-    effort = f"{len(noises)} states of {len(noises[0][0])} weights, {len(alike)} pairs"
+    effort = (
+        f"{len(noises)} states of {len(noises[0][0])} weights, and {len(alike)} pairs of states"
+    )
     size, again = noise_size(subject, squares, coordinates, sure, effort), most > limit
     return replace(
         size,
@@ -495,8 +498,9 @@ def _noise(subject: str, pairs: Sequence[AttackedSides], plan: TrialPlan) -> Fin
             "deviation, drawn again for each state"
         ),
         attack=(
-            "the released weights minus the weights: the length of this noise, and the "
-            "correlation between any two states (fixed beforehand)"
+            "the noise is what remains if the weights without noise are subtracted from the "
+            "released ones: its length, and the correlation between any two states (fixed "
+            "beforehand)"
         ),
         effort=effort,
         outcome=Outcome.VIOLATED if again else size.outcome,
@@ -532,7 +536,7 @@ def _promised_only(finding: Finding, claimed: Promise) -> Finding:
     if claimed.proved:
         return finding
     why = "; ".join(fact.sentence for fact in claimed.assumptions if fact.standing is Standing.VOID)
-    meaning = f"{finding.meaning}; there is no claim here: {why}"
+    meaning = f"{finding.meaning}; nothing is claimed here, because {why}"
     return replace(finding, outcome=Outcome.REPORTED, meaning=meaning)
 
 
@@ -629,7 +633,7 @@ class ForgetSets:
         rows = self.free[self.train.labels[self.free] == labels[counts.argmin()]]
         # a model needs two classes: all but one record
         spared = len(np.unique(self.train.labels)) <= 2
-        yield Attack.at_once("a whole class, the smallest", rows[: len(rows) - spared])
+        yield Attack.at_once("all records of the smallest class", rows[: len(rows) - spared])
         if k > 1:
             first = rng.choice(self.free, k // 2, replace=False)
             then = self._dissenting if by_shard else self._wrong
@@ -686,7 +690,7 @@ class ForgetSets:
         some = self.train.features[self.free[:MAX_LOOKED_AT]]
         vote = model.predict(some)
         dissent = (labels_of(model.member_margins(some)) != vote).mean(axis=1)
-        home = shards(self.train.units[left], model.settings.ensemble)
+        home = assign_shards(self.train.units[left], model.settings.ensemble)
         return left[home == int(np.argmax(dissent))][:count]
 
 
@@ -757,14 +761,15 @@ class Unlearning(AuditKind):
                         findings.append(
                             not_tested(
                                 side.words,
-                                "no claim: the method cannot be used for this run",
+                                "nothing is claimed, because the method cannot be used for "
+                                "this run",
                                 str(error),
                             )
                         )
                     else:
                         absent.append(
-                            f"this run does not have method={method}, so there was nothing "
-                            f"to attack: {error}"
+                            f"this run does not have method={method}, so there was nothing to "
+                            f"attack: {error}"
                         )
                     continue
                 found, trials = side.attacked(forget, plan, console)
@@ -826,9 +831,9 @@ class Sides:
             )
         if certificate.noise_is_fixed:
             return (
-                "certificate.masking=loss: its noise is drawn once, in training, so every "
-                "trial would need a training; in addition, its guarantee is not proved (agt "
-                "unlearn says so)"
+                "certificate.masking=loss was not tested: its noise is drawn once, in "
+                "training, so every trial would need a training; in addition, its guarantee "
+                "is not proved (agt unlearn says so)"
             )
         return ""
 

@@ -45,7 +45,7 @@ from agt.mechanisms.objective import (
     ObjectivePerturbation,
     ProblemConstants,
     build_problem,
-    draw_tilted_weights,
+    draw_perturbed_minimiser,
 )
 from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
 from agt.mechanisms.weights_mechanism import NoiseLaw, WeightsMechanism
@@ -53,7 +53,7 @@ from agt.models.linear import LinearModel
 from agt.numeric import UP, Randomness, bisect, midpoint
 from agt.release import ReleaseTerms, WeightsRelease
 from agt.settings import schema
-from agt.training.tilted_erm import TiltedErm, solve
+from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
 from agt_audit.estimates import of_tail
 from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind, no_pair_found
 from agt_audit.mechanism import Exact, TrialPlan, attacked, neighbours, segments, tested
@@ -86,7 +86,9 @@ class Heads:
     first: np.ndarray
     second: np.ndarray
     moves: float
-    where: str = "no data: weights that are as far apart as the sensitivity allows"
+    where: str = (
+        "no data were used: two weight vectors that are as far apart as the sensitivity allows"
+    )
 
     @property
     def apart(self) -> float:
@@ -141,21 +143,21 @@ def audit_weights(
         draw(heads.first, 0), draw(heads.second, plan.trials)
     )
     how = (
-        "released weights, projected on the difference between the weights of the two "
+        "released weights are projected on the difference between the weights of the two "
         "models; the threshold is in the middle"
     )
     effort = (
-        f"{plan.trials:,} releases for each side of {heads.first.size:,} weights; {heads.where}"
+        f"{plan.trials:,} releases of {heads.first.size:,} weights for each side; {heads.where}"
     )
     drawn = tested(subject, mechanism.guarantee, how, effort, plan).findings(mistakes)
     mu, share = heads.apart / sigma, heads.apart / heads.moves
     table = Exact(mu, mu > mechanism.mu * (1 + UP)).finding(
-        f"{subject}: its noise relative to the two models",
+        f"{subject}: the noise compared with the distance between the two models",
         mechanism.guarantee,
         "the distance between the weights of the two models, divided by the standard "
         "deviation of the noise",
         heads.where,
-        f"a sensitivity below {share:.3g} of the one that is claimed",
+        f"noise that is made for a sensitivity below {share:.3g} times the claimed one",
     )
     shown = (
         f"mu of this pair is {least(table.found or 0.0, mechanism.mu)}; claimed: {mechanism.mu:g}"
@@ -185,11 +187,14 @@ def noise_size(subject: str, squares: float, count: int, confidence: float, effo
             "the standard deviation of the noise is at least the one that sensitivity "
             "and guarantee need"
         ),
-        attack="the sum of the squares of the noise over all coordinates of all releases",
+        attack=(
+            "the sum of the squares of the noise, over all coordinates of all releases, is "
+            "compared with its expected size"
+        ),
         effort=f"{count:,} coordinates; {effort}",
         outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
         meaning=(
-            f"noise with {ratio:.4g} times the claimed standard "
+            f"the noise has {ratio:.4g} times the claimed standard "
             f"deviation{': it is too small' if violated else ''}"
         ),
         measure="noise/claimed",
@@ -239,8 +244,8 @@ class Problems:
         where: which datasets, in words.
     """
 
-    first: TiltedErm
-    second: TiltedErm
+    first: ErmWithLinearTerm
+    second: ErmWithLinearTerm
     shape: ProblemConstants
     where: str
 
@@ -250,7 +255,7 @@ class Problems:
         x, y = np.zeros((pulls + rows, shape.width)), np.repeat([0, 1], [pulls, rows])
         x[:, 0] = 1.0
         few, more = (
-            TiltedErm.from_labels(x[:n], y[:n], shape.strength, shape.clamp)
+            ErmWithLinearTerm.from_labels(x[:n], y[:n], shape.strength, shape.clamp)
             for n in (pulls, pulls + rows)
         )
         came = "a record" if rows == 1 else f"{rows} rows of one unit"
@@ -258,7 +263,8 @@ class Problems:
             few,
             more,
             shape,
-            f"no data of a run: {pulls} records along one line, and {came} more of the other class",
+            f"no data of a run were used: {pulls} records on one line, compared with the same "
+            f"records and {came} more, of the other class",
         )
 
     @classmethod
@@ -302,17 +308,19 @@ def audit_objective(
     # two bounds share the error probability
     plan = replace(plan, confidence=(1 + plan.confidence) / 2)
 
-    def draw(side: TiltedErm, count: int) -> np.ndarray:
+    def draw(side: ErmWithLinearTerm, count: int) -> np.ndarray:
         nonlocal drawn, squares
         scores, start = np.empty(count), solve(side, noises.tolerance, max_records=records)
         for trial in range(count):
-            theta = draw_tilted_weights(side, noises, max(records, len(side.x)), plan.source, start)
+            theta = draw_perturbed_minimiser(
+                side, noises, max(records, len(side.x)), plan.source, start
+            )
             scores[trial], drawn = problems.score(theta, noises.tilt), drawn + 1
             squares += float(np.sum(side.gradient(theta) ** 2)) / noises.tilt**2
             on_done(drawn)
         return scores
 
-    how = "released weights, by the likelihood ratio between the two datasets"
+    how = "released weights are distinguished by the likelihood ratio between the two datasets"
     subject = objective_words(guarantee)
     claim = tested(subject, guarantee, how, problems.where, plan)
     shown = attacked(
@@ -326,7 +334,7 @@ def audit_objective(
 
 def audit_line(guarantee: ApproximateDP, problems: Problems, noises: ObjectiveNoises) -> Finding:
     """What is known without a draw of a pair along one line."""
-    how = "both densities of the minimiser along the line, integrated"
+    how = "the densities of the released minimiser on both datasets are integrated along one line"
     exact = line_loss(guarantee, problems, noises.tilt)
     return exact.finding(f"{objective_words(guarantee)}: its table", guarantee, how, problems.where)
 
@@ -411,8 +419,8 @@ class AddedNoiseAttack:
         """Two heads at the distance that the noise is made for."""
         findings = audit_weights(self.mechanism, Heads.without_data(width), plan)
         note = (
-            "no run and no data: two heads that are as far apart as the sensitivity for "
-            "which the noise is made"
+            "neither a run nor data were used: two linear heads whose weights are as far "
+            "apart as the sensitivity for which the noise is made"
         )
         return Audited(self.mechanism.name, None, findings, (note,))
 
@@ -428,7 +436,7 @@ class LinearTermAttack:
         """As ``audit_objective``."""
         mechanism, where = self.mechanism, pair.heads.where
         problems = Problems.of_run(pair.model, pair.other, mechanism.weight_decay, where)
-        noises = mechanism.noises(pair.model)
+        noises = mechanism.noise_scales(pair.model)
         return audit_objective(mechanism.guarantee, problems, noises, plan, on_done)
 
     def without_run(self, width: int, plan: TrialPlan) -> Audited:
@@ -440,8 +448,9 @@ class LinearTermAttack:
         by_densities = audit_line(guarantee, line, noises)
         by_draws = audit_objective(guarantee, line, noises, plan)
         note = (
-            f"no run and no data: Lambda = {shape.strength:g} (mechanism.weight_decay, with B = "
-            "1), C = 1"
+            "neither a run nor data were used: the strength of regularisation is Lambda = "
+            f"{shape.strength:g} (mechanism.weight_decay, for a normaliser of B = 1), and "
+            "gradients are clamped at C = 1"
         )
         return Audited(self.mechanism.name, None, (by_densities, *by_draws), (note,))
 
@@ -502,7 +511,7 @@ class WeightsAudit(AuditKind):
         notes = (
             claim.text,
             OWNER,
-            f"at most {self.neighbours} neighbouring datasets were trained, of all possible ones",
+            f"of all possible neighbouring datasets, at most {self.neighbours} were trained",
         )
         return Audited.of(opened.trained.finished, found, notes)
 

@@ -302,19 +302,22 @@ _UNREAD: dict[UnreadReason, str] = {
         "has no effect, because certificate={name} reaches the minimum from any starting point"
     ),
     "own loss": (
-        "has no effect, because certificate={name} has its own setting for the loss "
+        "has no effect, because certificate={name} takes the loss from its own setting "
         "(certificate.loss)"
     ),
     "no clamp": "has no effect, because certificate={name} does not clamp anything",
     "own strength": (
-        "has no effect, because members of certificate={name} have only one setting "
-        "(certificate.strength)"
+        "has no effect, because the strength of regularisation is the only setting of members "
+        "of certificate={name} (certificate.strength)"
     ),
-    "own learner": "has no effect, because the learner has its own settings (certificate.learner)",
+    "own learner": (
+        "has no effect, because the learner takes its settings from certificate.learner"
+    ),
     "no boxes": "has no effect, because certificate={name} does not compute interval bounds",
     "no random start": "has no effect, because certificate={name} is computed in closed form",
     "every k": (
-        "only selects which k the tables show, because certificate={name} holds for every k"
+        "only selects for which k the tables show results, because certificate={name} holds "
+        "for every k"
     ),
 }
 

@@ -74,7 +74,9 @@ def main(arguments: Sequence[str] | None = None, leads: bool = False) -> int:
         return _complain(str(error), error.exit_code)
     except OSError as error:  # a full disk behind standard output
         mute("stdout")
-        return _complain(f"standard output: {error.strerror or error}", AgtError.exit_code)
+        return _complain(
+            f"standard output cannot be written: {error.strerror or error}", AgtError.exit_code
+        )
     return code or AgtError.exit_code * muted()
 
 
@@ -167,7 +169,9 @@ def _check_command(name: str, rest: Sequence[str]) -> None:
     later = next((word for word in rest if word in usage.COMMANDS), None)
     if later is not None and ("=" in name or name.startswith("-")):
         line = [word for word in (name, *rest) if word != later]
-        raise ConfigError(f"the command comes first: agt {shlex.join([later, *line])}")
+        raise ConfigError(
+            f"the name of the command must come first: agt {shlex.join([later, *line])}"
+        )
     owner = next(
         (
             owner
@@ -179,7 +183,7 @@ def _check_command(name: str, rest: Sequence[str]) -> None:
     )
     if owner:
         raise ConfigError(
-            f"unknown command '{name}': it belongs to agt {owner}; type: agt "
+            f"unknown command '{name}': it is an action of agt {owner}; type: agt "
             f"{shlex.join([owner, name, *rest])}"
         )
     raise ConfigError(
@@ -208,12 +212,13 @@ def _checked(name: str, rest: Sequence[str]) -> list[str]:
             and value.strip("'\" ") in ("", "null")
         ):
             raise ConfigError(
-                f"{word}: the folder's name is missing: give one (a dot means the current "
-                "folder), or leave it out to use outputs"
+                f"{word}: this setting needs the name of a folder (a dot means the current "
+                "folder); or leave it out, to use outputs"
             )
         if key == "hydra/sweeper":
             raise ConfigError(
-                f"{word}: only agt's own sweeper keeps a record of its jobs: leave this setting out"
+                f"{word}: agt only supports its own sweeper, which records its jobs: leave "
+                "this setting out"
             )
     if usage.is_sweep(rest) and not usage.COMMANDS[name].recorded:
         raise ConfigError(
@@ -250,9 +255,9 @@ def _check_places(typed: Mapping[str, str]) -> None:
     if run and run not in ("null", "latest"):
         check_folder(Path(run), "train")
     if release and release != "null" and not Path(release).is_dir():
-        raise ConfigError(f"release={release}: no such folder")
+        raise ConfigError(f"release={release}: this folder does not exist")
     if path and not Path(path).exists():
-        raise ConfigError(f"{path}: no such file or folder")
+        raise ConfigError(f"{path}: this file or folder does not exist")
     data_dir = Path(typed.get("data_dir", os.environ.get("AGT_DATA", "data")))
     # or a file that says where data are
     elsewhere = "dataset.data_dir" in typed or "experiment" in typed

@@ -69,7 +69,7 @@ def completion(arguments: Sequence[str]) -> int:
         missing = (
             f"unknown shell '{shell}'{nearest(shell, SCRIPTS)}"
             if shell
-            else f"which shell: {', '.join(SCRIPTS)}?"
+            else f"which shell: give one of {', '.join(SCRIPTS)}"
         )
         raise ConfigError(f"agt completion: {missing}; {INSTALL}")
     return 0

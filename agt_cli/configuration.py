@@ -262,7 +262,7 @@ def plain(config: DictConfig, complete: bool = True) -> dict[str, Any]:
 
         words = [f"{key}=VALUE" for key in missing]
         words += missing_words(cast(dict[str, Any], OmegaConf.to_container(task)))
-        raise ConfigError(f"{missing[0]}: a value is required; give {' '.join(words)}")
+        raise ConfigError(f"{missing[0]}: this setting is required; give {' '.join(words)}")
     resolved = OmegaConf.to_container(task, resolve=True)
     return (
         {str(key): value for key, value in resolved.items()} if isinstance(resolved, dict) else {}
@@ -285,7 +285,7 @@ def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
             choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
         else:
             raise ConfigError(
-                f"{override.input_line}: give the values of a sweep as {key}=1,2,3, "
+                f"{override.input_line}: give the values of a sweep as {key}=1,2,3, or with "
                 "range(...) or choice(...)"
             )
     return [*product(*choices.values())]

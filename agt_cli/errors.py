@@ -16,9 +16,9 @@ from agt.store import flat
 from agt_cli import config_files, usage
 
 _NAMES = (
-    "names in a mapping must not be quoted, as in {a.b: [0, 1], c d: [0, 1]}; names with "
-    "letters outside ASCII must be written in a file conf/dataset/NAME.yaml (agt data "
-    "inspect FILE writes one)"
+    "names in a mapping must not have quotes, as in {a.b: [0, 1], c d: [0, 1]}; names with "
+    "letters outside ASCII must be written in a file conf/dataset/NAME.yaml (agt data inspect "
+    "FILE writes one)"
 )
 MEMORY = "lower compute.memory_mb or compute.fragment, or use a smaller model or a shorter kgrid"
 
@@ -37,7 +37,7 @@ def explain(error: BaseException, config: str, overrides: Sequence[str]) -> AgtE
     if hydra:
         return ConfigError(hydra)
     if _out_of_memory(error):
-        return AgtError(f"out of memory: {MEMORY}")
+        return AgtError(f"the memory of this machine is not enough: {MEMORY}")
     if isinstance(error, OSError):
         where, remedy = (
             f"{error.filename}: " if error.filename else "",
@@ -84,7 +84,7 @@ _REMEDIES = {
     ),
     **dict.fromkeys(
         (errno.ENOTDIR, errno.EEXIST),
-        "a file has the name of a folder that is needed: choose another place with",
+        "a file has the name of a folder that agt needs: choose another place with",
     ),
 }
 
@@ -199,7 +199,8 @@ def _no_choice(error: Exception, config: str, overrides: Sequence[str]) -> str:
             and no_name
         ):
             return (
-                f"{word}: choose one option by its name{nearest('', config_files.options(group))}"
+                f"{word}: choose one option of this group by its "
+                f"name{nearest('', config_files.options(group))}"
             )
     return _one_line(error)
 
@@ -236,10 +237,10 @@ def _missing_option(error: Any) -> str:
     # also where it was chosen by dataset=NAME, with a dataset of the user's own
     if group == "training":
         own = (
-            "give training=NAME, or start the file of your own dataset with defaults: "
-            "[table, _self_] (or embeddings)"
+            "give training=NAME; or let your own dataset file begin with defaults: [table, "
+            "_self_] (or embeddings)"
         )
-        return f"training settings named '{option}' do not exist: {own}{known}"
+        return f"there are no training settings named '{option}': {own}{known}"
     return f"unknown {group} '{option}'{known}"
 
 
@@ -249,10 +250,10 @@ def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) 
     """
     added = message.rpartition("To append to your config use ")[2]
     if key in _keys(config, overrides):
-        return f"'{key}' accepts new entries, with a plus sign: type '{added}'"
+        return f"'{key}' only accepts new entries with a plus sign: type '{added}'"
     if "/" in key and key in config_files.groups(config):
         return (
-            f"{key}: public features need a linear head: add model=linear "
+            f"{key}: random or public features need a linear head: add model=linear "
             "certificate=stability (or certificate=erm)"
         )
     if "run" in _keys(config, overrides) and key in _keys(usage.COMMANDS["train"].config, ()):

@@ -15,9 +15,9 @@ DESCRIPTION = (
 
 HYDRA = (
     ("KEY=VALUE", "change a setting: agt train training.lr=0.5 kgrid.max=20"),
-    ("+KEY={a: 1}", "add an entry to a setting that is a mapping"),
+    ("+KEY={a: 1}", "add an entry to a setting that is a mapping (key: value)"),
     ("GROUP=NAME", "choose an option of a group: agt train dataset=digits"),
-    ("--cfg job", "print the composed configuration instead of running"),
+    ("--cfg job", "print the composed configuration and do not run the command"),
 )
 
 SWEEPS = (
@@ -27,13 +27,13 @@ SWEEPS = (
     ),
     (
         "sweep=NAME",
-        "with -m: give the sweep a name; the same line again then only runs the jobs that "
+        "with -m: give the sweep a name; the same command again then only runs the jobs that "
         "are not done yet",
     ),
     (
         "hydra/launcher=joblib",
-        "with -m: run several jobs at once; submitit_local and slurm, which need submitit, "
-        "are the other launchers",
+        "with -m: run several jobs at the same time; submitit_local and slurm, which need "
+        "submitit, are the other launchers",
     ),
 )
 

@@ -111,8 +111,8 @@ def run_job(
         # queued again by a cluster: what it drew must not be forgotten
         if sweep and (folder / "status.json").exists():
             raise ConfigError(
-                f"{folder}: this job was stopped before it finished; the same line moves its "
-                "folder aside and runs the job again"
+                f"{folder}: this job was stopped before it finished; the same command moves "
+                "its folder aside and runs the job again"
             )
         again = task.run_to_resume(settings, overrides, sweep) if command == "train" else None
         if again:
@@ -155,7 +155,7 @@ def trusted_by(settings: Mapping[str, Any]) -> set[str]:
     named = settings.get(TRUST) or []
     if not isinstance(named, list):
         raise ConfigError(
-            f"{TRUST}={named}: give a list of full names, for example {TRUST}=[my_net.Net]"
+            f"{TRUST}={named}: give a list of full Python names, for example {TRUST}=[my_net.Net]"
         )
     return {ENCODED_HEAD, *map(str, named), *targets_of(settings), *targets_of([*_user_settings()])}
 

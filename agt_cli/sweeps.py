@@ -113,23 +113,24 @@ class Job:
     def error(self) -> str:
         """Why it is not done; empty: it is."""
         logs = self.folder.parent / LOG_FOLDER
-        printed = f"; the output of its process is below {logs}" if logs.is_dir() else ""
+        printed = f"; the output of the job's process is below {logs}" if logs.is_dir() else ""
         gone = (
-            "its process ended without a result (kill -9, out of memory or a time limit), or "
-            "runs where this machine cannot see it"
+            "the job's process ended without a result (kill -9, out of memory or a time "
+            "limit), or runs where this machine cannot see it"
         )
         why = {
             "done": "",
             "failed": str(self.result.get("error") or (self.run.error if self.run else "")),
-            "running": f"another process is still running this job: {self.folder}",
+            "running": f"another process is still running this job, in {self.folder}",
             "lost": (
-                f"lost: there is no record in {self.folder}, so the job was not started, "
-                f"or the launcher lost it{printed}"
+                f"this job was lost: there is no record in {self.folder}, so the job was not "
+                f"started, or the launcher lost it{printed}"
             ),
         }
         return why.get(
             self.state,
-            f"{self.state}: {gone}, and the record in {self.folder} is incomplete{printed}",
+            f"this job is {self.state}: {gone}, and the record in {self.folder} is "
+            f"incomplete{printed}",
         )
 
     @property
@@ -229,7 +230,7 @@ class Sweep:
                 f"hydra/launcher={self.launcher_name}: the package submitit is missing: "
                 "type pip install 'submitit>=1.5,<2'"
             )
-            raise ConfigError(f"{needs}: pip install 'submitit>=1.5,<2'")
+            raise ConfigError(f"{needs}; to install it, type pip install 'submitit>=1.5,<2'")
         self.elsewhere = self.kind != "BasicLauncher"  # whether jobs run in other processes
         self.threads: int | None = None  # of each job, where several share a machine
         self.gpus: tuple[str, ...] = ()  # one for each of the jobs at once
@@ -313,7 +314,10 @@ class Sweep:
         if any((job.settings.get("compute") or {}).get("device") == "cuda" for job in self.jobs):
             gpus = visible_gpus()
             if gpus and len(gpus) < most:
-                self.console.note(f"jobs at once: {len(gpus)}, one on each GPU: {', '.join(gpus)}")
+                self.console.note(
+                    f"number of jobs at the same time: {len(gpus)}, one on each GPU "
+                    f"({', '.join(gpus)})"
+                )
             most = min(most, len(gpus) or most)
             self.gpus = gpus[:most]
         if joblib:
@@ -337,9 +341,9 @@ class Sweep:
                 if len(left) == len(waiting):
                     raise AgtError(f"hydra/launcher={self.launcher_name}: {first_line}") from error
                 if left:
-                    broken = f"{self.launcher_name} broke down ({first_line})"
+                    broken = f"the launcher {self.launcher_name} broke down ({first_line})"
                     self.console.note(
-                        f"{broken}, and is started again for its {len(left)} remaining jobs"
+                        f"{broken}; it is started again for the {len(left)} remaining jobs"
                     )
                     batches.insert(0, left)
 
@@ -513,9 +517,9 @@ def _check_inputs(command: str, jobs: Sequence[Job]) -> None:
     again = next((run for run in runs if runs.count(run) > 1), None)
     if again is not None:
         raise ConfigError(
-            f"run={again}: each of these jobs would erase from the run and change it for the "
-            "next one: type one command after the other; to compare methods, rehearse=true "
-            "runs each of them on a copy"
+            f"run={again}: each of these jobs would erase records from the run and so change "
+            "it for the next job: type one command after the other; to compare methods, "
+            "rehearse=true runs each of them on a copy"
         )
     keys = (
         key
@@ -568,7 +572,10 @@ def _in_folders(jobs: Sequence[Job], sweep: Path, note: Callable[[str], None]) -
         if job.signature and counts[job.signature] > 1:
             name = f"{name}-{job.compute}"
         if name in named:
-            note(f"{job.label}: left out, because it computes the same as {named[name].label}")
+            note(
+                f"{job.label}: this job is left out, because it computes the same as "
+                f"{named[name].label}"
+            )
             continue
         named[name] = replace(job, folder=sweep / name)
     return list(named.values())
@@ -588,11 +595,12 @@ def plan_job(job: Job, command: str, note: Callable[[str], None]) -> Job:
             run = finished_record(folder, command, signature)
         except ConfigError as error:
             note(
-                f"{job.label}: done before, but its files changed since, so it runs again: {error}"
+                f"{job.label}: this job was done before, but its files changed since, so it "
+                f"runs again: {error}"
             )
             continue
         if run is not None:
-            note(f"{job.label}: done before, {folder}")
+            note(f"{job.label}: this job was done before, in {folder}")
             return replace(job, folder=folder, run=run, before=True)
     if may_be_at_work(job.folder):
         note(f"{job.label}: another process is running this job, in {job.folder}")
@@ -601,8 +609,8 @@ def plan_job(job: Job, command: str, note: Callable[[str], None]) -> Job:
     aside = set_aside(job.folder)
     if aside is not None:
         note(
-            f"{job.label}: {state} before; its earlier folder was moved to {aside}, and "
-            "it runs again"
+            f"{job.label}: this job was {state} before; its earlier folder was moved to "
+            f"{aside}, and it runs again"
         )
     return job
 
@@ -645,12 +653,12 @@ class JobTable:
             return ""
         some = {job.state for job in undone} != {"failed"}
         again = (
-            f"the same line with sweep={self.sweep.name.removesuffix(SWEEP_SUFFIX)} runs "
+            f"the same command with sweep={self.sweep.name.removesuffix(SWEEP_SUFFIX)} runs "
             "only the jobs that are not done"
         )
         return (
             f"{len(undone)} of {len(self.jobs)} jobs "
-            f"{f'are not done ({self.states})' if some else 'failed'}: {again}"
+            f"{f'are not done ({self.states})' if some else 'failed'}; {again}"
         )
 
     def as_json(self) -> dict[str, Any]:

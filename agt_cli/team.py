@@ -72,8 +72,8 @@ class Team:
         # a task would meet them in the midst of the earlier one, and wait for ever
         if not self._waiting:
             raise PeerLost(
-                "A task failed in this process before, so the other processes cannot be used "
-                "any more"
+                "a task failed earlier in this process, so the other processes of this job "
+                "cannot be used any more: start it again"
             )
         self._waiting = False
         try:

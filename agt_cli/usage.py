@@ -40,41 +40,42 @@ WITH_VALUE = (
 """Hydra's options that take the word after them."""
 
 _LIST = (
-    "this setting was removed: agt runs lists all runs; to filter and sort the list with "
-    "pandas, type agt runs limit=null --json"
+    "this setting was removed; instead, agt runs lists all runs; to filter and sort the list "
+    "with pandas, type agt runs limit=null --json"
 )
 
 _INFO = (
-    "this option was removed: agt COMMAND --cfg all prints the composed configuration, "
-    "including Hydra's own settings"
+    "this option was removed; instead, agt COMMAND --cfg all prints the composed "
+    "configuration, including Hydra's own settings"
 )
 
 _AUDITS = (
-    "agt audit summary was removed: agt runs command=audit lists the audits of all runs with "
-    "their verdicts"
+    "agt audit summary was removed; instead, agt runs command=audit lists the audits of all "
+    "runs with their verdicts"
 )
 
 _TUBE = (
-    "the curvature tube was removed, because a linear head certified at least as much at "
+    "the certificate tube was removed, because a linear head certified at least as much at "
     "equal accuracy: use certificate=stability model=linear, or certificate=votes"
 )
 
 _NO_FOURIER = (
-    "fourier features were removed: use landmarks, which need rows that are declared public"
+    "the feature map fourier was removed: use landmarks, which need rows that are declared public"
 )
 
 _NO_CROSSES = (
-    "crosses of vectors were removed: use dataset.crosses=1024, which crosses columns of a table"
+    "crosses of vectors were removed: use a table with dataset.crosses=1024, which combines "
+    "pairs of its columns"
 )
 
 _NO_TRIALS = (
-    "private tuning was removed: tune on rows that are declared public (tune.public), or use "
-    "the recipe"
+    "private tuning was removed: choose settings on rows that are declared public (agt tune, "
+    "tune.public), or use the recipe"
 )
 
 _SIGNED = (
-    "agt does not sign files itself: sign manifest.json with ssh-keygen -Y sign, and check "
-    "it with ssh-keygen -Y verify (docs/trust.md)"
+    "agt does not sign files itself: sign manifest.json with ssh-keygen -Y sign, and check it "
+    "with ssh-keygen -Y verify (docs/trust.md)"
 )
 
 _RELEASED = (
@@ -83,12 +84,12 @@ _RELEASED = (
 )
 
 _SHADOWS = (
-    "agt audit shadows was removed: agt audit membership trains the shadow models, and agt "
-    "audit memorisation of the same run uses them again"
+    "agt audit shadows was removed; instead, agt audit membership trains the shadow models, "
+    "and agt audit memorisation of the same run uses them again"
 )
 
 _POISONS = (
-    "poisoned records were removed from agt audit prediction: leave this setting out; all "
+    "the poisoning attack of agt audit prediction was removed: leave this setting out; all "
     "other attacks are unchanged"
 )
 
@@ -126,19 +127,19 @@ OLD_SPELLINGS = {
     "tune.trials.eta": _NO_TRIALS,
     "tune.seed": _NO_TRIALS,
     "mechanism.shrink": (
-        "shrinkage of released weights was removed: leave it out; agt plan shows what is "
-        "more accurate"
+        "mechanism.shrink was removed (it shrank released weights): leave it out; agt plan "
+        "shows which mechanism is more accurate"
     ),
     "ensemble.slices": (
-        "agt no longer splits shards into slices: leave this setting out; agt unlearn "
-        "method=sisa trains whole members again"
+        "agt no longer divides shards into slices: leave this setting out; agt unlearn "
+        "method=sisa retrains whole members"
     ),
     "hydra.sweeper.devices": (
-        "this setting was removed: set CUDA_VISIBLE_DEVICES=0,1 before agt to choose the "
-        "GPUs for the jobs of a sweep, one for each job"
+        "this setting was removed; to choose the GPUs for the jobs of a sweep, one for each "
+        "job, set CUDA_VISIBLE_DEVICES=0,1 before agt"
     ),
     "hydra.sweep.subdir": (
-        "this setting was removed, because the folder of a sweep's job is named by what "
+        "this setting was removed, because the folder of a sweep's job is now named by what "
         "the job computes: leave it out"
     ),
 }
@@ -279,8 +280,8 @@ COMMANDS: dict[str, Command] = {
     "measure": Command(
         "agt_cli/commands/measure",
         "measure",
-        "measure the ranges, lists, classes and size of a table from its records, with "
-        "noise, if no public values are known",
+        "measure the ranges, lists, classes and size of a table from its records, with noise, "
+        "if no public values are known",
         (
             "agt measure dataset=loans total.eps=0.2",
             "agt measure dataset=loans total.eps=0.2 ledger=people dataset.unit=customer "
@@ -335,8 +336,8 @@ COMMANDS: dict[str, Command] = {
             "head=/media/stick",
             "agt ledger show loans                         what was spent, what it was spent "
             "on, and what is left",
-            "agt ledger verify loans head=COUNT:HASH       checks against a head that show "
-            "printed earlier; exit code 3: it does not match",
+            "agt ledger verify loans head=COUNT:HASH       checks the ledger against a head "
+            "that show printed earlier; exit code 3: it does not match",
             "agt ledger admit loans run=FOLDER             the run's data are about the same "
             "people, so it shares the budget",
         ),
@@ -462,13 +463,15 @@ def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
     found, missing = words_of(name, [rest[place] for place in bare])
     for word, given in found:
         if not word.free and given not in word.known:
-            unknown = f"agt {' '.join(before)}: unknown word '{given}'{nearest(given, word.known)}"
+            unknown = (
+                f"agt {' '.join(before)}: agt does not know the word '{given}' "
+                f"here{nearest(given, word.known)}"
+            )
             raise ConfigError(OLD_SPELLINGS.get(f"{word.key}={given}", unknown))
         before.append(given)
     if missing:
         raise ConfigError(
-            f"agt {' '.join(before)}: one more word is needed here, one of: "
-            f"{', '.join(missing.known)}"
+            f"agt {' '.join(before)} needs one more word, one of: {', '.join(missing.known)}"
         )
     settings = [f"{word.key}={quoted(given) if word.free else given}" for word, given in found]
     taken, options = bare[: len(settings)], _options(rest)
@@ -500,13 +503,13 @@ def settings_of_sweep(rest: Sequence[str]) -> list[str]:
     name = named[-1].partition("=")[2].strip("'\"").removesuffix(agt_cli.SWEEP_SUFFIX)
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"{named[-1]}: the name of a sweep consists of letters, digits and . _ - (not as "
-            "the first character): give another name"
+            f"{named[-1]}: the name of a sweep must consist of letters, digits and . _ - (not "
+            "as the first character): give another name"
         )
     if not is_sweep(rest):
         raise ConfigError(
-            f"{named[-1]} names the folder of a sweep, but this is not one: add -m and the "
-            "values to try, as in training.seed=0,1,2"
+            f"{named[-1]} names the folder of a sweep, but this command is not a sweep: add "
+            "-m and the values to try, as in training.seed=0,1,2"
         )
     folder = (
         f"hydra.sweep.dir='${{output_dir}}/${{hydra.job.config_name}}/{name}{agt_cli.SWEEP_SUFFIX}'"

@@ -71,7 +71,7 @@ Formal guarantees
     trained on them adds its own (eps', delta') for the rest (003 Theorem 5: a guarantee for every
     fixed extractor, integrated over extractors whose laws are (eps, delta)-close).
     For m records at once, (eps1, delta1) of one record gives (m eps1, delta1 sum_{i<m} exp(i eps1))
-    (method.md section 8); 003 takes (m eps1, delta1).
+    (reference.md section 8); 003 takes (m eps1, delta1).
 """
 
 import copy
@@ -111,11 +111,11 @@ from agt.settings import (
     TrainingConfig,
 )
 from agt.training.batches import BatchPlan
+from agt.training.erm_with_linear_term import NORM_SLACK, ErmWithLinearTerm, solve
 from agt.training.loop import train
 from agt.training.noise import NoiseConfig, draw_noise, plan_noise
 from agt.training.setup import TrainingSetup
 from agt.training.sgd import Sgd, descend, learning_rate
-from agt.training.tilted_erm import NORM_SLACK, TiltedErm, solve
 
 RECORD = "one record added or removed"
 LABEL = "one record's label changed; features, and which records there are, are not protected"
@@ -419,7 +419,7 @@ class LocalRR:
     def fit(self, bench: Bench, eps: float, delta: float, seed: int) -> Weights:
         """As ``Baseline`` says; delta is not spent."""
         records = bench.single
-        response = RandomizedResponse.of(PureDP(eps), bench.classes)
+        response = RandomizedResponse.with_guarantee(PureDP(eps), bench.classes)
         drawn = response.release(
             records.labels, np.zeros_like(records.labels), SeededRandomness(seed)
         )
@@ -502,7 +502,7 @@ class Perturbation:
         Raises:
             AgtError: the solver missed its tolerance; nothing is released.
         """
-        erm = TiltedErm.from_labels(
+        erm = ErmWithLinearTerm.from_labels(
             bench.records.features, bench.records.labels, self.strength, self.clamp
         )
         count, width = erm.x.shape

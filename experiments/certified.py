@@ -83,7 +83,7 @@ def accuracy_by_eps(
         yield {
             "series": f"{key['mechanism']} ({key['profile']})",
             "accuracy": evidence.expected_accuracy(
-                MECHANISMS[key["mechanism"]].of(PureDP(key["eps"]), evidence.classes)
+                MECHANISMS[key["mechanism"]].with_guarantee(PureDP(key["eps"]), evidence.classes)
             ),
             "accounting": accounting(profile, finished),
             "k counts": finished.counts,
@@ -155,7 +155,7 @@ def accuracy_by_members(
             yield {
                 "series": f"{mechanism.name} ({key['profile']})",
                 "accuracy": evidence.expected_accuracy(
-                    mechanism.of(PureDP(key["eps"]), evidence.classes)
+                    mechanism.with_guarantee(PureDP(key["eps"]), evidence.classes)
                 ),
                 "accounting": accounting(profile, finished),
                 "vote": finished.accuracy,

@@ -406,8 +406,8 @@ def sold(
                 f"mechanism={name} needs an ensemble's votes: give the teacher more members"
             )
         labels, seen = evidence.votes, evidence.tally
-    mechanism = afford(MECHANISMS[name], budget, evidence.classes, bounds).covering(
-        evidence.touches
+    mechanism = afford(MECHANISMS[name], budget, evidence.classes, bounds).for_changed_votes(
+        evidence.changed_votes
     )
     return evidence.expected_accuracy(mechanism), lambda asked, draw: mechanism.release(
         labels[asked], seen[asked], SeededRandomness(draw)

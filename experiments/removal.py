@@ -44,7 +44,7 @@ from agt.models.removal import RemovalKind, RemovalModel, training_rows
 from agt.numeric import gaussian_mu
 from agt.settings import STRICT, Count, Positive
 from agt.store import Folder, NewFolder
-from agt.training.ensemble import shards
+from agt.training.ensemble import assign_shards
 from agt.training.objective import Objective
 from agt.unlearning.newton import NewtonStep, RemovableHead, reduce_residual, worst_case
 from agt.unlearning.sisa import answerable, availability, retrain_affected, spread_requests
@@ -692,7 +692,7 @@ def answered_while_waiting(
                 f"answered_while_waiting: members={members}: an ensemble is asked for"
             )
         columns = [*certificates.members, *certificates.member_distances]
-        home = shards(np.unique(prepared.dataset.train.units), settings.ensemble)
+        home = assign_shards(np.unique(prepared.dataset.train.units), settings.ensemble)
         facts = {"home": home.tolist(), "classes": prepared.classes}
         return pd.DataFrame({f"c{at}": column for at, column in enumerate(columns)}), facts
 

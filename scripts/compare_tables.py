@@ -156,7 +156,7 @@ def setup(split: Split, eps: float, how: Settings) -> np.ndarray:
         split.coded[split.train], split.y, certificate="erm", declared=split.declared, **how
     )
     budget, head = (
-        ObjectivePerturbation.afford(eps, DELTA),
+        ObjectivePerturbation.largest_guarantee(eps, DELTA),
         ObjectivePerturbation.releasable_head(model.model),
     )
     least = (

@@ -103,16 +103,16 @@ from triton.compiler import ASTSource
 from triton.backends.compiler import GPUTarget
 from agt.kernels import gpu, gpu_selection
 kinds = {
-    "*fp64": ("d_lower", "d_upper", "x_lower", "x_upper"),
+    "*fp64": ("gradient_lower", "gradient_upper", "inputs_lower", "inputs_upper"),
     "*i32": ("values", "held", "thresholds"),
-    "*i64": ("counts", "slot_counts", "first_slots", "sums", "low", "high"),
+    "*i64": ("counts", "slot_counts", "first_slots", "sums", "sum_lower", "sum_upper"),
 }
 pointers = {name: kind for kind, names in kinds.items() for name in names}
 intervals = [(x, 8, 64) for x in ("point", "nonnegative", "any", "rump")]
 for capability in CAPABILITIES:
     for x, out, inputs in (("one", 128, 1), ("point", 4, 256), *intervals, ("any", 2, 64)):
         for kernel in (gpu.sum_kernel, gpu_selection.update_kernel, gpu_selection.result_kernel):
-            flags = {"X": x, "CAPPED": True, "OUT": out, "IN": inputs}
+            flags = {"INPUT_KIND": x, "CAPPED": True, "TILE_OUTPUTS": out, "TILE_INPUTS": inputs}
             flags = {name: value for name, value in flags.items() if name in kernel.arg_names}
             types = {name: pointers.get(name, "i32") for name in kernel.arg_names}
             types |= dict.fromkeys(flags, "constexpr")
@@ -145,7 +145,9 @@ def compile_kernels(dry: bool, seconds: float) -> Rows:
 def all_of(kernel: Any, d: Any, x: Any, capped: bool, product: str, counts: list[int]) -> list[Any]:
     """A kernel's sums and selections of rows that come in two parts."""
     shape = (d.shape[2],) if x is None else (d.shape[2], x.shape[2])
-    extremes = kernel.extremes(torch.tensor(counts, device=d.lower.device), shape, capped, product)
+    extremes = kernel.start_selection(
+        torch.tensor(counts, device=d.lower.device), shape, capped, product
+    )
     for part in (slice(0, d.shape[1] // 3), slice(d.shape[1] // 3, None)):
         extremes.update(d[:, part], None if x is None else x[:, part])
     return [*kernel.bound_sum(d, x, product), *extremes.result()]

@@ -7,7 +7,7 @@ import numpy as np
 from agt.data.arrays import gathered
 from agt.mechanisms.weights_mechanism import ReleasedWeights
 from agt.numeric import Randomness
-from agt.release import LabelRelease, NumberRelease, ReleaseTerms, WeightsRelease, drawn_now
+from agt.release import LabelRelease, NumberRelease, ReleaseTerms, WeightsRelease, reserve_and_draw
 
 
 def judged_labels(model: Any, features: np.ndarray, mechanism: Any, **terms: Any) -> LabelRelease:
@@ -15,7 +15,7 @@ def judged_labels(model: Any, features: np.ndarray, mechanism: Any, **terms: Any
 
 
 def drawn_labels(release: LabelRelease) -> np.ndarray:
-    return gathered(drawn_now(release), len(release.features))
+    return gathered(reserve_and_draw(release), len(release.features))
 
 
 def judged_number(model: Any, features: np.ndarray, mechanism: Any, **terms: Any) -> NumberRelease:
@@ -27,4 +27,4 @@ def judged_weights(model: Any, mechanism: Any, **terms: Any) -> WeightsRelease:
 
 
 def drawn_weights(model: Any, mechanism: Any, randomness: Randomness) -> ReleasedWeights:
-    return drawn_now(judged_weights(model, mechanism, randomness=randomness))
+    return reserve_and_draw(judged_weights(model, mechanism, randomness=randomness))

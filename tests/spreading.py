@@ -28,7 +28,7 @@ from agt.api import Fitted
 from agt.distributed import Group, group, together
 from agt.errors import AgtError, ConfigError
 from agt.models.fitting import fit
-from agt.training.checkpoint import CheckpointState, Nowhere
+from agt.training.checkpoint import CheckpointState, NoCheckpoints
 from agt.training.noise import NoiseConfig
 
 SIZES = (2, 3)
@@ -56,17 +56,17 @@ class Files:
 
 
 @dataclass
-class Kept(Nowhere):
+class Kept(NoCheckpoints):
     """Checkpoints in memory: the state after some step, where somebody has one."""
 
     state: CheckpointState | None = None
     offered: dict[int, CheckpointState] = field(default_factory=dict)
 
-    def last(self) -> CheckpointState | None:  # type: ignore[override]
+    def last_state(self) -> CheckpointState | None:  # type: ignore[override]
         return self.state
 
-    def offer(
-        self, step: int, tensors: Callable[[], dict[str, torch.Tensor]], last: bool = False
+    def save_if_due(
+        self, step: int, tensors: Callable[[], dict[str, torch.Tensor]], is_last_step: bool = False
     ) -> None:
         self.offered[step] = CheckpointState(
             step, {name: tensor.clone() for name, tensor in tensors().items()}

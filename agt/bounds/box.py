@@ -38,17 +38,19 @@ class Box:
         """Raise UnsoundError unless names and shapes match and bounds contain nominal values."""
         if self.nominal.keys() != self.bounds.keys():
             raise UnsoundError(
-                f"box: parameters {sorted(self.nominal)} and bounds {sorted(self.bounds)}"
+                f"box: the named parameters {sorted(self.nominal)} differ from the parameters "
+                f"with bounds {sorted(self.bounds)}, but every parameter needs bounds"
             )
         for name, value in self.nominal.items():
             bounds = self.bounds[name]
             if bounds.shape != (len(self.ks), *value.shape):
                 raise UnsoundError(
-                    f"box: {name} has shape {tuple(value.shape)}, and for {len(self.ks)} values of "
-                    f"k its bounds have {tuple(bounds.shape)}"
+                    f"box: parameter {name} has shape {tuple(value.shape)}, so its bounds for "
+                    f"{len(self.ks)} values of k must have shape [{len(self.ks)}, ...] with "
+                    f"that shape at the end, but have {tuple(bounds.shape)}"
                 )
             if not bounds.contains(value):
-                raise UnsoundError(f"the nominal parameters {name} are outside their box")
+                raise UnsoundError(f"box: the parameter {name} lies outside of its own bounds")
 
     @classmethod
     def from_ends(cls, ks: tuple[int, ...], nominal: Point, lower: Point, upper: Point) -> "Box":

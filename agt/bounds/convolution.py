@@ -284,8 +284,9 @@ class ConvRule:
         if len(record) != 3 or record[0] != channels or min(self._output_size(record)) < 1:
             window = "{} x {}".format(*self._window_size)
             raise ConfigError(
-                f"model: layer {self.name} (Conv2d) takes images of {channels} channels with room "
-                f"for a window of {window}, but a record has the shape {record}"
+                f"model: layer {self.name} (Conv2d) takes images with {channels} channels "
+                f"into which its window of {window} fits (with padding), but a record has the "
+                f"shape {record}"
             )
         rows, columns = self._window_size
         row_stride, column_stride = self.stride

@@ -88,7 +88,7 @@ class Network:
         rules = rules_for(head)
         last = head[-1] if rules else None
         if not isinstance(last, nn.Linear):
-            raise ConfigError("model: the last layer must be linear")
+            raise ConfigError("model: the last layer must be linear (nn.Linear)")
         outputs = last.out_features
         logit_loss = find_loss(loss, classes)
         needed = 1 if logit_loss.one_output else classes
@@ -186,16 +186,16 @@ class Network:
             if isinstance(rule, LinearRule):
                 width = point[f"{rule.name}.weight"].shape[-1]
             if width is not None and x.shape[1:] != (width,):
-                images = "" if x.dim() == 2 else ", in a row: put nn.Flatten() in front"
+                images = "" if x.dim() == 2 else ": put nn.Flatten() before it"
                 # After the first layer with parameters the layers do not fit each other; before,
                 # the record does not fit the model.
                 if index > self._first_trained_index:
                     raise ConfigError(
-                        f"model: layer {rule.name} (Linear) takes {width} numbers, but is given "
-                        f"{x.numel()}{images}"
+                        f"model: layer {rule.name} (Linear) takes {width} numbers per record, "
+                        f"but gets {x.numel()}{images}"
                     )
                 raise ConfigError(
-                    f"{record} has {x.numel()} features and the model takes {width}{images}"
+                    f"{record} has {x.numel()} features, but the model takes {width}{images}"
                 )
             output = rule.nominal(x, point)
             yield rule, x, output

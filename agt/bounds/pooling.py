@@ -144,8 +144,9 @@ class AvgPoolRule:
             for length, p, s in zip(record_shape[-2:], self.padding, self.size, strict=True)
         ):
             raise ConfigError(
-                f"model: layer {self.name} (AvgPool2d) takes images with room for a window of "
-                f"{self.size[0]} x {self.size[1]}, but a record has the shape {tuple(record_shape)}"
+                f"model: layer {self.name} (AvgPool2d) takes images into which its window of "
+                f"{self.size[0]} x {self.size[1]} fits (with padding), but a record has the "
+                f"shape {tuple(record_shape)}"
             )
         sums = self._window_sums(self._pad(images), record_shape)
         return sums / self._divisors(images, record_shape)

@@ -120,8 +120,8 @@ class ReshapeRule:
         numbers = prod(records.shape[leading_axes:])
         if -1 not in self.shape and prod(self.shape) != numbers:
             raise ConfigError(
-                f"model: layer {self.name} (Unflatten) makes images of shape {self.shape}, but a "
-                f"row has {numbers} numbers"
+                f"model: layer {self.name} (Unflatten) makes images of shape {self.shape}, "
+                f"but a record has {numbers} numbers at this point"
             )
         # -1 is replaced by its value, because PyTorch cannot infer it for a batch of no records.
         shape = [numbers if size == -1 else size for size in self.shape]

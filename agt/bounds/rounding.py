@@ -125,8 +125,8 @@ class Rounding:
         if 2 * (max(ks) + 1) * precision.eps > 1e-3:
             raise ConfigError(
                 Message(
-                    "{config:training.dtype}={name} is too coarse for k = {largest}: use "
-                    "{config:training.dtype}=float64",
+                    "{config:training.dtype}={name} has too few digits to bound the rounding "
+                    "for k = {largest}: use {config:training.dtype}=float64",
                     name=str(dtype).removeprefix("torch."),
                     largest=max(ks),
                 )

@@ -55,7 +55,10 @@ def rules_for(head: nn.Sequential) -> tuple[LayerRule, ...]:
     """
     # head.parameters() lists a shared parameter once, named_parameters as often as it is used.
     if len(list(head.parameters())) < len(list(head.named_parameters(remove_duplicate=False))):
-        raise ConfigError("model: two layers share a parameter, which no bound rule covers")
+        raise ConfigError(
+            "model: two layers share a parameter, for which there is no bound rule: give each "
+            "layer its own parameters"
+        )
     # Not named_children(), which names a layer that is used twice (a shared ReLU) only once.
     layers = {name: layer for name, layer in head._modules.items() if layer is not None}
     for name, layer in layers.items():
@@ -111,8 +114,8 @@ def _check_record_forms(layers: dict[str, nn.Module]) -> None:
         if form and taken != form:
             between = "nn.Flatten()" if taken == "rows" else "nn.Unflatten()"
             raise ConfigError(
-                f"model: {description} takes {taken}, but {previous} gives {form}: put {between} "
-                "between them"
+                f"model: {description} takes {taken}, but the layer before it, {previous}, "
+                f"gives {form}: put {between} between the two layers"
             )
         previous = description
         form = given

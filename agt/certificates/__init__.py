@@ -1,1 +1,1 @@
-"""Certificates: how many edits of the training data every query's label withstands."""
+"""Certificates: how many edits of the training data cannot change a query's label."""

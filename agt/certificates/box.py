@@ -1,7 +1,8 @@
-"""Stable distances and envelopes of queries from the parameter boxes of a trained network.
+"""Stable distances of queries, and bounds on their margins, from the parameter boxes of a network.
 
-``certify`` says for which k every neighbouring model gives a query the same label, and returns
-``Certificates``. ``compute_envelope`` bounds the margin itself, for votes of margins.
+A box for k holds the parameters of every training within k edits of the data. ``certify`` says for
+which k all of these trainings give a query the same label. ``compute_envelope`` bounds the margin
+itself, for votes of margins.
 """
 
 from collections.abc import Sequence
@@ -24,37 +25,43 @@ from agt.training.loop import OnProgress, row_reporter
 from agt.training.setup import TrainingSetup
 
 MAX_QUERIES_AT_ONCE = 4096
-COPIES_OF_A_PASS = 12  # an estimate of the values held at once for each number of a pass
-MIN_QUERIES_BESIDE_SEVERAL_KS = 256  # fewer queries at once make chunks of the ks smaller
+COPIES_OF_A_PASS = 12  # how many values are held for each number of a pass, an estimate
+MIN_QUERIES_BESIDE_SEVERAL_KS = 256  # where fewer would fit, fewer ks are bounded at once
 
 
 @dataclass(frozen=True, repr=False)
 class Certificates:
-    """What is known about each query's label, for the data owner.
+    """What is proved about each query's label, for the owner of the training data only.
+
+    ``model.certify(x).certificates`` is one.
+
+    One edit is what the neighbour relation counts, for example one record added or removed.
 
     Formal guarantees:
-        - A query that is certified at k has the same label under every training within k edits
-          (Lemma 1 of docs/proofs/boxes.md).
-        - On a dense grid of nested boxes the stable distance changes by at most 1 between
-          neighbours; on any other grid only ``grid_steps`` does (Lemma 2 of
-          docs/proofs/boxes.md).
+        - A query that is certified at k has the same label under every training within k edits of
+          the training data (Lemma 1 of docs/proofs/boxes.md).
+        - If the boxes nest and the grid is every integer from 0 to its end (dense), the stable
+          distance changes by at most 1 where the data changes by one edit. On a grid with gaps only
+          ``grid_steps`` does (Lemma 2 of docs/proofs/boxes.md).
 
     Attributes:
-        ks: [K] the grid of k, increasing.
-        relation: the neighbour relation, which says what one k counts.
-        prediction: [n] int64, the labels of the model itself.
-        certified: [K, n] bool, whether the label is constant within k edits.
-        prices: [C, n] int64, what each class costs in a vote (``certified_vote``); None: only the
-            stable distance is known.
+        ks: [K] the grid, increasing numbers of edits.
+        relation: the neighbour relation, which says what one edit is.
+        prediction: [n] int64, the labels that the model itself gives.
+        certified: [K, n] bool, whether the label is the same under every training within k edits.
+        edits_to_win: [C, n] int64, for each class a number of edits that it needs at least to
+            become the answer; 0 for the predicted class. Votes use it. None: only the stable
+            distance is known.
     """
 
     ks: tuple[int, ...]
     relation: RelationName
     prediction: np.ndarray
     certified: np.ndarray
-    prices: np.ndarray | None = field(default=None, kw_only=True)
+    edits_to_win: np.ndarray | None = field(default=None, kw_only=True)
 
     def __repr__(self) -> str:
+        """Return the number of queries, the relation and the end of the grid."""
         return (
             f"agt.Certificates of {len(self.prediction)} queries, {self.relation}, up to k = "
             f"{self.ks[-1]}"
@@ -62,36 +69,48 @@ class Certificates:
 
     @property
     def stable_index(self) -> np.ndarray:
-        """Return how many grid values are certified from the first on without a gap, [n] int64."""
+        """Return how many values of the grid are certified before the first that is not, [n] int64.
+
+        k = 0 counts if it is in the grid.
+        """
         return _count_leading_true(self.certified)
 
     @property
     def grid_steps(self) -> np.ndarray:
-        """Return how many grid values k >= 1 each query withstands, [n] int64.
+        """Return the stable distance in steps of the grid: how many of its k >= 1, [n] int64.
 
-        Mechanisms count these with ``counting=index``.
+        Only values before the first one that is not certified count. Mechanisms with the setting
+        ``counting=index`` use this number, because it changes by at most 1 for one edit on every
+        grid.
         """
         return count_grid_steps(self.ks, self.certified)
 
     @property
     def stable_distance(self) -> np.ndarray:
-        """Return the largest k up to which every grid value is certified, [n] int64.
+        """Return how many edits are proved to leave each label unchanged, [n] int64.
 
-        It is 0 if not even the first grid value is certified.
+        It is the largest k up to which every value of the grid is certified, and 0 if not even the
+        first value is.
         """
+        # Element i is the distance if the first i values of the grid are certified.
         distance_of_index = np.array([0, *self.ks], dtype=np.int64)
         return distance_of_index[self.stable_index]
 
     def table(self, labels: np.ndarray | None) -> list[dict[str, float]]:
-        """Return a row for each k with the certified fraction and bounds on the accuracy.
+        """Return one row for each k, with the certified fraction and bounds on the accuracy.
 
         Args:
-            labels: [n] the true labels; None: the rows have no accuracies.
+            labels: [n] the true labels of the queries; None: the rows have no accuracies.
 
         Returns:
-            Rows with "k", "certified_fraction" and, where labels are known, "nominal_accuracy" (of
-            the model itself), "worst_accuracy" (certified and right) and "best_accuracy"
-            (everything but certified and wrong).
+            For each k a dictionary with these keys, the last three only if labels are given:
+            "k": the number of edits.
+            "certified_fraction": the fraction of queries that are certified at k.
+            "nominal_accuracy": the accuracy of the model itself.
+            "worst_accuracy": the fraction that is certified and right. No training within k
+                edits has a lower accuracy.
+            "best_accuracy": 1 less the fraction that is certified and wrong. No training within k
+                edits has a higher accuracy.
         """
         rows = []
         for k, certified in zip(self.ks, self.certified, strict=True):
@@ -106,20 +125,24 @@ class Certificates:
 
 
 def count_grid_steps(ks: Sequence[int], certified: np.ndarray) -> np.ndarray:
-    """Return how many grid values k >= 1 are certified from the first on, [n] int64.
+    """Return how many grid values k >= 1 are certified before the first gap, [n] int64.
 
     It is 0 where k = 0 is in the grid and not certified. On a dense grid it is the stable distance.
 
     Args:
-        ks: [K] the grid, increasing, with or without 0.
-        certified: [K, n] bool.
+        ks: [K] the grid, at least one number of edits, increasing, with or without 0.
+        certified: [K, n] bool, whether each query is certified at each k.
     """
-    starts_at_zero = ks[0] == 0
+    starts_at_zero = ks[0] == 0  # the step k = 0 is then not counted
     return np.maximum(_count_leading_true(certified) - starts_at_zero, 0)
 
 
 def _count_leading_true(flags: np.ndarray) -> np.ndarray:
-    """Return how many rows of flags [K, n] are True from the first on without a gap, [n] int64."""
+    """Return how many elements of each column are True before the first False, [n] int64.
+
+    Args:
+        flags: [K, n] bool.
+    """
     return np.logical_and.accumulate(flags, axis=0).sum(axis=0).astype(np.int64)
 
 
@@ -130,26 +153,30 @@ def certify(
     features: np.ndarray,
     on_progress: OnProgress = lambda progress: None,
 ) -> Certificates:
-    """Certify the label of every query for every k of the box.
+    """Return the label of each query, and for which numbers of edits k it is certified.
 
-    The same operations run on the same shapes whatever the boxes, labels and certificates are
-    (Lemma 6 of docs/proofs/boxes.md).
+    It is certified at k if every training within k edits of the training data gives it. What one
+    edit is (for example a record added or removed) depends on the setup's neighbour relation. The
+    operations and their shapes depend on public numbers only, not on the boxes, the labels or
+    the certificates (Lemma 6 of docs/proofs/boxes.md).
 
     Args:
-        head: the layers; their own parameters are not used.
-        setup: what the box was trained by.
-        box: the nominal parameters and their bounds; its grid may be a part of the setup's.
-        features: [n, ...] queries, scaled as the training data was.
+        head: the trained layers. Only their structure is used, as the parameters are in ``box``.
+        setup: what the box was trained with (loss, precision, relation, device, working memory).
+        box: the parameters of the training without edits (nominal), and bounds on the parameters of
+            all trainings within k edits. Its grid may be a part of the setup's.
+        features: [n, ...] the queries, scaled as the training data was.
         on_progress: called after every chunk of queries.
 
     Raises:
-        ConfigError: the queries' width is not the model's.
+        ConfigError: a query has another shape than the model's input.
         UnsoundError: a box or a query is NaN or infinite.
     """
     boxed = _BoxedNetwork.from_box(head, setup, box, features)
     network = boxed.network
 
     def certify_chunk(rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Return the labels [rows] of some queries, and which are certified at each k [K, rows]."""
         queries = boxed.load_queries(features[rows])
         labels = network.predict(queries, boxed.point)
         certified_by_part = [
@@ -171,28 +198,32 @@ def certify(
 def compute_envelope(
     head: nn.Sequential, setup: TrainingSetup, box: Box, features: np.ndarray
 ) -> Envelope:
-    """Compute the margins of queries of two classes with their bounds over the box of each k >= 1.
+    """Return the margins of queries of two classes, with bounds over the box of each k >= 1.
 
-    Bounds that overflow are infinite (Lemma 3 of docs/proofs/boxes.md).
+    The margin is the logit less the loss's threshold; it is positive for the label 1. Bounds that
+    overflow become infinite, which claims nothing (Lemma 3 of docs/proofs/boxes.md).
 
     Args:
-        head: the layers; their own parameters are not used.
-        setup: what the box was trained by.
-        box: the nominal parameters and their bounds; its grid may be a part of the setup's.
-        features: [n, ...] queries, scaled as the training data was.
+        head: the trained layers. Only their structure is used, as the parameters are in ``box``.
+        setup: what the box was trained with (loss, precision, relation, device, working memory).
+        box: the parameters of the training without edits (nominal), and bounds on the parameters of
+            all trainings within k edits. Its grid may be a part of the setup's.
+        features: [n, ...] the queries, scaled as the training data was.
 
     Raises:
-        ConfigError: the queries' width is not the model's.
+        ConfigError: a query has another shape than the model's input.
         UnsoundError: a box or a query is NaN or infinite.
     """
     boxed = _BoxedNetwork.from_box(head, setup, box, features)
     network = boxed.network
 
     def bound_chunk(rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the margins [rows] of some queries, and their lower and upper bounds [K, rows]."""
         queries = boxed.load_queries(features[rows])
         logits = network.logits(queries, network.convert_to_logit_difference(boxed.point))
         margin = logits[:, 0] - network.loss.threshold
-        # A NaN counts as -infinite, which no finite bounds contain; infinite bounds do.
+        # A margin that is NaN becomes -infinite. ``Envelope`` refuses it beside finite bounds, and
+        # accepts it beside infinite ones, which claim nothing.
         margin = margin.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
         bounds_by_part = [
             bound_binary_margins(network, queries, bounds, rounding)
@@ -207,7 +238,7 @@ def compute_envelope(
     margin = np.concatenate(margin_chunks)
     lower = np.concatenate(lower_chunks, axis=1)
     upper = np.concatenate(upper_chunks, axis=1)
-    first = 1 if box.ks[0] == 0 else 0  # an envelope has no bounds at k = 0
+    first = 1 if box.ks[0] == 0 else 0  # an envelope begins at k = 1
     return Envelope(box.ks[first:], margin, lower[first:], upper[first:])
 
 
@@ -218,14 +249,15 @@ def _as_float64(values: Tensor) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _BoxedNetwork:
-    """A network with bounds on its parameters, in parts that fit into the working memory.
+    """A network with its parameter boxes, divided into parts that fit into the working memory.
 
     Attributes:
         network: the network, which bounds its outputs over a box.
-        point: the nominal parameters.
-        parts: (bounds for some of the ks, their rounding), in the order of the ks.
-        queries_at_once: how many queries fit into the working memory beside one part.
-        dtype: the precision of queries, by its name in PyTorch.
+        point: the nominal parameters (those of the training without edits).
+        parts: pairs of (bounds on the parameters for some of the ks, the widening for rounding at
+            these ks), in the order of the ks.
+        queries_at_once: how many queries fit into the working memory together with one part.
+        dtype: the name of the queries' dtype in PyTorch, for example "float64".
         device: where queries are computed.
     """
 
@@ -240,10 +272,17 @@ class _BoxedNetwork:
     def from_box(
         cls, head: nn.Sequential, setup: TrainingSetup, box: Box, features: np.ndarray
     ) -> "_BoxedNetwork":
-        """Split a box into parts for queries of the shape that ``features`` [n, ...] have.
+        """Return the network of a head, with its boxes divided into parts that fit into the memory.
+
+        Args:
+            head: the trained layers; only their structure is used.
+            setup: what the box was trained with (loss, precision, device, working memory).
+            box: the nominal parameters (those of the training without edits), and for each k bounds
+                on the parameters of all trainings within k edits.
+            features: [n, ...] the queries; only their shape is used.
 
         Raises:
-            ConfigError: the queries' width is not the model's.
+            ConfigError: a query has another shape than the model's input.
         """
         training = setup.training
         compute = setup.compute
@@ -264,59 +303,73 @@ class _BoxedNetwork:
         return cls(network, box.nominal, parts, queries_at_once, training.dtype, device)
 
     def load_queries(self, features: np.ndarray) -> Tensor:
-        """Return queries [n, ...] as a checked tensor, copied because features may be read-only."""
+        """Return queries as a tensor in the model's precision, on the model's device.
+
+        Args:
+            features: [n, ...], which may be read-only, so they are copied.
+
+        Raises:
+            UnsoundError: a feature is NaN or infinite in that precision.
+        """
         copied = np.array(features, order="C")
         queries = torch.from_numpy(copied).to(self.device, getattr(torch, self.dtype))
         return check_queries(queries, self.dtype)
 
 
 def check_queries(queries: Tensor, dtype: str) -> Tensor:
-    """Return the queries, after a check that each feature is finite in the model's precision.
+    """Return the queries; raise UnsoundError unless every feature is finite.
 
     Args:
         queries: [n, ...] in the model's precision.
-        dtype: that precision, as the error names it.
+        dtype: the name of that precision, for the error's text.
 
     Raises:
-        UnsoundError: a feature is NaN or infinite, or PyTorch computes in another precision.
+        UnsoundError: a feature is NaN or infinite.
+        ConfigError: PyTorch is set to compute in a lower precision (``check_precision``).
     """
     check_precision(queries.dtype, queries.device)
     if not bool(torch.isfinite(queries).all()):
-        raise UnsoundError(f"inputs: a query has a feature that is NaN, or infinite in {dtype}")
+        raise UnsoundError(
+            f"inputs: a query has a feature that is NaN, or infinite in {dtype}: correct or "
+            "remove this query"
+        )
     return queries
 
 
 def certify_labels(
     network: Network, queries: Tensor, labels: Tensor, bounds: Intervals, rounding: Rounding
 ) -> Tensor:
-    """Return whether each label is constant over the box of each k, [K, n] bool.
+    """Return whether each label is the same over the whole box of each k, [K, n] bool.
 
-    It is False where a bound overflows, and where a bound ties with the threshold.
+    The label is certified if the bounds on its margin lie strictly on its side of the threshold. It
+    is not certified where a bound overflows.
 
     Args:
         network: bounds its outputs over a box, widened for rounding.
-        queries: [n, ...].
-        labels: [n] int64, the labels of the nominal model.
-        bounds: of the parameters, for K values of k.
-        rounding: the widening for these k.
+        queries: [n, ...] finite, in the model's precision.
+        labels: [n] int64, the labels that the nominal parameters give.
+        bounds: parameter name -> bounds [K, *shape], for K values of k.
+        rounding: how far to widen the outputs' bounds at each of these k.
     """
     with recording_overflow() as overflow:
         if network.outputs == 1:
-            # One output, or the difference of two: its bounds lie on the label's side of the
-            # loss's threshold.
+            # One logit, or the difference of two. The label is 1 where logit > threshold. So
+            #     1 is certified if lower > threshold, and 0 if upper < threshold.
             logits = network.bound_logits(queries, bounds, rounding)
             threshold = network.loss.threshold
             is_above = logits.lower[..., 0] > threshold
             is_below = logits.upper[..., 0] < threshold
             certified = torch.where(labels == 1, is_above, is_below)
         else:
-            # Each logit difference with the predicted class is bounded through the difference of
-            # the last layer's rows.
+            # The label is certified if logit[label] - logit[c] > 0 for every other class c. The
+            # bounds of such a difference use the difference of the last layer's rows, which is
+            # tighter than the difference of the two logits' bounds.
             hidden = network.bound_hidden(queries, bounds, rounding)
             leads = network.bound_margins(hidden, labels, bounds, rounding)
             certified = (leads.lower > 0).all(dim=-1)
-    # Lemma 7 of docs/proofs/boxes.md: an overflow is no error, which would tell a private fact.
-    if overflow.finite is None:
+    # An overflow depends on private records, so an error would reveal a fact about them. The query
+    # is not certified instead (Lemma 7 of docs/proofs/boxes.md).
+    if overflow.finite is None:  # no interval was recorded
         return certified
     return certified & overflow.finite
 
@@ -324,22 +377,25 @@ def certify_labels(
 def bound_binary_margins(
     network: Network, queries: Tensor, bounds: Intervals, rounding: Rounding
 ) -> tuple[Tensor, Tensor]:
-    """Return bounds on the margin of two classes over the box of each k, ([K, n], [K, n]).
+    """Return lower and upper bounds on the margin of two classes over the box of each k.
 
-    The margin is the logit less the loss's threshold; its bounds are infinite where one overflows.
+    The margin is the logit less the loss's threshold. Both bounds are infinite where one overflows.
 
     Args:
         network: bounds its outputs over a box, widened for rounding.
-        queries: [n, ...].
-        bounds: of the parameters, for K values of k.
-        rounding: the widening for these k.
+        queries: [n, ...] finite, in the model's precision.
+        bounds: parameter name -> bounds [K, *shape], for K values of k.
+        rounding: how far to widen the outputs' bounds at each of these k.
+
+    Returns:
+        (lower bounds, upper bounds), each [K, n].
     """
     with recording_overflow() as overflow:
         logits = network.bound_logits(queries, bounds, rounding)
     threshold = network.loss.threshold
     lower = logits.lower[..., 0] - threshold
     upper = logits.upper[..., 0] - threshold
-    if overflow.finite is None:
+    if overflow.finite is None:  # no interval was recorded
         return lower, upper
     lower = torch.where(overflow.finite, lower, -torch.inf)
     upper = torch.where(overflow.finite, upper, torch.inf)
@@ -349,14 +405,16 @@ def bound_binary_margins(
 def _chunk_sizes(
     widths: int, compute: ComputeConfig, dtype: torch.dtype, ks: int, outputs: int
 ) -> tuple[int, int]:
-    """Return (queries at once, ks at once) that fit into the working memory.
+    """Return (queries at once, ks at once), both at least 1, that fit into the working memory.
+
+    Only public numbers enter, so the sizes reveal nothing about the training records.
 
     Args:
-        widths: numbers that a query's pass through the network has beside each k.
-        compute: has the working memory.
+        widths: how many numbers a query's pass through the network has for each k.
+        compute: has ``memory_mb``, the working memory in MiB.
         dtype: of the queries.
         ks: how many values of k there are.
-        outputs: the number of logits; the margin of each pair of them is held as well.
+        outputs: the number of logits. The margin of each pair of logits is held as well.
     """
     pairs_of_outputs = outputs * (outputs - 1) // 2
     numbers = widths + pairs_of_outputs

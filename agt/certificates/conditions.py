@@ -1,6 +1,6 @@
-"""The conditions a to g of method.md section 3: whether each holds for a run, and on what evidence.
+"""Conditions a to g of reference.md section 3: whether each holds for a run, and by what evidence.
 
-A privacy guarantee can rest on a run's certificates only if all seven conditions hold.
+A differential privacy guarantee may use a run's certificates only if all seven conditions hold.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,35 +27,42 @@ from agt.templates import FORMATS
 from agt.training.batches import BatchPlan
 from agt.training.setup import TrainingSetup
 
-# How templates of facts print the name of a relation: by the relation's own text about itself.
+# How the templates of facts print the name of a neighbour relation: by the relation's own texts.
 FORMATS.update(
     ball=lambda name: RELATIONS[name].describe_ball(),
     unnested=lambda name: RELATIONS[name].reason_not_nested,
 )
+# Letter -> the names that the condition may have in records. d has one for each kind of
+# certificate.
 CONDITION_NAMES = {
-    "a": ("dense grid",),
-    "b": ("each record stands alone",),
-    "c": ("public constants",),
+    "a": ("dense grid",),  # certificates exist for every number of edits from 0 on
+    "b": ("each record stands alone",),  # its batch, split and shard depend on its own id only
+    "c": ("public constants",),  # normaliser, batch size, steps, schedule, clip level, grid
     "d": (
-        "inclusion-monotone rules",  # of boxes
-        "every step non-expansive",  # of heads in closed form
-        "curvature moves as a neighbour does",  # of smooth networks, in versions up to 0.6
-        "a record moves one vote",  # of votes
+        # One edit changes what is bounded by at most one step of k:
+        "inclusion-monotone rules",  # for parameter boxes
+        "every step non-expansive",  # for linear heads in closed form
+        "curvature moves as a neighbour does",  # for smooth networks, in versions up to 0.6
+        "a record moves one vote",  # for votes
     ),
-    "e": ("public preprocessing and choices",),
-    "f": ("floating point",),
-    "g": ("symmetric relation",),
+    "e": (
+        "public preprocessing and choices",
+    ),  # no private data in scaling, vocabularies, settings
+    "f": ("floating point",),  # the bounds cover rounding errors
+    "g": ("symmetric relation",),  # a dataset is a neighbour of each of its neighbours
 }
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One of the conditions a to g, with the evidence for it.
+    """One of the conditions a to g of a privacy guarantee, with the evidence for it in one run.
+
+    ``model.conditions`` has all seven, in order.
 
     Attributes:
-        letter: its letter in method.md, "a" to "g".
+        letter: its letter in docs/method.md, "a" to "g".
         name: what it asks, one of ``CONDITION_NAMES[letter]``.
-        evidence: the facts that it rests on in this run.
+        evidence: the facts about the run that decide whether it holds.
     """
 
     letter: str
@@ -64,12 +71,15 @@ class Condition:
 
     @property
     def standing(self) -> Standing:
-        """Return whether it is proved, declared or not held."""
+        """Return the standing of the weakest fact: proved, declared or not held.
+
+        Declared means that a person stated it in the configuration and no code can check it.
+        """
         return self.evidence.standing
 
     @property
     def held(self) -> bool:
-        """Return whether a guarantee may rest on it: it is proved or declared."""
+        """Return whether a privacy guarantee may use it, that is if it is proved or declared."""
         return self.evidence.held
 
     @property
@@ -78,11 +88,14 @@ class Condition:
         return self.evidence.why
 
     def with_facts(self, *facts: Fact) -> "Condition":
-        """Return the condition with these facts added to its evidence."""
+        """Return a copy of the condition with these facts added to the evidence."""
         return replace(self, evidence=self.evidence.with_facts(*facts))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the JSON value that records hold: letter, name, standing, and every fact."""
+        """Return the condition as a JSON object with letter, name, standing, held and all facts.
+
+        ``from_json`` reads it.
+        """
         return {
             "letter": self.letter,
             "name": self.name,
@@ -93,29 +106,37 @@ class Condition:
 
     @classmethod
     def from_json(cls, node: Mapping[str, Any]) -> "Condition":
-        """Return the condition that ``as_json`` made the JSON value ``node`` of.
+        """Return the condition that a JSON object of ``as_json`` describes.
+
+        Args:
+            node: the JSON object, of this version's form (``upgrade_json`` converts older ones).
 
         Raises:
-            ValueError, TypeError, KeyError: ``node`` describes no condition, or one that this
-                version does not assess.
+            ValueError, TypeError, KeyError: the object does not describe a condition that this
+                version knows.
         """
         letter = node["letter"]
         name = node["name"]
         if name not in CONDITION_NAMES.get(letter, ()):
-            raise ValueError(f"no condition is called {letter!r}, {name!r}")
+            raise ValueError(f"there is no condition {letter!r} with the name {name!r}")
         return cls(letter, name, evidence_from_json(node))
 
 
 def upgrade_json(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a condition's JSON value of any version in today's form, where facts have codes.
+    """Return a condition's JSON object in this version's form.
 
-    Versions up to ``facts.LAST_IN_WORDS`` recorded facts as text.
+    Versions up to ``facts.LAST_IN_WORDS`` recorded a fact as text; each becomes a fact with a code
+    that says so.
+
+    Args:
+        node: a condition's JSON object, written by any version.
 
     Raises:
-        ValueError, TypeError, KeyError: ``node`` describes no condition.
+        ValueError, TypeError, KeyError: the object does not describe a condition.
     """
     upgraded = dict(node)
-    upgraded.pop("why", None)
+    upgraded.pop("why", None)  # a text that was made of the facts, and is made again
+    # A fact with a "why" was recorded as text.
     upgraded["facts"] = [with_code(fact) if "why" in fact else fact for fact in node["facts"]]
     return upgraded
 
@@ -123,15 +144,17 @@ def upgrade_json(node: Mapping[str, Any]) -> dict[str, Any]:
 def weaker_conditions(
     recorded: Sequence[Condition], now: Sequence[Condition]
 ) -> tuple[Condition, ...]:
-    """Return of each condition the weaker of two assessments.
+    """Return, for each condition of a privacy guarantee, the weaker of two assessments of one run.
 
-    A condition that did not hold when a run was made does not come to hold because a file beside
-    its data is gone. Of two that stand alike, every declaration of either stays, so that a claim
-    hides nothing that it rests on.
+    An assessment is proved, declared by a person, or not held. A condition that was not held when
+    the run was made must not become held later because a file about the data was removed. If both
+    assessments are the same, the declarations of both are listed, so that a claim names every
+    declaration that it depends on.
 
     Args:
-        recorded: the conditions that the run recorded; one that is missing counts as not held.
-        now: the conditions that the run's data allows today, which the result has in this order.
+        recorded: the conditions that were recorded when the run was made. A condition that is
+            missing counts as not held.
+        now: the conditions as the run's data allows them today. The result has their order.
     """
     recorded_by_letter = {condition.letter: condition for condition in recorded}
     not_recorded = evidence(not_held("not_recorded"))
@@ -144,7 +167,16 @@ def weaker_conditions(
 
 
 def _weaker_condition(earlier: Condition, now: Condition) -> Condition:
-    """Return the weaker of two assessments of a condition, or both joined if they stand alike."""
+    """Return the weaker of two assessments of one condition.
+
+    The standings are, from the strongest to the weakest: proved, declared by a person, not held. If
+    both assessments have the same standing, the result is the earlier one, with every fact of today
+    added that is not proved and not yet listed.
+
+    Args:
+        earlier: the assessment that was recorded.
+        now: the assessment of today.
+    """
     if earlier.standing is not now.standing:
         return earlier if earlier.standing.is_weaker_than(now.standing) else now
     known = earlier.evidence.facts
@@ -160,7 +192,8 @@ def condition_counts(conditions: Sequence[Condition]) -> dict[str, int]:
     """Return the metrics of conditions: how many are proved, declared, not met, and all.
 
     Each condition is one of the three. ``conditions_held`` counts proved and declared ones
-    together, as earlier versions recorded it.
+    together, as earlier versions recorded it. "Declared" means that a person stated it in the
+    configuration and no code can check it.
     """
     standings = [condition.standing for condition in conditions]
     proved_count = standings.count(Standing.PROVED)
@@ -175,7 +208,10 @@ def condition_counts(conditions: Sequence[Condition]) -> dict[str, int]:
 
 
 def declarations(conditions: Sequence[Condition]) -> tuple[Declaration, ...]:
-    """Return every fact that was declared and not proved, with its condition's letter."""
+    """Return every declared fact of the conditions, with the letter of its condition.
+
+    A declared fact is one that a person stated in the configuration and no code can check.
+    """
     found = []
     for condition in conditions:
         found += [Declaration(condition.letter, fact) for fact in condition.evidence.declarations]
@@ -194,23 +230,23 @@ def assess(
     rounding: Fact,
     features: Sequence[Fact] = (),
 ) -> tuple[Condition, ...]:
-    """Assess conditions a to g for one run.
+    """Return the conditions a to g of a privacy guarantee for one run, with the evidence for each.
 
     Args:
-        dataset: what was trained on; it has the evidence of its selection and preprocessing.
-        setup: how it was trained.
-        plan: the batches that it was trained by.
-        choices: what the settings were chosen on, for condition e.
-        every_k: for which k there are certificates, for condition a.
-        constants: which public constants the configuration states (``stated_constants``), for
-            condition c.
-        step: condition d's name for this kind of certificate (``CONDITION_NAMES``), and the fact
-            whether neighbours' bounds nest.
-        rounding: whether rounding is accounted for, for condition f.
-        features: the facts about the public feature map, for condition e.
+        dataset: what was trained on; it has the evidence about selection and preprocessing.
+        setup: what the training was given (loss, steps, clip level, batches, relation, grid of k).
+        plan: the batches of the training.
+        choices: for condition e: which data the settings were chosen on.
+        every_k: for condition a: for which numbers of edits there are certificates.
+        constants: for condition c: which public constants the configuration states
+            (``stated_constants``).
+        step: for condition d: its name for this kind of certificate, from ``CONDITION_NAMES``, and
+            the fact whether one edit changes bounds by at most one step of k.
+        rounding: for condition f: whether the bounds cover rounding errors.
+        features: for condition e: the facts about a public feature map; none without one.
     """
     step_name, step_fact = step
-    hashed = proved("batches_by_hash")
+    hashed = proved("batches_by_hash")  # a record's batch depends on its own id only
     evidence_by_letter = {
         "a": evidence(every_k),
         "b": dataset.selection.with_facts(hashed),
@@ -226,11 +262,12 @@ def assess(
 def conditions_from(
     evidence_by_letter: Mapping[str, Evidence], step_name: str
 ) -> tuple[Condition, ...]:
-    """Return the conditions with this evidence, in its order.
+    """Return the conditions of a privacy guarantee with this evidence, in its order.
 
     Args:
-        evidence_by_letter: the evidence for each condition.
-        step_name: the name of condition d, which depends on the kind of certificate.
+        evidence_by_letter: "a" to "g" -> the evidence for the condition.
+        step_name: the name of condition d for this kind of certificate, one of
+            ``CONDITION_NAMES["d"]``.
     """
     names = {letter: names[0] for letter, names in CONDITION_NAMES.items()}
     names["d"] = step_name
@@ -240,12 +277,15 @@ def conditions_from(
 
 
 def stated_constants(plan: BatchPlan, code: str, **values: Value) -> Fact:
-    """Return the proved fact that the configuration states public constants.
+    """Return the fact, as proved, that the configuration states certain public constants.
+
+    It is evidence for condition c (all constants of the training are public).
 
     Args:
-        plan: whose normaliser and greatest batch size the fact names.
-        code: which sentence the fact is, a key of ``fact_sentences.TEMPLATES``.
-        **values: what else that sentence takes.
+        plan: the batches; the fact names their normaliser (the number that sums of gradients are
+            divided by) and the largest batch size.
+        code: the fact's sentence, a key of ``fact_sentences.TEMPLATES``.
+        **values: the other values that this sentence needs.
     """
     return proved(code, normaliser=plan.normalizer, n_max=plan.n_max, **values)
 
@@ -253,18 +293,20 @@ def stated_constants(plan: BatchPlan, code: str, **values: Value) -> Fact:
 def _constants(
     dataset: Dataset, training: TrainingConfig, plan: BatchPlan, stated: Fact
 ) -> Evidence:
-    """Return the evidence for condition c: the normaliser and the sizes are public constants.
+    """Return the evidence for condition c: the normaliser and all sizes are public constants.
 
     Args:
-        dataset: has the evidence of its declared size.
-        training: may set the normaliser itself.
-        plan: the batches; ``plan.declared`` says whether a size was declared at all.
+        dataset: has the evidence for its declared size, if there is any.
+        training: may set the normaliser (the number that sums of gradients are divided by).
+        plan: the batches. ``plan.declared`` says whether the configuration declares a size; without
+            one the normaliser was computed from the records, and the condition is not held.
         stated: the fact of ``stated_constants``.
     """
     normaliser = plan.normalizer
     if not plan.declared:
         return evidence(not_held("normaliser_from_records", normaliser=normaliser))
-    # A size that the configuration states is only declared: code cannot see where it came from.
+    # A number in the configuration is declared and not proved, because code cannot tell whether
+    # somebody computed it from the records.
     if training.batch.normalizer is not None:
         return evidence(
             declared(
@@ -279,11 +321,13 @@ def _constants(
 
 
 def shards_fact(members: int, touches: int) -> Fact:
-    """Return the fact that a record's shard depends on its own id alone, for condition b.
+    """Return the fact, for condition b, that a record's shard depends on its own id only.
+
+    A shard is the part of the training records that one member of an ensemble is trained on.
 
     Args:
         members: how many members the ensemble has.
-        touches: how many of them one k can change.
+        touches: how many members one edit of the data can change.
     """
     if touches == 1:
         return proved("shards_by_hash", members=members)
@@ -291,7 +335,15 @@ def shards_fact(members: int, touches: int) -> Fact:
 
 
 def symmetric_fact(relation: RelationConfig) -> Fact:
-    """Return the fact whether a relation is symmetric, for condition g, which it decides alone."""
+    """Return the fact, for condition g, whether a neighbour relation is symmetric.
+
+    It is if a dataset is one edit from each dataset that is one edit from it, as differential
+    privacy needs.
+
+    Args:
+        relation: the settings of the relation. ``radius`` is set if an edit may change a record's
+            values only within a distance.
+    """
     if not RELATIONS[relation.name].symmetric:
         return not_held("one_sided", relation=relation.name)
     if relation.radius is not None:

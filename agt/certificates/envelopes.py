@@ -1,4 +1,7 @@
-"""Envelopes: how far the margin of a query can move within k edits. Margin votes need them."""
+"""Envelopes: bounds on the margin of a query under every training within k edits.
+
+Margin votes need them.
+"""
 
 from dataclasses import dataclass
 
@@ -7,24 +10,28 @@ import numpy as np
 from agt.errors import UnsoundError
 
 MAX_MARGIN_EDITS = 2**10
-"""The number of edits up to which a margin vote looks, a public constant."""
+"""The largest number of edits of all members together that a margin vote counts up to.
+
+It is a public constant, so that counting up to it depends on no data.
+"""
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """The margins of queries, with bounds on the margins of neighbouring trainings.
+    """The margins of queries of two classes, with bounds for each number of edits k.
 
-    The margin is that of two classes: a query is labelled 1 where it is positive, else 0.
+    The margin of a query is a number whose sign is the label: 1 where it is positive, else 0. An
+    edit is what the neighbour relation counts, for example one record added or removed.
 
-    Formal guarantees, which everything that makes envelopes owes:
-        - The margin of every training within k edits lies in the bounds at k, bit for bit as it is
-          computed (Lemma 4 of docs/proofs/boxes.md).
-        - The bounds of a neighbour at one k lie within the bounds at the next k.
+    Formal guarantees, which every function that makes an envelope must keep:
+        - lower[k] <= margin of every training within k edits <= upper[k], bit for bit as the
+          margin is computed (Lemma 4 of docs/proofs/boxes.md).
+        - After one edit of the data, the new bounds at one k lie within the old bounds at the next.
         - Where nothing is known, the bounds are infinite.
 
     Attributes:
-        ks: [K] the values of k >= 1 of the bounds, increasing; beyond the last nothing is known.
-        margin: [n] float64; infinite where it overflowed.
+        ks: [K] the numbers of edits, from 1 on and increasing. Nothing is known beyond the last.
+        margin: [n] float64, of the training without edits; infinite where it overflowed.
         lower: [K, n] float64, -infinite where nothing is known.
         upper: [K, n] float64, infinite where nothing is known.
 
@@ -38,24 +45,30 @@ class Envelope:
     upper: np.ndarray
 
     def __post_init__(self) -> None:
-        """Check the shapes, and that every margin lies in its bounds."""
+        """Raise UnsoundError unless shapes fit and lower <= margin <= upper everywhere."""
         shape = (len(self.ks), len(self.margin))
         if self.lower.shape != shape or self.upper.shape != shape:
             raise UnsoundError(
-                f"an envelope's bounds have the shapes {self.lower.shape} and {self.upper.shape}, "
-                f"but {shape} is needed"
+                "the envelope (margin bounds for each number of changed records) needs "
+                f"bounds of shape {shape}, but they have the shapes {self.lower.shape} and "
+                f"{self.upper.shape}"
             )
+        # False for a NaN, which must not count as within the bounds.
         if not ((self.lower <= self.margin) & (self.margin <= self.upper)).all():
-            raise UnsoundError("a query's margin is NaN or lies outside of its bounds")
+            raise UnsoundError("the margin of a query is NaN, or lies outside of its own bounds")
 
     def at_every_k(self, max_k: int) -> "Envelope":
-        """Return the envelope at each k = 1, 2, ..., up to ``max_k`` or to its own last k.
+        """Return the envelope for every k = 1, 2, ..., also between the values of its grid.
 
-        At a k without bounds the next greater k's are taken, which hold there as well (Lemma 5 of
+        A k that the grid skips gets the bounds of the next larger k of the grid. They hold there
+        too, because a dataset within k edits is also within any larger number of edits (Lemma 5 of
         docs/proofs/boxes.md).
+
+        Args:
+            max_k: where to end; the result ends earlier if the grid does.
         """
         own_last_k = self.ks[-1] if self.ks else 0
         every_k = np.arange(1, min(max_k, own_last_k) + 1)
-        rows = np.searchsorted(self.ks, every_k)
+        rows = np.searchsorted(self.ks, every_k)  # of the first k of the grid that is >= k
         ks = tuple(every_k.tolist())
         return Envelope(ks, self.margin, self.lower[rows], self.upper[rows])

@@ -1,4 +1,7 @@
-"""How many labels must change before a ridge regression's answer does, exactly."""
+"""How many training labels must change before a ridge regression gives a query another answer.
+
+The counts are exact, not bounds.
+"""
 
 import numpy as np
 
@@ -6,44 +9,49 @@ import numpy as np
 def count_flips_to_beat(
     label_influence: np.ndarray,
     labels: np.ndarray,
-    beaten: np.ndarray,
+    class_to_beat: np.ndarray,
     classes: int,
     unreachable: int,
 ) -> np.ndarray:
     """Count the label flips after which each class beats a given class, [C, m] int64.
 
-    A class's score is the sum of the influences of the records that have its label. A class beats
-    another if its score is greater, or equal and the class is the smaller one.
+    A flip changes the label of one record. A class's score for a query is the sum of the influences
+    of the records that have this label. A class beats another if its score is greater, or equal and
+    the class is the smaller one.
 
     Args:
-        label_influence: [m, n] float64 integers, by how much each record's label moves the score
-            of each query.
-        labels: [n] the records' labels.
-        beaten: [m] for each query, the class that is to be beaten.
-        classes: C.
+        label_influence: [m, n] float64 integers, by how much a record that has a class's label
+            raises the class's score for each query; may be negative.
+        labels: [n] integers, the records' labels.
+        class_to_beat: [m] integers, for each query the class that is to be beaten.
+        classes: C, the number of classes.
         unreachable: the count where no labels make the class win; a public number above n.
 
     Formal guarantees:
         - The counts are exact (Lemma 1 of docs/proofs/flips.md); 0 for the class to be beaten.
-        - Where the answer is to be beaten, the least count of another class changes by at most 1
-          with one label, and is 1 on both sides if the answer changes (Lemma 3 of
-          docs/proofs/flips.md).
+        - If the class to be beaten is the answer, the smallest count of another class changes by at
+          most 1 with one label. If the answer changes with that label, the count is 1 before and
+          after (Lemma 3 of docs/proofs/flips.md).
     """
-    flips_of_class = np.zeros((classes, len(beaten)), dtype=np.int64)
+    flips_of_class = np.zeros((classes, len(class_to_beat)), dtype=np.int64)
     for rival in range(classes):
-        queries = np.flatnonzero(beaten != rival)
-        winner = beaten[queries, None]
+        queries = np.flatnonzero(class_to_beat != rival)
+        winner = class_to_beat[queries, None]
         influence = label_influence[queries]
-        # All sums are exact in float64 (Lemma 4 of docs/proofs/flips.md).
-        # What each record adds to the lead of the winner over the rival.
+        # All sums are integers below 2^53, hence exact (Lemma 4 of docs/proofs/flips.md).
+        # What each record adds to the lead of the winner over the rival: its influence if it has
+        # the winner's label, minus that if it has the rival's, else 0.
         side = (labels == winner).astype(np.int8) - (labels == rival)
         lead = side * influence
-        # The lead is an integer, and a tie goes to the smaller class.
+        # The rival wins if flips lower the lead by at least ``need``: to 0 if it is the smaller
+        # class, which wins ties, else to -1.
         need = lead.sum(axis=1, keepdims=True) + (winner < rival)
-        # By how much one flip of each record, and the best r flips, can lower the lead.
+        # Lemma 1 of docs/proofs/flips.md: one flip lowers the lead by at most |influence| + (what
+        # the record adds to the lead), and r flips by at most the sum of the r largest of these.
         lowered_by_one = np.abs(influence) + lead
         largest_first = np.sort(lowered_by_one, axis=1)[:, ::-1]
         lowered_by_r = largest_first.cumsum(axis=1)
+        # The smallest r with lowered_by_r >= need.
         flips = 1 + (lowered_by_r < need).sum(axis=1)
         flips *= need[:, 0] > 0  # a rival that is ahead already needs none
         is_unreachable = flips > len(labels)
@@ -51,40 +59,44 @@ def count_flips_to_beat(
     return flips_of_class
 
 
-def cheapest_other_class(prices: np.ndarray, answers: np.ndarray) -> np.ndarray:
-    """Return the least price of another class than the answer, [m] int64.
+def fewest_edits_to_change(edits_to_win: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    """Return the fewest edits after which another class may be the answer, [m] int64.
 
-    Less 1 it is the stable distance, where prices count flips (Lemma 2 of docs/proofs/flips.md).
+    If ``edits_to_win`` counts label flips, the result less 1 is the stable distance: so many flips
+    never change the answer (Lemma 2 of docs/proofs/flips.md).
 
     Args:
-        prices: [C, m] int64.
-        answers: [m] the answered class of each query.
+        edits_to_win: [C, m] int64, for each class the number of edits that it needs to win.
+        answers: [m] integers, the class that answers each query.
     """
-    classes = np.arange(len(prices))[:, None]
-    never = np.iinfo(np.int64).max
-    prices_of_others = np.where(classes == answers, never, prices)
-    return prices_of_others.min(axis=0)
+    classes = np.arange(len(edits_to_win))[:, None]
+    never = np.iinfo(np.int64).max  # the answer itself does not count
+    edits_to_other_class = np.where(classes == answers, never, edits_to_win)
+    return edits_to_other_class.min(axis=0)
 
 
-def count_flips_to_answer(
+def count_flips_to_win(
     label_influence: np.ndarray, labels: np.ndarray, classes: int, unreachable: int
 ) -> np.ndarray:
-    """Count the label flips without which each class is not answered, [C, m] int64.
+    """Count the label flips that each class needs at least to become the answer, [C, m] int64.
 
-    It is the greatest number of flips that a class needs to beat any other one. Unlike the flips to
-    beat the answer it moves by at most 1 for each flip, as a vote's prices must (Lemma 5 of
-    docs/proofs/flips.md). The answered class has 0.
+    It is the largest number of flips that the class needs to beat any one of the other classes; 0
+    for the class that is the answer. One flip changes this number by at most 1, even where the flip
+    changes the answer, as the vote of an ensemble needs (Lemma 5 of docs/proofs/flips.md). The
+    flips to beat the current answer may change by more there.
 
     Args:
-        label_influence: [m, n] float64 integers, by how much each record's label moves the score
-            of each query.
-        labels: [n] the records' labels.
-        classes: C.
+        label_influence: [m, n] float64 integers, by how much a record that has a class's label
+            raises the class's score for each query; may be negative.
+        labels: [n] integers, the records' labels.
+        classes: C, the number of classes.
         unreachable: the count where no labels make the class win; a public number above n.
     """
     queries = len(label_influence)
     flips = [
-        count_flips_to_beat(label_influence, labels, np.full(queries, beaten), classes, unreachable)
-        for beaten in range(classes)
+        count_flips_to_beat(
+            label_influence, labels, np.full(queries, class_to_beat), classes, unreachable
+        )
+        for class_to_beat in range(classes)
     ]
     return np.max(flips, axis=0)

@@ -1,7 +1,8 @@
-"""Stable distances of a linear head in closed form, for every k at once.
+"""Stable distances of a linear head in closed form, for every number of edits k at once.
 
-A query's stable distance is ceil(margin / what one k can move the margin) - 1. The module also has
-the certificates of this kind, and the envelopes that votes of margins need.
+The stable distance of a query is ceil(margin / w) - 1, where w bounds how far one edit of the data
+moves the margin. The module also has the certificates of this kind, and the envelopes (bounds on
+the margin for each k) that votes of margins need.
 """
 
 from collections.abc import Iterable
@@ -19,56 +20,73 @@ from agt.training.linear import LinearTrained
 from agt.training.sensitivity import margin_rounding
 
 MAX_STABLE_DISTANCE = 2**31
-"""Stable distances are capped here, a public constant, which keeps them 1-Lipschitz.
+"""The largest stable distance; larger ones are replaced by it.
 
-Sums of those of 10,000 members are far from the end of int64 (Lemma 6 of docs/proofs/votes.md), and
-no mechanism tells distances of 2^16 and more apart.
+A cap that depends on no data keeps distances 1-Lipschitz: one edit changes them by at most 1. The
+sum of those of 10,000 members is far below the largest int64 (Lemma 6 of docs/proofs/votes.md).
+All mechanisms treat distances of 2^16 and more as equal.
 """
 
 
 class LazyFlags:
-    """``Certificates.certified`` of known distances, whose rows are made when they are read.
+    """The flags [K, n] of ``Certificates.certified``, computed from stable distances when read.
 
-    A query is certified at k >= 1 exactly if its distance is at least k, so K flags for each query
-    need not be stored. NumPy converts it to a [K, n] array of bool where one is needed.
+    A query is certified at k >= 1 exactly if its stable distance is at least k, so K flags for each
+    query need not be stored. NumPy converts this object to an array of bool where one is needed.
 
-    Args:
-        ks: [K] the grid of k.
+    Attributes:
+        ks: [K] the grid, numbers of edits.
         certified_at_zero: [n] bool, whether each query is certified at k = 0.
         distance: [n] int64, the stable distances.
+        shape: (K, n), the shape of the array.
     """
 
     def __init__(
         self, ks: tuple[int, ...], certified_at_zero: np.ndarray, distance: np.ndarray
     ) -> None:
+        """Store the three arguments, which the class describes."""
         self.ks = ks
         self.certified_at_zero = certified_at_zero
         self.distance = distance
         self.shape = (len(ks), len(distance))
 
     def __len__(self) -> int:
-        """Return K."""
+        """Return K, the number of values of k."""
         return len(self.ks)
 
     def __getitem__(self, index: Any) -> np.ndarray:
-        """Return the flags [n] at the k of an integer index; else index the whole array."""
+        """Return the flags [n] at one k of the grid; for other indices, index the whole array.
+
+        Args:
+            index: an integer for one k (not k itself but its place in the grid), or any index of a
+                NumPy array [K, n].
+        """
         if not isinstance(index, int):
             return np.asarray(self)[index]
         k = self.ks[index]
+        # At k = 0 rounding decides, which the distance does not tell.
         return self.distance >= k if k else self.certified_at_zero
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """Return all flags as an array [K, n], which NumPy calls."""
+        """Return all flags as an array [K, n]; NumPy calls this method.
+
+        Args:
+            dtype: of the array; None for bool.
+            copy: not used, as the array is always new.
+        """
         flags = np.stack([self[index] for index in range(len(self))])
         return flags.astype(dtype or bool, copy=False)
 
 
 @dataclass(frozen=True, repr=False)
 class ClosedFormCertificates(Certificates):
-    """Certificates that are known for every k; the grid is only what tables and curves show.
+    """Certificates whose stable distance is known for every k, not only for those of a grid.
+
+    The grid ``ks`` and the flags ``certified`` are what tables and curves show.
 
     Attributes:
-        distance: [n] int64, the stable distances, not capped by the grid.
+        distance: [n] int64, the stable distances: how many edits of the data are proved to leave
+            each label unchanged. They may exceed the end of the grid.
     """
 
     distance: np.ndarray
@@ -77,30 +95,33 @@ class ClosedFormCertificates(Certificates):
     def concatenate(
         cls, chunks: Iterable["ClosedFormCertificates"], rows: int
     ) -> "ClosedFormCertificates":
-        """Join the certificates of successive queries of one head.
+        """Return the certificates of all queries of one head, from those of successive chunks.
 
-        Each chunk is copied as it comes, so that all of them are never held at once.
+        Each chunk is copied into the result before the next one is made, so that all chunks are
+        never in memory at once.
 
         Args:
-            chunks: at least one, in the order of the queries.
-            rows: how many queries all chunks have together.
+            chunks: at least one, in the order of the queries, all of one head and one grid. Either
+                all have ``edits_to_win`` or none has.
+            rows: how many queries the chunks have together.
         """
         prediction = np.empty(rows, np.int64)
         certified_at_zero = np.empty(rows, bool)
         distance = np.empty(rows, np.int64)
-        prices: list[np.ndarray] = []
+        edits_to_win: list[np.ndarray] = []
         start = 0
         for chunk in chunks:
             end = start + len(chunk.distance)
             prediction[start:end] = chunk.prediction
             distance[start:end] = chunk.distance
             certified_at_zero[start:end] = cast(LazyFlags, chunk.certified).certified_at_zero
-            if chunk.prices is not None:
-                prices.append(chunk.prices)
+            if chunk.edits_to_win is not None:
+                edits_to_win.append(chunk.edits_to_win)
             start = end
-        all_prices = np.concatenate(prices, axis=1) if prices else None
+        # ``chunk`` is the last one; all of them have the same grid and relation.
+        all_edits_to_win = np.concatenate(edits_to_win, axis=1) if edits_to_win else None
         return cls.from_distances(
-            chunk.ks, chunk.relation, prediction, certified_at_zero, distance, all_prices
+            chunk.ks, chunk.relation, prediction, certified_at_zero, distance, all_edits_to_win
         )
 
     @classmethod
@@ -111,161 +132,199 @@ class ClosedFormCertificates(Certificates):
         prediction: np.ndarray,
         certified_at_zero: np.ndarray,
         distance: np.ndarray,
-        prices: np.ndarray | None = None,
+        edits_to_win: np.ndarray | None = None,
     ) -> "ClosedFormCertificates":
         """Return the certificates of one head's queries with these stable distances.
 
         Args:
-            ks: [K] the values of k to tabulate.
-            relation: the neighbour relation that k counts.
-            prediction: [n] int64, the labels of the head itself.
-            certified_at_zero: [n] bool, whether each query is certified at k = 0.
+            ks: [K] the numbers of edits that tables show.
+            relation: the neighbour relation, which says what one edit is.
+            prediction: [n] int64, the labels that the head itself gives.
+            certified_at_zero: [n] bool, whether each query has the same label under every training
+                on the same records (k = 0), although rounding may differ.
             distance: [n] int64, the stable distances.
-            prices: [C, n] int64, what each class costs in a vote; None: not known.
+            edits_to_win: [C, n] int64, for each class a number of edits that it needs at least to
+                become the answer; None: not known.
         """
+        # NumPy treats these flags as an array of bool [K, n].
         certified = cast(np.ndarray, LazyFlags(ks, certified_at_zero, distance))
-        return cls(ks, relation, prediction, certified, distance, prices=prices)
+        return cls(ks, relation, prediction, certified, distance, edits_to_win=edits_to_win)
 
     @property
     def stable_distance(self) -> np.ndarray:
-        """Return the stable distances, [n] int64, whatever the grid is."""
+        """Return the stable distances, [n] int64, which do not depend on the grid."""
         return self.distance
 
 
 def certify_linear(
     trained: LinearTrained,
-    phi: np.ndarray,
+    features: np.ndarray,
     relation: RelationName,
     ks: tuple[int, ...],
     *,
-    with_prices: bool = False,
+    with_edits_to_win: bool = False,
 ) -> ClosedFormCertificates:
     """Return the stable distances of queries under a linear head.
 
     Args:
-        trained: the head, with the bound on how far one k moves its parameters.
-        phi: [n, w] the queries' public features, of norm at most 1.
-        relation: the neighbour relation that the bound is about.
-        ks: [K] the values of k to tabulate.
-        with_prices: also return what each class costs in a vote, for more than two classes.
+        trained: the head, with a bound on how far one edit of the data moves its parameters.
+        features: [n, w] the queries' public features, in l2 norm at most 1.
+        relation: the neighbour relation, which says what one edit is; the bound holds for it.
+        ks: [K] the numbers of edits that tables show.
+        with_edits_to_win: also return, for each class, the number of edits that it needs at least
+            to become the answer. An ensemble of more than two classes uses it.
 
     Raises:
         UnsoundError: a logit is NaN or infinite.
 
     Formal guarantees:
-        - Every training within k >= 1 edits gives a query the same label if k is at most its
-          distance (Lemma 2 of docs/proofs/linear_distances.md).
-        - Distances change by at most 1 between neighbours, and are 0 on both sides where labels
-          differ (Lemma 3 of docs/proofs/linear_distances.md). A tie has distance 0.
+        - A query has the same label under every training within k edits, for each k from 1 to its
+          stable distance (Lemma 2 of docs/proofs/linear_distances.md).
+        - One edit changes a distance by at most 1. Where it changes the label, the distance is 0
+          before and after (Lemma 3 of docs/proofs/linear_distances.md). A tie has distance 0.
     """
-    logits = _finite_logits(trained, phi)
+    logits = _finite_logits(trained, features)
     prediction = labels_of(logits)
     margin = margins_of(logits)
-    move_of_one_k, move_at_zero = _bound_margin_moves(trained, phi)
-    moves_to_threshold = np.ceil(margin / move_of_one_k)
+    move_of_one_edit, move_at_zero = _bound_margin_moves(trained, features)
+    # k edits move the margin by at most k * move_of_one_edit. So the label is the same as long as
+    #     k * move_of_one_edit < margin,
+    # and the largest such k is ceil(margin / move_of_one_edit) - 1.
+    moves_to_threshold = np.ceil(margin / move_of_one_edit)
     distance = np.maximum(moves_to_threshold - 1, 0)
     distance = np.minimum(distance, MAX_STABLE_DISTANCE).astype(np.int64)
+    # Two trainings on the same records differ by rounding.
     certified_at_zero = margin > move_at_zero
-    prices = _class_prices(logits, prediction, move_of_one_k) if with_prices else None
+    edits_to_win = (
+        _count_edits_to_win(logits, prediction, move_of_one_edit) if with_edits_to_win else None
+    )
     return ClosedFormCertificates.from_distances(
-        ks, relation, prediction, certified_at_zero, distance, prices
+        ks, relation, prediction, certified_at_zero, distance, edits_to_win
     )
 
 
-def _class_prices(
-    logits: np.ndarray, prediction: np.ndarray, move_of_one_k: np.ndarray
+def _count_edits_to_win(
+    logits: np.ndarray, prediction: np.ndarray, move_of_one_edit: np.ndarray
 ) -> np.ndarray:
-    """Return how many edits each class needs at least to be answered, [C, n] int64.
+    """Return how many edits each class needs at least to become the answer, [C, n] int64.
 
-    The predicted class costs 0, every other at least 1 (Lemma 4 of
-    docs/proofs/linear_distances.md).
+    A class needs k edits for the greatest logit's lead over it to vanish:
+        k * move_of_one_edit >= max(logits) - logits[class].
+    The predicted class needs 0, every other class at least 1 (Lemma 4 of
+    docs/proofs/linear_distances.md). Counts above the largest stable distance are capped at
+    ``MAX_STABLE_DISTANCE + 1``.
 
     Args:
         logits: [n, C] float64.
         prediction: [n] int64, the class of the greatest logit.
-        move_of_one_k: [n] by how much neighbours' margins differ at most.
+        move_of_one_edit: [n], how far one edit moves the difference of two logits at most; > 0.
     """
     lead_of_greatest = logits.max(axis=1) - logits.T
-    moves = np.ceil(lead_of_greatest / move_of_one_k)
-    prices: np.ndarray = np.clip(moves, 1, MAX_STABLE_DISTANCE + 1).astype(np.int64)
+    moves = np.ceil(lead_of_greatest / move_of_one_edit)
+    edits_to_win: np.ndarray = np.clip(moves, 1, MAX_STABLE_DISTANCE + 1).astype(np.int64)
     queries = np.arange(len(prediction))
-    prices[prediction, queries] = 0
-    return prices
+    edits_to_win[prediction, queries] = 0
+    return edits_to_win
 
 
 def compute_linear_envelope(
-    trained: LinearTrained, phi: np.ndarray, ks: tuple[int, ...]
+    trained: LinearTrained, features: np.ndarray, ks: tuple[int, ...]
 ) -> Envelope:
-    """Compute the margins of queries of two classes with their bounds at each k.
+    """Return the margins of queries of two classes, with bounds on the margin after k edits.
+
+    The margin is positive for the label 1.
 
     Args:
-        trained: the head, with the bound on how far one k moves its parameters.
-        phi: [n, w] the queries' public features, of norm at most 1.
-        ks: [K] values of k >= 1, increasing.
+        trained: the head, with a bound on how far one edit of the data moves its parameters.
+        features: [n, w] the queries' public features, in l2 norm at most 1.
+        ks: [K] numbers of edits, at least 1 and increasing.
 
     Raises:
         UnsoundError: a logit is NaN or infinite.
     """
-    margin = signed_margins(_finite_logits(trained, phi))[0]
-    move_of_one_k, _ = _bound_margin_moves(trained, phi)
-    # The bounds at k are those at k - 1, moved once more and rounded: only so do they nest (Lemma 5
-    # of docs/proofs/linear_distances.md). Row k of the running sums belongs to k.
+    margin = signed_margins(_finite_logits(trained, features))[0]
+    move_of_one_edit, _ = _bound_margin_moves(trained, features)
+    # lower[0] = margin and lower[k] = lower[k - 1] - move, rounded at every step. Only so do the
+    # bounds at k of one dataset contain those at k - 1 of its neighbours, bit for bit. The product
+    # k * move would not, by Lemma 5 of docs/proofs/linear_distances.md.
     last_k = max(ks, default=0)
-    repeated_moves = np.broadcast_to(move_of_one_k, (last_k, len(move_of_one_k)))
+    repeated_moves = np.broadcast_to(move_of_one_edit, (last_k, len(move_of_one_edit)))
     margin_and_moves = np.vstack([margin, repeated_moves])
     lower = np.subtract.accumulate(margin_and_moves, axis=0)
     upper = np.add.accumulate(margin_and_moves, axis=0)
-    rows = list(ks)
+    rows = list(ks)  # row k of the running sums belongs to k
     return Envelope(ks, margin, lower[rows], upper[rows])
 
 
-def _finite_logits(trained: LinearTrained, phi: np.ndarray) -> np.ndarray:
-    """Return the logits [n, J] of public features [n, w]; raise UnsoundError if one overflows."""
-    logits = logits_of(trained.weight, phi)
+def _finite_logits(trained: LinearTrained, features: np.ndarray) -> np.ndarray:
+    """Return the logits [n, J] of features; raise UnsoundError unless all of them are finite.
+
+    Args:
+        trained: the head. J is its number of logits, 1 for two classes with one logit.
+        features: [n, w] the queries' public features.
+    """
+    logits = logits_of(trained.weight, features)
     if not bool(np.isfinite(logits).all()):
         raise UnsoundError(
-            "a query's logit is NaN or infinite: its features, or the weights, are out of range"
+            "the logit of a query is NaN or infinite: the features of this query, or the "
+            "weights, are too large"
         )
     return logits
 
 
-def _bound_margin_moves(trained: LinearTrained, phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return by how much the computed margins of two trainings differ at most.
+def _bound_margin_moves(
+    trained: LinearTrained, features: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return how far apart the computed margins of a query can be under two trainings.
+
+    A margin is a logit, or the difference of two. The bounds depend on public numbers and the query
+    only (Lemma 1 of docs/proofs/linear_distances.md).
 
     Args:
-        trained: the head, with the bound on how far one k moves its parameters.
-        phi: [n, w] the queries' public features.
+        trained: the head, with a bound on how far one edit of the data moves its parameters.
+        features: [n, w] the queries' public features.
 
     Returns:
-        ([n] for neighbours, [n] for two trainings on the same records), both from public numbers
-        and the query alone (Lemma 1 of docs/proofs/linear_distances.md).
+        ([n] for trainings on datasets one edit apart; [n] for two trainings on the same records,
+        which differ by rounding).
     """
     loss = trained.loss
     sensitivity = trained.sensitivity
-    norms = bound_norms(phi)
-    error = margin_rounding(loss, phi.shape[1], sensitivity.radius, norms)
+    norms = bound_norms(features)
+    error = margin_rounding(loss, features.shape[1], sensitivity.radius, norms)
 
     round_up = 1 + 8 * UNIT  # exceeds the roundings of the few operations that it is applied to
 
     def bound_move(parameters_move: float) -> np.ndarray:
-        """Return by how much margins move where the parameters move by ``parameters_move``."""
+        """Return how far margins move, [n], if the parameters move by this l2 norm.
+
+        |margin - margin'| <= margin_factor * |theta - theta'| * |features| + 2 * error, since each
+        of the two computed margins errs by at most ``error``.
+        """
         exact_move = loss.margin_factor * parameters_move * norms * round_up
         return (exact_move + 2 * error) * round_up
 
+    # The parameters of two trainings differ by at most ``per_k`` after one edit, and by at most
+    # ``rounding`` on the same records, in l2 norm.
     between_neighbours = bound_move(sensitivity.per_k)
     on_same_records = bound_move(sensitivity.rounding)
     return between_neighbours, on_same_records
 
 
-def bound_norms(phi: np.ndarray) -> np.ndarray:
-    """Return upper bounds on the l2 norms of features, [n], also where their squares underflow.
+def bound_norms(features: np.ndarray) -> np.ndarray:
+    """Return upper bounds on the l2 norms of features, [n] float64.
+
+    They hold although squares round, and although small squares underflow to 0.
 
     Args:
-        phi: [n, w] of any real dtype.
+        features: [n, w] finite numbers of any real dtype.
     """
-    features = phi.astype(np.float64, copy=False)
-    width = phi.shape[1]
-    squared_norms = np.einsum("nd,nd->n", features, features)
-    underflow_allowance = width * np.finfo(np.float64).tiny  # more than all squares can lose
+    values = features.astype(np.float64, copy=False)
+    width = features.shape[1]
+    squared_norms = np.einsum("nd,nd->n", values, values)
+    # Each of the squares loses less than the smallest normal number if it underflows.
+    underflow_allowance = width * np.finfo(np.float64).tiny
+    # More than the relative errors of the products, the additions and the square root, each of
+    # which is at most UNIT.
     rounding_allowance = 1 + 2 * (width + 4) * UNIT
     return np.sqrt(squared_norms + underflow_allowance) * rounding_allowance

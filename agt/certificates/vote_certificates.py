@@ -1,4 +1,4 @@
-"""Certificates of an ensemble's vote, with the votes that released labels and audits need."""
+"""Certificates of an ensemble's vote, with the members' votes, which other mechanisms need."""
 
 from dataclasses import dataclass, replace
 from typing import cast
@@ -15,19 +15,20 @@ MAX_TABULATED_KS = 400  # values of k that tables and curves of a vote list one 
 
 @dataclass(frozen=True, repr=False)
 class VoteCertificates(ClosedFormCertificates):
-    """Certificates of a vote, and what other ways of voting need.
+    """Certificates of an ensemble's vote, with each member's label and stable distance.
+
+    ``prediction``, ``distance`` and ``steps`` are those of a vote of labels, or of a vote of
+    margins if ``by_margins``. The other attributes are always about the members' labels.
 
     Attributes:
-        steps: [n] int64, the vote's distance with each member's distance counted in steps of its
-            grid (``counting=index``).
+        steps: [n] int64, the vote's stable distance if each member's is counted in steps of its
+            grid of k, instead of in edits (``counting=index``).
         members: [T, n] int64, each member's label.
-        member_distances: [T, n] int64, each member's stable distance.
-        plurality: [n] int64, the label that most members give; it is the prediction, unless that
-            is by margins.
-        tally: int64, what noise is added to: [n] the absolute difference of two classes' votes, or
-            [n, C] the votes for each of more classes.
-        by_margins: prediction, distances and steps are those of the members' margins; everything
-            else is that of their labels.
+        member_distances: [T, n] int64, how many edits of its shard each member's label survives.
+        plurality: [n] int64, the label that most members give, the smaller one on ties.
+        tally: int64, the statistic that mechanisms add noise to: for two classes [n], the absolute
+            difference of their votes; for more classes [n, C], the votes for each.
+        by_margins: whether the ensemble answers by the sum of its members' margins.
     """
 
     steps: np.ndarray
@@ -47,15 +48,15 @@ class VoteCertificates(ClosedFormCertificates):
         member_distances: np.ndarray,
         classes: int,
     ) -> "VoteCertificates":
-        """Return the certificates of a vote of members' labels.
+        """Return the certificates of an ensemble that answers by a vote of its members' labels.
 
         Args:
-            relation: the neighbour relation that k counts.
-            by_distance: the vote by the members' stable distances.
-            by_steps: the vote by the members' distances in steps of their grids.
-            members: [T, n] int64, each member's label.
-            member_distances: [T, n] int64, each member's stable distance.
-            classes: C.
+            relation: the neighbour relation, which says what one edit is.
+            by_distance: the vote with its stable distance in edits.
+            by_steps: the same vote with its stable distance in steps of the members' grids of k.
+            members: [T, n] int64, each member's label of each query.
+            member_distances: [T, n] int64, how many edits of its shard each label survives.
+            classes: C, the number of classes.
         """
         ks, certified = _tabulate(by_distance.distance)
         counts = count_votes(members, classes)
@@ -75,15 +76,17 @@ class VoteCertificates(ClosedFormCertificates):
 
     @property
     def grid_steps(self) -> np.ndarray:
-        """Return the vote's distances in steps of the members' grids, [n] int64."""
+        """Return the vote's stable distances in steps of the members' grids of k, [n] int64."""
         return self.steps
 
     def with_margins(self, by_distance: Vote, by_steps: Vote) -> "VoteCertificates":
         """Return the certificates of the same members where they vote by their margins.
 
+        The attributes about the members' labels (``members``, ``plurality``, ``tally``) stay.
+
         Args:
-            by_distance: the vote of margins with its distance in edits.
-            by_steps: the vote of margins with its distance in steps of the grid.
+            by_distance: the vote of margins with its stable distance in edits.
+            by_steps: the same vote with its stable distance in steps of the members' grids of k.
         """
         ks, certified = _tabulate(by_distance.distance)
         return replace(
@@ -98,13 +101,19 @@ class VoteCertificates(ClosedFormCertificates):
 
 
 def _tabulate(distance: np.ndarray) -> tuple[tuple[int, ...], np.ndarray]:
-    """Return the values of k that tables list for distances [n], and the flags at these.
+    """Return the values of k that tables show for some stable distances, and the flags there.
 
-    They are every k up to the longest distance, or evenly spaced ones if those are too many.
+    Args:
+        distance: [n] int64, the stable distances.
+
+    Returns:
+        (ks, certified). The ks are every k from 0 to the largest distance (at least 1), or about
+        ``MAX_TABULATED_KS`` evenly spaced ones if those are more. The flags are [K, n] bool:
+        whether the distance is at least k.
     """
     longest = int(distance.max(initial=0))
     spacing = max(1, -(-longest // MAX_TABULATED_KS))
     ks = (*range(0, longest, spacing), max(longest, 1))
-    # A vote is a function of the data, so training again at k = 0 gives the same label.
+    # A vote is a function of the training data, so at k = 0 the label is always the same.
     certified_at_zero = np.ones(len(distance), dtype=bool)
     return ks, cast(np.ndarray, LazyFlags(ks, certified_at_zero, distance))

@@ -1,8 +1,8 @@
 """Votes of labels: the class that most members of an ensemble answer, with its stable distance.
 
-Members are trained on disjoint shards, so one record is in one shard. ``certified_vote`` uses the
-members' own stable distances or prices; ``plain_vote`` knows only that each member is a function of
-its shard.
+Members are trained on disjoint shards (parts of the training records), so one record is in one
+shard. ``certified_vote`` uses how many edits of its shard each member's label survives.
+``plain_vote`` needs no certificates: it counts every member as changed by one edit.
 """
 
 from collections.abc import Sequence
@@ -14,19 +14,20 @@ from agt.certificates.stability import MAX_STABLE_DISTANCE
 from agt.certificates.vote_costs import cost_to_change_winner, count_votes
 from agt.errors import ConfigError
 
-LABELS_AT_ONCE = 2**22  # members times queries whose vote is worked out at once
+LABELS_AT_ONCE = 2**22  # members times queries of one chunk, which bounds the memory
 
 
 @dataclass(frozen=True)
 class Vote:
-    """The winners of a vote, with their stable distances.
+    """The winners of an ensemble's vote on queries, with their stable distances.
 
     Attributes:
-        prediction: [n] int64, the winning class of each query; of a vote of labels, the class with
-            most votes, the smaller one on ties.
-        distance: [n] int64, the stable distance of each winner.
-        lipschitz: the distance changes by at most 1 between neighbours; without it no guarantee can
-            rest on the distance.
+        prediction: [n] int64, the winning class of each query. In a vote of labels it is the class
+            with most votes, and the smaller one on ties.
+        distance: [n] int64, the stable distance: how many edits of the training data are proved to
+            leave the winner unchanged.
+        lipschitz: whether one edit changes the distance by at most 1. Privacy guarantees may use
+            the distance only if it is True.
     """
 
     prediction: np.ndarray
@@ -35,7 +36,10 @@ class Vote:
 
     @classmethod
     def concatenate(cls, chunks: Sequence["Vote"]) -> "Vote":
-        """Join the votes of successive queries; there is at least one chunk."""
+        """Return the votes on all queries, from those on successive chunks (at least one).
+
+        The result is Lipschitz only if all chunks are.
+        """
         prediction = np.concatenate([chunk.prediction for chunk in chunks])
         distance = np.concatenate([chunk.distance for chunk in chunks])
         lipschitz = all(chunk.lipschitz for chunk in chunks)
@@ -48,19 +52,25 @@ def certified_vote(
     classes: int = 2,
     *,
     touches: int,
-    prices: np.ndarray | None = None,
+    edits_to_win: np.ndarray | None = None,
 ) -> Vote:
-    """Return the plurality vote of members with its stable distance.
+    """Return the plurality vote of members, with its stable distance.
+
+    One edit is what the neighbour relation counts, for example one record added or removed. An
+    adversary who wants another winner must make members change their labels. The cheapest way
+    takes F edits of shards in all, so the stable distance is ceil(F / touches) - 1.
 
     Args:
         labels: [T, n] integers 0..C-1, each member's label of each query.
-        distances: [T, n] integers >= 0, each member's stable distances.
-        classes: C.
-        touches: m, how many members one edit of the relation can change
-            (``Relation.members_changed_per_edit``).
-        prices: [C, T, n] integers, the numbers of edits without which no member answers each
-            class: 0 for its own label, at least ``distances + 1`` for every other class and
-            exactly that for one; None: ``distances + 1`` for every other class.
+        distances: [T, n] integers >= 0, how many edits of its shard each member's label survives.
+        classes: C, the number of classes.
+        touches: how many members one edit can change
+            (``Relation.members_changed_per_edit``): 1 if it adds or removes a record, 2 if it may
+            take a record from one shard and put one into another.
+        edits_to_win: [C, T, n] integers, for each class how many edits of its shard each member
+            needs at least to answer it. It is 0 for the member's own label. For every other class
+            it is at least ``distances + 1``, and equal to that for at least one. None: it is
+            ``distances + 1`` for every other class.
 
     Raises:
         ConfigError: shapes or values do not fit.
@@ -68,77 +78,97 @@ def certified_vote(
     Formal guarantees:
         - No ``distance`` edits of the training data change the winner (Lemma 2 of
           docs/proofs/votes.md).
-        - Distances change by at most 1 between neighbours, and are 0 on both sides where winners
-          differ (Lemma 3 of docs/proofs/votes.md); with single edits counted by the prices as well
+        - One edit changes a distance by at most 1. Where it changes the winner, the distance is 0
+          before and after (Lemma 3 of docs/proofs/votes.md).
+        - The second guarantee also holds if the input counts steps of a grid (Lemma 4 of
+          docs/proofs/votes.md). Both hold if ``edits_to_win`` counts a replacement as two edits
           (Lemma 5 of docs/proofs/votes.md).
-        - Distances in steps of a grid are 1-Lipschitz likewise (Lemma 4 of docs/proofs/votes.md).
     """
     if touches < 1:
-        raise ConfigError(f"ensemble: touches={touches}: one k changes at least one member")
+        raise ConfigError(
+            f"ensemble: touches={touches} (how many members change when k grows by one) must "
+            "be at least 1"
+        )
     labels, distances = check_members(labels, distances, classes)
-    if prices is not None and (
-        prices.shape != (classes, *labels.shape) or prices.dtype.kind not in "iu"
+    if edits_to_win is not None and (
+        edits_to_win.shape != (classes, *labels.shape) or edits_to_win.dtype.kind not in "iu"
     ):
         raise ConfigError(
-            f"ensemble: prices {prices.shape} must be integers [classes, members, queries]"
+            "ensemble: edits_to_win (how many edits it takes until a member predicts each class) "
+            "must be integers of shape [classes, members, queries], but have the shape "
+            f"{edits_to_win.shape}"
         )
     members, queries = labels.shape
     queries_at_once = max(1, LABELS_AT_ONCE // members)
     chunks = []
     for start in range(0, max(queries, 1), queries_at_once):
         chunk = slice(start, start + queries_at_once)
-        chunk_prices = None if prices is None else prices[:, :, chunk]
-        # One edit more than a member withstands may turn its label (Lemma 1 of
-        # docs/proofs/votes.md).
+        chunk_edits_to_win = None if edits_to_win is None else edits_to_win[:, :, chunk]
+        # Lemma 1 of docs/proofs/votes.md: one edit more than a member's label survives may change
+        # it to any other class.
         costs = distances[:, chunk] + 1
         chunk_labels = labels[:, chunk]
-        winner, cost = cost_to_change_winner(chunk_labels, costs, classes, chunk_prices)
+        winner, cost = cost_to_change_winner(chunk_labels, costs, classes, chunk_edits_to_win)
         chunks.append(_vote_of_cost(winner, cost, touches))
     return Vote.concatenate(chunks)
 
 
 def plain_vote(counts: np.ndarray, *, touches: int) -> Vote:
-    """Return the plurality vote of members without certificates of their own.
+    """Return the plurality vote of members that have no certificates, with its stable distance.
 
-    The distance is that of ``certified_vote`` where every member's distance is 0 (Lemma 9 of
-    docs/proofs/votes.md).
+    It is the vote of ``certified_vote`` where one edit of its shard can change a member's label to
+    any class (Lemma 9 of docs/proofs/votes.md).
 
     Args:
         counts: [C, n] int64, the votes for each class; at least one vote for each query.
-        touches: m, how many members one edit of the relation can change
-            (``Relation.members_changed_per_edit``).
+        touches: how many members one edit can change
+            (``Relation.members_changed_per_edit``): 1 if it adds or removes a record, 2 if it may
+            take a record from one shard and put one into another.
     """
     classes = np.arange(len(counts))[:, None]
     winner = counts.argmax(axis=0)
+    # A rival wins once it has made up its gap; a tie goes to the smaller class, so that a larger
+    # rival has to make up one vote more.
     winner_wins_tie = winner < classes
     gaps = counts.max(axis=0) - counts + winner_wins_tie
     gaps[winner == classes] = np.iinfo(np.int64).max - 1  # the winner is no rival of its own
-    voters_to_move = (gaps.min(axis=0) + 1) // 2  # each closes the gap by 2
+    # A voter that moves from the winner to the rival closes the gap by 2: ceil(gap / 2) voters.
+    voters_to_move = (gaps.min(axis=0) + 1) // 2
     return _vote_of_cost(winner, voters_to_move, touches)
 
 
 def _vote_of_cost(winner: np.ndarray, cost: np.ndarray, touches: int) -> Vote:
-    """Return the vote of winners [n] that no fewer than cost [n] edits of members change."""
-    distance = (cost - 1) // touches  # ceil(cost / touches) - 1
+    """Return the vote with the stable distances that follow from the cost of another winner.
+
+    k edits of the data are at most k * touches edits of shards. So the winner stays as long as
+    k * touches < cost, and the largest such k is ceil(cost / touches) - 1.
+
+    Args:
+        winner: [n] int64, the winning classes.
+        cost: [n] int64 >= 1, how many edits of shards another winner takes at least.
+        touches: how many shards one edit of the data can change.
+    """
+    distance = (cost - 1) // touches  # = ceil(cost / touches) - 1, in integers
     return Vote(winner, distance, lipschitz=True)
 
 
 def count_selected_votes(
     labels: np.ndarray, distances: np.ndarray, classes: int, voting: np.ndarray
 ) -> np.ndarray:
-    """Count the votes for each class among some of the members, [C, n] int64.
+    """Count the votes for each class, of selected members only, [C, n] int64.
 
     Args:
         labels: [T, n] integers 0..C-1, each member's label of each query.
-        distances: [T, n] integers >= 0, which are checked as ``certified_vote`` checks them.
-        classes: C.
-        voting: [T, n] bool, which members' votes count.
+        distances: [T, n] integers from 0 to ``MAX_STABLE_DISTANCE``. They are checked, but not
+            used.
+        classes: C, the number of classes.
+        voting: [T, n] bool, whether each member's vote on each query counts.
 
     Raises:
         ConfigError: labels or distances do not fit.
     """
     labels, _ = check_members(labels, distances, classes)
-    no_class = -1
+    no_class = -1  # a label that no class has, so that the vote is not counted
     counted_labels = np.where(voting, labels, no_class)
     return count_votes(counted_labels, classes)
 
@@ -146,12 +176,13 @@ def count_selected_votes(
 def check_members(
     labels: np.ndarray, distances: np.ndarray, classes: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return members' labels and distances as int64 arrays [T, n], after checking them.
+    """Return members' labels and stable distances as int64 arrays [T, n], after checking them.
 
     Args:
-        labels: [T, n] integers 0..C-1.
-        distances: [T, n] integers from 0 to ``MAX_STABLE_DISTANCE``.
-        classes: C.
+        labels: [T, n] integers 0..C-1, each member's label of each query.
+        distances: [T, n] integers from 0 to ``MAX_STABLE_DISTANCE``, how many edits of its shard
+            each label survives.
+        classes: C, the number of classes.
 
     Raises:
         ConfigError: shapes, types or values do not fit, or there is no member.
@@ -165,12 +196,13 @@ def check_members(
         )
     if labels.dtype.kind not in "iu" or distances.dtype.kind not in "iu":
         raise ConfigError(
-            f"ensemble: labels and distances must be integers, got {labels.dtype} and "
-            f"{distances.dtype}"
+            f"ensemble: labels and stable distances must be integers, but are {labels.dtype} "
+            f"and {distances.dtype}"
         )
     if labels.size and (labels.min() < 0 or labels.max() >= classes):
-        raise ConfigError(f"ensemble: labels must be 0..{classes - 1}")
-    # Lemma 6 of docs/proofs/votes.md: sums of such distances stay far from the end of int64.
+        raise ConfigError(f"ensemble: labels must lie between 0 and {classes - 1}")
+    # Lemma 6 of docs/proofs/votes.md: sums of distances in this range are far below the largest
+    # int64.
     if distances.size and (distances.min() < 0 or distances.max() > MAX_STABLE_DISTANCE):
         raise ConfigError(f"ensemble: stable distances must be between 0 and {MAX_STABLE_DISTANCE}")
     return labels.astype(np.int64), distances.astype(np.int64)

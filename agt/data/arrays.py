@@ -142,7 +142,7 @@ def gathered(parts: Iterable[np.ndarray], rows: int) -> np.ndarray:
         whole[start : start + len(part)] = part
         start += len(part)
     if start != rows:
-        raise ValueError(f"{start} rows were read, but {rows} were expected")
+        raise ValueError(f"only {start} rows were read, but {rows} were expected")
     return whole
 
 

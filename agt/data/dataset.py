@@ -2,7 +2,7 @@
 that scaled them.
 
 Which features, labels and ids a record has depends on that record alone and on public constants;
-this is condition b of method.md section 3, and it is what lets a certificate speak about datasets
+this is condition b of reference.md section 3, which lets a certificate speak about datasets
 that differ from this one. Code can hash an id; it cannot see where the id came from: so the meaning
 of an id, of a given split, of a public flag or of a list of classes is a declaration
 (agt/facts.py), and is listed with every claim that rests on it.
@@ -92,7 +92,8 @@ class Dataset:
                 raise DataError(f"{self.name}: the {split} split is empty")
             if records.labels.min() < 0 or records.labels.max() >= len(self.classes):
                 raise DataError(
-                    f"{self.name}: {split} labels are not in 0..{len(self.classes) - 1}"
+                    f"{self.name}: the {split} labels must lie between 0 and "
+                    f"{len(self.classes) - 1}, because there are {len(self.classes)} classes"
                 )
         if len(self.classes) < 2:
             raise DataError(
@@ -100,7 +101,9 @@ class Dataset:
                 "needed"
             )
         if self.train.features.shape[1:] != self.test.features.shape[1:]:
-            raise DataError(f"{self.name}: train and test features differ in shape")
+            raise DataError(
+                f"{self.name}: training and test records have features of different shapes"
+            )
 
     def public_rows(self, which: PublicRows) -> Records:
         """The records that somebody declared public: "test", all of those, or "train", training
@@ -171,32 +174,32 @@ def with_notes(dataset: Dataset, normalized: float | None) -> Dataset:
         )
         if both := len(np.intersect1d(train, test)):
             notes.append(
-                f"units that have both training and test records: {both:,}; results on their "
-                "test records may look better than they are."
+                f"{both:,} units (people) have both training and test records, so results on "
+                "their test records may look better than they are."
             )
         both_units = (dataset.train.units, dataset.test.units)
         units = {name for of in both_units for some in pieces(of) for name in some.tolist()}
         if alike := len(units) - len({name.strip().casefold().lstrip("0") for name in units}):
             notes.append(
-                "names of units that differ from another name only in capitals, blanks or "
-                f"leading zeros: {alike:,}; each counts as a unit of its own. If two names "
-                "mean one person, write them in the same form."
+                f"{alike:,} names of units (people) differ from another name only in "
+                "capitals, blanks or leading zeros. Each name counts as a unit of its own; "
+                "if two of them mean the same person, write them in the same form."
             )
     size = dataset.declared_size if normalized is None else normalized
     if size is not None and records and not records / 2 <= size <= records * 2:
         declared = f"dataset.declared_size is {size:.12g}"
         if normalized is not None:
             declared = (
-                "training.batch.normalizer (times batches and members) corresponds to "
-                f"{size:.12g} records"
+                "training.batch.normalizer (multiplied by the numbers of batches and "
+                f"members) corresponds to {size:.12g} records"
             )
         turn, effect = (
             ("smaller", "hardly moves") if size > records else ("larger", "may be unstable")
         )
         notes.append(
-            f"{declared}, but there are {records} training records: steps are about "
-            f"{max(size / records, records / size):,.1f} times {turn} than with a mean over "
-            f"the records, and training {effect}."
+            f"{declared}, but there are {records} training records, so each training step is "
+            f"about {max(size / records, records / size):,.1f} times {turn} than with the "
+            f"true number, and training {effect}. Declare a public number that is nearer."
         )
     return replace(dataset, notes=tuple(notes))
 

@@ -68,8 +68,8 @@ class Embeddings(LabelledFile):
         super().__post_init__()
         if self.x == self.label:
             raise ValueError(
-                f"label and x are both column {self.label}: the label cannot also be used "
-                "for something else"
+                f"dataset.label and dataset.x both name column {self.label}: name two "
+                "different columns"
             )
 
     def load_without(self, is_erased: IsErased) -> Dataset:
@@ -85,8 +85,8 @@ class Embeddings(LabelledFile):
             digest = public_digest(dataset.test, np.asarray(0.0 if center is None else center))
             if digest != self.public_digest:
                 raise DataError(
-                    f"{columns.path}: the digest of its public part (test records and "
-                    f"center) is {digest}, but dataset.public_digest is "
+                    f"{columns.path}: the digest of the public part of this file (test "
+                    f"records and center) is {digest}, but dataset.public_digest is "
                     f"{self.public_digest}, so the declarations in this configuration are "
                     "about another file: describe your file with dataset=embeddings, or set "
                     "dataset.public_digest=null and declare everything yourself"
@@ -158,9 +158,10 @@ class Embeddings(LabelledFile):
         theirs = self._center(columns)
         if not np.array_equal(np.asarray(theirs), center):
             raise DataError(
-                f"{columns.path}: its '{self.center}' differs from that of {self.path.name}, "
-                "so these queries were made with other constants: give unscaled queries, "
-                "which the dataset's own constants then scale"
+                f"{columns.path}: the array '{self.center}' in this file of queries differs "
+                f"from that in {self.path.name}, so the queries were scaled with other "
+                "constants than the training records: give unscaled queries, which agt then "
+                "scales itself"
             )
 
     def _scaled(
@@ -189,11 +190,12 @@ class Embeddings(LabelledFile):
             if lost.any():
                 lost = np.arange(len(x)) == start + np.flatnonzero(lost)[0]
                 why = (
-                    "they cannot be scaled by dataset.scale and center, or normalised to "
-                    "unit length: correct or remove the row"
+                    "this row cannot be scaled (dataset.scale, dataset.center) or normalised "
+                    "to unit length without overflow or division by zero: correct or remove "
+                    "the row"
                 )
                 columns.refuse(
-                    self.x, "dataset.x", lost, "its numbers are too large or too small", why
+                    self.x, "dataset.x", lost, "numbers that are too large or too small", why
                 )
         return scaled
 
@@ -276,11 +278,13 @@ def read_prepared(folder: Path) -> dict[str, Any]:
         ) from None
     except (OSError, ValueError, KeyError) as error:
         raise DataError(
-            f"{path}: damaged, changed, or written by another version of agt ({error}): {_AGAIN}"
+            f"{path}: this file is damaged, was changed, or was written by another version of "
+            f"agt ({error}): {_AGAIN}"
         ) from None
     if form != FORMAT:
         raise DataError(
-            f"{path}: has format {form}, but this version of agt reads format {FORMAT}: {_AGAIN}"
+            f"{path}: the file has format {form}, but this version of agt reads format "
+            f"{FORMAT}: {_AGAIN}"
         )
     for name, array in arrays.items():
         _check_array(
@@ -289,8 +293,8 @@ def read_prepared(folder: Path) -> dict[str, Any]:
     stray = [file for file in arrays_in(folder) if file.stem not in arrays]
     if stray:
         raise DataError(
-            f"{stray[0]}: this array was not prepared, because {PREPARED} does not list it: "
-            "move it away"
+            f"{stray[0]}: agt data prepare did not write this array ({PREPARED} does not list "
+            "it): move it out of the folder"
         )
     return prepared
 
@@ -304,16 +308,19 @@ def _check_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, sha256: st
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        raise DataError(f"{path}: missing, truncated or not an array ({error}): {_AGAIN}") from None
+        raise DataError(
+            f"{path}: this array is missing, truncated or not an array ({error}): {_AGAIN}"
+        ) from None
     if array.shape != shape or array.dtype != dtype:
         raise DataError(
-            f"{path}: is {array.dtype} {array.shape}, but {PREPARED} says {dtype} {shape}: {_AGAIN}"
+            f"{path}: this array is {array.dtype} {array.shape}, but {PREPARED} says {dtype} "
+            f"{shape}: {_AGAIN}"
         )
     state = path.stat()
     if _sha256_once(path.resolve(), state.st_size, state.st_mtime_ns, state.st_ino) != sha256:
         raise DataError(
-            f"{path}: its content differs from the one that was prepared (the SHA-256 is not "
-            f"that in {PREPARED}): {_AGAIN}"
+            f"{path}: this array changed after it was prepared (its SHA-256 is not that in "
+            f"{PREPARED}): {_AGAIN}"
         )
 
 
@@ -335,11 +342,13 @@ def require_finished(path: Path, obtain: str | None) -> None:
     if unfinished.is_dir() and (unfinished == path or not path.exists()):
         again = obtain or "agt data prepare NAME"
         raise DataMissing(
-            f"{unfinished}: the preparation was interrupted; the same command continues it: {again}"
+            f"{unfinished}: agt data prepare was interrupted and has not finished this file; "
+            f"type the same command to continue: {again}"
         )
     if obtain and not path.exists():
         raise DataMissing(
-            f"{path} does not exist: create it with {obtain}; or change dataset.path or data_dir"
+            f"{path} does not exist: create it with {obtain}; if it is elsewhere, change "
+            "dataset.path or data_dir"
         )
     if (path / PREPARED).exists():
         read_prepared(path)

@@ -92,9 +92,10 @@ def without(loaded: Dataset, erased: np.ndarray, stated: Evidence) -> Dataset:
     """
     if not stated.held:
         raise DataError(
-            f"{loaded.name}: its constants are computed from its records ({stated.missing}), "
-            "and its source cannot leave out some records: delete the erased records from "
-            "the data, or give the source a method load_without(is_erased)"
+            f"{loaded.name}: the constants of this data set are computed from all of its "
+            f"records ({stated.missing}), and its source cannot load the data without some "
+            "records: delete the erased records from the data, or give the source a method "
+            "load_without(is_erased)"
         )
     check_last(_families_by_content(loaded.train), erased)
     plane = loaded.plane and replace(loaded.plane, points=loaded.plane.points[~erased])
@@ -132,9 +133,9 @@ def check_last(families: np.ndarray, erased: np.ndarray) -> None:
         elif family in first:
             raise DataError(
                 f"{row_words(first[family])} would be erased, but {row_words(row)}, an "
-                "identical copy, would stay. Ids made from the content number the copies in "
-                "their order, so the last copy is erased first: request the id of the last "
-                "copy"
+                "identical copy, would stay. Ids that are made from the content number "
+                "identical copies in their order, so the last copy has to be erased first: "
+                "request the id of the last copy"
             )
 
 

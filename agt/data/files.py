@@ -2,7 +2,7 @@
 that a program sends.
 
 One rule holds everywhere: how a value is read depends on that value and on the file's format alone,
-never on the rest of its column (method.md section 3, condition b). A csv therefore has no guessed
+never on the rest of its column (reference.md section 3, condition b). So a csv has no guessed
 column types: every cell is text until a caller asks for numbers, and '07' does not turn into 7
 because its neighbours happen to be digits. How a csv is cut into cells is a setting and never
 guessed while training either: one record could change a guess, and so every other record.
@@ -129,15 +129,15 @@ class CsvFormat:
                 return list(islice(reader, most))
             except csv.Error as error:
                 raise DataError(
-                    f"{path}: cannot be divided into cells near line {reader.line_num} "
-                    f'({first_line(error)}): close an open quotation mark ("), or shorten '
-                    "the cell"
+                    f"{path}: the rows near line {reader.line_num} cannot be divided into "
+                    f'cells ({first_line(error)}): close an open quotation mark ("), or '
+                    "shorten the cell"
                 ) from None
             except UnicodeError:
                 raise DataError(
-                    f"{path}: the text is not {codecs.lookup(self.encoding).name.upper()}; "
-                    "save it as UTF-8, or give another encoding, for example "
-                    "dataset.csv.encoding=latin-1"
+                    f"{path}: the text of this file is not "
+                    f"{codecs.lookup(self.encoding).name.upper()}: save it as UTF-8, or give "
+                    "its encoding, for example dataset.csv.encoding=latin-1"
                 ) from None
 
     def names(self, path: Path) -> tuple[str, ...]:
@@ -185,9 +185,9 @@ def open_text(path: Path, codec: str) -> Iterator[TextIO]:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(
-            f"{path}: truncated, damaged or not compressed with gzip ({first_line(error)}): "
-            "compress the table again, or remove .gz from the name of a file that is not "
-            "compressed"
+            f"{path}: this file is truncated, damaged or not compressed with gzip "
+            f"({first_line(error)}): compress the table again; if it is not compressed, "
+            "remove .gz from its name"
         ) from None
 
 
@@ -233,8 +233,8 @@ class ColumnReader:
             cut = ""
             if self.form and len(self.names) == 1:
                 cut = (
-                    f"; lines were divided at {self.form.separator!r}; if that is wrong, "
-                    "give another dataset.csv.separator"
+                    f"; the lines were split at {self.form.separator!r}; if the file uses "
+                    "another separator, give it as dataset.csv.separator"
                 )
             raise DataError(
                 f"{self.path}: there is no column or key '{name}', which {setting} "
@@ -249,7 +249,9 @@ class ColumnReader:
         try:
             yield
         except _DAMAGED as error:
-            raise DataError(f"{self.path}: cannot read '{name}': {_unreadable(error)}") from None
+            raise DataError(
+                f"{self.path}: column '{name}' cannot be read ({_unreadable(error)})"
+            ) from None
 
     def row(self, row: int) -> str:
         """How messages name the row with this index: counted from 1; of a csv also the line, where
@@ -326,7 +328,8 @@ class ColumnReader:
             column = column[:, 0]
         if column.ndim != 1 if isinstance(column, np.ndarray) else pa.types.is_nested(column.type):
             raise DataError(
-                f"{self.path}: '{name}' contains vectors, but {setting} needs one value per row"
+                f"{self.path}: column '{name}' contains vectors, but {setting} needs a single "
+                "value per row"
             )
         with self._reading(name):
             # of an array of text Arrow takes each value up to its first NUL
@@ -359,7 +362,8 @@ class ColumnReader:
             or not np.isfinite(array).all()
         ):
             raise DataError(
-                f"{self.path}: {setting}: '{name}' must be an npz key of finite numbers"
+                f"{self.path}: {setting}: the array '{name}' in this npz file must consist of "
+                "finite numbers"
             )
         return array
 
@@ -370,8 +374,9 @@ class ColumnReader:
         met = {*map(str, values)} & {*NULLS}
         if met and self.form:
             raise DataError(
-                f"{self.path}: {setting} lists '{min(met)}', which means a missing value in "
-                "a csv file: use another word in the file, or give the data as parquet"
+                f"{self.path}: {setting} lists '{min(met)}', but in a csv file this word "
+                "means a missing value: use another word in the file, or give the data as "
+                "parquet"
             )
 
     def numbers(self, name: str, setting: str, missing: Sequence[str] = ()) -> np.ndarray:
@@ -395,12 +400,12 @@ class ColumnReader:
                     cells, next(value for value in pc.unique(cells) if not _is_number(value))
                 )
                 form = Message(
-                    "written with a decimal point and no thousands separator, as in 1234.5 "
-                    "(for a comma: {config:+dataset.csv.decimal=','})"
+                    "with a decimal point and no thousands separator, as in 1234.5 (if the "
+                    "file uses a decimal comma: {config:+dataset.csv.decimal=','})"
                 )
                 if self.form and self.form.decimal == ",":
                     form = Message(
-                        "written with a decimal comma, as in 1.234,5 (dataset.csv.decimal)"
+                        "with a decimal comma, as in 1.234,5 (because of dataset.csv.decimal)"
                     )
                 why = Message("expected a number, {form}, or a date such as 2024-12-31", form=form)
                 self.refuse(
@@ -441,7 +446,7 @@ class ColumnReader:
             setting,
             pd.isna(found),
             words,
-            "expected 0, false or train, or otherwise 1, true or test",
+            "expected 0, false or train (a training record), or 1, true or test (a test record)",
         )
         return found.astype(bool)
 
@@ -468,15 +473,21 @@ class ColumnReader:
             setting,
             pc.is_in(trimmed, pa.array([*NULLS, None], words.type)),
             words,
-            "every row needs one",
+            "every row needs a value here",
         )
-        self.refuse(name, setting, pc.match_substring(words, "\0"), words, "write it without NUL")
+        self.refuse(
+            name,
+            setting,
+            pc.match_substring(words, "\0"),
+            words,
+            "remove the NUL character, which text must not contain here",
+        )
         if pa.types.is_floating(column.type):
             numbers = np.abs(column.to_numpy(zero_copy_only=False).astype(np.float64))
             exact = 2.0 ** _EXACT_BITS.get(stored.type.bit_width, 53) if as_text else 0.0
             why = (
                 "a decimal number, or a number too large to be distinguished from the next "
-                "whole one: store whole numbers or text"
+                "whole number, cannot name a record: store whole numbers or text"
             )
             self.refuse(name, setting, numbers >= exact, column, why)
         elif self.form and not as_text:
@@ -486,7 +497,7 @@ class ColumnReader:
         ):
             raise DataError(
                 f"{self.path}: {setting}: column '{name}' has values that differ only in "
-                "spaces: write each value in one form"
+                "spaces: write each value always in the same form"
             )
         return _unicode(words)
 
@@ -496,8 +507,8 @@ class ColumnReader:
         found["text"] = pc.invert(pc.match_substring_regex(words, "|".join(ID_KINDS.values())))
         kinds = [kind for kind, cells in found.items() if pc.any(cells).as_py()]
         why = (
-            f"{' and '.join(kinds)}: write all values as whole numbers, or all as text, or "
-            "give dataset.id_as_text=true"
+            f"the column mixes {' and '.join(kinds)}: write all values as whole numbers, or "
+            "all as text, or give dataset.id_as_text=true"
         )
         if len(kinds) > 1 or kinds == ["a decimal number"]:
             self.refuse(name, setting, found[kinds[-1]], words, why)
@@ -533,14 +544,14 @@ class ColumnReader:
             self._stacked(name, setting) if name in self.names else self._numbered(name, setting)
         )
         if array.dtype.kind not in "biuf" or array.ndim < 2:
-            holds = f"{array.dtype} of shape {array.shape}"
+            holds = f"an array of {array.dtype} of shape {array.shape}"
             raise DataError(
                 f"{self.path}: '{name}' contains {holds}, but {setting} needs a row of "
                 "numbers for each record"
             )
         row = not_finite(array) if array.dtype.kind == "f" else None
         bad = [] if row is None else np.arange(len(array)) == row
-        self.refuse(name, setting, bad, "NaN or inf", "repair or drop it")
+        self.refuse(name, setting, bad, "NaN or inf", "repair or delete this file")
         return array
 
     def _stacked(self, name: str, setting: str) -> np.ndarray:
@@ -560,7 +571,8 @@ class ColumnReader:
         widths = pc.unique(pc.list_value_length(column)).to_pylist()
         if len(widths) != 1 or widths[0] is None:
             raise DataError(
-                f"{self.path}: column '{name}' has lists of different lengths, or none in some row"
+                f"{self.path}: column '{name}' has lists of different lengths, or a row "
+                "without a list"
             )
         flat = pc.list_flatten(column).to_numpy(zero_copy_only=False)
         flat = flat if flat.dtype == np.float32 else np.asarray(flat, dtype=np.float64)
@@ -601,8 +613,8 @@ def same_length(path: Path, n: int, columns: Mapping[str, np.ndarray | None]) ->
     for name, values in columns.items():
         if values is not None and len(values) != n:
             raise DataError(
-                f"{path}: has {n} records but {len(values)} values of '{name}': each record "
-                "needs exactly one"
+                f"{path}: the file has {n} records but {len(values)} values of '{name}': each "
+                "record needs exactly one"
             )
 
 
@@ -613,7 +625,8 @@ def same_shape(features: np.ndarray, shape: tuple[int, ...], path: Path) -> None
             " x ".join(map(str, s)) or "a single number" for s in (features.shape[1:], shape)
         )
         raise DataError(
-            f"{path}: each record has {got} features, but the model was trained on {expected}"
+            f"{path}: each record in this file has {got} features, but the model was trained "
+            f"on {expected}"
         )
 
 
@@ -712,12 +725,12 @@ def _unicode(words: pa.Array) -> np.ndarray:
 def _unreadable(error: Exception) -> str:
     if "allow_pickle" in str(error) or "pickled" in str(error):
         return (
-            "it contains pickled Python objects, which could run code when they are read; "
+            "it contains pickled Python objects, which could run code when agt reads them: "
             "save plain arrays instead"
         )
     if isinstance(error, UnicodeError) or "invalid UTF8" in str(error):
         return (
-            "the text is not UTF-8; save it as UTF-8, or give another encoding, for example "
+            "the text is not UTF-8: save it as UTF-8, or give its encoding, for example "
             "dataset.csv.encoding=latin-1"
         )
     return first_line(error)
@@ -727,7 +740,7 @@ def require(path: Path, setting: str) -> None:
     """Raise DataMissing unless ``path`` is a file."""
     if not path.is_file():
         raise DataMissing(
-            f"{path} does not exist (or is not a file): put it there, or change {setting}"
+            f"{path} does not exist, or is not a file: put the file there, or change {setting}"
         )
 
 
@@ -782,7 +795,7 @@ def open_columns(
     if path.is_dir():
         if not arrays_in(path):
             raise DataMissing(
-                f"{path} does not contain .npy files: put them there, or change {setting}"
+                f"{path}: this folder contains no .npy files: put them there, or change {setting}"
             )
         return _open_arrays(path)
     require(path, setting)
@@ -797,7 +810,8 @@ def open_columns(
         return _open_table(path, form or CsvFormat())
     except _DAMAGED as error:
         raise DataError(
-            f"{path}: truncated or not a {path.suffix[1:]} file: {_unreadable(error)}"
+            f"{path}: this file is truncated, or is not a {path.suffix[1:]} file "
+            f"({_unreadable(error)})"
         ) from None
 
 
@@ -854,7 +868,9 @@ def open_blocks(path: Path, form: CsvFormat | None = None) -> Iterator[ColumnRea
             )
             first += rows
     except _DAMAGED as error:
-        raise DataError(f"{path}: damaged after {row_words(first)}: {_unreadable(error)}") from None
+        raise DataError(
+            f"{path}: this file is damaged after {row_words(first)} ({_unreadable(error)})"
+        ) from None
 
 
 def _blocks(
@@ -922,13 +938,13 @@ def columns_of(rows: Sequence[Mapping[str, object]], name: str) -> ColumnReader:
         DataError: no records, or columns that are not in all of them.
     """
     if not rows:
-        raise DataError(f"{name}: has no records, but at least one query is needed")
+        raise DataError(f"{name}: there are no queries; at least one is needed")
     for place, row in enumerate(rows, start=1):
         different = row.keys() ^ rows[0].keys()
         if different:
             raise DataError(
-                f"{name}: '{min(different)}' is in only one of the records 1 and {place}: "
-                "give both the same keys"
+                f"{name}: record 1 and record {place} have different keys (only one of them "
+                f"has '{min(different)}'): give every record the same keys"
             )
 
     def read(key: str) -> np.ndarray | pa.Array:
@@ -942,10 +958,10 @@ def _sent(values: list[Any], where: str) -> np.ndarray | pa.Array:
     if list in kinds:
         return _sent_lists(values, where)
     if not kinds <= {str, bool, int, float}:
-        raise DataError(f"{where}: expected a number, text, true, false or null")
+        raise DataError(f"{where}: this must be a number, text, true, false or null")
     if bool in kinds and len(kinds) > 1:
         raise DataError(
-            f"{where}: has true or false together with other values: write all values in one form"
+            f"{where}: true or false is mixed with other values: write all values in one form"
         )
     try:
         if kinds and str not in kinds:
@@ -955,7 +971,8 @@ def _sent(values: list[Any], where: str) -> np.ndarray | pa.Array:
         return pa.array([as_word(value) for value in values], pa.string())
     except UnicodeEncodeError:
         raise DataError(
-            f"{where}: contains half a character (a lone surrogate), which is not text"
+            f"{where}: the text contains half a character (a lone surrogate), so it is not "
+            "valid text"
         ) from None
 
 
@@ -964,11 +981,13 @@ def _sent_lists(values: list[Any], where: str) -> np.ndarray:
     try:
         array = np.array(values)
     except (ValueError, OverflowError):
-        raise DataError(f"{where}: contains lists of different lengths") from None
+        raise DataError(
+            f"{where}: the lists have different lengths: give lists of the same length"
+        ) from None
     if bool in set(map(type, np.array(values, dtype=object).ravel().tolist())):
-        raise DataError(f"{where}: expected lists of numbers, but true and false are not numbers")
+        raise DataError(f"{where}: lists of numbers are needed, but true and false are not numbers")
     if array.dtype.kind == "i" and array.size and array.min() >= 0 and array.max() <= 255:
         return array.astype(np.uint8)
     if array.dtype.kind not in "if":
-        raise DataError(f"{where}: expected lists of numbers, all with the same length")
+        raise DataError(f"{where}: lists of numbers, all of the same length, are needed")
     return array

@@ -2,7 +2,7 @@
 MNIST's, MedMNIST's.
 
 Every choice about a record (kept, held out, pretraining or fine-tuning) is a function of its own
-class and of a keyed hash of its own id (method.md section 3, condition b); balancing by counting
+class and of a keyed hash of its own id (reference.md section 3, condition b); balancing by counting
 classes would not be.
 
 What the medmnist package says about its files (urls, MD5, classes) is read without importing it:
@@ -64,7 +64,7 @@ class Digits:
 
     def __post_init__(self) -> None:
         if len(set(self.classes or ())) < len(self.classes or ()):
-            raise ValueError("classes repeats a digit")
+            raise ValueError("classes lists a digit twice")
 
     def load(self) -> Dataset:
         """Read every image, keep the chosen classes, split by hash."""
@@ -105,8 +105,8 @@ class Digits:
         same_shape(pixels, (self.SIDE**2,), path)
         if len(pixels) and (pixels.min() < 0 or pixels.max() > self.LEVELS):
             raise DataError(
-                f"{path}: pixels lie in {pixels.min():g}..{pixels.max():g}, but must be "
-                f"unscaled, in 0..{self.LEVELS:g}"
+                f"{path}: the pixels lie between {pixels.min():g} and {pixels.max():g}, but "
+                f"must be unscaled, between 0 and {self.LEVELS:g}"
             )
         labels = query_labels(columns, "label", self._names, len(pixels))
         return queries(columns, self._scale(pixels), (pixels,), labels)
@@ -151,7 +151,8 @@ class Mnist(Digits):
         same_shape(images, (self.SIDE, self.SIDE), columns.path)
         if images.dtype != np.uint8:
             raise DataError(
-                f"{columns.path}: images are {images.dtype}, but must be uint8 pixels 0..255"
+                f"{columns.path}: the images are {images.dtype}, but must be uint8 pixels "
+                "between 0 and 255"
             )
         same_length(columns.path, len(images), {"labels": digits})
         if not len(images):
@@ -225,16 +226,17 @@ class MedMnist:
             classes: tuple[int, ...] = getattr(self, setting) or ()
             twice = sorted({c for c in classes if classes.count(c) > 1})
             if twice:
-                raise ValueError(f"{setting} repeats class {twice[0]}")
+                raise ValueError(f"{setting} lists class {twice[0]} twice")
         unused = set(self.keep) - set(self.finetune_classes or self.keep)
         if unused:
             raise ValueError(
-                f"keep names class {min(unused)}, which is not one of finetune_classes"
+                f"keep lists class {min(unused)}, which is not one of finetune_classes: add "
+                "it there, or remove it from keep"
             )
         if self.held_out and self.finetune_classes is None:
             raise ValueError(
-                "held_out needs finetune_classes, because otherwise every record is used for "
-                "fine-tuning"
+                "held_out needs finetune_classes, because without that list every record is "
+                "used for fine-tuning, so that none is held out"
             )
 
     def load(self) -> Dataset:
@@ -315,8 +317,7 @@ class MedMnist:
         info = all_info()
         if info is not None and self.name not in info:
             raise ConfigError(
-                "dataset.name: there is no MedMNIST data set "
-                f"'{self.name}'{nearest(self.name, info)}"
+                f"dataset.name: MedMNIST has no data set '{self.name}'{nearest(self.name, info)}"
             )
         return None if info is None else info[self.name]
 
@@ -333,7 +334,7 @@ class MedMnist:
                     f"the official file of {self.name} needs the package medmnist, which is "
                     f"not installed: type {INSTALL}"
                 )
-            return path, " (local file, hash unchecked)"
+            return path, " (this is a local file, and its hash is not checked)"
         if "multi-label" in self._info["task"]:
             raise DataError(
                 f"{self.name}: records with several labels are not supported: choose a data "
@@ -354,7 +355,12 @@ class MedMnist:
             path = resolve(Path(f"{self.name}{suffix}.npz"), self.data_dir)
             return _official(path, url, md5, self.download), ""
         same = path.is_file() and _md5(path) == md5
-        return path, "" if same else " (a local file, not checked against the official hash)"
+        return (
+            path,
+            ""
+            if same
+            else " (this is a local file, which was not checked against the official hash)",
+        )
 
     def _used(self, present: list[int], path: Path) -> list[int]:
         # The original classes of training and test records: public, unless only the file at hand
@@ -364,8 +370,8 @@ class MedMnist:
             if absent:
                 known = ", ".join(map(str, present))
                 raise DataError(
-                    f"{path}: dataset.{setting} names class {min(absent)}, but the file has "
-                    f"the classes {known}"
+                    f"{path}: dataset.{setting} lists class {min(absent)}, but the file has "
+                    f"only the classes {known}"
                 )
         if self.finetune_classes is not None or self._info is None:
             return sorted(self.finetune_classes or present)
@@ -373,8 +379,8 @@ class MedMnist:
         if not set(present) <= set(used):
             listed = ", ".join(map(str, used))
             raise DataError(
-                f"{path}: class {min(set(present) - set(used))} is not a class of "
-                f"{self.name}: {listed}"
+                f"{path}: class {min(set(present) - set(used))} in this file is not a class "
+                f"of {self.name}: {listed}"
             )
         return used
 
@@ -398,8 +404,8 @@ class MedMnist:
         unknown = set(labels.tolist()) - set(used)
         if unknown:
             raise DataError(
-                f"{self.name}: class {min(unknown)} is not one of the classes that are used: "
-                f"{', '.join(map(str, used))}"
+                f"{self.name}: class {min(unknown)} was named, but the classes that are used "
+                f"are {', '.join(map(str, used))}"
             )
         return np.searchsorted(used, labels).astype(np.int64)
 
@@ -410,8 +416,9 @@ class MedMnist:
         sides = [[c for c in used if (c in self.positive) == side] for side in (False, True)]
         if not all(sides):
             raise DataError(
-                f"{self.name}: dataset.positive must name some of the classes that are used, "
-                f"but names {'none' if sides[0] else 'all'}"
+                f"{self.name}: dataset.positive lists {'none' if sides[0] else 'all'} of the "
+                "classes that are used, but must list some and leave out some, because the "
+                "task has two sides"
             )
         return tuple(" or ".join(names[c] for c in side) for side in sides)
 
@@ -439,7 +446,7 @@ def _read(columns: ColumnReader, splits: tuple[str, ...]) -> tuple[np.ndarray, n
     labels = np.concatenate([_labels(columns, f"{split}_labels") for split in splits])
     if len(images) != len(labels):
         raise DataError(
-            f"{columns.path}: has {len(images)} images but {len(labels)} labels in "
+            f"{columns.path}: the file has {len(images)} images but {len(labels)} labels in "
             f"{' and '.join(splits)}"
         )
     return images, labels
@@ -524,8 +531,8 @@ def _official(path: Path, url: str, md5: str, download: bool) -> Path:
         )
     if not path.exists() and not download:
         raise DataMissing(
-            f"{path} does not exist: set dataset.download=true, dataset.path or data_dir, or "
-            f"download {url}"
+            f"{path} does not exist: to download it, set dataset.download=true, or get {url} "
+            "yourself; if you have it elsewhere, change dataset.path or data_dir"
         )
     pooch.get_logger().setLevel("INFO" if sys.stderr.isatty() else "WARNING")
     by_hand = f"download {url} yourself and put it at {path}, or change dataset.path or data_dir"
@@ -536,7 +543,7 @@ def _official(path: Path, url: str, md5: str, download: bool) -> Path:
         raise DataMissing(f"cannot download {path.name}: {error}; {by_hand}") from None
     except ValueError:
         raise DataError(
-            f"{url}: the downloaded file does not have medmnist's MD5 {md5}: try again, or "
-            f"{by_hand}"
+            f"{url}: the downloaded file is not the official one (its MD5 is not medmnist's "
+            f"{md5}): try again, or {by_hand}"
         ) from None
     return path

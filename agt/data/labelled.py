@@ -50,7 +50,9 @@ RowContent = tuple[np.ndarray, ...]
 
 def _no_truth(value: object) -> object:
     if isinstance(value, bool):
-        raise ValueError(f"{value!r} is not text: write the value as in the data, in quotes")
+        raise ValueError(
+            f"{value!r} is not text: write this value as it stands in the data, in quotes"
+        )
     return value
 
 
@@ -96,9 +98,9 @@ def class_names(words: np.ndarray, path: Path) -> tuple[str, ...]:
     names = sorted(set(words.tolist()))
     if len(names) > MAX_FOUND:
         raise DataError(
-            f"{path}: the label has {len(names)} distinct values, such as "
-            f"{', '.join(names[:3])}: if it is a number, divide it into ranges first; if "
-            "these are classes, list them in dataset.classes"
+            f"{path}: the label has {len(names)} different values, such as "
+            f"{', '.join(names[:3])}: if it is a measured number, replace it by ranges in the "
+            "file; if these are classes, list them in dataset.classes"
         )
     try:
         return tuple(sorted(names, key=float))
@@ -131,7 +133,7 @@ def class_indices(
         none = word is None or missing_word(str(word))
         label = "no label" if none else f"the label {word!r}{nearest(str(word), known)}"
         raise DataError(
-            f"{path}: {row_of(row)} has {label}, but the classes are {', '.join(known)}"
+            f"{path}: {row_of(row)} has {label}, but the only classes are {', '.join(known)}"
         )
     return np.fromiter((index[word] for word in labels), dtype=np.int64, count=len(words))
 
@@ -166,7 +168,7 @@ def queries(
         DataError: the file has no rows, or its ids are not usable.
     """
     if not len(features):
-        raise DataError(f"{columns.path}: has no rows, but at least one query is needed")
+        raise DataError(f"{columns.path}: the file has no rows, but at least one query is needed")
     if id is None or id not in columns.names:
         id, ids = None, default_ids(*content)
     else:
@@ -336,19 +338,22 @@ class LabelledFile(ABC):
     def __post_init__(self) -> None:
         names = Counter(str(name).strip() for name in self.classes or ())
         if "" in names:
-            raise ValueError("classes has an empty name, but a missing label is not a class")
+            raise ValueError(
+                "classes contains an empty name, but a missing label cannot be a class: "
+                "remove the empty name"
+            )
         if len(names) < len(self.classes or ()):
             raise ValueError(
-                f"classes repeats {max(names, key=names.__getitem__)!r}, perhaps with "
+                f"classes lists {max(names, key=names.__getitem__)!r} twice, perhaps with "
                 "different spaces"
             )
         if len(set(self.subgroups)) < len(self.subgroups):
-            raise ValueError("subgroups names the same column twice")
+            raise ValueError("subgroups lists the same column twice")
         for setting in ("id", "unit", "public", self.SPLIT):
             if getattr(self, setting) == self.label:
                 raise ValueError(
-                    f"label and {setting} are both column {self.label}: the label cannot "
-                    "also be used for something else"
+                    f"dataset.label and {setting} both name column {self.label}: name two "
+                    "different columns"
                 )
 
     # -- what a kind of file adds
@@ -482,8 +487,8 @@ class LabelledFile(ABC):
                 split = hash_split(names, self.test_fraction, self.split_key)
             if split.all() or not split.any():
                 drawn = (
-                    f": dataset.test_fraction={self.test_fraction:g} of {n} records, drawn by "
-                    "hash; "
+                    f", because dataset.test_fraction={self.test_fraction:g} of only {n} "
+                    "records is drawn by a hash of each id: "
                 )
                 remedy = (
                     f"{drawn}change dataset.test_fraction or dataset.split_key"
@@ -491,7 +496,7 @@ class LabelledFile(ABC):
                     else ""
                 )
                 raise DataError(
-                    f"{path}: the {'train' if split.all() else 'test'} split is empty{remedy}"
+                    f"{path}: there are no {'training' if split.all() else 'test'} records{remedy}"
                 )
         return FileRows(
             columns,
@@ -614,7 +619,7 @@ class LabelledFile(ABC):
             outside += self._outside(content, constants)
         rows = sum(map(len, labels))
         if not rows:
-            raise DataError(f"{path}: has no rows, but at least one query is needed")
+            raise DataError(f"{path}: the file has no rows, but at least one query is needed")
         whole = {name: np.concatenate([known[name] for known in found]) for name in found[0]}
         return records(
             as_array(Blocks(lambda: self._feature_blocks(path, state, constants), rows)),
@@ -630,7 +635,9 @@ class LabelledFile(ABC):
     ) -> Iterator[np.ndarray]:
         def check_unchanged() -> None:
             if changed_of(path) != state:
-                raise DataError(f"{path}: changed while it was being read: type the command again")
+                raise DataError(
+                    f"{path}: the file changed while agt was reading it: type the command again"
+                )
 
         check_unchanged()
         try:
@@ -652,8 +659,8 @@ class LabelledFile(ABC):
         if len(trained) == 1:
             raise DataError(
                 f"{files[0].columns.path}: every training record has the class "
-                f"{trained.pop()!r}: list all public classes in dataset.classes, including "
-                "those that do not occur"
+                f"{trained.pop()!r}, but two classes are needed: list all public classes in "
+                "dataset.classes, including those that do not occur in the file"
             )
         return class_names(
             np.concatenate([rows.labels[~rows.erased] for rows in files]), files[0].columns.path
@@ -679,8 +686,8 @@ def _subgroups(columns: ColumnReader, name: str) -> np.ndarray:
     if len(found) > MAX_GROUPS:
         raise DataError(
             f"{columns.path}: dataset.subgroups: column '{name}' has {len(found)} different "
-            f"values, but at most {MAX_GROUPS} are allowed: name a column with fewer values, "
-            "for example ranges of this one"
+            f"values, more than {MAX_GROUPS}: name a column with fewer values, for example "
+            "ranges of this one"
         )
     return np.array([found[word] for word in words], dtype=object)
 
@@ -767,7 +774,9 @@ def dataset_of(
     units = None if units is None else names_of("units", units, len(x))
     public = None if public is None else _values_of("public", public, len(x))
     if public is not None and public.dtype != bool:
-        raise DataError(f"public: must have True or False for each record, got {public.dtype}")
+        raise DataError(
+            f"public: this must be True or False for each record, but has the type {public.dtype}"
+        )
     tags = None if label_free else labels
     named = (
         default_ids(x, tags, units, public, exact=True)
@@ -826,8 +835,8 @@ def in_order_of(names: Sequence[str], frame: pd.DataFrame) -> pd.DataFrame:
     if sorted(given) != sorted({*names}):
         different = few(sorted({*given} ^ {*names}) or given)
         raise DataError(
-            f"data frame: column {different} does not fit, because the model was trained on "
-            f"the columns {few(names)}: give each of these once"
+            f"data frame: the model was trained on the columns {few(names)}, each of which is "
+            f"needed exactly once, but column {different} is missing, extra or repeated"
         )
     return frame.iloc[:, [given.index(name) for name in names]]
 
@@ -842,17 +851,21 @@ def features_of(x: object) -> np.ndarray:
     """
     if hasattr(x, "to_pandas"):
         raise DataError(
-            f"features: the column names of the {type(x).__name__} would be lost, so columns "
-            "in another order would not be noticed: give a pandas data frame, x.to_pandas()"
+            f"features: a {type(x).__name__} would lose its column names, so agt could not "
+            "notice if the columns are in another order: give a pandas data frame, "
+            "x.to_pandas()"
         )
     if np.ma.is_masked(x):
         raise DataError(
-            "features: masked values are missing values: fill them in, or remove their records"
+            "features: the array has masked values, which are missing values: fill them in, "
+            "or remove their records"
         )
     try:
         features = np.asarray(x)
     except (ValueError, TypeError, RuntimeError) as error:
-        raise DataError(f"features: cannot be converted to an array of numbers ({error})") from None
+        raise DataError(
+            f"features: this object cannot be converted to an array of numbers ({error})"
+        ) from None
     if features.dtype.kind not in "fiub" or features.ndim < 2:
         raise DataError(
             f"features: expected numbers of shape [records, ...], got {features.dtype} of "
@@ -880,7 +893,7 @@ def _values_of(name: str, values: object, n: int) -> np.ndarray:
         )
     except (ValueError, TypeError, RuntimeError) as error:
         raise DataError(
-            f"{name}: cannot be converted to one value for each record ({error})"
+            f"{name}: this cannot be converted to one value for each record ({error})"
         ) from None
     if column.shape != (n,):
         raise DataError(
@@ -907,11 +920,14 @@ def _values_of_classes(y: np.ndarray, listed: Sequence[object] | None) -> np.nda
     try:
         classes = np.unique(y)
     except TypeError:
-        raise DataError("y: its values cannot be sorted: list them in declared.classes") from None
+        raise DataError(
+            "y: the labels cannot be sorted, because they are of different types: list the "
+            "classes in declared.classes"
+        ) from None
     if len(classes) > MAX_FOUND:
         raise DataError(
-            f"y: it has {len(classes)} distinct values: if it is a number, divide it into "
-            "ranges first; if these are classes, list them in declared.classes"
+            f"y: there are {len(classes)} different labels: if y is a measured number, "
+            "replace it by ranges first; if these are classes, list them in declared.classes"
         )
     return classes
 
@@ -933,8 +949,9 @@ def names_of(name: str, values: object, n: int) -> np.ndarray:
         known = isinstance(value, str | int | np.integer) and not isinstance(value, bool)
         if not known or _NOT_IN_IDS.search(str(value)):
             raise DataError(
-                f"{name}: row {row} has {value!r}, but must have a whole number or text, "
-                "written in one form, without NUL and surrogate characters"
+                f"{name}: row {row} has {value!r}, but a whole number or text is needed, "
+                "without NUL and surrogate characters, and written in the same form in every "
+                "row"
             )
     return np.array([str(value) for value in np.asarray(values).tolist()])
 

@@ -56,6 +56,7 @@ def population_mismatches(outside: Iterable[Outside], queries: int) -> list[str]
         if empty or counted > MAX_RATE_OUTSIDE * part.total:
             values = f"{counted:,} of {part.total:,} values of column '{part.column}'"
             mismatches.append(
-                f"{values} lie outside {part.declared}, so they may come from another population"
+                f"{values} lie outside {part.declared}, so these queries may come from "
+                "another population than the training records"
             )
     return mismatches

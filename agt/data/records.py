@@ -74,7 +74,7 @@ class Records:
         row = None if isinstance(self.features, Blocks) else not_finite(self.features)
         if row is not None:
             which = f"record {str(self.ids[row])!r} (number {row + 1} of {n})"
-            raise DataError(f"{which} has a NaN or infinite feature: correct or remove it")
+            raise DataError(f"{which} has a NaN or infinite feature: correct or remove this record")
         repeated = None if isinstance(self.ids, Mapped) else most_frequent(self.ids)  # row numbers
         if repeated:
             raise DataError(

@@ -21,7 +21,7 @@ Formal guarantees
     Each alone. A feature is made from its own row and public constants by comparisons, table
     look-ups and, for scaled numbers, elementwise float64 operations, each rounded alone; pairs are
     added in one fixed order. So a row has the same bits whatever rows stand beside it, which
-    condition b asks for (method.md section 3b).
+    condition b asks for (reference.md section 3b).
 """
 
 import math
@@ -81,14 +81,14 @@ def check_edges(name: str, edges: Sequence[float]) -> None:
     for low, high in pairwise(edges):
         if low >= high:
             raise ValueError(
-                f"{name}: a range, or the edges of bins, must increase, but {low:g} is "
-                f"followed by {high:g}"
+                f"{name}: the limits of a range, or the edges of bins, must increase, but "
+                f"{low:g} is followed by {high:g}"
             )
     if not math.isfinite(2 * (edges[-1] - edges[0])):
         wide = [edges[0], edges[-1]]
         raise ValueError(
-            f"{name}: the range {wide} is too large to compute with: give the range in which "
-            "the values lie"
+            f"{name}: the range {wide} is too wide to compute with: give the range in which "
+            "the values really lie"
         )
 
 
@@ -111,11 +111,15 @@ class MeasurementNote:
 
 @schema
 class Columns:
-    """Which columns of a table are features, and the public constants that code them
-    (``Encoding``). From Python:
+    """Which columns of a table are features, and the public constants that code them.
 
-        columns = agt.Columns(numeric={"age": [18, 100]}, categorical={"region": ["north",
-        "south"]}) agt.fit(frame, y, columns=columns)
+    From Python:
+
+        columns = agt.Columns(
+            numeric={"age": [18, 100]}, categorical={"region": ["north", "south"]}
+        )
+        model = agt.fit(frame, y, columns=columns)
+        columns(frame)  # [n, width] float32: the features that the model sees (``Encoding``)
 
     Giving it declares what it holds public: which columns are used, ranges, lists, and what counts
     as a missing value.
@@ -159,15 +163,15 @@ class Columns:
         self._check_columns()
         if self.crosses and len(self.numeric) + len(self.categorical) < 2:
             raise ValueError(
-                "crosses are made from pairs of columns, but there is only one column: "
-                "set crosses to 0"
+                "crosses are made from pairs of columns, but there is only one column: set "
+                "dataset.crosses=0"
             )
         pretended = {column: limits or (0.0, 1.0) for column, limits in self.numeric.items()}
         width = self._encoding(pretended).width
         if width > MOST_FEATURES:
             raise ValueError(
-                f"these columns make {width} features, but at most {MOST_FEATURES} are "
-                "allowed: shorten the lists under categorical, or lower bins or crosses"
+                f"these columns are encoded as {width} features, but at most {MOST_FEATURES} "
+                "are allowed: shorten the lists under categorical, or lower bins or crosses"
             )
 
     @classmethod
@@ -196,13 +200,13 @@ class Columns:
         ]
         if others:
             raise ConfigError(
-                f"columns={given}: the file refers to {others[0]}, which is not read here: "
-                "give one complete file"
+                f"columns={given}: the file includes {others[0]}, which agt.Columns does not "
+                "read: give one complete file"
             )
         if node.get("unit") and units is None:
             raise ConfigError(
-                f"columns={given}: its unit is '{node['unit']}': give that column with "
-                "units=, and unit_rows="
+                f"columns={given}: this file names a column of people, unit '{node['unit']}': "
+                "in Python, give that column with units=, and its limit with unit_rows="
             )
         return validate(
             cls, {name: node[name] for name in cls.__dataclass_fields__ if name in node}, str(given)
@@ -220,12 +224,22 @@ class Columns:
         return self._encoding(self._ranges)(*self._content(_reader_of(frame)))
 
     def code_queries(self, frame: object) -> np.ndarray:
-        """As calling it, of queries that fit what is declared.
+        """Return the features of queries, if the queries fit what is declared.
+
+        Args:
+            frame: the queries, a data frame that has every declared column.
+
+        Returns:
+            [n, width] float32, with values from -1 to 1. A numeric column becomes a thermometer
+            code of ``bins`` numbers and some for small values (``bins=0``: one number), a
+            categorical column one number for each listed value and one for any other value. With
+            ``missing="indicator"`` each column has one number more. A code has length 1, except for
+            one number in place of a code.
 
         Raises:
-            ConfigError: as calling it.
-            DataError: as calling it; or they look like another population's
-                (``population_mismatches``).
+            ConfigError: a column is missing from the frame.
+            DataError: a value cannot be read, or the queries look like another population than the
+                declared one (``population_mismatches``).
         """
         content = self._content(_reader_of(frame))
         if mismatches := population_mismatches(
@@ -233,7 +247,7 @@ class Columns:
         ):
             raise DataError(
                 f"data frame: {'; '.join(mismatches)}: remove these queries, or train with "
-                "columns that allow their values"
+                "columns (agt.Columns) that allow their values"
             )
         return self._encoding(self._ranges)(*content)
 
@@ -261,30 +275,33 @@ class Columns:
     def _check_columns(self) -> None:
         inputs = {*self.numeric, *self.categorical}
         if not inputs:
-            raise ValueError("name at least one column under numeric or categorical")
+            raise ValueError(
+                "name at least one column under numeric or categorical, because a model needs "
+                "features"
+            )
         for column, limits in self.numeric.items():
             if limits is not None:
                 check_edges(f"numeric.{column}", limits)
         for column, values in self.categorical.items():
             listed = {str(value) for value in values}
             if len(listed) < len(values):
-                raise ValueError(f"categorical.{column} repeats a value")
+                raise ValueError(f"categorical.{column} lists a value twice")
             if listed & {*self._markers}:
                 both = min(listed & {*self._markers})
                 raise ValueError(
-                    f"categorical.{column} lists {both!r}, which missing_values declares to "
-                    "be missing values: remove it from one of the two lists"
+                    f"categorical.{column} lists {both!r} as a value, but missing_values "
+                    "lists it as a missing value: remove it from one of the two lists"
                 )
         if set(self.numeric) & set(self.categorical):
             raise ValueError(
-                f"column {min(set(self.numeric) & set(self.categorical))} is both numeric "
-                "and categorical: remove it from one of the two"
+                f"column {min(set(self.numeric) & set(self.categorical))} is listed under "
+                "both numeric and categorical: remove it from one of them"
             )
         for name in self.from_data:
             if name not in {*inputs, CLASSES}:
                 hint = nearest(name, [*inputs, CLASSES])
                 raise ValueError(
-                    f"from_data names '{name}', which is neither a column of numeric or "
+                    f"from_data lists '{name}', which is neither a column under numeric or "
                     f"categorical nor '{CLASSES}'{hint}"
                 )
 
@@ -312,11 +329,18 @@ class Columns:
             for place, name in enumerate(group):
                 into[:, place] = column = parts.pop(name)
                 bad = pd.isna(column) & (self.missing == "error")
-                why = f"correct or remove it, or train with {self.SETTING}.missing=indicator"
+                why = (
+                    "correct or remove this row, or train with "
+                    f"{self.SETTING}.missing=indicator, which allows missing values"
+                )
                 columns.refuse(name, self.SETTING, bad, column, why)
                 bad = np.isinf(column) if group is self.numeric else np.zeros(n, dtype=bool)
                 columns.refuse(
-                    name, self.SETTING, bad, column, "an infinite value: correct or remove it"
+                    name,
+                    self.SETTING,
+                    bad,
+                    column,
+                    "an infinite value cannot be a feature: correct or remove this row",
                 )
         return numbers, words
 
@@ -339,19 +363,20 @@ class Columns:
                 notes.append(f"no record has a value in {column}.")
             elif listed and outside.count == outside.total:
                 raise DataError(
-                    f"{path}: {column}: none of its {outside.total} values is in {setting}, "
-                    f"so all of them would count as other: the column has {outside.seen}; "
-                    f"the list has {few(repr(str(word)) for word in listed)}"
+                    f"{path}: {column}: none of its {outside.total} values is in the list "
+                    f'{setting}, so all of them would count as "other": the column has '
+                    f"{outside.seen}, but the list has "
+                    f"{few(repr(str(word)) for word in listed)}"
                 )
             elif listed and outside.rate > 0.5:
                 notes.append(
-                    f"{column}: {share} are not in {setting}, so they count as other, for "
-                    f"example {outside.seen}."
+                    f"{column}: {share} are not in the list {setting}, so they count as "
+                    f'"other", for example {outside.seen}.'
                 )
             elif outside.count and not listed:
                 notes.append(
-                    f"{column}: {share} are outside {outside.declared}, so they are clipped "
-                    f"to it (they range from {outside.seen})."
+                    f"{column}: {share} are outside the declared range {outside.declared}, so "
+                    f"they are clipped to it (they range from {outside.seen})."
                 )
         return tuple(notes)
 
@@ -456,16 +481,18 @@ class Table(Columns, LabelledFile):
         }
         if taken:
             raise ValueError(
-                f"column {min(map(str, taken))} cannot be a feature, because it is used for "
-                "something else"
+                f"column {min(map(str, taken))} cannot be a feature, because another setting "
+                "already uses it (as label, id, unit or split)"
             )
         if self.split is not None and self.test is not None:
             raise ValueError(
-                "split and test: give only one of them, either split (a column) or test (a file)"
+                "dataset.split and dataset.test cannot be given together: give either split "
+                "(a column that marks the test records) or test (a file of test records)"
             )
         if self.test == self.path:
             raise ValueError(
-                "test is the same file as the training records: give another one, or leave it out"
+                "dataset.test names the file of the training records: name another file, or "
+                "leave dataset.test out"
             )
 
     def training_content(self) -> tuple[RowContent, np.ndarray, np.ndarray]:
@@ -618,14 +645,14 @@ def _kind_of(value: Any) -> str:
 def _range_of(column: np.ndarray, name: str) -> Limits:
     if np.isnan(column).all():
         raise DataError(
-            f"column '{name}' has no training value from which a range could be computed: "
-            f"give dataset.numeric.{name}"
+            f"column '{column}' has no training value from which a range could be computed: "
+            f"give its public range as dataset.numeric.{name}"
         )
     low, high = float(np.nanmin(column)), float(np.nanmax(column))
     if not np.isfinite(2 * (high - low)):
         raise DataError(
-            f"column '{name}' has values from {low:g} to {high:g}, which is too large a "
-            f"range to compute with: give dataset.numeric.{name}"
+            f"column '{column}' has values from {low:g} to {high:g}, a range that is too wide "
+            f"to compute with: give its public range as dataset.numeric.{name}"
         )
     return low, high
 

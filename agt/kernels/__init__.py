@@ -1,1 +1,1 @@
-"""The streaming reductions: one contract, several implementations, one test suite."""
+"""Kernels: sums of per-record gradients over a batch; several implementations of one contract."""

@@ -17,59 +17,102 @@ from agt.bounds.products import (
     relu_backward,
 )
 from agt.kernels import cpu_compiled
-from agt.kernels.reference import EMPTY_SLOT, Extremes, ReferenceKernel
+from agt.kernels.reference import EMPTY_SLOT, BoundSelection, ReferenceKernel
 
-_FEWEST_VECTORISED = 16  # inputs, or outputs: fewer are not worth vectorising over
-_TILE_BYTES = 1 << 18  # a tile of x stays in a core's second-level cache
-_PRODUCT_BLOCK_RECORDS = 64  # of one job of a thread
+# Inputs, or outputs, of a layer: fewer are not worth vectorising over. Only speed depends on it.
+_FEWEST_VECTORISED = 16
+_TILE_BYTES = 1 << 18  # a tile of the inputs stays in a core's second-level cache
+_PRODUCT_BLOCK_RECORDS = 64  # records of one job of a thread
 
 
 class CpuKernel(ReferenceKernel):
-    """The kernel for CPUs, with the contract of ``ReferenceKernel``.
+    """The kernel for CPUs: each method returns the numbers of ``ReferenceKernel``, bit for bit.
 
-    Only nominal sums of biases are left to the reference kernel, as nothing is multiplied there.
+    Most methods choose one of several compiled functions. The choice changes the speed only.
+    Bounds are in quanta (clip level / 2^30).
     """
 
     name = "cpu"
 
-    def nominal_sum(self, d: Tensor, x: Tensor | None) -> Tensor:
-        """Return the sum over records of their clipped gradients, in quanta."""
-        if x is None:
-            return super().nominal_sum(d, None)
-        total = np.zeros((d.shape[1], x.shape[1]), np.int64)
-        inputs = _array(x)
-        tile = _tile_records(inputs.shape[1])
-        cpu_compiled.sum_nominal(_array(d), inputs, _inf_norms(x), tile, get_num_threads(), total)
-        return torch.from_numpy(total)
-
-    def bound_sum(self, d: Interval, x: Interval | None, product: str) -> tuple[Tensor, Tensor]:
-        """Return the sums over records of the bounds on their gradients."""
-        if x is None:
-            # A bias is the weight of an input that is always 1. Finding out whether anything is
-            # clipped would be half of its work, so infinite norms say that it may be.
-            ones = np.ones((1, d.shape[1]))
-            lower, upper = self._sum_over_outputs(d, ones, np.full(d.shape[:2], np.inf))
-            return lower[..., 0], upper[..., 0]
-        if x.is_point and x.shape[2] < min(_FEWEST_VECTORISED, d.shape[2]):
-            return self._sum_over_outputs(d, _array(x.lower[0].mT), _array(d.inf_norm()[..., 0]))
-        return self._sum_over_inputs(d, x, product == "rump")
-
-    def _sum_over_outputs(
-        self, d: Interval, x: np.ndarray, norms: np.ndarray
-    ) -> tuple[Tensor, Tensor]:
-        """Return ``bound_sum`` for a point x, vectorised over outputs.
+    def nominal_sum(self, output_gradient: Tensor, inputs: Tensor | None) -> Tensor:
+        """Return the sum over records of their clipped gradients, in quanta (clip level / 2^30).
 
         Args:
-            x: [in, n].
-            norms: [K, n], the largest abs(d) of each record.
+            output_gradient: [n, out] gradients of the loss in the layer's output, in quanta (units
+                of clip level / 2^30).
+            inputs: [n, in] the layer's inputs; None for a bias.
+
+        Returns:
+            int64 [out, in], or [out] for a bias.
         """
-        ks, _, outputs = d.shape
-        low = np.zeros((ks, len(x), outputs), np.int64)
-        high = np.zeros((ks, len(x), outputs), np.int64)
+        if inputs is None:
+            # A bias needs no multiplication, so the reference kernel is fast enough.
+            return super().nominal_sum(output_gradient, None)
+        total = np.zeros((output_gradient.shape[1], inputs.shape[1]), np.int64)
+        cpu_compiled.sum_nominal(
+            _array(output_gradient),
+            _array(inputs),
+            _inf_norms(inputs),
+            _tile_records(inputs.shape[1]),
+            get_num_threads(),
+            total,
+        )
+        return torch.from_numpy(total)
+
+    def bound_sum(
+        self, output_gradient: Interval, inputs: Interval | None, product: str
+    ) -> tuple[Tensor, Tensor]:
+        """Return the sums over records of the lower and of the upper bounds on their gradients.
+
+        Args:
+            output_gradient: [K, n, out] bounds on the gradients of the loss in the layer's output,
+                for K numbers of edits, in quanta (units of clip level / 2^30).
+            inputs: [K or 1, n, in] bounds on the layer's inputs; None for a bias.
+            product: how two intervals are multiplied: "exact" (the four corners) or "rump"
+                (midpoint and radius, which is wider).
+
+        Returns:
+            (sum of lower bounds, sum of upper bounds) in quanta (clip level / 2^30), both int64
+            [K, out, in], or [K, out] for a bias.
+        """
+        if inputs is None:
+            # A bias is the weight of an input that is always 1. Finding out whether anything is
+            # clipped would be half of the work, so infinite norms say that it may be.
+            ones = np.ones((1, output_gradient.shape[1]))
+            any_norm = np.full(output_gradient.shape[:2], np.inf)
+            lower, upper = self._sum_over_outputs(output_gradient, ones, any_norm)
+            return lower[..., 0], upper[..., 0]
+        # The innermost loop runs along the longer side of the weight matrix, if that pays. The two
+        # branches return the same numbers.
+        outputs = output_gradient.shape[2]
+        if inputs.is_point and inputs.shape[2] < min(_FEWEST_VECTORISED, outputs):
+            inputs_by_record = _array(inputs.lower[0].mT)
+            norms = _array(output_gradient.inf_norm()[..., 0])
+            return self._sum_over_outputs(output_gradient, inputs_by_record, norms)
+        return self._sum_over_inputs(output_gradient, inputs, product == "rump")
+
+    def _sum_over_outputs(
+        self, output_gradient: Interval, inputs: np.ndarray, norms: np.ndarray
+    ) -> tuple[Tensor, Tensor]:
+        """Return the sums of bounds for known inputs (points), vectorised over outputs.
+
+        Args:
+            output_gradient: [K, n, out] bounds, in quanta.
+            inputs: [in, n] float64, the layer's inputs.
+            norms: [K, n] the largest absolute value of each record's output gradient, or infinity
+                where it is not known. Where norm times input does not exceed QUANTA, nothing is
+                clipped, and the clip is skipped.
+
+        Returns:
+            (sum of lower bounds, sum of upper bounds), both int64 [K, out, in].
+        """
+        ks, _, outputs = output_gradient.shape
+        low = np.zeros((ks, len(inputs), outputs), np.int64)
+        high = np.zeros((ks, len(inputs), outputs), np.int64)
         cpu_compiled.sum_over_outputs(
-            _array(d.lower),
-            _array(d.upper),
-            x,
+            _array(output_gradient.lower),
+            _array(output_gradient.upper),
+            inputs,
             norms,
             _tile_records(2 * outputs),
             get_num_threads(),
@@ -78,40 +121,93 @@ class CpuKernel(ReferenceKernel):
         )
         return torch.from_numpy(low).mT, torch.from_numpy(high).mT
 
-    def _sum_over_inputs(self, d: Interval, x: Interval, rump: bool) -> tuple[Tensor, Tensor]:
-        """Return ``bound_sum``, vectorised over inputs."""
-        ks, _, outputs = d.shape
-        inputs = x.shape[2]
+    def _sum_over_inputs(
+        self, output_gradient: Interval, inputs: Interval, rump: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return the sums of bounds on gradients in a weight, vectorised over inputs.
+
+        Args:
+            output_gradient: [K, n, out] bounds, in quanta.
+            inputs: [K or 1, n, in] bounds on the layer's inputs.
+            rump: True to multiply intervals by midpoint and radius, which gives wider bounds; False
+                for the exact product. It makes no difference for inputs that are points.
+
+        Returns:
+            (sum of lower bounds, sum of upper bounds), both int64 [K, out, in].
+        """
+        ks, _, outputs = output_gradient.shape
+        width = inputs.shape[2]
         threads = get_num_threads()
-        gradients = _array(d.lower), _array(d.upper)
-        sums = [np.zeros((ks * outputs, inputs), np.int64) for _ in range(2)]
-        if x.is_point:
-            point = x.lower[0]
+        gradient_lower = _array(output_gradient.lower)
+        gradient_upper = _array(output_gradient.upper)
+        low = np.zeros((ks * outputs, width), np.int64)
+        high = np.zeros((ks * outputs, width), np.int64)
+        if inputs.is_point:
+            point = inputs.lower[0]
             cpu_compiled.sum_point(
-                *gradients, _array(point), _inf_norms(point), _tile_records(inputs), threads, *sums
+                gradient_lower,
+                gradient_upper,
+                _array(point),
+                _inf_norms(point),
+                _tile_records(width),
+                threads,
+                low,
+                high,
             )
-        elif rump or outputs < _FEWEST_VECTORISED or float(x.lower.min()) < 0:
-            ends = _array(x.lower), _array(x.upper)
+        elif rump or outputs < _FEWEST_VECTORISED or float(inputs.lower.min()) < 0:
+            # ``rump`` changes the result. Without it this function and the next one return the same
+            # numbers, but the next one needs inputs >= 0, and pays only for many outputs.
             cpu_compiled.sum_interval(
-                *gradients, *ends, rump, _tile_records(2 * inputs), threads, *sums
+                gradient_lower,
+                gradient_upper,
+                _array(inputs.lower),
+                _array(inputs.upper),
+                rump,
+                _tile_records(2 * width),
+                threads,
+                low,
+                high,
             )
         else:
-            both = torch.cat((x.lower, x.upper), dim=1)
+            # Inputs >= 0, as behind a ReLU, need half as many products.
+            both = torch.cat((inputs.lower, inputs.upper), dim=1)
             norms = _array(both.amax(dim=-1))
             cpu_compiled.sum_nonnegative(
-                *gradients, both.numpy(), norms, _tile_records(2 * inputs), threads, *sums
+                gradient_lower,
+                gradient_upper,
+                both.numpy(),
+                norms,
+                _tile_records(2 * width),
+                threads,
+                low,
+                high,
             )
-        low, high = (torch.from_numpy(total).view(ks, outputs, inputs) for total in sums)
-        return low, high
+        shape = (ks, outputs, width)
+        return torch.from_numpy(low).view(shape), torch.from_numpy(high).view(shape)
 
-    def extremes(
+    def start_selection(
         self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str
-    ) -> Extremes:
-        """Start a selection of the most extreme bounds of each number of a parameter."""
-        return CpuExtremes(counts, shape, capped, product == "rump")
+    ) -> BoundSelection:
+        """Return an empty selection of the most extreme bounds of each entry of a parameter.
+
+        For each k it selects the c smallest upper bounds and the c largest lower bounds of a
+        batch's records, whose sums bound what c records can contribute to the batch's gradient.
+
+        Args:
+            counts: int [K], c for each number of edits k; at most the number of records to come.
+            shape: the parameter's shape, (out, in) or (out,).
+            capped: True to select from min(upper bound, 0) and max(lower bound, 0), so that the
+                results are extreme sums over at most c records instead of exactly c.
+            product: "exact" or "rump", how two intervals are multiplied.
+        """
+        return CpuSelection(counts, shape, capped, product == "rump")
 
     def products(self, product: str) -> Products:
-        """Return the interval products of this name, with the faster ones of this kernel."""
+        """Return the functions that multiply intervals and matrices, some of them compiled.
+
+        Args:
+            product: "exact" or "rump", a key of ``PRODUCTS``.
+        """
         return replace(
             PRODUCTS[product],
             corners=self.corner_product,
@@ -120,30 +216,40 @@ class CpuKernel(ReferenceKernel):
             relu_backward=self.relu_backward,
         )
 
-    def corner_product(self, x: Interval, weights: Interval) -> Bounds:
-        """Multiply an interval of any sign by an interval matrix, as ``linear_corners``.
+    def corner_product(self, inputs: Interval, weights: Interval) -> Bounds:
+        """Return bounds on inputs @ weights.T for intervals of any sign, from the four corners.
 
-        Terms are added in another order, which the signs of the record's own x decide.
+        The terms are those of ``linear_corners``. They are added in another order, which depends
+        on the signs of the record's inputs, so the results may differ by rounding.
+
+        Args:
+            inputs: [K or 1, n, in] bounds; with one more leading axis for a matrix of each record.
+            weights: [K, out, in] bounds; with the same leading axes.
+
+        Returns:
+            (lower, upper), each [K, n, out] in the dtype of ``inputs``; not yet widened for
+            rounding.
         """
-        if x.lower.dtype != torch.float64:
-            # Terms and their sums in float64, rounded once: Lemma 7 of docs/proofs/sums.md.
-            lower, upper = self.corner_product(x.double(), weights.double())
-            return lower.to(x.lower.dtype), upper.to(x.lower.dtype)
-        if x.lower.dim() > 3:
+        if inputs.lower.dtype != torch.float64:
+            # Terms and their sums in float64, rounded to float32 once: the error is smaller than
+            # the allowance for a float32 sum (Lemma 7 of docs/proofs/sums.md).
+            lower, upper = self.corner_product(inputs.double(), weights.double())
+            return lower.to(inputs.lower.dtype), upper.to(inputs.lower.dtype)
+        if inputs.lower.dim() > 3:
             # A matrix of each record is handled like a matrix of each k.
-            front = np.broadcast_shapes(x.shape[:-2], weights.shape[:-2])
+            front = np.broadcast_shapes(inputs.shape[:-2], weights.shape[:-2])
             lower, upper = self.corner_product(
-                x.rearranged(lambda end: _stacked(end, front)),
+                inputs.rearranged(lambda end: _stacked(end, front)),
                 weights.rearranged(lambda end: _stacked(end, front)),
             )
             return lower.unflatten(0, front), upper.unflatten(0, front)
         weights_by_input = weights.rearranged(lambda end: end.mT)
-        shape = (len(weights.lower), x.shape[1], weights.shape[1])
+        shape = (len(weights.lower), inputs.shape[1], weights.shape[1])
         low = np.empty(shape)
         high = np.empty(shape)
         cpu_compiled.corner_product(
-            _array(x.lower),
-            _array(x.upper),
+            _array(inputs.lower),
+            _array(inputs.upper),
             _array(weights_by_input.lower),
             _array(weights_by_input.upper),
             _PRODUCT_BLOCK_RECORDS,
@@ -152,32 +258,49 @@ class CpuKernel(ReferenceKernel):
         )
         return torch.from_numpy(low), torch.from_numpy(high)
 
-    def nonnegative_product(self, x: Interval, weights: Interval) -> Bounds:
-        """Multiply an interval x >= 0 by an interval matrix, as ``linear_nonnegative``.
+    def nonnegative_product(self, inputs: Interval, weights: Interval) -> Bounds:
+        """Return bounds on inputs @ weights.T for inputs >= 0 and an interval of weights.
 
-        Corners cost less than four matrix products if there are enough outputs to vectorise over.
-        Matrices of each record are small, and ``corner_product`` would copy them.
+        Both branches compute bounds on the same exact product. The compiled one is faster than
+        matrix products if there are enough outputs to vectorise over. A matrix of each record
+        would have to be copied for it, and is small.
+
+        Args:
+            inputs: [K or 1, n, in] bounds, none of them negative; with one more leading axis for a
+                matrix of each record.
+            weights: [K, out, in] bounds; with the same leading axes.
+
+        Returns:
+            (lower, upper), each [K, n, out]; not yet widened for rounding.
         """
-        if weights.shape[-2] < _FEWEST_VECTORISED or x.lower.dim() > 3:
-            return linear_nonnegative(x, weights)
-        return self.corner_product(x, weights)
+        if weights.shape[-2] < _FEWEST_VECTORISED or inputs.lower.dim() > 3:
+            return linear_nonnegative(inputs, weights)
+        return self.corner_product(inputs, weights)
 
-    def point_product(self, x: Tensor, weights: Interval) -> Bounds:
-        """Multiply a point by an interval matrix, as ``linear_point``.
+    def point_product(self, inputs: Tensor, weights: Interval) -> Bounds:
+        """Return bounds on inputs @ weights.T for known inputs and an interval of weights.
 
-        Only narrow inputs are compiled: for wide ones, matrix products are worth their overhead.
+        Both branches compute bounds on the same exact product. The compiled one is faster for
+        narrow inputs; PyTorch's matrix products are faster for wide ones.
+
+        Args:
+            inputs: [1, n, in]; other numbers of axes are left to PyTorch.
+            weights: [K, out, in] bounds.
+
+        Returns:
+            (lower, upper), each [K, n, out]; not yet widened for rounding.
         """
         if (
-            x.shape[-1] >= _FEWEST_VECTORISED
+            inputs.shape[-1] >= _FEWEST_VECTORISED
             or weights.lower.dtype != torch.float64
-            or x.dim() != 3
+            or inputs.dim() != 3
         ):
-            return linear_point(x, weights)
-        shape = (len(weights.lower), x.shape[1], weights.shape[1])
+            return linear_point(inputs, weights)
+        shape = (len(weights.lower), inputs.shape[1], weights.shape[1])
         low = np.empty(shape)
         high = np.empty(shape)
         cpu_compiled.point_product(
-            _array(x[0]),
+            _array(inputs[0]),
             _array(weights.lower.mT),
             _array(weights.upper.mT),
             _PRODUCT_BLOCK_RECORDS,
@@ -186,18 +309,39 @@ class CpuKernel(ReferenceKernel):
         )
         return torch.from_numpy(low), torch.from_numpy(high)
 
-    def relu_backward(self, d: Interval, x: Interval) -> Bounds:
-        """Multiply gradients by ReLU's derivative, overwriting d if its memory allows it."""
-        if not (d.lower.is_contiguous() and d.upper.is_contiguous()) or d.shape != x.shape:
-            return relu_backward(d, x)
-        ends = (d.lower, d.upper, x.lower, x.upper)
+    def relu_backward(self, output_gradient: Interval, inputs: Interval) -> Bounds:
+        """Return bounds on the gradients in the input of a ReLU, from the gradients in its output.
+
+        A gradient is multiplied by the derivative of ReLU: 1 where the input is positive, 0 where
+        it is not, and anything from 0 to 1 where its sign is unknown. ``output_gradient`` is
+        overwritten if the compiled function can be used, so the caller must not use it afterwards.
+
+        Args:
+            output_gradient: bounds on the gradient in the output of ReLU.
+            inputs: bounds on the input of ReLU, usually of the same shape.
+        """
+        lower = output_gradient.lower
+        upper = output_gradient.upper
+        contiguous = lower.is_contiguous() and upper.is_contiguous()
+        if not contiguous or output_gradient.shape != inputs.shape:
+            return relu_backward(output_gradient, inputs)
+        ends = (lower, upper, inputs.lower, inputs.upper)
+        # Reshaping contiguous arrays makes views, so the two tensors themselves are overwritten.
         cpu_compiled.relu_backward_in_place(
             *(_array(end).reshape(-1, end.shape[-1]) for end in ends)
         )
-        return d.lower, d.upper
+        return lower, upper
 
     def widen_by(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
-        """Return [lower - slack, upper + slack], overwriting both, in one pass if it can."""
+        """Return the interval [lower - slack, upper + slack], overwriting ``lower`` and ``upper``.
+
+        One pass over the memory moves and checks the bounds where they are contiguous float64 and
+        every row has one slack. Other arguments are left to the reference kernel.
+
+        Args:
+            lower, upper: [..., width] bounds of one shape.
+            slack: nonnegative bounds on rounding errors, [..., 1] or any shape that broadcasts.
+        """
         one_slack_a_row = slack.shape == (*lower.shape[:-1], 1)
         contiguous = lower.is_contiguous() and upper.is_contiguous()
         if lower.dtype != torch.float64 or not (one_slack_a_row and contiguous):
@@ -214,12 +358,16 @@ class CpuKernel(ReferenceKernel):
 
 
 @dataclass
-class CpuExtremes:
-    """The selection of the CPU kernel; it takes 8 c bytes for each number and k.
+class CpuSelection:
+    """The selection of the CPU kernel, which holds the selected bounds as int32 arrays.
+
+    It takes 8 bytes for each selected pair of bounds, c of them for each entry and each k.
 
     Attributes:
-        counts, shape, capped: as for ``ReferenceKernel.extremes``.
-        rump: whether products are in midpoint-radius form.
+        counts: int [K], how many bounds to select for each number of edits k.
+        shape: the parameter's shape, (out, in) or (out,).
+        capped: whether to select from min(upper bound, 0) and max(lower bound, 0).
+        rump: whether intervals are multiplied by midpoint and radius, which gives wider bounds.
     """
 
     counts: Tensor
@@ -232,26 +380,39 @@ class CpuExtremes:
     _smallest_upper: np.ndarray = field(init=False)  # int32 [R, in, c], upper bounds
 
     def __post_init__(self) -> None:
+        """Allocate room for the largest count of all k, with nothing selected yet."""
         rows = len(self.counts) * self.shape[0]
-        width = self.shape[1] if len(self.shape) > 1 else 1
+        width = self.shape[1] if len(self.shape) > 1 else 1  # a bias has one input, 1
         size = (rows, width, int(self.counts.max()))
         self._held = np.zeros((rows, width), dtype=np.int64)
         self._largest_lower = np.empty(size, dtype=np.int32)
         self._smallest_upper = np.empty(size, dtype=np.int32)
 
-    def update(self, d: Interval, x: Interval | None) -> None:
-        """Add the records of one fragment, as ``Extremes.update``."""
-        point = x is None or x.is_point  # both products of a point are the same
-        x_lower = np.ones((1, 1, d.shape[1])) if x is None else _array(x.lower.mT)
-        x_upper = x_lower if x is None or x.is_point else _array(x.upper.mT)
+    def update(self, output_gradient: Interval, inputs: Interval | None) -> None:
+        """Add the gradient bounds of some more records of the batch to the selection.
+
+        Args:
+            output_gradient: [K, n, out] bounds on the gradients of the loss in the layer's output,
+                in quanta (units of clip level / 2^30).
+            inputs: [K or 1, n, in] bounds on the layer's inputs; None for a bias.
+        """
+        if inputs is None:
+            # A bias is the weight of an input that is always 1.
+            is_point = True
+            inputs_lower = np.ones((1, 1, output_gradient.shape[1]))
+            inputs_upper = inputs_lower
+        else:
+            is_point = inputs.is_point
+            inputs_lower = _array(inputs.lower.mT)
+            inputs_upper = inputs_lower if is_point else _array(inputs.upper.mT)
         cpu_compiled.select_extremes(
-            _rows(d.lower),
-            _rows(d.upper),
-            x_lower,
-            x_upper,
+            _rows(output_gradient.lower),
+            _rows(output_gradient.upper),
+            inputs_lower,
+            inputs_upper,
             self.counts.numpy(),
             self.shape[0],
-            point,
+            is_point,
             self.capped,
             self.rump,
             self._held,
@@ -260,11 +421,17 @@ class CpuExtremes:
         )
 
     def selected_values(self) -> tuple[Tensor, Tensor]:
-        """Return the selected bounds so far, as ``Extremes.selected_values``."""
+        """Return the bounds that are selected so far, in any order.
+
+        Returns:
+            (largest lower bounds with the sign reversed, smallest upper bounds), both int32
+            [K, *shape, c] with c the largest of all counts; ``EMPTY_SLOT`` where there is no
+            value. They are views of this selection's memory, so the caller must not write to them.
+        """
         shape = (len(self.counts), *self.shape, self._smallest_upper.shape[2])
         free = ~self._used
         for values in (self._largest_lower, self._smallest_upper):
-            values[free] = EMPTY_SLOT  # no update reads a free slot
+            values[free] = EMPTY_SLOT  # later updates do not read a free slot
         largest_lower = torch.from_numpy(self._largest_lower).view(shape)
         smallest_upper = torch.from_numpy(self._smallest_upper).view(shape)
         return largest_lower, smallest_upper
@@ -275,7 +442,12 @@ class CpuExtremes:
         return np.arange(self._smallest_upper.shape[2]) < self._held[..., None]
 
     def result(self) -> tuple[Tensor, Tensor]:
-        """Return the sums of the selected bounds, as ``Extremes.result``."""
+        """Return the sums of the selected bounds; zeros where no record came.
+
+        Returns:
+            (sum of the largest lower bounds, sum of the smallest upper bounds), both int64
+            [K, *shape].
+        """
         used = self._used
         shape = (len(self.counts), *self.shape)
         negated_lower = np.where(used, self._largest_lower, 0).sum(axis=2, dtype=np.int64)
@@ -284,25 +456,30 @@ class CpuExtremes:
 
 
 def _stacked(matrices: Tensor, front: tuple[int, ...]) -> Tensor:
-    """Return matrices whose leading axes broadcast to ``front`` as [matrices, rows, columns]."""
+    """Return matrices with all leading axes flattened into one, [matrices, rows, columns].
+
+    Args:
+        matrices: [..., rows, columns], whose leading axes broadcast to ``front``.
+        front: the sizes of the leading axes before they are flattened.
+    """
     return matrices.expand(*front, *matrices.shape[-2:]).flatten(0, -3)
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    """Return a tensor as a contiguous array, which is a copy only if it has to be."""
+    """Return a CPU tensor as a C-contiguous array, sharing its memory if that is contiguous."""
     return np.ascontiguousarray(tensor.numpy())
 
 
-def _rows(d: Tensor) -> np.ndarray:
-    """Return [K, n, out] as a contiguous array [K * out, n]."""
-    return np.ascontiguousarray(d.mT.numpy()).reshape(-1, d.shape[1])
+def _rows(output_gradient: Tensor) -> np.ndarray:
+    """Return a tensor [K, n, out] as an array [K * out, n], with a row for each (k, output)."""
+    return np.ascontiguousarray(output_gradient.mT.numpy()).reshape(-1, output_gradient.shape[1])
 
 
-def _inf_norms(x: Tensor) -> np.ndarray:
-    """Return the infinity norm of each record, [n, in] -> [n]."""
-    return _array(Interval.point(x).inf_norm()[:, 0])
+def _inf_norms(inputs: Tensor) -> np.ndarray:
+    """Return the largest absolute value of each record's inputs, [n, in] -> [n]."""
+    return _array(Interval.point(inputs).inf_norm()[:, 0])
 
 
 def _tile_records(width: int) -> int:
-    """Return how many records of ``width`` float64 numbers a tile has."""
+    """Return how many records of ``width`` float64 numbers fit into ``_TILE_BYTES``, at least 8."""
     return max(8, _TILE_BYTES // (8 * width))

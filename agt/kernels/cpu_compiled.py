@@ -4,9 +4,6 @@ There is no fast-math: each product, comparison and rounding is the reference ke
 same order, so that both return the same integers. All compiled functions are in this one file,
 because Numba's cache on disk notices a change only in the file of the function that is called.
 The proofs are in docs/proofs/sums.md and docs/proofs/selections.md.
-
-Shapes: K distances k, n records, ``in`` inputs and ``out`` outputs of a layer. A "row" of a sum is
-one pair (k, output), and threads divide the rows among them.
 """
 
 import numpy as np
@@ -21,50 +18,64 @@ _CLIP = float(QUANTA)
 # Adding it to a number of at most 2^51 in size rounds that to an integer, ties to even.
 _MAGIC = 1.5 * 2.0**52
 _MAGIC_BITS = np.float64(_MAGIC).view(np.int64)
-_RUMP_SLACK = 2 * RUMP_ROUNDINGS * UNIT
+_RUMP_SLACK = 2 * RUMP_ROUNDINGS * UNIT  # 2 UNIT is the eps of float64
 _ABOVE_ALL = np.int32(QUANTA + 1)  # above every quantised value
 _BELOW_ALL = np.int32(-QUANTA - 1)  # below every quantised value
 _COLUMN_VALUES = 8  # values that are filtered together: about one in thirty is selected
 LANES = 64  # values that a vectorised loop takes at once; a power of 2
-_SAMPLE_VALUES = 4 * LANES  # that a threshold is guessed from
+_SAMPLE_VALUES = 4 * LANES  # values that a threshold is guessed from
 _FEWEST_LISTED = 4  # inputs of a product: fewer are not sorted into lists by their sign
 
 
 @njit(inline="always")
-def _clip(v):  # type: ignore[no-untyped-def]
-    """Return v clipped to [-QUANTA, QUANTA]."""
-    return min(max(v, -_CLIP), _CLIP)
+def _clip(value):  # type: ignore[no-untyped-def]
+    """Return a float64 number clipped to [-QUANTA, QUANTA]."""
+    return min(max(value, -_CLIP), _CLIP)
 
 
 @njit(inline="always")
-def _quantise(v):  # type: ignore[no-untyped-def]
-    """Return v clipped and rounded to the nearest integer, as a float64."""
-    return (_clip(v) + _MAGIC) - _MAGIC
+def _quantise(value):  # type: ignore[no-untyped-def]
+    """Return a float64 number clipped to [-QUANTA, QUANTA] and rounded to the nearest integer.
+
+    Ties go to even. The result is a float64: adding 1.5 * 2^52 leaves no bits for a fraction.
+    """
+    return (_clip(value) + _MAGIC) - _MAGIC
 
 
 @intrinsic
-def _float_bits(context, v):  # type: ignore[no-untyped-def]
-    """Return the bits of a float64 as an int64."""
+def _float_bits(context, value):  # type: ignore[no-untyped-def]
+    """Return the 64 bits of a float64 number as an int64.
+
+    Numba calls this function while it compiles; the returned pair is the signature, and the
+    function that emits the LLVM instruction.
+    """
     return int64(float64), lambda target, builder, signature, values: builder.bitcast(
         values[0], target.get_value_type(int64)
     )
 
 
 @njit(inline="always")
-def _to_quanta(v):  # type: ignore[no-untyped-def]
-    """Return v rounded to the nearest integer, as an int64, for abs(v) <= QUANTA.
+def _to_quanta(value):  # type: ignore[no-untyped-def]
+    """Return a float64 number rounded to the nearest integer, ties to even, as an int64.
 
-    Lemma 4 of docs/proofs/sums.md.
+    The number must be at most QUANTA in size. Adding 1.5 * 2^52 rounds it, and the low bits of the
+    sum then count integers (Lemma 4 of docs/proofs/sums.md).
     """
-    return _float_bits(v + _MAGIC) - _MAGIC_BITS
+    return _float_bits(value + _MAGIC) - _MAGIC_BITS
 
 
 @njit(inline="always")
 def _corner_bounds(p, q, a, b, rump):  # type: ignore[no-untyped-def]
-    """Return bounds on [p, q] * [a, b], in the operations of ``reference.gradient_bounds``.
+    """Return the smallest and the largest product of a number in [p, q] and one in [a, b].
+
+    The operations and their order are those of ``reference.gradient_bounds``, so that both give the
+    same bits.
 
     Args:
-        rump: whether the product is in midpoint-radius form, or the exact one by four corners.
+        p, q: float64 with p <= q, bounds on one factor.
+        a, b: float64 with a <= b, bounds on the other factor.
+        rump: False for the exact bounds, which are two of the four corner products. True for the
+            midpoint-radius form, which gives wider bounds.
     """
     if rump:
         mid = (p + q) / 2
@@ -84,15 +95,21 @@ def _corner_bounds(p, q, a, b, rump):  # type: ignore[no-untyped-def]
     return min(min(c1, c2), min(c3, c4)), max(max(c1, c2), max(c3, c4))
 
 
-# Sums of gradients. A record whose d is 0 adds 0 to every sum (Lemma 5 of docs/proofs/sums.md) and
-# is left out: behind a ReLU that is about half of them. The others are listed, and taken by fours.
+# Sums of gradients. By Lemma 5 of docs/proofs/sums.md a record whose output gradient is 0 adds 0 to
+# every sum. It is left out: behind a ReLU that is about half of the records. The others are listed,
+# and taken by fours. All of this only saves time; the sums of integers stay the same.
 
 
 @njit
 def _new_lists(tile):  # type: ignore[no-untyped-def]
-    """Return two empty lists of record indices, and two of factors, with room for a tile.
+    """Return four empty lists with room for the records of a tile and three entries of padding.
 
-    Indices are unsigned, because one that may be negative costs a comparison.
+    Args:
+        tile: the largest number of records in a list.
+
+    Returns:
+        (rows for the lower sum, rows for the upper sum, their factors, their factors). Rows are
+        uint64, because a signed index costs a comparison in every access; factors are float64.
     """
     return (
         np.empty(tile + 3, np.uint64),
@@ -103,53 +120,71 @@ def _new_lists(tile):  # type: ignore[no-untyped-def]
 
 
 @njit
-def _pad_lists(a, b, p, q, count):  # type: ignore[no-untyped-def]
-    """Fill the lists up to a multiple of 4 with factors 0, and return that length."""
+def _pad_lists(low_rows, high_rows, p, q, count):  # type: ignore[no-untyped-def]
+    """Pad the four lists to a multiple of 4 entries and return the padded length.
+
+    The padding is row 0 with the factor 0, which adds 0 to every sum.
+
+    Args:
+        low_rows, high_rows, p, q: the lists of ``_new_lists``; changed in place.
+        count: how many entries are in use.
+    """
     for j in range(count, count + 3):
-        a[j] = 0
-        b[j] = 0
+        low_rows[j] = 0
+        high_rows[j] = 0
         p[j] = 0.0
         q[j] = 0.0
     return (count + 3) & -4
 
 
 @njit
-def _may_clip(a, b, p, q, j, norms):  # type: ignore[no-untyped-def]
-    """Return whether a product of the four records from position j on may be beyond the clip.
+def _may_clip(low_rows, high_rows, p, q, j, norms):  # type: ignore[no-untyped-def]
+    """Return whether a product of four consecutive list entries may exceed the clip level.
+
+    Where none can, the caller leaves out the clip, which is faster and changes no number.
 
     Args:
-        a, b: the lists of records that the factors p and q are multiplied with.
-        norms: the largest abs(x) of each record.
+        low_rows, high_rows: lists of rows of the inputs.
+        p, q: the factors that the rows of ``low_rows`` and ``high_rows`` are multiplied by.
+        j: the position of the first of the four entries.
+        norms: for each row, the largest absolute value of the inputs in it.
     """
     largest = 0.0
     for t in range(j, j + 4):
-        largest = max(largest, max(abs(p[t]) * norms[a[t]], abs(q[t]) * norms[b[t]]))
+        largest = max(largest, max(abs(p[t]) * norms[low_rows[t]], abs(q[t]) * norms[high_rows[t]]))
     return not largest <= _CLIP  # True for a NaN too
 
 
 @njit
-def _add_point_records(low, high, x, norms, a, p, q, count):  # type: ignore[no-untyped-def]
-    """Add the quantised bounds of [p, q] x of the listed records to low and high [in].
+def _add_point_records(sum_lower, sum_upper, inputs, norms, records, p, q, count):  # type: ignore[no-untyped-def]
+    """Add the quantised gradient bounds of the listed records to one output's sums.
+
+    A record's gradient in the weight of input i lies between the smaller and the larger of
+    p * inputs[i] and q * inputs[i]. The sign of the input decides which is which.
 
     Args:
-        x: [n, in], of any sign.
-        norms: [n], the largest abs(x) of each record.
-        a, p, q: the listed records and their bounds on d; ``count`` is a multiple of 4.
+        sum_lower, sum_upper: int64 [in], the sums; changed in place.
+        inputs: float64 [n, in], the layer's inputs, of any sign.
+        norms: [n], the largest absolute value of each record's inputs.
+        records: uint64, the indices of the listed records.
+        p, q: float64, the bounds p <= q on each listed record's output gradient, in quanta.
+        count: how many entries the lists have, a multiple of 4.
     """
     for j in range(0, count, 4):
-        if _may_clip(a, a, p, q, j, norms):
+        if _may_clip(records, records, p, q, j, norms):
             for t in range(j, j + 4):
-                s = a[t]
+                s = records[t]
                 u = p[t]
                 v = q[t]
-                for i in range(len(low)):
-                    low[i] += _to_quanta(_clip(min(x[s, i] * u, x[s, i] * v)))
-                    high[i] += _to_quanta(_clip(max(x[s, i] * u, x[s, i] * v)))
+                for i in range(len(sum_lower)):
+                    sum_lower[i] += _to_quanta(_clip(min(inputs[s, i] * u, inputs[s, i] * v)))
+                    sum_upper[i] += _to_quanta(_clip(max(inputs[s, i] * u, inputs[s, i] * v)))
             continue
-        s0 = a[j]
-        s1 = a[j + 1]
-        s2 = a[j + 2]
-        s3 = a[j + 3]
+        # The same sums without the clip, four records in one pass over the inputs.
+        s0 = records[j]
+        s1 = records[j + 1]
+        s2 = records[j + 2]
+        s3 = records[j + 3]
         p0 = p[j]
         p1 = p[j + 1]
         p2 = p[j + 2]
@@ -158,171 +193,202 @@ def _add_point_records(low, high, x, norms, a, p, q, count):  # type: ignore[no-
         q1 = q[j + 1]
         q2 = q[j + 2]
         q3 = q[j + 3]
-        for i in range(len(low)):
-            u0 = x[s0, i] * p0
-            u1 = x[s1, i] * p1
-            u2 = x[s2, i] * p2
-            u3 = x[s3, i] * p3
-            v0 = x[s0, i] * q0
-            v1 = x[s1, i] * q1
-            v2 = x[s2, i] * q2
-            v3 = x[s3, i] * q3
-            low[i] += (_to_quanta(min(u0, v0)) + _to_quanta(min(u1, v1))) + (
+        for i in range(len(sum_lower)):
+            u0 = inputs[s0, i] * p0
+            u1 = inputs[s1, i] * p1
+            u2 = inputs[s2, i] * p2
+            u3 = inputs[s3, i] * p3
+            v0 = inputs[s0, i] * q0
+            v1 = inputs[s1, i] * q1
+            v2 = inputs[s2, i] * q2
+            v3 = inputs[s3, i] * q3
+            sum_lower[i] += (_to_quanta(min(u0, v0)) + _to_quanta(min(u1, v1))) + (
                 _to_quanta(min(u2, v2)) + _to_quanta(min(u3, v3))
             )
-            high[i] += (_to_quanta(max(u0, v0)) + _to_quanta(max(u1, v1))) + (
+            sum_upper[i] += (_to_quanta(max(u0, v0)) + _to_quanta(max(u1, v1))) + (
                 _to_quanta(max(u2, v2)) + _to_quanta(max(u3, v3))
             )
 
 
 @njit
-def _add_records(total, x, norms, a, p, count):  # type: ignore[no-untyped-def]
-    """Add the quantised products p x of the listed records to total [in].
+def _add_records(total, inputs, norms, rows, factors, count):  # type: ignore[no-untyped-def]
+    """Add the quantised products of listed rows of the inputs and their factors to one sum.
 
     Args:
-        x: [rows, in].
-        norms: [rows], the largest abs(x) of each row.
-        a, p: the listed rows of x and their factors; ``count`` is a multiple of 4.
+        total: int64 [in], the sum; changed in place.
+        inputs: float64 [rows, in].
+        norms: [rows], the largest absolute value in each row of ``inputs``.
+        rows: uint64, the indices of the listed rows.
+        factors: float64, the output gradient that each listed row is multiplied by, in quanta.
+        count: how many entries the lists have, a multiple of 4.
     """
     for j in range(0, count, 4):
-        if _may_clip(a, a, p, p, j, norms):
+        if _may_clip(rows, rows, factors, factors, j, norms):
             for t in range(j, j + 4):
-                s = a[t]
-                u = p[t]
+                s = rows[t]
+                u = factors[t]
                 for i in range(len(total)):
-                    total[i] += _to_quanta(_clip(x[s, i] * u))
+                    total[i] += _to_quanta(_clip(inputs[s, i] * u))
             continue
-        s0 = a[j]
-        s1 = a[j + 1]
-        s2 = a[j + 2]
-        s3 = a[j + 3]
-        p0 = p[j]
-        p1 = p[j + 1]
-        p2 = p[j + 2]
-        p3 = p[j + 3]
+        # The same sum without the clip, four rows in one pass over the inputs.
+        s0 = rows[j]
+        s1 = rows[j + 1]
+        s2 = rows[j + 2]
+        s3 = rows[j + 3]
+        p0 = factors[j]
+        p1 = factors[j + 1]
+        p2 = factors[j + 2]
+        p3 = factors[j + 3]
         for i in range(len(total)):
-            total[i] += (_to_quanta(x[s0, i] * p0) + _to_quanta(x[s1, i] * p1)) + (
-                _to_quanta(x[s2, i] * p2) + _to_quanta(x[s3, i] * p3)
+            total[i] += (_to_quanta(inputs[s0, i] * p0) + _to_quanta(inputs[s1, i] * p1)) + (
+                _to_quanta(inputs[s2, i] * p2) + _to_quanta(inputs[s3, i] * p3)
             )
 
 
 @njit(parallel=True, cache=True)
-def sum_point(lower, upper, x, norms, tile, threads, low, high):  # type: ignore[no-untyped-def]
-    """Add the quantised bounds of all records to low and high, int64 [K * out, in].
+def sum_point(gradient_lower, gradient_upper, inputs, norms, tile, threads, sum_lower, sum_upper):  # type: ignore[no-untyped-def]
+    """Add all records' quantised gradient bounds to sums, for known inputs (points).
 
     Args:
-        lower, upper: bounds on d, [K, n, out].
-        x: [n, in].
-        norms: [n], the largest abs(x) of each record.
-        tile: records that are taken together.
-        threads: how many threads divide the rows.
+        gradient_lower, gradient_upper: float64 [K, n, out], bounds on the gradients of the loss in
+            the layer's output, in quanta.
+        inputs: float64 [n, in], the layer's inputs.
+        norms: [n], the largest absolute value of each record's inputs.
+        tile: how many records are processed together, so that their inputs stay in the cache. Any
+            number gives the same sums.
+        threads: how many threads divide the rows of the sums. Any number gives the same sums.
+        sum_lower, sum_upper: int64 [K * out, in], a row for each (k, output); changed in place.
     """
-    ks, n, outputs = lower.shape
+    ks, n, outputs = gradient_lower.shape
     rows = ks * outputs
     for thread in prange(threads):
-        a, b, p, q = _new_lists(tile)
+        records, unused, p, q = _new_lists(tile)
         for start in range(0, n, tile):
             for r in range(rows * thread // threads, rows * (thread + 1) // threads):
                 k = r // outputs
                 o = r % outputs
                 count = 0
                 for s in range(start, min(n, start + tile)):
-                    a[count] = s
-                    p[count] = lower[k, s, o]
-                    q[count] = upper[k, s, o]
+                    # Written always, counted only if not 0: that needs no branch.
+                    records[count] = s
+                    p[count] = gradient_lower[k, s, o]
+                    q[count] = gradient_upper[k, s, o]
                     count += (p[count] != 0) | (q[count] != 0)
-                count = _pad_lists(a, b, p, q, count)
-                _add_point_records(low[r], high[r], x, norms, a, p, q, count)
+                count = _pad_lists(records, unused, p, q, count)
+                _add_point_records(sum_lower[r], sum_upper[r], inputs, norms, records, p, q, count)
 
 
 @njit(parallel=True, cache=True)
-def sum_nominal(d, x, norms, tile, threads, total):  # type: ignore[no-untyped-def]
-    """Add the quantised products of all records to total, int64 [out, in].
+def sum_nominal(output_gradient, inputs, norms, tile, threads, total):  # type: ignore[no-untyped-def]
+    """Add all records' quantised gradients in a weight to their sum.
 
     Args:
-        d: [n, out].
-        x: [n, in].
-        norms: [n], the largest abs(x) of each record.
-        tile, threads: as for ``sum_point``.
+        output_gradient: float64 [n, out], the gradients of the loss in the layer's output, in
+            quanta.
+        inputs: float64 [n, in], the layer's inputs.
+        norms: [n], the largest absolute value of each record's inputs.
+        tile: how many records are processed together, so that their inputs stay in the cache. Any
+            number gives the same sum.
+        threads: how many threads divide the outputs. Any number gives the same sum.
+        total: int64 [out, in], the sum; changed in place.
     """
-    n, rows = d.shape
+    n, rows = output_gradient.shape
     for thread in prange(threads):
-        a, b, p, q = _new_lists(tile)
+        records, unused, p, q = _new_lists(tile)
         for start in range(0, n, tile):
             for r in range(rows * thread // threads, rows * (thread + 1) // threads):
                 count = 0
                 for s in range(start, min(n, start + tile)):
-                    a[count] = s
-                    p[count] = d[s, r]
-                    count += d[s, r] != 0
-                _add_records(total[r], x, norms, a, p, _pad_lists(a, b, p, q, count))
+                    # Written always, counted only if not 0: that needs no branch.
+                    records[count] = s
+                    p[count] = output_gradient[s, r]
+                    count += output_gradient[s, r] != 0
+                _add_records(
+                    total[r], inputs, norms, records, p, _pad_lists(records, unused, p, q, count)
+                )
 
 
 @njit(parallel=True, cache=True)
-def sum_nonnegative(lower, upper, x, norms, tile, threads, low, high):  # type: ignore[no-untyped-def]
-    """Add the quantised bounds of all records to low and high, for intervals x >= 0.
+def sum_nonnegative(  # type: ignore[no-untyped-def]
+    gradient_lower, gradient_upper, inputs, norms, tile, threads, sum_lower, sum_upper
+):
+    """Add all records' quantised gradient bounds to sums, for intervals of inputs >= 0.
 
-    The sign of d alone decides which end of x gives an extreme (Lemma 6 of docs/proofs/sums.md).
+    The smallest product is p times an end of the input: the lower end if p >= 0, else the upper
+    end. The largest is q times the upper end if q >= 0, else the lower end. So each sum needs one
+    product a record (Lemma 6 of docs/proofs/sums.md).
 
     Args:
-        lower, upper: bounds on d, [K, n, out].
-        x: [K or 1, 2n, in], the lower ends of all records and then the upper ends.
-        norms: [K or 1, 2n], the largest x of each row.
-        tile, threads: as for ``sum_point``.
-        low, high: int64 [K * out, in].
+        gradient_lower, gradient_upper: float64 [K, n, out], bounds [p, q] on the gradients of the
+            loss in the layer's output, in quanta.
+        inputs: float64 [K or 1, 2n, in], the lower ends of all records' inputs and then the upper
+            ends; all >= 0.
+        norms: [K or 1, 2n], the largest number in each row of ``inputs``.
+        tile, threads: how many records are processed together, and how many threads divide the
+            rows of the sums. Any numbers give the same sums.
+        sum_lower, sum_upper: int64 [K * out, in], a row for each (k, output); changed in place.
     """
-    ks, n, outputs = lower.shape
+    ks, n, outputs = gradient_lower.shape
     rows = ks * outputs
     for thread in prange(threads):
-        a, b, p, q = _new_lists(tile)
+        low_rows, high_rows, p, q = _new_lists(tile)
         for start in range(0, n, tile):
             for r in range(rows * thread // threads, rows * (thread + 1) // threads):
                 k = r // outputs
                 o = r % outputs
-                x_index = k % len(x)
+                x_index = k % len(inputs)  # 0 where all k share the same inputs
                 count = 0
                 for s in range(start, min(n, start + tile)):
-                    u = lower[k, s, o]
-                    v = upper[k, s, o]
+                    u = gradient_lower[k, s, o]
+                    v = gradient_upper[k, s, o]
                     p[count] = u
                     q[count] = v
-                    a[count] = s + n * (u < 0)
-                    b[count] = s + n * (v > 0)
+                    low_rows[count] = s + n * (u < 0)
+                    high_rows[count] = s + n * (v > 0)
                     count += (u != 0) | (v != 0)
-                count = _pad_lists(a, b, p, q, count)
-                _add_records(low[r], x[x_index], norms[x_index], a, p, count)
-                _add_records(high[r], x[x_index], norms[x_index], b, q, count)
+                count = _pad_lists(low_rows, high_rows, p, q, count)
+                _add_records(sum_lower[r], inputs[x_index], norms[x_index], low_rows, p, count)
+                _add_records(sum_upper[r], inputs[x_index], norms[x_index], high_rows, q, count)
 
 
 @njit(parallel=True, cache=True)
-def sum_over_outputs(lower, upper, x, norms, tile, threads, low, high):  # type: ignore[no-untyped-def]
-    """Add the quantised bounds of all records, vectorised over outputs instead of inputs.
+def sum_over_outputs(  # type: ignore[no-untyped-def]
+    gradient_lower, gradient_upper, inputs, norms, tile, threads, sum_lower, sum_upper
+):
+    """Add all records' quantised gradient bounds to sums, vectorised over outputs.
+
+    The sums are those of ``sum_point``. This order of loops is faster for few inputs.
 
     Args:
-        lower, upper: bounds on d, [K, n, out].
-        x: [in, n].
-        norms: [K, n], the largest abs(d) of each record.
-        tile, threads: as for ``sum_point``.
-        low, high: int64 [K * in, out].
+        gradient_lower, gradient_upper: float64 [K, n, out], bounds on the gradients of the loss in
+            the layer's output, in quanta.
+        inputs: float64 [in, n], the layer's inputs.
+        norms: [K, n], the largest absolute value of each record's output gradient; infinite where
+            it is not known.
+        tile, threads: how many records are processed together, and how many threads divide the
+            rows of the sums. Any numbers give the same sums.
+        sum_lower, sum_upper: int64 [K * in, out], a row for each (k, input); changed in place.
     """
-    width, n = x.shape
-    outputs = lower.shape[2]
-    rows = len(lower) * width
+    width, n = inputs.shape
+    outputs = gradient_lower.shape[2]
+    rows = len(gradient_lower) * width
     for thread in prange(threads):
         for start in range(0, n, tile):
             stop = min(n, start + tile)
             for r in range(rows * thread // threads, rows * (thread + 1) // threads):
                 k = r // width
-                out_low = low[r]
-                out_high = high[r]
+                out_low = sum_lower[r]
+                out_high = sum_upper[r]
                 for s in range(start, stop):
-                    v = x[r % width, s]
-                    # The sign of x holds for the whole inner loop, and says which end of d gives
-                    # the smallest product.
+                    v = inputs[r % width, s]
+                    # The sign of the input holds for the whole inner loop, and says which end of
+                    # the gradient gives the smallest product.
                     smallest, largest = (
-                        (lower[k, s], upper[k, s]) if v >= 0 else (upper[k, s], lower[k, s])
+                        (gradient_lower[k, s], gradient_upper[k, s])
+                        if v >= 0
+                        else (gradient_upper[k, s], gradient_lower[k, s])
                     )
-                    if abs(v) * norms[k, s] <= _CLIP:  # nothing to clip
+                    if abs(v) * norms[k, s] <= _CLIP:  # nothing to clip, which saves time
                         for j in range(outputs):
                             out_low[j] += _to_quanta(v * smallest[j])
                             out_high[j] += _to_quanta(v * largest[j])
@@ -333,32 +399,38 @@ def sum_over_outputs(lower, upper, x, norms, tile, threads, low, high):  # type:
 
 
 @njit(parallel=True, cache=True)
-def sum_interval(lower, upper, x_lower, x_upper, rump, tile, threads, low, high):  # type: ignore[no-untyped-def]
-    """Add the quantised bounds of all records to low and high, for intervals x of any sign.
+def sum_interval(  # type: ignore[no-untyped-def]
+    gradient_lower, gradient_upper, inputs_lower, inputs_upper, rump, tile, threads,
+    sum_lower, sum_upper,
+):  # fmt: skip
+    """Add all records' quantised gradient bounds to sums, for intervals of inputs of any sign.
 
     Args:
-        lower, upper: bounds on d, [K, n, out].
-        x_lower, x_upper: bounds on x, [K or 1, n, in].
-        rump: whether products are in midpoint-radius form.
-        tile, threads: as for ``sum_point``.
-        low, high: int64 [K * out, in].
+        gradient_lower, gradient_upper: float64 [K, n, out], bounds on the gradients of the loss in
+            the layer's output, in quanta.
+        inputs_lower, inputs_upper: float64 [K or 1, n, in], bounds on the layer's inputs.
+        rump: False for the exact product of two intervals. True for the midpoint-radius form,
+            which gives wider bounds.
+        tile, threads: how many records are processed together, and how many threads divide the
+            rows of the sums. Any numbers give the same sums.
+        sum_lower, sum_upper: int64 [K * out, in], a row for each (k, output); changed in place.
     """
-    ks, n, outputs = lower.shape
+    ks, n, outputs = gradient_lower.shape
     rows = ks * outputs
-    width = x_lower.shape[2]
+    width = inputs_lower.shape[2]
     for thread in prange(threads):
         for start in range(0, n, tile):
             stop = min(n, start + tile)
             for r in range(rows * thread // threads, rows * (thread + 1) // threads):
-                out_low = low[r]
-                out_high = high[r]
+                out_low = sum_lower[r]
+                out_high = sum_upper[r]
                 k = r // outputs
                 o = r % outputs
-                xl = x_lower[k % len(x_lower)]
-                xu = x_upper[k % len(x_lower)]
+                xl = inputs_lower[k % len(inputs_lower)]  # the first where all k share the inputs
+                xu = inputs_upper[k % len(inputs_lower)]
                 for s in range(start, stop):
-                    p = lower[k, s, o]
-                    q = upper[k, s, o]
+                    p = gradient_lower[k, s, o]
+                    q = gradient_upper[k, s, o]
                     for i in range(width):
                         smallest, largest = _corner_bounds(p, q, xl[s, i], xu[s, i], rump)
                         out_low[i] += _to_quanta(_clip(smallest))
@@ -369,29 +441,37 @@ def sum_interval(lower, upper, x_lower, x_upper, rump, tile, threads, low, high)
 
 
 @njit
-def _add_corner_terms(low, high, lower, upper, i, p, q):  # type: ignore[no-untyped-def]
-    """Add the extreme products of [p, q] and the weights of input i to low and high [out].
+def _add_corner_terms(low, high, weights_lower, weights_upper, i, p, q):  # type: ignore[no-untyped-def]
+    """Add the smallest and the largest product of input i and its weights to an output's bounds.
+
+    This is the general rule, for an input of any sign: all four corners are computed.
 
     Args:
-        lower, upper: bounds on the weights, [in, out].
+        low, high: float64 [out], the bounds on the outputs; changed in place.
+        weights_lower, weights_upper: float64 [in, out], bounds on the weights.
+        i: the index of the input.
+        p, q: float64, the bounds p <= q on that input.
     """
     for o in range(len(low)):
-        smallest, largest = _corner_bounds(p, q, lower[i, o], upper[i, o], False)
+        smallest, largest = _corner_bounds(p, q, weights_lower[i, o], weights_upper[i, o], False)
         low[o] += smallest
         high[o] += largest
 
 
 @njit
-def _add_terms_of_one_sign(low, high, lower, upper, inputs, p, q, count):  # type: ignore[no-untyped-def]
-    """Add the extreme products of inputs with p >= 0, four inputs at a time.
+def _add_terms_of_one_sign(low, high, weights_lower, weights_upper, inputs, p, q, count):  # type: ignore[no-untyped-def]
+    """Add the smallest and largest products of inputs with p >= 0, four inputs at a time.
 
-    The last ``count % 4`` inputs are not added. For inputs with q <= 0, pass lower and upper
-    swapped (Lemma 6 of docs/proofs/sums.md).
+    For p >= 0 the lower weight gives the smallest product, with p or q, and the upper weight the
+    largest. For inputs with q <= 0 the caller passes the two weight matrices swapped (Lemma 6 of
+    docs/proofs/sums.md). The last ``count % 4`` inputs are left to the caller.
 
     Args:
-        low, high: [out], sums that are added to.
-        lower, upper: bounds on the weights, [in, out].
-        inputs, p, q: lists of input indices and their bounds.
+        low, high: float64 [out], the bounds on the outputs; changed in place.
+        weights_lower, weights_upper: float64 [in, out], bounds on the weights.
+        inputs: the indices of the listed inputs.
+        p, q: float64, the bounds p <= q on each listed input.
+        count: how many inputs are listed.
     """
     for j in range(0, count - 3, 4):
         i0 = inputs[j]
@@ -407,14 +487,14 @@ def _add_terms_of_one_sign(low, high, lower, upper, inputs, p, q, count):  # typ
         q2 = q[j + 2]
         q3 = q[j + 3]
         for o in range(len(low)):
-            a0 = lower[i0, o]
-            a1 = lower[i1, o]
-            a2 = lower[i2, o]
-            a3 = lower[i3, o]
-            b0 = upper[i0, o]
-            b1 = upper[i1, o]
-            b2 = upper[i2, o]
-            b3 = upper[i3, o]
+            a0 = weights_lower[i0, o]
+            a1 = weights_lower[i1, o]
+            a2 = weights_lower[i2, o]
+            a3 = weights_lower[i3, o]
+            b0 = weights_upper[i0, o]
+            b1 = weights_upper[i1, o]
+            b2 = weights_upper[i2, o]
+            b3 = weights_upper[i3, o]
             low[o] += (min(p0 * a0, q0 * a0) + min(p1 * a1, q1 * a1)) + (
                 min(p2 * a2, q2 * a2) + min(p3 * a3, q3 * a3)
             )
@@ -424,11 +504,19 @@ def _add_terms_of_one_sign(low, high, lower, upper, inputs, p, q, count):  # typ
 
 
 @njit
-def _add_terms_of_either_sign(low, high, lower, upper, inputs, p, q, count):  # type: ignore[no-untyped-def]
-    """Add the extreme products of inputs with p < 0 < q, four inputs at a time.
+def _add_terms_of_either_sign(low, high, weights_lower, weights_upper, inputs, p, q, count):  # type: ignore[no-untyped-def]
+    """Add the smallest and largest products of inputs with p < 0 < q, four inputs at a time.
 
-    The last ``count % 4`` inputs are not added. Arguments as for ``_add_terms_of_one_sign``
-    (Lemma 6 of docs/proofs/sums.md).
+    The smallest product is p times the upper weight or q times the lower weight. The largest is p
+    times the lower weight or q times the upper weight (Lemma 6 of docs/proofs/sums.md). The last
+    ``count % 4`` inputs are left to the caller.
+
+    Args:
+        low, high: float64 [out], the bounds on the outputs; changed in place.
+        weights_lower, weights_upper: float64 [in, out], bounds on the weights.
+        inputs: the indices of the listed inputs.
+        p, q: float64, the bounds p < 0 < q on each listed input.
+        count: how many inputs are listed.
     """
     for j in range(0, count - 3, 4):
         i0 = inputs[j]
@@ -444,14 +532,14 @@ def _add_terms_of_either_sign(low, high, lower, upper, inputs, p, q, count):  # 
         q2 = q[j + 2]
         q3 = q[j + 3]
         for o in range(len(low)):
-            a0 = lower[i0, o]
-            a1 = lower[i1, o]
-            a2 = lower[i2, o]
-            a3 = lower[i3, o]
-            b0 = upper[i0, o]
-            b1 = upper[i1, o]
-            b2 = upper[i2, o]
-            b3 = upper[i3, o]
+            a0 = weights_lower[i0, o]
+            a1 = weights_lower[i1, o]
+            a2 = weights_lower[i2, o]
+            a3 = weights_lower[i3, o]
+            b0 = weights_upper[i0, o]
+            b1 = weights_upper[i1, o]
+            b2 = weights_upper[i2, o]
+            b3 = weights_upper[i3, o]
             low[o] += (min(p0 * b0, q0 * a0) + min(p1 * b1, q1 * a1)) + (
                 min(p2 * b2, q2 * a2) + min(p3 * b3, q3 * a3)
             )
@@ -461,27 +549,31 @@ def _add_terms_of_either_sign(low, high, lower, upper, inputs, p, q, count):  # 
 
 
 @njit(parallel=True, cache=True)
-def corner_product(x_lower, x_upper, w_lower, w_upper, block, low, high):  # type: ignore[no-untyped-def]
-    """Set low and high [K, n, out] to the exact product of x, of any sign, and the weights.
+def corner_product(inputs_lower, inputs_upper, weights_lower, weights_upper, block, low, high):  # type: ignore[no-untyped-def]
+    """Write bounds on the product of an interval of inputs and an interval of weights.
 
-    Where the sign of x is known, it decides which end of a weight gives the smallest product. A
-    term with x = 0, as half of them are behind a ReLU, is 0 and is left out.
+    Inputs are sorted into lists by their sign, which decides which end of a weight gives the
+    smallest product. An input that is exactly 0, as half of them are behind a ReLU, is in no list,
+    because its terms are 0. The order of the terms, and so their rounding, depends on the lists of
+    the record itself and on no other record.
 
     Args:
-        x_lower, x_upper: [1 or K, n, in].
-        w_lower, w_upper: [K, in, out], so that the innermost loop runs along outputs.
-        block: records of one job of a thread.
+        inputs_lower, inputs_upper: float64 [K or 1, n, in], bounds of any sign.
+        weights_lower, weights_upper: float64 [K, in, out], so that the innermost loop runs along
+            outputs.
+        block: how many records one job of a thread has. Any number gives the same bits.
+        low, high: float64 [K, n, out], overwritten with the bounds, not widened for rounding.
     """
     ks, n = low.shape[:2]
-    width = x_lower.shape[2]
+    width = inputs_lower.shape[2]
     blocks = (n + block - 1) // block
     for job in prange(ks * blocks):
         k = job // blocks
         start = (job % blocks) * block
-        xl = x_lower[k % len(x_lower)]
-        xu = x_upper[k % len(x_lower)]
-        wl = w_lower[k]
-        wu = w_upper[k]
+        xl = inputs_lower[k % len(inputs_lower)]  # the first where all k share the inputs
+        xu = inputs_upper[k % len(inputs_lower)]
+        wl = weights_lower[k]
+        wu = weights_upper[k]
         inputs = np.empty(width, np.uint64)
         p = np.empty(width)
         q = np.empty(width)
@@ -490,12 +582,14 @@ def corner_product(x_lower, x_upper, w_lower, w_upper, block, low, high):  # typ
             out_high = high[k, s]
             out_low[:] = 0.0
             out_high[:] = 0.0
+            # Few inputs: lists cost more than they save.
             for i in range(width if width < _FEWEST_LISTED else 0):
                 _add_corner_terms(out_low, out_high, wl, wu, i, xl[s, i], xu[s, i])
-            # Inputs that are positive, negative, and of either sign.
+            # Many inputs: those that are positive (case 0), negative (1) and of either sign (2).
             for case in range(0 if width < _FEWEST_LISTED else 3):
                 count = 0
                 for i in range(width):
+                    # Written always, counted only if the input belongs to the case.
                     u = xl[s, i]
                     v = xu[s, i]
                     inputs[count] = i
@@ -513,18 +607,21 @@ def corner_product(x_lower, x_upper, w_lower, w_upper, block, low, high):  # typ
                     _add_terms_of_one_sign(out_low, out_high, wu, wl, inputs, p, q, count)
                 else:
                     _add_terms_of_either_sign(out_low, out_high, wl, wu, inputs, p, q, count)
+                # The last count % 4 inputs of the list, which the functions above leave out.
                 for j in range(count & -4, count):
                     _add_corner_terms(out_low, out_high, wl, wu, inputs[j], p[j], q[j])
 
 
 @njit(parallel=True, cache=True)
-def point_product(x, lower, upper, block, low, high):  # type: ignore[no-untyped-def]
-    """Set low and high [K, n, out] to the exact product of points and the weights.
+def point_product(inputs, weights_lower, weights_upper, block, low, high):  # type: ignore[no-untyped-def]
+    """Write bounds on the product of known inputs (points) and an interval of weights.
 
     Args:
-        x: [n, in], of any sign, which decides which end of a weight gives the smallest product.
-        lower, upper: bounds on the weights, [K, in, out].
-        block: records of one job of a thread.
+        inputs: float64 [n, in], of any sign. The sign decides which end of a weight gives the
+            smallest product.
+        weights_lower, weights_upper: float64 [K, in, out], bounds on the weights.
+        block: how many records one job of a thread has. Any number gives the same bits.
+        low, high: float64 [K, n, out], overwritten with the bounds, not widened for rounding.
     """
     ks, n, outputs = low.shape
     blocks = (n + block - 1) // block
@@ -536,10 +633,12 @@ def point_product(x, lower, upper, block, low, high):  # type: ignore[no-untyped
             out_high = high[k, s]
             out_low[:] = 0.0
             out_high[:] = 0.0
-            for i in range(x.shape[1]):
-                v = x[s, i]
+            for i in range(inputs.shape[1]):
+                v = inputs[s, i]
                 smallest, largest = (
-                    (lower[k, i], upper[k, i]) if v >= 0 else (upper[k, i], lower[k, i])
+                    (weights_lower[k, i], weights_upper[k, i])
+                    if v >= 0
+                    else (weights_upper[k, i], weights_lower[k, i])
                 )
                 for o in range(outputs):
                     out_low[o] += v * smallest[o]
@@ -550,25 +649,34 @@ def point_product(x, lower, upper, block, low, high):  # type: ignore[no-untyped
 
 
 @njit(parallel=True, cache=True)
-def relu_backward_in_place(lower, upper, x_lower, x_upper):  # type: ignore[no-untyped-def]
-    """Multiply bounds on gradients by ReLU's derivative at x, in place; all [rows, width]."""
-    for r in prange(len(lower)):
-        for i in range(lower.shape[1]):
-            may_be_one = x_upper[r, i] > 0
-            is_one = x_lower[r, i] > 0
-            p = lower[r, i]
-            q = upper[r, i]
-            lower[r, i] = (p if is_one else min(p, 0.0)) if may_be_one else 0.0
-            upper[r, i] = (q if is_one else max(q, 0.0)) if may_be_one else 0.0
+def relu_backward_in_place(gradient_lower, gradient_upper, inputs_lower, inputs_upper):  # type: ignore[no-untyped-def]
+    """Multiply bounds on gradients by the derivative of ReLU, in place.
+
+    The derivative is 1 where inputs_lower > 0, 0 where inputs_upper <= 0, and anything from 0 to 1
+    elsewhere. There the product of a gradient in [p, q] lies in [min(p, 0), max(q, 0)].
+
+    Args:
+        gradient_lower, gradient_upper: float64 [rows, width], bounds on the gradients in the
+            output of ReLU; overwritten with bounds on those in its input.
+        inputs_lower, inputs_upper: float64 [rows, width], bounds on the input of ReLU.
+    """
+    for r in prange(len(gradient_lower)):
+        for i in range(gradient_lower.shape[1]):
+            may_be_one = inputs_upper[r, i] > 0
+            is_one = inputs_lower[r, i] > 0
+            p = gradient_lower[r, i]
+            q = gradient_upper[r, i]
+            gradient_lower[r, i] = (p if is_one else min(p, 0.0)) if may_be_one else 0.0
+            gradient_upper[r, i] = (q if is_one else max(q, 0.0)) if may_be_one else 0.0
 
 
 @njit(parallel=True, cache=True)
 def widen_in_place(lower, upper, slack):  # type: ignore[no-untyped-def]
-    """Move lower down and upper up by the slack of their row, in place.
+    """Lower the lower bounds and raise the upper bounds by the slack of their row, in place.
 
     Args:
-        lower, upper: [rows, width].
-        slack: [rows].
+        lower, upper: float64 [rows, width]; overwritten.
+        slack: float64 [rows], nonnegative bounds on rounding errors.
 
     Returns:
         True if all bounds are then finite, with lower <= upper.
@@ -587,29 +695,36 @@ def widen_in_place(lower, upper, slack):  # type: ignore[no-untyped-def]
     return wrong == 0
 
 
-# Selections: for each number of a parameter, the ``count`` smallest values that came so far.
+# Selections: for each entry of a parameter, the ``count`` smallest values that came so far.
 
 
 @njit(cache=True)
 def _value_of_rank(values, count, rank):  # type: ignore[no-untyped-def]
-    """Return the rank-th smallest (from 1) of values[:count], by bisection on integers.
+    """Return the rank-th smallest of values[:count], by bisection on the integers.
+
+    Each step counts how many values are at most the middle of the remaining interval.
 
     Args:
-        values: int32, between -QUANTA and QUANTA + 1, with room up to a multiple of ``LANES``. It
-            is filled up to there with values above all, so that no loop has a remainder.
+        values: int32 from -QUANTA to QUANTA + 1. Its length is at least ``count`` rounded up to a
+            multiple of ``LANES``; the elements from ``count`` up to there are overwritten with a
+            number above all values, so that vectorised loops have no remainder.
+        count: how many values there are.
+        rank: from 1 (the smallest) to ``count``.
     """
     full = (count + LANES - 1) & -LANES
     for s in range(count, full):
         values[s] = _ABOVE_ALL
     low = np.int64(-QUANTA)
     high = np.int64(QUANTA + 1)
+    # The answer lies in [low, high].
     while low < high:
         middle = (low + high) >> 1
         pivot = np.int32(middle)
         below = np.int32(0)
         for s in range(full):
             below += np.int32(values[s] <= pivot)
-        if below == rank:  # the largest of those is the answer
+        if below == rank:
+            # The answer is the largest value up to the pivot. Stopping here only saves time.
             largest = _BELOW_ALL
             for s in range(full):
                 largest = max(largest, values[s] if values[s] <= pivot else _BELOW_ALL)
@@ -623,15 +738,23 @@ def _value_of_rank(values, count, rank):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _guess_threshold(values, n, missing, sample):  # type: ignore[no-untyped-def]
-    """Return a threshold that ``missing`` of values[:n], or a few more, are likely to be below.
+    """Guess from a sample a number that at least ``missing`` of values[:n] are probably below.
+
+    A good guess is little above the ``missing``-th smallest value, so that few values pass it. A
+    bad guess costs time only, because ``_merge_smallest`` checks how many values are below it.
 
     Args:
-        sample: scratch memory, whose length is the size of the sample.
+        values: int32 [at least n].
+        n: how many values there are.
+        missing: how many of the smallest values are wanted, at least 1.
+        sample: int32 scratch memory; its length, a multiple of ``LANES``, is the sample's size.
 
     Returns:
-        The threshold, or a number above all if there are too few values to guess from.
+        The threshold, or a number above all values if there are too few to guess from.
     """
     size = len(sample)
+    # Of the ``missing`` smallest values about ``share`` are in the sample, give or take its square
+    # root. Three times that above the mean, and 3 for small shares, is rarely too low.
     share = size * missing / n
     rank = int(share + 3.0 * np.sqrt(share) + 3.0)
     if n < 4 * size or rank >= size:
@@ -644,16 +767,23 @@ def _guess_threshold(values, n, missing, sample):  # type: ignore[no-untyped-def
 
 @njit(cache=True)
 def _append_below(values, n, threshold, pool, total, minima, hits):  # type: ignore[no-untyped-def]
-    """Append those of values[:n] that are below the threshold to pool[:total].
+    """Append those of values[:n] that are below the threshold to the pool.
 
-    Few are. So values are looked at in columns of ``_COLUMN_VALUES``, the smallest of each first,
-    which vectorises over columns.
+    Few values are below it. So they are read as ``_COLUMN_VALUES`` rows of n / ``_COLUMN_VALUES``
+    columns, and only columns whose minimum is below the threshold are looked at closely. That
+    vectorises, and changes no value that is appended.
 
     Args:
-        minima, hits: scratch memory, one number for each column.
+        values: int32 [at least n].
+        n: how many values there are.
+        threshold: values that are at least this number are left out.
+        pool: int32 [at least total + n]; its first ``total`` elements stay, and values are
+            written behind them.
+        total: how many values the pool holds before.
+        minima, hits: int32 scratch memory of at least n / ``_COLUMN_VALUES`` numbers each.
 
     Returns:
-        The new length of the pool.
+        How many values the pool holds afterwards.
     """
     columns = n // _COLUMN_VALUES
     for c in range(columns):
@@ -661,6 +791,7 @@ def _append_below(values, n, threshold, pool, total, minima, hits):  # type: ign
     for j in range(1, _COLUMN_VALUES):
         for c in range(columns):
             minima[c] = min(minima[c], values[j * columns + c])
+    # Here and below: written always, counted only if below the threshold. That needs no branch.
     found = 0
     for c in range(columns):
         hits[found] = c
@@ -670,7 +801,7 @@ def _append_below(values, n, threshold, pool, total, minima, hits):  # type: ign
             value = values[hits[h] + j * columns]
             pool[total] = value
             total += value < threshold
-    for s in range(_COLUMN_VALUES * columns, n):
+    for s in range(_COLUMN_VALUES * columns, n):  # the values that fill no column
         pool[total] = values[s]
         total += values[s] < threshold
     return total
@@ -678,23 +809,29 @@ def _append_below(values, n, threshold, pool, total, minima, hits):  # type: ign
 
 @njit(cache=True)
 def _merge_smallest(values, n, count, selected, held, pool, sample, minima, hits):  # type: ignore[no-untyped-def]
-    """Merge values[:n] into selected[:held], which keeps the ``count`` smallest of all.
+    """Merge new values into a selection of the ``count`` smallest values so far.
 
-    The result is exact, whatever the threshold that values are filtered by (Lemma 7 of
-    docs/proofs/selections.md).
+    Most new values are above a threshold and are skipped. The threshold only saves time: whatever
+    it is, the selection is exact (Lemma 7 of docs/proofs/selections.md).
 
     Args:
-        selected: its last element is the largest, once ``count`` values are held.
-        pool: scratch memory of at least len(selected) + n, rounded up to ``LANES``.
-        sample, minima, hits: scratch memory, see ``_guess_threshold`` and ``_append_below``.
+        values: int32 [at least n], the new values.
+        n: how many new values there are.
+        count: how many values to select, at least 1.
+        selected: int32 [at least count]; its first ``held`` values are the selection before. It is
+            overwritten. Once it holds ``count`` values, the last of them is the largest.
+        held: how many values are selected before, at most ``count``.
+        pool: int32 scratch memory of at least len(selected) + n, rounded up to ``LANES``.
+        sample: int32 scratch memory for ``_guess_threshold``.
+        minima, hits: int32 scratch memory for ``_append_below``.
 
     Returns:
-        How many values are held now.
+        How many values are selected now, at most ``count``.
     """
     for s in range(held):
         pool[s] = selected[s]
     if held == count:
-        threshold = selected[count - 1]
+        threshold = selected[count - 1]  # a value that is not below the largest is not needed
     else:
         threshold = _guess_threshold(values, n, count - held, sample)
     total = _append_below(values, n, threshold, pool, held, minima, hits)
@@ -706,12 +843,13 @@ def _merge_smallest(values, n, count, selected, held, pool, sample, minima, hits
             # The guess was too low, and a value that was left out may be among the smallest: take
             # all of them.
             total = _append_below(values, n, _ABOVE_ALL, pool, held, minima, hits)
-    if held == count == total:
+    if held == count == total:  # nothing new is small enough
         return count
-    if total < count:
+    if total < count:  # too few values so far to leave any out
         for s in range(held, total):
             selected[s] = pool[s]
         return total
+    # Select the values below the count-th smallest, and fill up with that value.
     limit = _value_of_rank(pool, total, count)
     filled = 0
     for s in range(total):  # fewer than ``count`` are below the limit
@@ -724,24 +862,32 @@ def _merge_smallest(values, n, count, selected, held, pool, sample, minima, hits
 
 @njit(parallel=True, cache=True)
 def select_extremes(  # type: ignore[no-untyped-def]
-    lower, upper, xl, xu, counts, outputs, point, capped, rump, held, largest_lower, smallest_upper
+    gradient_lower, gradient_upper, inputs_lower, inputs_upper, counts, outputs, is_point, capped,
+    rump, held, largest_lower, smallest_upper,
 ):  # fmt: skip
-    """Merge the bounds of a fragment's records into the selections of all numbers.
+    """Merge the gradient bounds of more records into the selections of a parameter's entries.
+
+    For each (k, output, input) the selections hold the c largest lower bounds and the c smallest
+    upper bounds of all records so far, where c = counts[k]. Lower bounds are stored with the sign
+    reversed, which makes both a selection of smallest values.
 
     Args:
-        lower, upper: bounds on d, [R, n], with a row for each (k, output).
-        xl, xu: bounds on x, [1 or K, in, n].
-        counts: [K], how many bounds to select.
-        outputs: the number of outputs.
-        point: whether xl is xu.
+        gradient_lower, gradient_upper: float64 [R, n], bounds on the gradients of the loss in the
+            layer's output, in quanta, with a row for each (k, output).
+        inputs_lower, inputs_upper: float64 [1 or K, in, n], bounds on the layer's inputs.
+        counts: int64 [K], how many bounds to select on each side.
+        outputs: how many outputs the layer has, R / K.
+        is_point: whether both bounds on the inputs are the same. Then half of the products would
+            repeat the others, and are left out; the result is the same.
         capped: whether to select from min(upper bound, 0) and max(lower bound, 0).
-        rump: whether products are in midpoint-radius form.
-        held: [R, in], how many values are selected so far; updated.
-        largest_lower, smallest_upper: int32 [R, in, c], the selected lower bounds, negated, and the
-            selected upper bounds; updated. Negation makes both a selection of smallest values.
+        rump: False for the exact product of two intervals. True for the midpoint-radius form,
+            which gives wider bounds (not for a point, where the exact product is used).
+        held: int64 [R, in], how many values are selected so far; updated.
+        largest_lower, smallest_upper: int32 [R, in, largest count], the selected lower bounds with
+            the sign reversed, and the selected upper bounds; updated.
     """
-    rows, n = lower.shape
-    width = xl.shape[1]
+    rows, n = gradient_lower.shape
+    width = inputs_lower.shape[1]
     pool_size = smallest_upper.shape[2] + n + LANES
     columns = n // _COLUMN_VALUES + 1
     for r in prange(rows):
@@ -749,19 +895,21 @@ def select_extremes(  # type: ignore[no-untyped-def]
         count = counts[k]
         if count == 0:
             continue
-        x_index = k if xl.shape[0] > 1 else 0
+        x_index = k if inputs_lower.shape[0] > 1 else 0  # 0 where all k share the same inputs
+        # Scratch memory of this row.
         down = np.empty(n, np.int32)
         up = np.empty(n, np.int32)
         pool = np.empty(pool_size, np.int32)
         sample = np.empty(_SAMPLE_VALUES, np.int32)
         minima = np.empty(columns, np.int32)
         hits = np.empty(columns, np.int32)
-        p = lower[r]
-        q = upper[r]
+        p = gradient_lower[r]
+        q = gradient_upper[r]
         for i in range(width):
-            a = xl[x_index, i]
-            b = xu[x_index, i]
-            if point:
+            a = inputs_lower[x_index, i]
+            b = inputs_upper[x_index, i]
+            # down: the records' lower bounds with the sign reversed; up: their upper bounds.
+            if is_point:
                 for s in range(n):
                     c = a[s] * p[s]
                     d = a[s] * q[s]
@@ -776,6 +924,7 @@ def select_extremes(  # type: ignore[no-untyped-def]
                 for s in range(n):
                     down[s] = min(down[s], np.int32(0))
                     up[s] = min(up[s], np.int32(0))
+            # Both sides hold equally many values, so ``held`` is written after the second.
             before = held[r, i]
             _merge_smallest(down, n, count, largest_lower[r, i], before, pool, sample, minima, hits)
             held[r, i] = _merge_smallest(

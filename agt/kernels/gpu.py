@@ -20,98 +20,143 @@ from agt.kernels.gpu_gradient import (
     input_kind,
     program_tile,
 )
-from agt.kernels.gpu_selection import GpuExtremes, slots_for
-from agt.kernels.reference import Extremes, ReferenceKernel
+from agt.kernels.gpu_selection import GpuSelection, slots_for
+from agt.kernels.reference import BoundSelection, ReferenceKernel
 
 _PROGRAM_LANES = 1024  # numbers of a parameter for each program
 _PROGRAM_INPUTS = 256  # inputs of them, at most
-_MAX_SLICE_RECORDS = 2048  # for each program
-_MIN_SLICE_RECORDS = 64  # for each program, where there are too few to keep a GPU busy
-_BUSY_PROGRAMS = 2048  # that keep a GPU busy
+_MAX_SLICE_RECORDS = 2048  # records of each program
+_MIN_SLICE_RECORDS = 64  # records of each program, where there are too few to keep a GPU busy
+_BUSY_PROGRAMS = 2048  # programs that keep a GPU busy
 
 
 @triton.jit
 def sum_kernel(  # type: ignore[no-untyped-def]
-    d_lower, d_upper, x_lower, x_upper, low, high, n, outputs, width, x_stride, size, slices,
-    X: tl.constexpr, OUT: tl.constexpr, IN: tl.constexpr,
+    gradient_lower, gradient_upper, inputs_lower, inputs_upper, sum_lower, sum_upper,
+    n, outputs, width, inputs_stride, slice_records, slices,
+    INPUT_KIND: tl.constexpr, TILE_OUTPUTS: tl.constexpr, TILE_INPUTS: tl.constexpr,
 ):  # fmt: skip
-    """Add the bounds of a slice of records to the sums.
+    """Add the gradient bounds of one slice of records to one tile of the sums.
+
+    A program handles one k, one slice of records, and a tile of [TILE_OUTPUTS, TILE_INPUTS]
+    entries of the parameter.
 
     Args:
-        d_lower, d_upper: [K, n, out].
-        x_lower, x_upper: [K or 1, n, in], with ``x_stride`` numbers between k.
-        low, high: int64 [K, out, in], the sums.
-        size: records for each of the ``slices`` programs of a tile.
-        X: the kind of x, from ``input_kind``.
-        OUT, IN: the tile of a program.
+        gradient_lower, gradient_upper: float64 [K, n, out], bounds on the gradients of the loss in
+            the layer's output, in quanta (units of clip level / 2^30).
+        inputs_lower, inputs_upper: float64 [K or 1, n, in], bounds on the layer's inputs; not read
+            for a bias.
+        sum_lower, sum_upper: int64 [K, out, in], the sums in quanta (clip level / 2^30); updated.
+        n, outputs, width: the numbers of records, of outputs and of inputs.
+        inputs_stride: the numbers between the inputs of one k and the next; 0 if all k share them.
+        slice_records: how many records each of the ``slices`` programs of a tile handles.
+        slices: how many slices the records are divided into.
+        INPUT_KIND: how a gradient is multiplied by an input, from ``input_kind``.
+        TILE_OUTPUTS, TILE_INPUTS: the sizes of a tile, from ``program_tile``.
     """
     k = (tl.program_id(0) // slices).to(tl.int64)
-    start = (tl.program_id(0) % slices) * size
-    j = tl.program_id(1) * OUT + tl.arange(0, OUT)
-    i = tl.program_id(2) * IN + tl.arange(0, IN)
+    start = (tl.program_id(0) % slices) * slice_records
+    j = tl.program_id(1) * TILE_OUTPUTS + tl.arange(0, TILE_OUTPUTS)
+    i = tl.program_id(2) * TILE_INPUTS + tl.arange(0, TILE_INPUTS)
     inside = (j < outputs)[:, None] & (i < width)[None, :]
-    # Lanes outside read what is there.
+    # Lanes outside of the parameter read its last entry, and write nothing.
     j = tl.minimum(j, outputs - 1)
     i = tl.minimum(i, width - 1)
-    sum_low = tl.zeros((OUT, IN), dtype=tl.int64)
-    sum_high = tl.zeros((OUT, IN), dtype=tl.int64)
-    stop = min(start + size, n)
+    total_lower = tl.zeros((TILE_OUTPUTS, TILE_INPUTS), dtype=tl.int64)
+    total_upper = tl.zeros((TILE_OUTPUTS, TILE_INPUTS), dtype=tl.int64)
+    stop = min(start + slice_records, n)
     for s in range(start, stop):
         row = k * n + s  # int64, as k is and addresses must be
-        d_offset = row * outputs
-        x_offset = k * x_stride + (row - k * n) * width
+        gradient_offset = row * outputs
+        inputs_offset = k * inputs_stride + (row - k * n) * width
         smallest, largest = gradient_bounds(
-            d_lower + d_offset, d_upper + d_offset, x_lower + x_offset, x_upper + x_offset,
-            j, i, 1.0, X,
+            gradient_lower + gradient_offset, gradient_upper + gradient_offset,
+            inputs_lower + inputs_offset, inputs_upper + inputs_offset,
+            j, i, 1.0, INPUT_KIND,
         )  # fmt: skip
-        sum_low += smallest
-        sum_high += largest
-    # Lemma 4 of docs/proofs/sums.md: the bits of MAGIC, once for each record, modulo 2^64.
+        total_lower += smallest
+        total_upper += largest
+    # Every bound came with the bits of MAGIC added to it, which are subtracted once for each record
+    # (modulo 2^64: Lemma 4 of docs/proofs/sums.md).
     magics = (stop - start).to(tl.int64) * MAGIC_BITS
     index = (k * outputs + j[:, None]) * width + i[None, :]
-    tl.atomic_add(low + index, sum_low - magics, mask=inside)
-    tl.atomic_add(high + index, sum_high - magics, mask=inside)
+    tl.atomic_add(sum_lower + index, total_lower - magics, mask=inside)
+    tl.atomic_add(sum_upper + index, total_upper - magics, mask=inside)
 
 
 class GpuKernel(ReferenceKernel):
-    """The kernel for GPUs, with the contract of ``ReferenceKernel``.
+    """The kernel for GPUs: each method returns the numbers of ``ReferenceKernel``, bit for bit.
 
-    Bound sums and selections are in Triton; everything else is the reference kernel's, in PyTorch.
+    Sums of bounds and selections are in Triton. Everything else is the reference kernel's, in
+    PyTorch.
     """
 
     name = "gpu"
 
-    def bound_sum(self, d: Interval, x: Interval | None, product: str) -> tuple[Tensor, Tensor]:
-        """Return the sums over records of the bounds on their gradients."""
-        ks, n, outputs = d.shape
-        width = 1 if x is None else x.shape[2]
-        shape = (ks, outputs) if x is None else (ks, outputs, width)
-        low = torch.zeros(shape, dtype=torch.int64, device=d.lower.device)
+    def bound_sum(
+        self, output_gradient: Interval, inputs: Interval | None, product: str
+    ) -> tuple[Tensor, Tensor]:
+        """Return the sums over records of the lower and of the upper bounds on their gradients.
+
+        Args:
+            output_gradient: [K, n, out] bounds on the gradients of the loss in the layer's output,
+                for K numbers of edits, in quanta (units of clip level / 2^30).
+            inputs: [K or 1, n, in] bounds on the layer's inputs; None for a bias.
+            product: how two intervals are multiplied: "exact" (the four corners) or "rump"
+                (midpoint and radius, which is wider).
+
+        Returns:
+            (sum of lower bounds, sum of upper bounds) in quanta (clip level / 2^30), both int64
+            [K, out, in], or [K, out] for a bias.
+        """
+        ks, n, outputs = output_gradient.shape
+        width = 1 if inputs is None else inputs.shape[2]
+        shape = (ks, outputs) if inputs is None else (ks, outputs, width)
+        low = torch.zeros(shape, dtype=torch.int64, device=output_gradient.lower.device)
         high = torch.zeros_like(low)
-        out, inputs = program_tile(outputs, width, _PROGRAM_LANES, _PROGRAM_INPUTS)
+        tile_outputs, tile_inputs = program_tile(outputs, width, _PROGRAM_LANES, _PROGRAM_INPUTS)
         # The first axis of a grid may be 2^31 long, the others 65,535; the driver refuses more.
-        tiles = triton.cdiv(outputs, out), triton.cdiv(width, inputs)
+        tiles = triton.cdiv(outputs, tile_outputs), triton.cdiv(width, tile_inputs)
+        # Records are divided into as many slices as keep the GPU busy, but not into tiny ones, nor
+        # into slices of more than _MAX_SLICE_RECORDS. Any number of slices gives the same sums.
         slices_for_a_busy_gpu = _BUSY_PROGRAMS // (ks * tiles[0] * tiles[1])
         slices = max(
             1,
             min(slices_for_a_busy_gpu, n // _MIN_SLICE_RECORDS),
             triton.cdiv(n, _MAX_SLICE_RECORDS),
         )
-        size = max(1, triton.cdiv(n, slices))
-        slices = max(1, triton.cdiv(n, size))  # no slice begins after the last record
-        factors, x_stride = contiguous_factors(d, x)
+        slice_records = max(1, triton.cdiv(n, slices))
+        slices = max(1, triton.cdiv(n, slice_records))  # no slice begins after the last record
+        factors, inputs_stride = contiguous_factors(output_gradient, inputs)
         sum_kernel[(ks * slices, *tiles)](
-            *factors, low, high, n, outputs, width, x_stride, size, slices,
-            X=input_kind(x, product), OUT=out, IN=inputs, enable_fp_fusion=False,
+            *factors, low, high, n, outputs, width, inputs_stride, slice_records, slices,
+            INPUT_KIND=input_kind(inputs, product),
+            TILE_OUTPUTS=tile_outputs, TILE_INPUTS=tile_inputs, enable_fp_fusion=False,
         )  # fmt: skip
         return low, high
 
-    def extremes(
+    def start_selection(
         self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str
-    ) -> Extremes:
-        """Start a selection of the most extreme bounds of each number of a parameter."""
-        return GpuExtremes(counts, shape, capped, product)
+    ) -> BoundSelection:
+        """Return an empty selection of the most extreme bounds of each entry of a parameter.
+
+        For each k it selects the c smallest upper bounds and the c largest lower bounds of a
+        batch's records, whose sums bound what c records can contribute to the batch's gradient.
+
+        Args:
+            counts: int64 [K] on the GPU, c for each number of edits k; at most the number of
+                records to come.
+            shape: the parameter's shape, (out, in) or (out,).
+            capped: True to select from min(upper bound, 0) and max(lower bound, 0), so that the
+                results are extreme sums over at most c records instead of exactly c.
+            product: "exact" or "rump", how two intervals are multiplied.
+        """
+        return GpuSelection(counts, shape, capped, product)
 
     def selection_bytes(self, rows: int) -> int:
-        """Return the memory of a selection of ``rows`` bounds, for one number and one k."""
-        return 8 * slots_for(rows)
+        """Return the bytes that a selection takes for one entry of a parameter and one k.
+
+        Args:
+            rows: how many upper bounds and how many lower bounds are selected.
+        """
+        return 8 * slots_for(rows)  # an int32 in each slot, on each of the two sides

@@ -1,7 +1,7 @@
 """What both GPU kernels do to one record: bounds on its gradient, rounded to whole quanta.
 
 Products and roundings are float64, as the reference kernel's. Whoever launches a kernel switches
-the fusing of products with additions off (``enable_fp_fusion=False``), since bounds would otherwise
+the fusing of products with additions off (``enable_fp_fusion=False``), because a fused bound would
 be rounded differently from the nominal gradient. Literals are powers of two, or three times one:
 exact in whatever precision Triton gives a literal. The proofs are in docs/proofs/sums.md.
 """
@@ -25,44 +25,60 @@ _RUMP_SLACK = tl.constexpr(RUMP_ROUNDINGS * 2.0**-52)
 
 
 @triton.jit
-def _quantise(v):  # type: ignore[no-untyped-def]
-    """Return the bits of ``MAGIC`` plus v, clipped and rounded to whole quanta.
+def _quantise(value):  # type: ignore[no-untyped-def]
+    """Return float64 values, clipped and rounded to integers, plus the bits of ``MAGIC``.
 
-    Lemma 4 of docs/proofs/sums.md.
+    A value is clipped to [-QUANTA, QUANTA] and rounded to the nearest integer, ties to even. The
+    result is the int64 that has the bits of the float64 ``MAGIC`` + value: it exceeds the rounded
+    value by ``MAGIC_BITS`` (Lemma 4 of docs/proofs/sums.md). The caller subtracts these.
     """
-    bits = v.to(tl.int64, bitcast=True)
-    bits = tl.where(tl.abs(v) > _FLOAT_QUANTA, (bits & _SIGN_BIT) | _QUANTA_BITS, bits)
+    # The clip is done on bits: QUANTA with the sign of the value takes the place of a larger one.
+    bits = value.to(tl.int64, bitcast=True)
+    bits = tl.where(tl.abs(value) > _FLOAT_QUANTA, (bits & _SIGN_BIT) | _QUANTA_BITS, bits)
     return (bits.to(tl.float64, bitcast=True) + MAGIC).to(tl.int64, bitcast=True)
 
 
 @triton.jit
-def gradient_bounds(d_lower, d_upper, x_lower, x_upper, j, i, turn, X: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return bounds on one record's gradient, each as the bits of ``MAGIC`` plus whole quanta.
+def gradient_bounds(  # type: ignore[no-untyped-def]
+    gradient_lower, gradient_upper, inputs_lower, inputs_upper, j, i, sign,
+    INPUT_KIND: tl.constexpr,
+):  # fmt: skip
+    """Return bounds on one record's gradient, each as whole quanta plus the bits of ``MAGIC``.
+
+    The gradient in the weight from input i to output j is output_gradient[j] * inputs[i].
 
     Args:
-        d_lower, d_upper, x_lower, x_upper: where the record's factors begin; x is not read for a
-            bias, whose input is 1.
-        j, i: [OUT] and [IN], the outputs and inputs of this program.
-        turn: 1, or -1 for bounds on -d x.
-        X: the kind of x, from ``input_kind``.
+        gradient_lower, gradient_upper: the addresses of the record's bounds on the gradient of the
+            loss in the layer's output, [out] float64 in quanta.
+        inputs_lower, inputs_upper: the addresses of its bounds on the layer's inputs, [in] float64;
+            not read for a bias, whose input is 1.
+        j: [TILE_OUTPUTS], the indices of this program's outputs.
+        i: [TILE_INPUTS], the indices of this program's inputs.
+        sign: 1.0, or -1.0 for bounds on the gradient with the sign reversed.
+        INPUT_KIND: which product is computed, from ``input_kind``. "rump" gives wider bounds; the
+            other kinds give the exact bounds, each by the fewest products that its inputs allow.
 
     Returns:
-        (lower, upper), each [OUT, IN], or [OUT, 1] for a bias.
+        (lower, upper), each int64 [TILE_OUTPUTS, TILE_INPUTS], or [TILE_OUTPUTS, 1] for a bias.
+        Each exceeds the bound in quanta by ``MAGIC_BITS``.
     """
-    turned_lower = (turn * tl.load(d_lower + j))[:, None]
-    turned_upper = (turn * tl.load(d_upper + j))[:, None]
-    p = tl.where(turn > 0, turned_lower, turned_upper)
-    q = tl.where(turn > 0, turned_upper, turned_lower)
-    if X == "one":
+    signed_lower = (sign * tl.load(gradient_lower + j))[:, None]
+    signed_upper = (sign * tl.load(gradient_upper + j))[:, None]
+    # [p, q] bounds the output gradient, or the output gradient with the sign reversed.
+    p = tl.where(sign > 0, signed_lower, signed_upper)
+    q = tl.where(sign > 0, signed_upper, signed_lower)
+    if INPUT_KIND == "one":
         return _quantise(p), _quantise(q)
-    a = tl.load(x_lower + i)[None, :]
-    b = tl.load(x_upper + i)[None, :]
-    # Lemma 6 of docs/proofs/sums.md: which factors give the smallest and the largest product.
-    if X == "point":
+    # [a, b] bounds the inputs.
+    a = tl.load(inputs_lower + i)[None, :]
+    b = tl.load(inputs_upper + i)[None, :]
+    # The signs of the factors decide which ends give the smallest and the largest product, by
+    # Lemma 6 of docs/proofs/sums.md.
+    if INPUT_KIND == "point":
         return _quantise(tl.where(a >= 0, p, q) * a), _quantise(tl.where(a >= 0, q, p) * a)
-    if X == "rump":
-        # The operations of reference._rump, in its order. For -d the midpoint changes its sign,
-        # and nothing else.
+    if INPUT_KIND == "rump":
+        # The operations of reference._rump, in its order. With the sign reversed the midpoint
+        # changes its sign, and nothing else.
         mid = (p + q) * 0.5
         rad = tl.abs(q - p) * 0.5
         x_mid = (a + b) * 0.5
@@ -74,25 +90,28 @@ def gradient_bounds(d_lower, d_upper, x_lower, x_upper, j, i, turn, X: tl.conste
         smallest = tl.where(bounded, mid * x_mid - spread, float("-inf"))
         largest = tl.where(bounded, mid * x_mid + spread, float("inf"))
         return _quantise(smallest), _quantise(largest)
+    # For "nonnegative" the smallest product is p times an end of the input, and the largest is q
+    # times one. For "any" the other end of the output gradient may give them as well.
     smallest = p * tl.where(p >= 0, a, b)
     largest = q * tl.where(q >= 0, b, a)
-    if X == "any":
+    if INPUT_KIND == "any":
         smallest = tl.minimum(smallest, q * tl.where(q >= 0, a, b))
         largest = tl.maximum(largest, p * tl.where(p >= 0, b, a))
     return _quantise(smallest), _quantise(largest)
 
 
 def program_tile(outputs: int, width: int, lanes: int, max_inputs: int) -> tuple[int, int]:
-    """Return how many outputs and inputs of a layer one program handles.
+    """Return how many outputs and how many inputs of a layer one program handles.
 
     Both are powers of two, with a product of at most ``lanes`` and at least ``PROGRAM_THREADS``.
-    The inputs are as many as leave the fewest lanes empty, up to ``max_inputs``, because an
-    output's factors are read once for all of them.
+    The number of inputs is the one that leaves the fewest lanes empty, the largest of several. An
+    output's factors are read once for all inputs of a program. The choice changes only the speed.
 
     Args:
-        outputs, width: the outputs and inputs of the layer.
-        lanes: the most numbers of a parameter for one program.
-        max_inputs: 64, 128 or 256.
+        outputs: how many outputs the layer has.
+        width: how many inputs the layer has, 1 for a bias.
+        lanes: the largest number of entries of a parameter for one program, a power of two.
+        max_inputs: the largest number of inputs for one program: 64, 128 or 256.
     """
     sizes = [size for size in (64, 128, 256) if size <= max_inputs]
     fewest_empty = min(sizes, key=lambda size: (triton.cdiv(width, size) * size, -size))
@@ -101,29 +120,49 @@ def program_tile(outputs: int, width: int, lanes: int, max_inputs: int) -> tuple
     return max(PROGRAM_THREADS // inputs, fitting_outputs), inputs
 
 
-def input_kind(x: Interval | None, product: str) -> str:
-    """Return the kind of a layer's input x, which decides how ``gradient_bounds`` multiplies.
+def input_kind(inputs: Interval | None, product: str) -> str:
+    """Return how ``gradient_bounds`` multiplies an output gradient by a layer's inputs.
+
+    Args:
+        inputs: [K or 1, n, in] bounds on the layer's inputs; None for a bias.
+        product: "exact" or "rump", how two intervals are multiplied.
 
     Returns:
-        "one" for a bias, "point", "rump", "nonnegative" if no bound is negative, or "any".
+        "one" for a bias, "point" where both bounds are the same, "rump" for the midpoint-radius
+        product, "nonnegative" for the exact product with inputs >= 0, or "any" for the exact
+        product with inputs of any sign.
     """
-    if x is None:
+    if inputs is None:
         return "one"
-    if x.is_point:
+    if inputs.is_point:
         return "point"
     if product == "rump":
         return "rump"
-    return "nonnegative" if bool((x.lower >= 0).all()) else "any"
+    return "nonnegative" if bool((inputs.lower >= 0).all()) else "any"
 
 
-def contiguous_factors(d: Interval, x: Interval | None) -> tuple[list[Tensor], int]:
-    """Return the factors of gradients as kernels take them.
+def contiguous_factors(
+    output_gradient: Interval, inputs: Interval | None
+) -> tuple[list[Tensor], int]:
+    """Return the factors of gradients as the Triton kernels take them.
+
+    Args:
+        output_gradient: [K, n, out] bounds on the gradients of the loss in the layer's output.
+        inputs: [K or 1, n, in] bounds on the layer's inputs; None for a bias.
 
     Returns:
-        The ends of d and of x, contiguous (of d again for a bias, whose x is not read), and how
-        many numbers lie between x of one k and x of the next: 0 if all k have the same x.
+        ([lower and upper bounds of ``output_gradient``, lower and upper bounds of ``inputs``], all
+        contiguous; how many numbers lie between the inputs of one k and of the next, 0 if all k
+        share them). For a bias the bounds of ``output_gradient`` take the place of the inputs,
+        which the kernels do not read.
     """
-    other = d if x is None else x
-    x_stride = 0 if x is None or x.shape[0] == 1 else x.shape[1] * x.shape[2]
-    ends = [d.lower, d.upper, other.lower, other.upper]
-    return [end.contiguous() for end in ends], x_stride
+    second_factor = output_gradient if inputs is None else inputs
+    has_one_for_all_ks = inputs is None or inputs.shape[0] == 1
+    inputs_stride = 0 if has_one_for_all_ks else second_factor.shape[1] * second_factor.shape[2]
+    ends = [
+        output_gradient.lower,
+        output_gradient.upper,
+        second_factor.lower,
+        second_factor.upper,
+    ]
+    return [end.contiguous() for end in ends], inputs_stride

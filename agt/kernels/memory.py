@@ -17,10 +17,13 @@ _LARGEST_HEAP_BLOCK_BYTES = 1 << 25  # the largest block served from the heap th
 
 @cache
 def keep_freed_memory() -> bool:
-    """Ask the C library to keep freed memory for reuse.
+    """Set the C library's allocator to keep freed memory in the process, for reuse.
+
+    This saves time only; no number depends on it. The settings are made once in a process.
 
     Returns:
-        True if the C library can do it; elsewhere nothing changes.
+        True if the C library accepted both settings. False where it has no ``mallopt``, as outside
+        of glibc, or refuses one.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -1,4 +1,4 @@
-"""Which device and which kernel a run uses."""
+"""Choosing the device and the kernel (the code that sums gradients) of a run."""
 
 import warnings
 from functools import cache
@@ -13,12 +13,15 @@ from agt.kernels.selftest import check_kernel
 from agt.messages import Message
 from agt.settings import ComputeConfig
 
-# Device -> its kernels, the fastest first. The last one always works.
+# Device -> the names of its kernels, the fastest first. The last one, plain PyTorch, always works.
 FASTEST = {"cpu": ("cpu", "reference"), "cuda": ("gpu", "reference")}
 
 
 def pick_device(compute: ComputeConfig) -> torch.device:
-    """Return the device that ``compute.device`` names.
+    """Return the PyTorch device that the configuration ``compute.device`` names.
+
+    Args:
+        compute: the run's settings of device and kernel.
 
     Raises:
         ConfigError: ``compute.kernel`` does not run on the device, or compute.device=cuda and there
@@ -29,7 +32,7 @@ def pick_device(compute: ComputeConfig) -> torch.device:
         raise ConfigError(
             Message(
                 "{config:compute.kernel}={kernel} does not run on "
-                "{config:compute.device}={device}: use {usable}",
+                "{config:compute.device}={device}: use one of the kernels {usable}",
                 kernel=compute.kernel,
                 device=compute.device,
                 usable=" or ".join(kernels),
@@ -48,13 +51,17 @@ def pick_device(compute: ComputeConfig) -> torch.device:
 def pick_kernel(compute: ComputeConfig) -> ReferenceKernel:
     """Return the kernel that ``compute.kernel`` names; for "auto" the fastest one of the device.
 
-    A kernel that does not work here (an import, a compiler or a launch fails) is replaced by the
-    next slower one, with a warning. The choice is made once in a process.
+    All kernels return the same numbers. A kernel that does not work here (an import, a compiler or
+    a launch fails) is replaced by the next slower one, with a warning. The choice is made once in a
+    process.
+
+    Args:
+        compute: the run's settings of device and kernel, as ``pick_device`` accepts them.
 
     Raises:
-        UnsoundError: the kernel runs, but its numbers are not the reference kernel's.
+        UnsoundError: the kernel runs, but a number of its self-test is not the reference kernel's.
     """
-    keep_freed_memory()
+    keep_freed_memory()  # for speed: kernels allocate and free the same memory again and again
     kernels: tuple[str, ...] = FASTEST[compute.device]
     if compute.kernel != "auto":
         kernels = kernels[kernels.index(compute.kernel) :]
@@ -63,29 +70,45 @@ def pick_kernel(compute: ComputeConfig) -> ReferenceKernel:
 
 @cache
 def _first_working(names: tuple[str, ...], device: str) -> ReferenceKernel:
-    """Return the first of these kernels that can be loaded and run; the last is not tested."""
+    """Return the first kernel that can be loaded and passes its self-test.
+
+    Args:
+        names: the kernels to try, in this order. The last one is returned without a self-test.
+        device: the device that the self-tests run on, "cpu" or "cuda".
+
+    Raises:
+        UnsoundError: a kernel runs, but a number of its self-test is not the reference kernel's.
+    """
     for name, next_name in pairwise(names):
         try:
             kernel = load_kernel(name)
             check_kernel(kernel, device)
             return kernel
         except AgtError:
-            raise  # the kernel works, and is wrong
+            raise  # the kernel runs and returns wrong numbers, which no other kernel may hide
         except Exception as error:
-            # Compilers raise what they like. The message names the cause, and the next kernel
-            # gives the same numbers.
+            # Compilers raise exceptions of any class. The warning names the cause, and the next
+            # kernel gives the same numbers.
             cause = str(error).strip().splitlines() or [""]
             warnings.warn(
-                f"compute.kernel={name} does not work here ({type(error).__name__}: {cause[0]}); "
-                f"falling back to {next_name}, which gives the same numbers "
-                "more slowly",
+                f"compute.kernel={name} does not work here ({type(error).__name__}: "
+                f"{cause[0]}), so {next_name} is used, which gives the same numbers more "
+                "slowly",
                 stacklevel=3,
             )
     return load_kernel(names[-1])
 
 
 def load_kernel(name: str) -> ReferenceKernel:
-    """Return the kernel of this name: "cpu", "gpu" or "reference"."""
+    """Return a new kernel, without testing it.
+
+    Args:
+        name: "cpu" (Numba) or "gpu" (Triton); every other name gives the reference kernel
+            (PyTorch).
+
+    Raises:
+        ImportError: the library that the kernel is written in is not installed.
+    """
     # Imported here, because Numba takes a second and Triton may not be installed.
     if name == "cpu":
         from agt.kernels.cpu import CpuKernel

@@ -1,4 +1,7 @@
-"""The self-test of a kernel: small cases whose numbers must equal the reference kernel's."""
+"""The self-test of a kernel: small cases whose numbers must equal the reference kernel's.
+
+A case is one operation on the inputs of a ``Probe``. It returns tensors to be compared bit for bit.
+"""
 
 from collections.abc import Callable
 
@@ -14,31 +17,42 @@ from agt.settings import QUANTA
 
 
 class Probe:
-    """Small inputs for every operation of a kernel.
+    """Small inputs for every operation of a kernel: 7 records, 2 values of k, 3 outputs.
 
-    All numbers are dyadic, so that matrix products are exact in any order. Gradients reach beyond
-    the clip level, and onto ties of rounding.
+    All numbers are multiples of powers of two (dyadic), so that matrix products are exact in any
+    order. Some gradients exceed the clip level, and some are ties of rounding.
 
     Attributes:
-        d: gradients, [2, 7, 3], in quanta.
-        narrow, wide: points x with 2 and with 18 inputs, [1, 7, in].
-        interval: an interval x of either sign, [2, 7, 5].
-        weights, point_weights: interval matrices for ``interval`` and ``narrow``, [2, 3, in].
-        counts: how many bounds a selection takes, [2].
+        output_gradient: bounds on the gradients in a layer's output, [2, 7, 3], in quanta.
+        narrow, wide: known layer inputs (points), [1, 7, 2] and [1, 7, 18]. Kernels may treat few
+            and many inputs by different code.
+        interval: bounds on layer inputs, with intervals of either sign, [2, 7, 5].
+        weights, point_weights: interval matrices for ``interval`` and ``narrow``, [2, 3, 5] and
+            [2, 3, 2].
+        counts: how many bounds a selection takes at each k, [2].
     """
 
     def __init__(self, device: str) -> None:
+        """Make the tensors on ``device``, "cpu" or "cuda"."""
+
         def dyadic(count: int, step: int, *shape: int) -> Tensor:
-            """Return ``count`` multiples of 1/8 between -15/8 and 15/8, in this shape."""
+            """Return ``count`` multiples of 1/8 from -15/8 to 15/8, in this shape.
+
+            Args:
+                count: the product of ``shape``.
+                step: from one number to the next in eighths, modulo 31; not a multiple of 31, so
+                    that all values occur in a scattered order.
+                shape: of the result.
+            """
             numbers = (torch.arange(count, dtype=torch.float64, device=device) * step) % 31 - 15
             return numbers.view(shape) / 8
 
-        d = dyadic(42, 7, 2, 7, 3) * (QUANTA / 2)
-        self.d = Interval(d + 0.5, d + QUANTA / 3)
+        gradient = dyadic(42, 7, 2, 7, 3) * (QUANTA / 2)
+        self.output_gradient = Interval(gradient + 0.5, gradient + QUANTA / 3)
         self.narrow = Interval.point(dyadic(14, 11, 1, 7, 2))
         self.wide = Interval.point(dyadic(126, 11, 1, 7, 18))
-        x = dyadic(70, 9, 2, 7, 5)
-        self.interval = Interval(x - 0.25, x + 0.5)
+        inputs = dyadic(70, 9, 2, 7, 5)
+        self.interval = Interval(inputs - 0.25, inputs + 0.5)
         weights = dyadic(30, 13, 2, 3, 5)
         self.weights = Interval(weights - 0.5, weights + 0.125)
         point_weights = dyadic(12, 13, 2, 3, 2)
@@ -47,10 +61,10 @@ class Probe:
 
     @property
     def square_weights(self) -> Interval:
-        """Return an interval matrix [1, 18, 18].
+        """Return an interval matrix [1, 18, 18] for inputs like ``wide``.
 
-        It has enough outputs to be vectorised over, and enough inputs of each sign for more than
-        one list of them.
+        It has so many outputs that the CPU kernel vectorises over them, and so many inputs of each
+        sign that the kernel's lists of inputs have more than four entries.
         """
         numbers = self.wide.lower[0].repeat(3, 1)[:18]
         return Interval(numbers[None], numbers[None] + 0.25)
@@ -60,79 +74,126 @@ Case = Callable[[ReferenceKernel, Probe], tuple[Tensor, ...]]
 
 
 def _select(
-    kernel: ReferenceKernel, probe: Probe, x: Interval | None, capped: bool, product: str = "exact"
+    kernel: ReferenceKernel,
+    probe: Probe,
+    inputs: Interval | None,
+    capped: bool,
+    product: str = "exact",
 ) -> tuple[Tensor, Tensor]:
-    """Return the sums of a selection from two fragments, so that stored values meet new ones."""
-    shape = (3,) if x is None else (3, x.shape[2])
-    extremes = kernel.extremes(probe.counts, shape, capped, product)
+    """Return the sums of the most extreme bounds on the probe's gradients.
+
+    The records come in two fragments, so that selected values are compared with new ones.
+
+    Args:
+        kernel: the kernel under test, or the reference kernel.
+        probe: the output gradients, and how many bounds to select.
+        inputs: [1 or 2, 7, in] bounds on the layer's inputs; None for a bias.
+        capped: whether to select from min(upper bound, 0) and max(lower bound, 0).
+        product: "exact" or "rump", how two intervals are multiplied.
+    """
+    shape = (3,) if inputs is None else (3, inputs.shape[2])
+    selection = kernel.start_selection(probe.counts, shape, capped, product)
     for fragment in (slice(0, 3), slice(3, None)):
-        extremes.update(probe.d[:, fragment], None if x is None else x[:, fragment])
-    return extremes.result()
+        selection.update(
+            probe.output_gradient[:, fragment], None if inputs is None else inputs[:, fragment]
+        )
+    return selection.result()
 
 
 def _widen(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tensor]:
-    """Return an interval widened by a slack for each record."""
+    """Return the ends of an interval that the kernel widened by a slack for each record.
+
+    This is a case of the kernel's self-test, with the inputs of ``probe``.
+    """
+    # Copies, because ``widen_by`` overwrites its arguments.
     slack = probe.interval.upper[..., :1].abs()
     widened = kernel.widen_by(probe.interval.lower.clone(), probe.interval.upper.clone(), slack)
     return widened.lower, widened.upper
 
 
 def _relu_backward(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tensor]:
-    """Return gradients behind a ReLU whose input has either sign."""
+    """Return bounds on the gradients in the input of a ReLU, which has numbers of either sign.
+
+    This is a case of the kernel's self-test, with the inputs of ``probe``.
+    """
+    # The same numbers serve as gradients and, in another order, as inputs. Contiguous ones let the
+    # CPU kernel use its compiled function, which overwrites the gradients.
     reversed_records = probe.interval.rearranged(lambda end: end.flip(1).contiguous())
     return kernel.products("exact").relu_backward(reversed_records, probe.interval)
 
 
 def _point_product(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tensor]:
-    """Return the product of points and an interval matrix."""
+    """Return bounds on the product of known inputs (points) and an interval matrix.
+
+    This is a case of the kernel's self-test, with the inputs of ``probe``.
+    """
     multiply = kernel.products("exact").point or linear_point
     return multiply(probe.narrow.lower, probe.point_weights)
 
 
 def _corner_product(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, ...]:
-    """Return products of few inputs, and of many that are of one sign, of either, or 0."""
+    """Return bounds on the products of intervals of inputs and interval matrices.
+
+    One product has 5 inputs. The other has 18, some of them of one sign, some of either, some 0.
+    This is a case of the kernel's self-test, with the inputs of ``probe``.
+    """
     products = kernel.products("exact")
-    x = probe.wide.lower
-    signed = Interval(torch.minimum(x, x.flip(2)), torch.maximum(x, x.flip(2)))
+    inputs = probe.wide.lower
+    reversed_inputs = inputs.flip(2)
+    signed = Interval(
+        torch.minimum(inputs, reversed_inputs), torch.maximum(inputs, reversed_inputs)
+    )
     few_inputs = products.corners(probe.interval, probe.weights)
     many_inputs = products.corners(signed, probe.square_weights)
     return *few_inputs, *many_inputs
 
 
 def _nonnegative_product(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tensor]:
-    """Return the product of an interval x >= 0 and an interval matrix."""
-    x = probe.wide.lower.clamp(min=0)
+    """Return bounds on the product of an interval of inputs >= 0 and an interval matrix.
+
+    This is a case of the kernel's self-test, with the inputs of ``probe``.
+    """
+    inputs = probe.wide.lower.clamp(min=0)
     products = kernel.products("exact")
-    return products.forward(Interval(x, x * 1.5), probe.square_weights, nonnegative=True)
+    return products.forward(Interval(inputs, inputs * 1.5), probe.square_weights, nonnegative=True)
 
 
 def _nonnegative_sum(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tensor]:
-    """Return sums with x >= 0 as behind a ReLU; some d are 0, others beyond the clip."""
-    x = probe.wide.lower.clamp(min=0)
+    """Return the sums of gradient bounds for inputs >= 0, as behind a ReLU.
+
+    Some of the output gradients are 0, which the CPU kernel leaves out. Others exceed the clip.
+    This is a case of the kernel's self-test, with the inputs of ``probe``.
+    """
+    inputs = probe.wide.lower.clamp(min=0)
     size = probe.square_weights[:, :7].lower * (QUANTA / 8)
-    d = Interval(torch.minimum(size, size * 1.5), torch.maximum(size, size * 1.5))
-    return kernel.bound_sum(d, Interval(x, x * 1.5), "exact")
+    output_gradient = Interval(torch.minimum(size, size * 1.5), torch.maximum(size, size * 1.5))
+    return kernel.bound_sum(output_gradient, Interval(inputs, inputs * 1.5), "exact")
 
 
+# The name of each case, which an error message names. "x" is a layer's input.
 CASES: dict[str, Case] = {
     "nominal sum": lambda kernel, probe: (
-        kernel.nominal_sum(probe.d.upper[0], probe.wide.lower[0]),
+        kernel.nominal_sum(probe.output_gradient.upper[0], probe.wide.lower[0]),
     ),
-    "nominal sum of a bias": lambda kernel, probe: (kernel.nominal_sum(probe.d.upper[0], None),),
+    "nominal sum of a bias": lambda kernel, probe: (
+        kernel.nominal_sum(probe.output_gradient.upper[0], None),
+    ),
     "bound sum, point x of few inputs": lambda kernel, probe: kernel.bound_sum(
-        probe.d, probe.narrow, "exact"
+        probe.output_gradient, probe.narrow, "exact"
     ),
     "bound sum, point x of many inputs": lambda kernel, probe: kernel.bound_sum(
-        probe.d, probe.wide, "exact"
+        probe.output_gradient, probe.wide, "exact"
     ),
     "bound sum, interval x": lambda kernel, probe: kernel.bound_sum(
-        probe.d, probe.interval, "exact"
+        probe.output_gradient, probe.interval, "exact"
     ),
     "bound sum, interval x >= 0": _nonnegative_sum,
     "bound sum, interval x, midpoint-radius": lambda kernel, probe: kernel.bound_sum(
-        probe.d, probe.interval, "rump"
+        probe.output_gradient, probe.interval, "rump"
     ),
-    "bound sum of a bias": lambda kernel, probe: kernel.bound_sum(probe.d, None, "exact"),
+    "bound sum of a bias": lambda kernel, probe: kernel.bound_sum(
+        probe.output_gradient, None, "exact"
+    ),
     "selection, point x": lambda kernel, probe: _select(kernel, probe, probe.narrow, capped=False),
     "selection, interval x": lambda kernel, probe: _select(
         kernel, probe, probe.interval, capped=False
@@ -151,17 +212,23 @@ CASES: dict[str, Case] = {
 
 
 def check_kernel(kernel: ReferenceKernel, device: str) -> None:
-    """Run every case on a kernel, and compare its numbers with the reference's, bit for bit.
+    """Raise UnsoundError unless a kernel gives the reference kernel's numbers in every case.
 
-    A kernel that is compiled when it is first called is compiled here.
+    Tensors are compared bit for bit. A kernel that is compiled when it is first called is compiled
+    here.
+
+    Args:
+        kernel: the kernel under test.
+        device: the device that it runs on, "cpu" or "cuda".
 
     Raises:
         UnsoundError: a number, a shape or a dtype differs. What is wrong with the kernel is then
-            unknown, and certificates depend on such sums.
+            unknown, and certificates depend on these sums.
         Exception: whatever compiling or launching the kernel raises.
     """
     reference = ReferenceKernel()
     for name, case in CASES.items():
+        # A new probe for each, because some operations overwrite their arguments.
         computed = case(kernel, Probe(device))
         expected = case(reference, Probe(device))
         if not all(_is_equal(a, b) for a, b in zip(computed, expected, strict=True)):

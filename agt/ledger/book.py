@@ -216,7 +216,7 @@ class AdmittedTable:
         shared = {*keyed(self.people, salt)} & {*admitted.people}
         few = min(len(self.people), len(admitted.people))
         return (
-            f"people ({len(shared)} of the {few} names that were compared)"
+            f"people ({len(shared)} of the {few} names that were compared occur in both)"
             if len(shared) >= min(2, few) > 0
             else ""
         )
@@ -361,10 +361,15 @@ class Book:
             Broken: it opens no ledger.
         """
         if opening.kind != "open":
-            raise Broken("the first entry is not the opening of a ledger")
+            raise Broken(
+                "the first entry of the ledger must be its opening, but is another kind of entry"
+            )
         with _reading(opening) as body:
             if body["spent"] != Cost().as_json():
-                raise Broken("the first entry records an amount spent before it")
+                raise Broken(
+                    "the first entry must start at zero, but records an amount that was "
+                    "already spent"
+                )
             heads = [(1, str(body["head"]))] if body["head"] else []
             return cls(
                 opening,
@@ -447,18 +452,20 @@ class Book:
         with _reading(entry) as body:
             if entry.kind not in rules:
                 raise Broken(
-                    f"entry {entry.number} has a type that this version does not know: {entry.kind}"
+                    f"entry {entry.number} is of the kind {entry.kind}, which this version of "
+                    "agt does not know: use a newer version"
                 )
             spent = rules[entry.kind](entry, body)
             if spent is self.spent:
                 if body["spent"] != self.last.body["spent"]:
                     raise Broken(
-                        f"entry {entry.number} changes the amount spent but is not a debit"
+                        f"entry {entry.number} changes the amount spent, but only a debit may "
+                        "do that"
                     )
             elif not _same(spent, body["spent"]):
                 raise Broken(
                     f"entry {entry.number} adds another cost than that of its {body['size']} "
-                    f"releases: the total is recorded as {body['spent']}, but should be "
+                    f"releases: it records the total {body['spent']}, but it should be "
                     f"{spent.as_json()}"
                 )
         self.spent = spent if spent is self.spent else Cost.from_json(body["spent"])
@@ -476,18 +483,19 @@ class Book:
             or charge.relation != self.population.relation
         ):
             raise Broken(
-                f"entry {entry.number} pays for data that was not admitted before, or for "
-                "another relation"
+                f"entry {entry.number} pays for data that was not admitted to the ledger "
+                "before, or for another relation than the ledger's"
             )
         if not charge.unit.covers(self.tables[charge.data].unit):
             raise Broken(
-                f"entry {entry.number} pays for a smaller unit than the one that its table "
-                "was admitted with"
+                f"entry {entry.number} pays for a smaller unit than its table was admitted with"
             )
         lot = Lot(charge.guarantee, debit.size)
         spent = self.spent.plus(lot.cost)
         if not (self._within.holds(spent) or self._within.admits(self.spent, lot)):
-            raise Broken(f"entry {entry.number} exceeds the budget, which a debit cannot do")
+            raise Broken(
+                f"entry {entry.number} exceeds the budget, although agt refuses such a debit"
+            )
         self.debits[entry.number] = debit
         return spent
 
@@ -523,8 +531,8 @@ class Book:
     def _move(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         if not body["head"] or not isinstance(body["lost"], bool):
             raise Broken(
-                f"entry {entry.number} moves the second head to an empty place, which no "
-                "command does"
+                f"entry {entry.number} moves the second head without naming its new place, "
+                "which no command of agt does"
             )
         self.heads.append((entry.number, str(body["head"])))
         self.moved.append(entry)
@@ -533,7 +541,10 @@ class Book:
 
     def _declare(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         if not isinstance(body["declared"], str):
-            raise Broken(f"entry {entry.number} does not contain the text of its declaration")
+            raise Broken(
+                f"entry {entry.number} is a declaration, but does not contain the text that "
+                "is declared"
+            )
         self.declarations[entry.number] = body["about"]
         _ = self.other_ledgers  # raises where what it is about is none
         self.rests[entry.number] = entry.hash
@@ -543,8 +554,8 @@ class Book:
         for name, value in self.state().items():
             if body[name] != value:
                 raise Broken(
-                    f"entry {entry.number} is a checkpoint of another chain: {name} was "
-                    f"{value} before it"
+                    f"entry {entry.number} is a checkpoint of another chain: it records "
+                    f"{name} differently from the entries before it, which give {value}"
                 )
         since = Answered.of(entry)
         self.debits = {number: debit for number, debit in self.debits.items() if debit.open}
@@ -642,7 +653,9 @@ def digest_of(rows: Iterable[tuple[int, bytes, int]]) -> str:
         )
         return sha256(b"".join(parts)).hexdigest()
     except (AttributeError, TypeError, OverflowError):
-        raise Broken("answers were changed: one of them cannot have been stored by agt") from None
+        raise Broken(
+            "stored answers were changed: agt cannot have stored one of them in this form"
+        ) from None
 
 
 def _same(cost: Cost, node: Mapping[str, Any]) -> bool:
@@ -660,7 +673,8 @@ def _reading(entry: Entry) -> Iterator[Mapping[str, Any]]:
         yield entry.body
     except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
         raise Broken(
-            f"entry {entry.number} ({entry.kind}) cannot be understood: {error!r}"
+            f"entry {entry.number} ({entry.kind}) cannot be read as an entry that agt wrote: "
+            f"{error!r}"
         ) from None
 
 
@@ -675,8 +689,8 @@ def clock(book: Book) -> list[str]:
     """A line for each time that the clock ran backwards, which changes nothing."""
     return [
         (
-            f"the clock went backwards between entries {number - 1} and {number}: their order is "
-            "that of their numbers, not of their times"
+            f"the clock went backwards between entries {number - 1} and {number}: the numbers "
+            "of entries show their order, not the recorded times"
         )
         for number in book.backwards
     ]
@@ -690,18 +704,18 @@ def budget(allowance: Allowance) -> str:
 def refusal(population: Population, spent: Cost, guarantee: Guarantee) -> str:
     """Why not one release of this guarantee fits, and which would."""
     allowance = population.allowance
-    largest, leak = _largest(allowance, spent, guarantee), allowance.leak - spent.leak
+    largest, leak = _largest(allowance, spent, guarantee), allowance.leak_limit - spent.leak
     if largest is not None:
         fits = f"a release that is {largest} would still fit"
     elif isinstance(guarantee, GaussianDP) and not allowance.delta:
-        fits = "a Gaussian release needs a budget with delta > 0"
+        fits = "a release with Gaussian noise needs a budget with delta > 0"
     elif isinstance(guarantee, ApproximateDP) and guarantee.delta > leak >= 0:
         own = (
-            f"{allowance.leaks:g} is reserved for releases that have their own delta (total.leaks)"
+            f"total.leaks reserves {allowance.leaks:g} of it for releases that have their own delta"
         )
-        fits = f"of its delta, {own}, of which {float(leak):.3g} is left"
+        fits = f"of the ledger's delta, {own}, of which only {float(leak):.3g} is left"
     else:
-        fits = "no release of this kind fits any more, however small its eps"
+        fits = "no release of this kind fits into the rest of the budget, however small its eps"
     return (
         f"the budget of {population.name} ({budget(allowance)} in total) is not enough for a "
         f"release that is {guarantee}, because eps = {eps_so_far(allowance, spent):.6g} is "
@@ -719,7 +733,7 @@ def _largest(allowance: Allowance, spent: Cost, guarantee: Guarantee) -> Guarant
         return read_guarantee({**guarantee.as_json, name: value})
 
     def fits(value: float) -> bool:
-        return allowance.fitting(spent, weaker(value), 1) == 1
+        return allowance.max_lot_size(spent, weaker(value), 1) == 1
 
     if not fits(MIN_BUDGET):
         return None

@@ -160,13 +160,12 @@ class Entry:
             raise Broken(f"entry {number} was changed: its hash is not the one recorded with it")
         if entry.number != number:
             raise Broken(
-                f"entry {number} is missing: an entry with the number {entry.number} is in "
-                "its place"
+                f"entry {number} is missing: the entry at its place has the number {entry.number}"
             )
         if before is not None and entry.before != before:
             raise Broken(
-                f"the chain is broken: entry {number - 1} was changed, or entry {number} "
-                "does not follow it"
+                f"the chain of hashes is broken: either entry {number - 1} was changed, or "
+                f"entry {number} was not written after it"
             )
         return entry
 
@@ -185,7 +184,7 @@ def follow(rows: Iterable[Row], last: Entry | None = None) -> Iterator[Entry]:
     for place, written, text in rows:
         number += 1
         if place != number:
-            raise Broken(f"entry {number} is missing: the next existing entry is {place}")
+            raise Broken(f"entry {number} is missing: the next entry that exists is {place}")
         entry = Entry.read(text, number, before, written)
         before = entry.hash
         yield entry
@@ -209,7 +208,9 @@ def _check(value: object, key: str) -> None:
     elif isinstance(value, Mapping):
         for name, part in value.items():
             if not isinstance(name, str):
-                raise ConfigError(f"{key}: {name!r} is not text, so it cannot name a value")
+                raise ConfigError(
+                    f"{key}: {name!r} is not text, so it cannot be the name of a value"
+                )
             _check(name, key)
             _check(part, name)
     elif isinstance(value, list | tuple):
@@ -217,15 +218,19 @@ def _check(value: object, key: str) -> None:
             _check(part, key)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise ConfigError(f"{key}: {value} is not a number that can be stored")
+            raise ConfigError(
+                f"{key}: {value} is not finite (NaN or infinite), so it cannot be stored"
+            )
     elif isinstance(value, int):
         if abs(value) > _EXACT:
             raise ConfigError(
-                f"{key}: whole numbers beyond 2^53 cannot be stored, because programs that "
-                "read JSON may round them"
+                f"{key}: whole numbers beyond 2^53 cannot be stored, because other programs "
+                "that read JSON may round them"
             )
     elif value is not None:
-        raise ConfigError(f"{key}: a value of type {type(value).__name__} cannot be stored")
+        raise ConfigError(
+            f"{key}: a value of the type {type(value).__name__} cannot be stored in a ledger"
+        )
 
 
 @dataclass(frozen=True)
@@ -245,7 +250,10 @@ class Unit:
 
     def __post_init__(self) -> None:
         if self.column is not None and type(self.column) is not str:
-            raise ConfigError(f"unit_column={self.column!r}: give the name of a column")
+            raise ConfigError(
+                f"unit_column={self.column!r}: this is not the name of a column: give the "
+                "name of the column that identifies people"
+            )
         if type(self.rows) is not int or self.rows < 1:
             raise ConfigError(
                 f"unit_rows={self.rows!r}: give a whole number of records, at least 1"
@@ -279,7 +287,7 @@ class Unit:
         return (
             "each record by itself"
             if self.column is None
-            else f"by {self._shown}, with up to {self.rows} records each"
+            else f"the people in column {self._shown}, with up to {self.rows} records each"
         )
 
 
@@ -354,7 +362,8 @@ def check_file(path: Path) -> None:
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(
             Message(
-                "ledger={path}: this file does not exist: create it with {config:agt ledger init}",
+                "ledger={path}: this file does not exist: create a ledger with {config:agt "
+                "ledger init}",
                 path=path,
             )
         ) from None
@@ -377,9 +386,9 @@ def check_file(path: Path) -> None:
     for companion in (Path(f"{real}{suffix}") for suffix in COMPANIONS):
         if os.path.lexists(companion) and (kind := file_kind(companion.lstat().st_mode)):
             raise CheckError(
-                f"ledger={path}: {companion.name} next to it is {kind}, but SQLite needs a "
-                "file of this name; nothing was read or written: find out who created it, "
-                "and remove it"
+                f"ledger={path}: next to it is {kind} named {companion.name}, but SQLite "
+                "needs a regular file of this name; nothing was read or written: find out "
+                "who created it, and remove it"
             )
 
 
@@ -428,8 +437,9 @@ def take_lock(
         except (BlockingIOError, PermissionError):  # as fcntl tells it on some systems
             if time.monotonic() > deadline:
                 raise Busy(
-                    f"{name}: locked by another process for {seconds:g} s; nothing was "
-                    "written: check whether a process is suspended while it uses the ledger"
+                    f"{name}: another process has locked this file for {seconds:g} s, so "
+                    "nothing was written: check whether a process that uses the ledger is "
+                    "suspended"
                 ) from None
             time.sleep(0.001)
 
@@ -465,7 +475,7 @@ class SecondHead:
     @property
     def name(self) -> str:
         """In a sentence."""
-        return f"its second head {self.path}"
+        return f"the second copy of its end, {self.path}"
 
     def start(self, head: Head) -> None:
         """Make the file.
@@ -516,13 +526,14 @@ class SecondHead:
     def _write(self, handle: int, head: Head, place: int) -> None:
         try:
             if os.pwrite(handle, self._block(head), place * BLOCK) < BLOCK:
-                raise OSError("the disk stored only a part of it")
+                raise OSError("the disk stored only a part of the data")
             os.fsync(handle)
         except OSError as error:
             raise AgtError(
-                f"head={self.path}: cannot be written ({error.strerror or error}), but the "
-                "ledger already was: the new debit counts as spent, although nothing is "
-                "drawn for it; make the place of the head writable again"
+                f"head={self.path}: this second copy of the ledger's end cannot be written "
+                f"({error.strerror or error}), but the ledger itself already was: the new "
+                "debit counts as spent, although nothing is released for it; make the file "
+                "writable again"
             ) from error
 
     def _newest(self, handle: int) -> tuple[Head, int]:
@@ -534,11 +545,11 @@ class SecondHead:
             if (parts := _parsed(content[place * BLOCK : (place + 1) * BLOCK]))
         ]
         if not heads:
-            raise Broken(f"{self.path} is damaged, or is not the second head of a ledger")
+            raise Broken(f"{self.path} is damaged, or is not the second copy of a ledger's end")
         if any(ledger != self.ledger for (ledger, _), _ in heads):
             raise Broken(
-                f"{self.path} is the second head of another ledger: either this ledger "
-                "replaced the other one, or head= names the wrong file"
+                f"{self.path} belongs to another ledger: either this ledger replaced the "
+                "other one, or head= names the wrong file"
             )
         return max(((head, place) for (_, head), place in heads), key=lambda pair: pair[0].count)
 
@@ -547,20 +558,22 @@ class SecondHead:
         try:
             if not stat.S_ISREG(self.path.stat().st_mode):
                 raise Broken(
-                    f"{self.path} is not a regular file, so it is not the second head of a ledger"
+                    f"{self.path} is not a regular file, so it cannot be the second copy of a "
+                    "ledger's end"
                 )
             handle = os.open(self.path, flags | os.O_CLOEXEC)
         except FileNotFoundError:
             raise Broken(
-                f"its second head {self.path} is missing, and only the second head "
-                "distinguishes the ledger from an older copy: restore the disk or the file, "
-                "or give head=FILE if it was moved (to read a copy: agt verify with "
-                "head=COUNT:HASH as noted earlier)"
+                f"the second copy of its end (the second head), {self.path}, is missing, and "
+                "only this copy distinguishes the ledger from an older copy of it: restore "
+                "the disk or the file, or give head=FILE if it was moved (to read a copy of "
+                "the ledger: agt verify with head=COUNT:HASH as noted earlier)"
             ) from None
         except OSError as error:
             access = "read" if flags == os.O_RDONLY else "written, so nothing was spent"
             raise AgtError(
-                f"head={self.path}: cannot be {access} ({error.strerror or error})"
+                f"head={self.path}: the second copy of the ledger's end cannot be {access} "
+                f"({error.strerror or error})"
             ) from error
         try:
             yield handle
@@ -575,7 +588,10 @@ def head_file(head: Path, ledger: Path) -> Path:
     place = Path(os.path.abspath(head))
     place = place / f"{ledger.stem}.head" if place.is_dir() else place
     if place.resolve() == ledger.resolve():
-        raise ConfigError(f"head={head}: this is the ledger itself: give a file at another place")
+        raise ConfigError(
+            f"head={head}: this is the ledger itself, but its second copy must be another "
+            "file: give a file at another place, best on another disk"
+        )
     return place
 
 

@@ -47,10 +47,11 @@ def check_same_ledger(path: Path, first: str = "", declared: Collection[object] 
     known = known_ledgers().get(os.path.realpath(path))
     if known and known != first and known not in declared:
         raise CheckError(
-            f"ledger={path}: this is not the ledger that was used here before (its first "
-            f"entry began with {known}), so what was spent on that one could be spent again. "
-            f"Restore that one; or give agt ledger {'admit' if first else 'init'} "
-            f"replaces={known}, which is recorded permanently in the ledger and in its claims"
+            f"ledger={path}: this is not the ledger that was used here before (whose first "
+            f"entry began with {known}), so a budget that was spent on the earlier one could "
+            "be spent again. Restore the earlier ledger; or declare the replacement with agt "
+            f"ledger {'admit' if first else 'init'} replaces={known}, which is recorded "
+            "permanently in the ledger and in its claims"
         )
 
 

@@ -146,16 +146,16 @@ def check_unclaimed(
             name, same = found
             declare = (
                 (
-                    "; if only the names are equal but the people are others, declare that with "
-                    "another_population=true"
+                    "; if the people are others, and only the names are equal, declare that "
+                    "with another_population=true"
                 )
                 if "people" in same
                 else ""
             )
             raise ConfigError(
                 f"the people of {table.name} already have a ledger: {other} admitted {name}, "
-                f"the same {same}. The losses under two budgets add up: use one ledger, and "
-                f"do not keep a copy next to it{declare}"
+                f"which has the same {same}. Privacy losses under two budgets add up: use one "
+                f"ledger, and do not keep a copy of it next to it{declare}"
             )
 
 
@@ -186,7 +186,10 @@ def similar(path: Path, table: AdmittedTable) -> list[str]:
         for other, salt in _tables(path)
     ]
     return [
-        (f"{path} has a table {name} with the same {same}, so the losses under two budgets add up")
+        (
+            f"{path} already counts a table {name} with the same {same}, so the privacy "
+            "losses under both ledgers add up"
+        )
         for name, same in alike
         if same
     ]
@@ -209,10 +212,10 @@ def _tables(path: Path, declared: Declared = ()) -> list[tuple[AdmittedTable, st
             return []
         raise CheckError(
             Message(
-                "{error}; until it can be opened, agt cannot tell whose people it counts. If "
-                "it does not count these people, declare that in the ledger NAME with agt "
-                "ledger admit NAME unreadable={path} ({config:agt ledger init} accepts "
-                "unreadable= too)",
+                "{error}; until this ledger can be opened, agt cannot tell whose people it "
+                "counts. If it does not count the people of the ledger NAME, declare that "
+                "with agt ledger admit NAME unreadable={path} ({config:agt ledger init} "
+                "accepts unreadable= too)",
                 error=error,
                 path=path,
             )
@@ -283,8 +286,8 @@ class Ledger:
         """
         if path.suffix != SUFFIX:
             raise ConfigError(
-                f"ledger={path}: give it a name that ends in {SUFFIX}, because ledgers are "
-                "found by this ending"
+                f"ledger={path}: give the file a name that ends in {SUFFIX}, because agt "
+                "finds ledgers by this ending"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
         place = None if head is None else head_file(head, path)
@@ -295,7 +298,7 @@ class Ledger:
                 raise ConfigError(
                     Message(
                         "ledger={path}: this ledger already exists, and its budget cannot be "
-                        "changed: see {config:agt ledger show} {path}",
+                        "changed; {config:agt ledger show} {path} shows it",
                         path=path,
                     )
                 )
@@ -354,8 +357,8 @@ class Ledger:
             last = ledger.book.head and SecondHead(Path(ledger.book.head), ledger.book.opening.hash)
             if last and (known := last.peek()):
                 raise ConfigError(
-                    f"lost=true: the second head is not lost, because {last.name} exists, "
-                    f"with entry {known.count}: leave lost=true out"
+                    "lost=true declares that the second copy of the ledger's end is lost, "
+                    f"but {last.name} exists, with entry {known.count}: leave lost=true out"
                 )
             ledger.move_head(head)
 
@@ -506,7 +509,7 @@ class Ledger:
         with self._writing() as append:
             self._check_subject(charge.relation, charge.data, charge.unit)
             before = self._book.spent
-            size = self.population.allowance.fitting(before, charge.guarantee, wanted)
+            size = self.population.allowance.max_lot_size(before, charge.guarantee, wanted)
             if not size:
                 raise Exhausted(
                     f"ledger={self.path}: {refusal(self.population, before, charge.guarantee)}"
@@ -535,14 +538,14 @@ class Ledger:
             paid = self._book.debits.get(debit.entry.number)
             if paid is None or paid.entry.hash != debit.entry.hash:
                 raise ConfigError(
-                    f"ledger={self.path}: {debit.entry.head} is not a debit of this ledger"
+                    f"ledger={self.path}: the debit {debit.entry.head} is not in this ledger"
                 )
             left = paid.size - paid.answered
             if len(fresh) > left:
                 raise ConfigError(
-                    f"ledger={self.path}: {len(fresh)} answers for entry "
-                    f"{debit.entry.number}, which paid for {debit.size} and has only {left} "
-                    "left"
+                    f"ledger={self.path}: there are {len(fresh)} answers for entry "
+                    f"{debit.entry.number}, but this entry paid for {debit.size}, of which "
+                    f"only {left} are left"
                 )
             if fresh:
                 first = self._book.answered + 1
@@ -622,7 +625,14 @@ class Ledger:
                     if "digest" in entry.body:
                         self._check_batch(Answered.of(entry))
                 self._check_whole(
-                    {**heads, **({"the head that was given": known} if known else {})}
+                    {
+                        **heads,
+                        **(
+                            {("the copy of its end that was given with head="): known}
+                            if known
+                            else {}
+                        ),
+                    }
                 )
                 if self._store.count_answers() != self._book.answered:
                     raise Broken("answers were added by something other than agt")
@@ -636,7 +646,7 @@ class Ledger:
         if row is None:
             opening = next(follow(self._store.texts()), None)
             if opening is None:
-                raise Broken("it has no entries")
+                raise Broken("the ledger has no entries")
             return Book.begin(opening)
         number, hash, text = row
         self._oldest = Entry.read(text, number, None, hash)
@@ -756,7 +766,8 @@ class Ledger:
         last = self._book.last
         if self._store.text(last.number) != last.text:
             raise Broken(
-                f"entry {last.number} changed: an older copy replaced the ledger while it was open"
+                f"entry {last.number} changed while the ledger was open, so an older copy "
+                "replaced the file"
             )
 
     def _check_whole(self, known: Mapping[str, Head]) -> None:
@@ -778,15 +789,15 @@ class Ledger:
                 "file, nothing was spent since: delete the file, and type that command again"
             )
             raise Broken(
-                f"it is older than {place}: it ends at entry {last} of {known.count}. An "
-                "older copy replaced it, or its log (the file -wal) is lost, so what was "
-                "spent since could be spent again. Restore the newest "
+                f"the ledger is older than {place}: it ends at entry {last} of {known.count}. "
+                "Either an older copy replaced it, or its log (the file -wal) is lost, so a "
+                "budget that was spent since then could be spent again. Restore the newest "
                 f"copy{interrupted if never_named and known.count == last + 1 else ''}"
             )
         if not hash_of(self._store.text(known.count) or "").startswith(known.hash):
             raise Broken(
-                f"entry {known.count} is not the one that {place} recorded: it was "
-                "rewritten, or two copies were used"
+                f"entry {known.count} is not the one that {place} recorded, so the ledger was "
+                "rewritten, or two copies of it were used"
             )
 
     def _check_counting(self, table: AdmittedTable, unit: str | None) -> None:
@@ -796,14 +807,14 @@ class Ledger:
         population, first = self.population, next(iter(self._book.tables.values()), None)
         if unit not in (None, population.unit):
             raise ConfigError(
-                f"unit={unit}: the unit of the ledger of {population.name} is "
+                f"unit={unit}: the ledger of {population.name} already has the unit "
                 f"{population.unit}, which cannot be changed"
             )
         if other := self._book.counted_otherwise(table):
             raise ConfigError(
                 f"ledger={self.path}: {table.name} counts {table.unit}, but {other.name}, "
-                f"the same {table.shares(other)}, was admitted with {other.unit} as the "
-                "unit; the same people must be counted in one way: train with "
+                f"with the same {table.shares(other)}, was admitted with {other.unit} as the "
+                "unit. The same people must be counted in the same way: train with "
                 f"{other.unit.settings}"
             )
         known = unit is not None or table.unit.name == population.unit
@@ -811,11 +822,11 @@ class Ledger:
         if not known and (first is None or first.unit.column != table.unit.column):
             raise ConfigError(
                 Message(
-                    "ledger={path}: a unit is {unit}, but {name} counts {counted}: if in "
-                    "this table {meaning}, declare that with unit='{unit}'; otherwise train "
-                    "with the column that names the person of each record, "
-                    "{config:dataset.unit} (from Python: units=, or a ledger with unit='one "
-                    "record')",
+                    "ledger={path}: the ledger's unit is {unit}, but the table {name} counts "
+                    "{counted}: if in this table {meaning}, declare that with unit='{unit}'; "
+                    "otherwise train with the column that identifies the person of each "
+                    "record, {config:dataset.unit} (from Python: units=, or a ledger with "
+                    "unit='one record')",
                     path=self.path,
                     unit=population.unit,
                     name=table.name,
@@ -851,8 +862,8 @@ class Ledger:
         if not unit.covers(table.unit):
             raise ConfigError(
                 f"ledger={self.path}: the run counts {unit}, but {table.name} was admitted "
-                f"with {table.unit} as the unit, and their eps cannot be added: train with "
-                f"{table.unit.settings}"
+                f"with {table.unit} as the unit, and values of eps for different units cannot "
+                f"be added: train with {table.unit.settings}"
             )
 
     def _check_answer(self, number: int) -> None:
@@ -874,7 +885,7 @@ class Ledger:
         if batch.entry not in self._checked:
             if digest_of(self._store.answer_rows(batch.first, batch.size)) != batch.digest:
                 raise Broken(
-                    f"answers were changed or removed: they do not match entry {batch.entry}"
+                    f"stored answers were changed or removed: they do not match entry {batch.entry}"
                 )
             self._checked.add(batch.entry)
 

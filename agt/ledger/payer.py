@@ -221,9 +221,9 @@ class LedgerPayer:
         """
         if claim.noisy:
             raise ConfigError(
-                f"ledger={self.name}: {sentences.APART}, but a ledger adds losses up: "
-                "release only the noisy weights, train without noise to release from "
-                "certificates, or give ledger=none"
+                f"ledger={self.name}: {sentences.APART}, so a ledger, which adds privacy "
+                "losses up, cannot count it. Release only the noisy weights; or train "
+                "without noise, to release labels from certificates; or give ledger=none"
             )
         if not claim.proved:
             raise ConfigError(
@@ -235,7 +235,7 @@ class LedgerPayer:
         relation = claim.relation
         if relation.name != people.relation or relation.unit_rows < people.table.unit.rows:
             raise ConfigError(
-                f"ledger={self.name}: the release is for {claim.between}, but would be "
+                f"ledger={self.name}: the release is for {claim.neighbours}, but would be "
                 f"counted under relation={people.relation or 'none'} for "
                 f"{people.table.unit}: give the run's own people"
             )
@@ -270,7 +270,9 @@ class LedgerPayer:
         return self.ledger.account(reservation.debit, "answers" if one_by_one else counts)
 
     def remaining(self, guarantee: Guarantee, maximum: int = MAX_RELEASES) -> int:
-        return self.ledger.population.allowance.fitting(self.ledger.book.spent, guarantee, maximum)
+        return self.ledger.population.allowance.max_lot_size(
+            self.ledger.book.spent, guarantee, maximum
+        )
 
     def _charge(self, charged: Charged) -> Charge:
         table = self.people.table

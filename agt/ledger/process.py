@@ -40,7 +40,7 @@ from agt.mechanisms.accounts import Uncounted
 from agt.mechanisms.budget import MAX_TOTAL_EPS, Allowance, Cost, Lot, eps_so_far
 from agt.mechanisms.claims import SHOWN_DELTA, Claim
 from agt.mechanisms.guarantees import Guarantee
-from agt.numeric import UNIT, next_up, written
+from agt.numeric import UNIT, next_up, printed_decimal
 from agt.settings import check_choice
 
 if TYPE_CHECKING:  # whoever reads a ledger loads no torch
@@ -109,7 +109,8 @@ class PrivacyTotal:
     def __str__(self) -> str:
         noun = "release" if self.releases == 1 else "releases"
         return (
-            f"({self.eps:.4g}, {self.delta:g})-differentially private over {self.releases} {noun}"
+            f"({self.eps:.4g}, {self.delta:g})-differentially private, for {self.releases} "
+            f"{noun} together"
         )
 
     @classmethod
@@ -135,7 +136,7 @@ class PrivacyTotal:
 def _no_less(amount: Decimal) -> float:
     """Return a number that prints as an amount, or as the next one above it."""
     number = float(amount)
-    return number if math.isinf(number) or written(number) >= amount else next_up(number)
+    return number if math.isinf(number) or printed_decimal(number) >= amount else next_up(number)
 
 
 @dataclass(frozen=True)
@@ -287,18 +288,18 @@ def _so_far(total: PrivacyTotal) -> str:
 def _search_refusal(total: PrivacyTotal | None) -> str:
     """Return why a private fit is refused within a search or a cross-validation."""
     advice = (
-        "the default settings are a recipe that does not need a search; or search on public "
-        "records, declared with declared=agt.Declared(public=True), and fit only once on the "
-        "private ones"
+        "use the default settings, which come from a recipe that needs no search; or search "
+        "on public records, declared with declared=agt.Declared(public=True), and fit only "
+        "once on the private ones"
     )
     if total is None:
         return (
-            "a search in several processes or threads would release about the same people in "
-            f"each of them: {advice}"
+            "a search in several processes or threads would release results about the same "
+            f"people in each of them. Instead, {advice}"
         )
     return (
-        "each fit of a search or a cross-validation spends its budget again: "
-        f"{_so_far(total)}: {advice}"
+        f"each fit of a search or a cross-validation spends budget again: {_so_far(total)}. "
+        f"Instead, {advice}"
     )
 
 
@@ -384,7 +385,7 @@ class ProcessPayer:
         if total.releases > wanted:
             warn_user(
                 "privacy losses add up: the releases of this process about some of the same "
-                f"people are {total} together (other processes are not counted); to keep the "
+                f"people are together {total} (other processes are not counted); to keep the "
                 "total within a budget, give a ledger with ledger=agt.Ledger.open(...)",
                 PrivacySumWarning,
             )

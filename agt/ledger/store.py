@@ -193,8 +193,8 @@ class LedgerFile:
                     before = self._state()
                     if sum(stamp[0] for stamp in before if stamp) > shutil.disk_usage(folder).free:
                         raise Broken(
-                            f"it is larger than the free space in {folder}, where agt reads "
-                            "a copy of it"
+                            f"the file is larger than the free space in {folder}, where agt "
+                            "reads a copy of it"
                         )
                     for suffix, copy, stamp in zip(_FILES, copies, before, strict=True):
                         copy.unlink(missing_ok=True)
@@ -211,7 +211,10 @@ class LedgerFile:
             raise AgtError(
                 f"ledger={self.path}: cannot be read or copied ({error.strerror})"
             ) from None
-        raise Busy(f"ledger={self.path}: changed every time it was read: try again")
+        raise Busy(
+            f"ledger={self.path}: other processes changed the file each time agt tried to "
+            "read it: try again"
+        )
 
     @contextmanager
     def _halted(self) -> Iterator[bool]:
@@ -255,8 +258,8 @@ class LedgerFile:
         """
         if os.getpid() != self._process:
             raise AgtError(
-                f"ledger={self.path}: was opened before this process was forked: open it "
-                "again in each process"
+                f"ledger={self.path}: the ledger was opened before this process was forked, "
+                "which SQLite does not allow: open it again in each process"
             )
         with self._turn, explained(self.path, self.seconds):
             yield
@@ -265,11 +268,14 @@ class LedgerFile:
     def transaction(self) -> Iterator[None]:
         """Alone among all writers; committed, and on the disk, at the end."""
         if not self._writing:
-            raise AgtError(f"ledger={self.path}: was opened only for reading")
+            raise AgtError(
+                f"ledger={self.path}: the ledger was opened only for reading, so nothing can "
+                "be written to it"
+            )
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             if _identity(self.real) != self._file:
-                raise Broken("another file replaced it while it was open: open it again")
+                raise Broken("another file replaced the ledger while it was open: open it again")
             yield
             self._connection.execute("COMMIT")
         except BaseException:
@@ -432,7 +438,10 @@ def _opened(path: Path, seconds: float) -> sqlite3.Connection:
             connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()
             != _tables()
         ):
-            raise Broken("its tables or triggers are not those of a ledger, so they were altered")
+            raise Broken(
+                "the file's tables or triggers differ from those that agt creates, so they "
+                "were altered"
+            )
     except BaseException:
         connection.close()
         raise
@@ -452,11 +461,13 @@ def _check_header(path: Path) -> None:
     """Say what a file is that is no ledger, before SQLite makes a log beside it."""
     if not path.stat().st_size:
         raise CheckError(
-            f"ledger={path}: the file is empty: it was never a ledger, or the whole ledger "
-            "was lost: restore a copy"
+            f"ledger={path}: the file is empty, so it was never a ledger, or the whole "
+            "content was lost: restore a copy"
         )
     if not os.access(path, os.R_OK):
-        raise AgtError(f"ledger={path}: cannot be read (Permission denied)")
+        raise AgtError(
+            f"ledger={path}: you do not have permission to read this file (Permission denied)"
+        )
     try:
         uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
         with closing(sqlite3.connect(uri, uri=True)) as connection:
@@ -483,7 +494,7 @@ def _identity(path: Path) -> tuple[int, int]:
     try:
         status = path.stat()
     except FileNotFoundError:
-        raise Broken("the file is gone") from None
+        raise Broken("the file no longer exists") from None
     return status.st_dev, status.st_ino
 
 
@@ -502,18 +513,20 @@ def explained(path: Path, seconds: float) -> Iterator[None]:
         primary = _primary(error)
         if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise Busy(
-                f"ledger={path}: locked by another process for {seconds:g} s; nothing was "
-                "written: check whether a process is suspended while it uses the ledger "
-                f"(fuser -v {path} lists them)"
+                f"ledger={path}: another process has locked this file for {seconds:g} s, so "
+                "nothing was written: check whether a process that uses the ledger is "
+                f"suspended (fuser -v {path} lists them)"
             ) from None
         if getattr(error, "sqlite_errorcode", 0) in _FULL:
             raise AgtError(
-                f"ledger={path}: the disk is full ({error}); nothing was written: free some space"
+                f"ledger={path}: the disk is full ({error}), so nothing was written: free "
+                "some space"
             ) from None
         if primary in _CLOSED:
             raise AgtError(
-                f"ledger={path}: cannot be written ({error}); nothing was written: make the "
-                "file and its folder writable (the log is next to it)"
+                f"ledger={path}: this file cannot be written ({error}), so nothing was "
+                "changed: make the file and its folder writable (SQLite creates its log next "
+                "to the file)"
             ) from None
         if primary in _DAMAGED:
             raise CheckError(

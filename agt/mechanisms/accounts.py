@@ -1,9 +1,11 @@
-"""What a claim says of the ledger that counts its release, or of why none does.
+"""What a claim says about the privacy ledger that counts its release, or why no ledger counts it.
+
+A ledger is a file that holds one population's privacy budget and every release charged to it.
 
 Formal guarantees
-    No field is a digest of the data, a run, or an entry's hash over such digests: whoever guesses
-    all of the data but one record could test the last one by it. The first entry of a ledger holds
-    32 random bytes and no digest, so its hash allows no such test.
+    No field is a digest of the data or of a run, or the hash of an entry that is computed from such
+    digests: somebody who guesses all records but one could test the last one by it. A ledger's
+    first entry holds 32 random bytes and no digest, so ``first_entry`` is safe.
 """
 
 from typing import Annotated, Literal
@@ -23,14 +25,15 @@ FirstDigits = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 
 @schema
 class CountedTable:
-    """A table about a ledger's people.
+    """A table of records whose people share a ledger's budget.
 
     Attributes:
         name: the table's name, for people.
-        unit: the column that says whose record each is; None: each record is a unit by itself.
-        rows: how many records one unit may have.
-        apart: the table is declared to be about other people than the ledgers in the same folder,
-            although some of the names are the same.
+        unit: the column that says to which unit (such as one customer) a record belongs; None: each
+            record is a unit of its own.
+        rows: the maximum number of records that one unit may have.
+        apart: the data owner declared that the table is about other people than the other ledgers
+            of the same folder, although some names of units occur in both.
     """
 
     name: str
@@ -41,13 +44,16 @@ class CountedTable:
 
 @schema
 class MovedHead:
-    """An entry by which a ledger's second head was put somewhere else.
+    """A ledger entry that records that the ledger's second head has a new place.
+
+    The second head is a copy of the hash of the newest entry, kept outside the ledger's file. It
+    shows when the ledger was replaced by an older copy.
 
     Attributes:
         entry: the number of the entry.
-        time: when it was written.
-        lost: the head before it was lost, so that a new one was started.
-        before: where the head before it was; None: there was none.
+        time: when the entry was written.
+        lost: the earlier second head was lost, and a new one was started.
+        before: the earlier place; None: there was no second head.
     """
 
     entry: Count
@@ -56,6 +62,7 @@ class MovedHead:
     before: str | None = None
 
     def __str__(self) -> str:
+        """Return the sentence that a claim has about the move; it warns if the head was lost."""
         if self.lost:
             return sentences.lost_head(self.entry)
         return sentences.moved_head(self.entry, self.time, self.before)
@@ -63,13 +70,16 @@ class MovedHead:
 
 @schema
 class OtherLedger:
-    """An entry that declares what another ledger is: one of ``file`` and ``first_entry``.
+    """A ledger entry by which the data owner declares what another ledger file is.
+
+    Exactly one of ``file`` and ``first_entry`` is given.
 
     Attributes:
         entry: the number of the entry in this ledger.
-        file: the name of a file that could not be opened, and is declared to be no account of
-            these people.
-        first_entry: the first entry of the ledger that this one is declared to replace.
+        file: the name of a ledger file that could not be opened; it is declared that it does not
+            count releases about these people.
+        first_entry: the first digits of the other ledger's first hash; it is declared that this
+            ledger replaces the other one.
 
     Raises:
         ConfigError: both are given, or neither.
@@ -80,10 +90,15 @@ class OtherLedger:
     first_entry: FirstDigits | None = None
 
     def __post_init__(self) -> None:
+        """Raise ConfigError unless exactly one of ``file`` and ``first_entry`` is given."""
         if (self.file is None) == (self.first_entry is None):
-            raise ConfigError("a declared ledger has either a file or another ledger's first entry")
+            raise ConfigError(
+                "the declaration about another ledger needs either file or first_entry, but "
+                "not both"
+            )
 
     def __str__(self) -> str:
+        """Return the sentence that a claim has about this declaration of the data owner."""
         if self.file is not None:
             return sentences.declared_entry(self.entry, sentences.unreadable_ledger(self.file))
         return sentences.declared_entry(
@@ -93,13 +108,15 @@ class OtherLedger:
 
 @schema
 class LedgerState:
-    """What a ledger declares, and what it cannot exclude.
+    """What a ledger declares about its tables and files, as a claim states it.
 
     Attributes:
-        tables: the tables that were admitted, in their order.
-        moved: where the second head was put, in the order of the entries.
-        declared: what was declared about other ledgers, in the order of the entries.
-        second_head: where the second head is now: away from the ledger, on its disk, or nowhere.
+        tables: the tables whose people share the budget, in the order in which they were admitted.
+        moved: each change of the second head's place, in the order of the entries. (The second head
+            is a copy of the newest entry's hash, which shows that the ledger is no older copy.)
+        declared: what the data owner declared about other ledgers, in the order of the entries.
+        second_head: where the second head is now: "away" from the ledger (on another disk), on the
+            "same_disk", or nowhere ("none").
     """
 
     tables: tuple[CountedTable, ...]
@@ -108,10 +125,15 @@ class LedgerState:
     second_head: Literal["away", "same_disk", "none"] = "none"
 
     def lines(self, unit: str) -> list[str]:
-        """Return the sentences that a claim on this ledger must have.
+        """Return the sentences that every claim on this ledger must contain.
+
+        They list the tables that share the budget, moves of the second head (a copy of the newest
+        entry's hash, by which an older copy of the ledger is recognised) and declarations about
+        other ledgers. A last sentence warns if the second head is on the ledger's disk or does not
+        exist.
 
         Args:
-            unit: what the population calls a unit, such as "person".
+            unit: what the population calls a unit (whose data a neighbour lacks), such as "person".
         """
         lines = [sentences.tables(unit, self.tables)] if self.tables else []
         lines += [str(moved) for moved in self.moved]
@@ -125,23 +147,25 @@ class LedgerState:
 
 @schema
 class Account:
-    """The ledger that was debited for a release.
+    """The ledger that was debited for a release, as a claim states it.
 
     Attributes:
-        population: the name of the population that the ledger is about.
-        unit: whose addition or removal makes a neighbour, as the population's owner calls it.
-        counts: what of the release the ledger counts: this entry; each answer, when it comes; or
-            nothing, as all of it was released before. None: not recorded, as in claims of earlier
-            versions.
+        population: the name of the population whose budget the ledger holds.
+        unit: whose addition or removal makes a neighbouring dataset, in the owner's words.
+        counts: what the ledger debits: "entry": the whole release, in this entry; "answers": each
+            answer, when its question comes; "nothing": all of it was released before. None: not
+            recorded, as in claims of earlier versions.
         entry: the number of the debit's entry, or of the newest entry where there is no debit.
-        allowance: the budget for good.
-        spent: the cost of everything up to this entry: a counter's position, and no guarantee of
-            its own.
-        curve: the budget's privacy curve; None: the one lot was admitted by its own total, and the
-            claim's curve is the budget's too.
-        first_entry: names the ledger; None: not recorded, as in claims of earlier versions.
-        ledger: what the ledger declares; None: not recorded, as in claims of earlier versions,
-            whose unit has the tables' numbers of records in it.
+        allowance: the budget for everything that is ever released about the population.
+        spent: the cost of all debits up to this entry. It says how much is used, and is no
+            guarantee of its own: only the budget is guaranteed.
+        curve: the budget's privacy curve: points (eps, delta) at which all releases together are
+            (eps, delta)-DP. None: the only debit was admitted by its own total, and the curve of
+            the claim is the budget's, too.
+        first_entry: the first digits of the hash of the ledger's first entry, which identify the
+            ledger; None: not recorded, as in claims of earlier versions.
+        ledger: what the ledger declares about its tables and files; None: not recorded, as in
+            claims of earlier versions, whose ``unit`` contains the tables' numbers of records.
     """
 
     population: str
@@ -156,13 +180,22 @@ class Account:
 
     @property
     def budget_curve(self) -> Curve | None:
-        """The curve that ``curve`` has to be; None: the filters do not hold what was spent."""
+        """The budget's privacy curve, computed again, for ``curve``.
+
+        None: ``spent`` exceeds the budget's running sums. This happens only if the ledger's first
+        debit was admitted by its own total. The curve of the claim is then the budget's, too.
+        """
         return sample_budget_curve(self.allowance) if self.allowance.holds(self.spent) else None
 
     @property
     def lines(self) -> list[str]:
-        """The sentences that a claim has about this account."""
+        """The sentences of a claim about the ledger that counts its release.
+
+        They name the ledger, its budget and its unit, what is spent so far, whether the budget is
+        used up, and what the ledger declares about its tables and files.
+        """
         allowance = self.allowance
+        # Claims of earlier versions record no state: they have no sentence about tables.
         state = self.ledger or LedgerState(())
         unit = sentences.unit(self.unit, state.tables)
         budget = sentences.budget(allowance.eps, allowance.delta)
@@ -185,13 +218,15 @@ class Uncounted:
     """Why no ledger counts a release.
 
     Attributes:
-        why: call: the release was made by a program, which keeps no account; unnamed: no ledger was
-            named; declined: no ledger was to count it (ledger=none).
-        ledgers: the ledgers in the working directory that are about these people.
-        unopened: there are other ledgers, which could not be opened.
+        why: "call": a program called the library without a ledger; "unnamed": the command line
+            named no ledger; "declined": the user declined one (ledger=none).
+        ledgers: where one was declined: the ledgers in the working directory that are about these
+            people.
+        unopened: where one was declined: the working directory has ledgers that could not be
+            opened.
 
     Raises:
-        ConfigError: ledgers are named although none was declined.
+        ConfigError: ``ledgers`` or ``unopened`` is given although no ledger was declined.
     """
 
     why: Literal["call", "unnamed", "declined"] = "call"
@@ -199,14 +234,16 @@ class Uncounted:
     unopened: bool = False
 
     def __post_init__(self) -> None:
+        """Raise ConfigError if ledgers are named although ``why`` is not "declined"."""
         if self.why != "declined" and (self.ledgers or self.unopened):
             raise ConfigError(
-                "a claim names ledgers that do not count it only where they were declined"
+                "a claim may name ledgers that do not count it only if the user declined them "
+                "(ledger=none)"
             )
 
     @property
     def lines(self) -> list[str]:
-        """The sentences that a claim has about this."""
+        """The claim's sentence about why no privacy ledger counts its release, as a list of one."""
         if self.why == "declined":
             return [sentences.declined_ledger(self.ledgers, self.unopened)]
         if self.why == "unnamed":

@@ -1,7 +1,8 @@
-"""The class of most votes of an ensemble, each count with noise of its own (PATE; 001).
+"""Report noisy max over an ensemble's votes (PATE): the class with the most noisy votes.
 
-For any number of classes. Of two, labels are sampled from tables that are private by construction
-(docs/proofs/tables.md); of more, noise is drawn on each count (docs/proofs/argmax.md).
+Two classes: labels are sampled from tables that are private by construction
+(docs/proofs/tables.md). More classes: independent noise is added to the count of each class
+(docs/proofs/argmax.md).
 """
 
 import math
@@ -21,27 +22,33 @@ from agt.mechanisms.tables import ThresholdTable, rule_for_guarantee
 from agt.numeric import UNIT, Randomness, noisy
 from agt.settings import keyword_schema
 
-_CHUNK_QUERIES = 256  # whose expectation is taken at once
-_NOISE_NODES = 1024  # values of the noise at which an expectation is taken
-_LAPLACE_END = 40.0  # in units of the noise: beyond it lies less than 10^-17
-_GAUSSIAN_END = 9.0  # in standard deviations: beyond it lies less than 10^-18
+_CHUNK_QUERIES = 256  # queries whose expected accuracy is computed at once, to bound the memory
+_NOISE_NODES = 1024  # the maximum number of nodes of the quadrature over the noise
+_LAPLACE_END = 40.0  # in units of the noise scale: the mass beyond is less than 10^-17
+_GAUSSIAN_END = 9.0  # in standard deviations: the mass beyond is less than 10^-18
 
 
 @keyword_schema
 class _NoisyVotes(Mechanism):
-    """The class of most votes, each count with noise of its own, ties to the smaller class.
+    """Base of the mechanisms that release the class with the most noisy votes of an ensemble.
 
-    It needs an ensemble. The evidence is ``VoteCertificates.tally``: of two classes |n1 - n0| [n],
-    the nominal label being 1 if n1 > n0, else 0; of more, the counts [n, C].
+    Each member of the ensemble votes for one class. The mechanism adds independent noise to the
+    number of votes of each class and releases the class with the largest sum; of equal sums, the
+    smaller class.
+
+    The evidence (what the mechanism reads of each query) is ``VoteCertificates.tally``. Two
+    classes: |n1 - n0| [n], the gap between the vote counts; the nominal label is 1 if n1 > n0, else
+    0. More classes: the vote counts [n, C].
 
     Attributes:
-        moves: m, how many members' votes one k can change, at least; the run's relation raises it
-            (``covering``).
+        moves: m, a number of votes that one edit of the training data may change. The guarantee
+            holds if it changes at most so many. ``for_changed_votes`` raises it to what the run's
+            relation needs.
 
     Formal guarantees
-        - Each label has ``guarantee`` if one k changes the votes of at most ``moves`` members,
-          whatever these vote before and after (docs/proofs/argmax.md).
-        - It holds for all evidence, a tie too, and where a member's vote moves by any two classes.
+        - Each label has ``guarantee`` if one edit changes the votes of at most ``moves`` members,
+          from any class to any other (docs/proofs/argmax.md).
+        - The guarantee holds for every vote count, ties included.
     """
 
     moves: Annotated[int, Field(ge=1, le=2)] = 1
@@ -49,30 +56,47 @@ class _NoisyVotes(Mechanism):
     needs: ClassVar[Need] = "votes"
     any_classes: ClassVar[bool] = True
 
-    def covering(self, touches: int) -> Self:
-        """Return this mechanism with as much noise as covers the votes of several members.
+    def for_changed_votes(self, changed_votes: int) -> Self:
+        """Return this mechanism with enough noise for one edit that changes several votes.
+
+        The guarantee stays the same; the noise grows with ``moves``, the number of votes covered.
 
         Args:
-            touches: how many members' votes one k may change.
+            changed_votes: how many members' votes one edit of the training data may change, 1 or 2.
         """
-        return replace(self, moves=max(self.moves, touches))
+        return replace(self, moves=max(self.moves, changed_votes))
 
     def _add_noise(self, counts: np.ndarray, source: Randomness) -> np.ndarray:
-        """Return counts of any shape, each with noise of its own."""
-        raise NotImplementedError
-
-    def _noise_below(self, z: np.ndarray, strictly: np.ndarray) -> np.ndarray:
-        """Return the distribution function of one count's noise Z.
+        """Return vote counts with independent noise on each count.
 
         Args:
-            z: values of the noise, each plus an integer.
-            strictly: broadcasts to z; True: P(Z < z), False: P(Z <= z).
+            counts: [n, C] integers, the votes of each class.
+            source: of uniform random integers.
+
+        Returns:
+            [n, C] noisy counts, int64 or float64.
+        """
+        raise NotImplementedError
+
+    def _noise_cdf(self, z: np.ndarray, strictly: np.ndarray) -> np.ndarray:
+        """Return P(Z <= z), or P(Z < z) where requested, for the noise Z of one vote count.
+
+        Args:
+            z: values at which the distribution function is evaluated, each a possible value of the
+                noise plus an integer.
+            strictly: boolean, broadcasts to z; True: P(Z < z), False: P(Z <= z).
+
+        Returns:
+            float64 probabilities, of the shape of z.
         """
         raise NotImplementedError
 
     @property
     def _noise_quadrature(self) -> tuple[np.ndarray, np.ndarray]:
-        """(values of one count's noise, their weights), a rule for expectations over it."""
+        """A quadrature rule for expectations over the noise Z of one vote count.
+
+        ([q] values of Z, [q] weights with sum 1): E f(Z) is about the sum of weights * f(values).
+        """
         raise NotImplementedError
 
     def release(
@@ -82,16 +106,19 @@ class _NoisyVotes(Mechanism):
         source: Randomness,
         max_evidence: int | None = None,
     ) -> np.ndarray:
-        """Draw a label for each query, which spends the guarantee once for each.
+        """Draw a private label for each query; each draw spends the guarantee once.
 
         Args:
-            predictions: [n] integers in 0..C-1, the nominal labels.
-            distances: [n] the gaps between two classes' counts; of more classes the counts [n, C].
-            source: SystemRandomness for a release; anything else is a simulation.
-            max_evidence: see ``Mechanism.release``; of more than two classes it is not read.
+            predictions: [n] integers in 0..C-1, the nominal labels (those of the trained ensemble).
+                They are not read if there are more than two classes.
+            distances: the evidence. Two classes: [n] gaps |n1 - n0| between the vote counts. More
+                classes: [n, C] the vote counts.
+            source: SystemRandomness for a private release; any other source makes a simulation.
+            max_evidence: a public upper bound on the gaps, for a running time that is independent
+                of them (``Mechanism.release``). It is not read if there are more than two classes.
 
         Returns:
-            [n] int64.
+            [n] int64 labels.
 
         Raises:
             ConfigError: shapes disagree, or values are out of range.
@@ -104,14 +131,16 @@ class _NoisyVotes(Mechanism):
     def expected_accuracy(
         self, predictions: np.ndarray, distances: np.ndarray, labels: np.ndarray
     ) -> float:
-        """Return the expectation of the released labels' accuracy, without a draw.
+        """Return the expected accuracy of the released labels, without drawing any.
 
-        Of two classes it is exact; of more to about 10^-3, as a sum over values of the noise of the
-        right class's count.
+        Two classes: exact. More classes: to about 1e-3, by quadrature over the noise on the right
+        class's count. Given that noise, the other classes' noises are independent, so the
+        probability that the right class wins is a product over them.
 
         Args:
-            predictions: [n] the nominal labels.
-            distances: [n] the gaps between two classes' counts; of more classes the counts [n, C].
+            predictions: [n] the nominal labels (those of the trained ensemble).
+            distances: two classes: [n] gaps between the vote counts. More classes: [n, C] vote
+                counts.
             labels: [n] the true labels.
         """
         if self.classes == 2:
@@ -122,18 +151,20 @@ class _NoisyVotes(Mechanism):
         total = 0.0
         for start in range(0, len(counts), _CHUNK_QUERIES):
             chunk = counts[start : start + _CHUNK_QUERIES]
-            right = labels[start : start + _CHUNK_QUERIES, None]
-            lead = np.take_along_axis(chunk, right, axis=1) - chunk
+            right_class = labels[start : start + _CHUNK_QUERIES, None]
+            # The right class beats another class if the other's noise is below lead + own noise.
+            lead = np.take_along_axis(chunk, right_class, axis=1) - chunk
             # Smaller classes win ties, so the right class has to be strictly ahead of them.
-            below_probability = self._noise_below(
-                lead[:, :, None] + nodes, (classes < right)[:, :, None]
+            win_probability = self._noise_cdf(
+                lead[:, :, None] + nodes, (classes < right_class)[:, :, None]
             )
-            below_probability[(classes == right)] = 1.0
-            total += float((below_probability.prod(axis=1) @ weights).sum())
+            win_probability[(classes == right_class)] = 1.0  # it does not compete with itself
+            beats_all = win_probability.prod(axis=1)  # [queries, nodes]
+            total += float((beats_all @ weights).sum())
         return total / len(counts)
 
     def _check_counts(self, counts: np.ndarray) -> np.ndarray:
-        """Return vote counts.
+        """Return vote counts of more than two classes, unchanged.
 
         Raises:
             ConfigError: they are not integers >= 0 of shape [n, C].
@@ -141,35 +172,49 @@ class _NoisyVotes(Mechanism):
         shape = (len(counts), self.classes)
         if counts.dtype.kind not in "iu" or counts.shape != shape or counts.min(initial=0) < 0:
             raise ConfigError(
-                f"mechanism={self.name}: expected votes for each of {self.classes} classes, "
-                f"integers of shape {shape}; got "
-                f"{counts.dtype} of shape {counts.shape}"
+                f"mechanism={self.name}: votes must be integers of shape {shape}, for each of "
+                f"{self.classes} classes, but are {counts.dtype} of shape {counts.shape}"
             )
         return counts
 
     def _flip_threshold(self, evidence: int) -> int:
-        # Lemma 1 of docs/proofs/argmax.md: a table for each parity of the gap
+        """Return how many of the 2^128 values of a uniform draw flip the label at a gap of votes.
+
+        Args:
+            evidence: |n1 - n0| of two classes, at least 0.
+        """
+        # Lemma 1 of docs/proofs/argmax.md: an edit moves the gap by steps of 2, so even and odd
+        # gaps have a table each, which is read at half of the gap.
         half_gap, parity = divmod(evidence, 2)
         return self._tables[parity].entries_up_to(half_gap)[half_gap]
 
     @cached_property
     def _tables(self) -> tuple[ThresholdTable, ThresholdTable]:
-        """The tables of even and of odd gaps."""
+        """The threshold tables of even and of odd gaps between two vote counts, in this order."""
         return self._table_of_parity(0), self._table_of_parity(1)
 
     def _table_of_parity(self, parity: int) -> ThresholdTable:
-        """Return a table whose entry j is for a gap of 2 j + parity."""
+        """Return the threshold table of the gaps with one parity.
+
+        Args:
+            parity: 0: even gaps; 1: odd gaps.
+
+        Returns:
+            A table whose entry j says how many of the 2^128 values of a draw flip the label at a
+            gap of 2 j + parity.
+        """
         rule = rule_for_guarantee(self.guarantee, 2, self.moves)
         return ThresholdTable(rule, lambda half_gap: self._requested_entry(2 * half_gap + parity))
 
 
 @keyword_schema
 class NoisyArgmax(_NoisyVotes, PureMechanism):
-    """The class of most votes with Laplace noise of scale 2 m / eps on each count: eps-DP.
+    """Release the class of most votes with Laplace noise on each count: eps-DP.
 
-    Of two classes the flip probability is exp(-x) (1 + x/2) / 2 with x = eps |n1 - n0| / (2 m): the
-    tail of a difference of two Laplace variables. Of more classes the noise is two-sided geometric,
-    P(z) proportional to exp(-eps |z| / (2 m)), and drawn exactly.
+    The noise has scale 2 m / eps, where m (``moves``) bounds the votes that one edit changes. Two
+    classes: the flip probability is exp(-x) (1 + x/2) / 2 with x = eps |n1 - n0| / (2 m), the tail
+    of the difference of two Laplace variables. More classes: the noise is two-sided geometric
+    (discrete Laplace), drawn exactly.
 
     Attributes:
         eps: of one query.
@@ -181,49 +226,79 @@ class NoisyArgmax(_NoisyVotes, PureMechanism):
 
     @property
     def _rate(self) -> float:
-        """How fast the noise decays for each vote."""
+        """The decay rate of the noise: P(Z = z) is proportional to exp(-rate |z|)."""
         return self.eps / (2 * self.moves)
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
+        """Return the probability that the noisy majority of two classes is not the majority.
+
+        It is the probability that the difference of two Laplace variables exceeds the gap.
+
+        Args:
+            distance: float64 of any shape, at least 0: the gaps |n1 - n0| between the vote counts.
+        """
         x = self._rate * distance
         return np.exp(-x) * (1 + x / 2) / 2
 
     def _add_noise(self, counts: np.ndarray, source: Randomness) -> np.ndarray:
+        """Return vote counts plus two-sided geometric (discrete Laplace) noise, drawn exactly.
+
+        Args:
+            counts: [..., C] integers, the votes of each class.
+            source: of uniform random integers.
+
+        Returns:
+            int64 of the shape of counts.
+        """
         rows = counts.reshape(-1, counts.shape[-1]).tolist()
-        # Lemma 2 of docs/proofs/argmax.md: counts are at most 2 m apart in l1
+        # Lemma 2 of docs/proofs/argmax.md: an edit moves at most m votes, and each of them takes
+        # one from a count and adds one to another, so the l1 sensitivity is 2 m.
         sensitivity = 2 * self.moves
         noised = [noisy_integers(row, self.eps, source, sensitivity) for row in rows]
         return np.array(noised, dtype=np.int64).reshape(counts.shape)
 
-    def _noise_below(self, z: np.ndarray, strictly: np.ndarray) -> np.ndarray:
+    def _noise_cdf(self, z: np.ndarray, strictly: np.ndarray) -> np.ndarray:
+        """Return P(Z <= z), or P(Z < z) where requested, for two-sided geometric noise Z.
+
+        Args:
+            z: integers at which the distribution function is evaluated.
+            strictly: boolean, broadcasts to z; True: P(Z < z), False: P(Z <= z).
+        """
         z = z - strictly  # of integers, Z < z is Z <= z - 1
-        steps_outwards = np.where(z < 0, -z, z + 1)
+        tail_start = np.where(z < 0, -z, z + 1)  # the tail is P(|Z| >= tail_start) on one side
         normaliser = 1 + math.exp(-self._rate)
-        tail = np.exp(-self._rate * steps_outwards) / normaliser
+        tail = np.exp(-self._rate * tail_start) / normaliser
         return np.where(z < 0, tail, 1 - tail)
 
     @property
     def _noise_quadrature(self) -> tuple[np.ndarray, np.ndarray]:
+        """A quadrature rule for expectations over two-sided geometric noise Z on a vote count.
+
+        ([q] integers, [q] weights with sum 1). If few enough integers are likely, they are the
+        values, with their probabilities as weights. Otherwise the values are quantiles with equal
+        weights.
+        """
         rate = self._rate
-        if 2 * _LAPLACE_END / rate < _NOISE_NODES:  # every value that is likely enough
+        if 2 * _LAPLACE_END / rate < _NOISE_NODES:
             end = math.ceil(_LAPLACE_END / rate)
             z = np.arange(-end, end + 1)
-            weights = np.exp(-rate * abs(z)) * math.tanh(rate / 2)
-            return z, weights
-        # Too many: as many values as there are nodes, each as likely.
-        levels = (np.arange(_NOISE_NODES // 2) + 0.5) * 2 / _NOISE_NODES
-        side = -np.log(levels) / rate
-        nodes = np.rint(np.concatenate([-side, side]))
+            probabilities = np.exp(-rate * abs(z)) * math.tanh(rate / 2)
+            return z, probabilities
+        # Too many integers are likely, so quantiles of the continuous Laplace noise are rounded.
+        tail_levels = (np.arange(_NOISE_NODES // 2) + 0.5) * 2 / _NOISE_NODES
+        positive_nodes = -np.log(tail_levels) / rate
+        nodes = np.rint(np.concatenate([-positive_nodes, positive_nodes]))
         return nodes, np.full(_NOISE_NODES, 1 / _NOISE_NODES)
 
 
 @keyword_schema
 class GaussianArgmax(_NoisyVotes):
-    """The class of most votes with Gaussian noise on each count: mu-GDP.
+    """Release the class of most votes with Gaussian noise on each count: mu-GDP.
 
-    Its standard deviation is m sqrt(2) / mu. Many queries compose without loss. Of two classes the
-    flip probability is Phi(-mu |n1 - n0| / (2 m)), the tail of a difference of two such variables.
-    Of more classes the noise is drawn exactly and rounded with its count to a public lattice
+    The noise has standard deviation m sqrt(2) / mu, where m (``moves``) bounds the votes that one
+    edit changes. Q queries together are mu sqrt(Q)-GDP. Two classes: the flip probability is
+    Phi(-mu |n1 - n0| / (2 m)), the tail of the difference of two normal variables. More classes:
+    the noise is drawn exactly, and each noisy count is rounded to a public lattice
     (``agt.numeric.noisy``).
 
     Attributes:
@@ -236,23 +311,52 @@ class GaussianArgmax(_NoisyVotes):
     spends: ClassVar[type[GaussianDP]] = GaussianDP
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
+        """Return the probability that the noisy majority of two classes is not the majority.
+
+        It is the probability that the difference of two normal variables exceeds the gap.
+
+        Args:
+            distance: float64 of any shape, at least 0: the gaps |n1 - n0| between the vote counts.
+        """
         return ndtr(-self.mu / (2 * self.moves) * distance)
 
     @property
     def _sigma(self) -> float:
         """The standard deviation of the noise on each count, rounded up."""
-        # Lemma 3 of docs/proofs/argmax.md; four roundings, and that of mu's decimal
+        # Lemma 3 of docs/proofs/argmax.md: an edit moves at most m votes, each by a vector of
+        # length sqrt(2), so the l2 sensitivity is at most m sqrt(2). The factor covers the four
+        # roundings of this line and the one by which mu may differ from its printed decimal.
         sensitivity = self.moves * math.sqrt(2)
         return sensitivity / self.mu * (1 + 8 * UNIT)
 
     def _add_noise(self, counts: np.ndarray, source: Randomness) -> np.ndarray:
+        """Return vote counts plus Gaussian noise, drawn exactly and rounded to a public lattice.
+
+        Args:
+            counts: [n, C] integers, the votes of each class.
+            source: of uniform random integers.
+
+        Returns:
+            [n, C] float64.
+        """
         return noisy(counts.astype(np.float64), self._sigma, source)
 
-    def _noise_below(self, z: np.ndarray, strictly: np.ndarray) -> np.ndarray:
+    def _noise_cdf(self, z: np.ndarray, strictly: np.ndarray) -> np.ndarray:
+        """Return P(Z <= z) for the Gaussian noise Z of one vote count.
+
+        Args:
+            z: values at which the distribution function is evaluated.
+            strictly: not read, because the noise is continuous: P(Z < z) = P(Z <= z).
+        """
         return ndtr(z / self._sigma)
 
     @property
     def _noise_quadrature(self) -> tuple[np.ndarray, np.ndarray]:
+        """A quadrature rule for expectations over the Gaussian noise on a vote count.
+
+        ([181] equally spaced values from -9 to 9 standard deviations, [181] weights with sum 1,
+        proportional to the density).
+        """
         x = np.linspace(-_GAUSSIAN_END, _GAUSSIAN_END, 181)
         densities = np.exp(-x * x / 2)
         weights = densities / densities.sum()

@@ -1,9 +1,8 @@
-"""The account of a budget: what lots of releases cost together, and whether one more still fits.
+"""A privacy filter: what releases cost together, and whether one more fits into a fixed budget.
 
-A lot is a number of releases, fixed before the first of them is drawn, each with the same
-guarantee: a file of queries, the weights of a head. Lots are chosen one after another by people who
-have seen what earlier ones released. A filter, a rule on public settings alone, refuses the lot
-that would go too far.
+Releases are charged in lots: groups whose number and guarantee are fixed before the first release
+is drawn, such as the answers to a file of queries. Later lots may be chosen by people who have seen
+earlier releases; the filter refuses a lot that would exceed the budget.
 
     allowance = Allowance(eps=1.0, delta=1e-5)
     lot = Lot(PureDP(0.01), size=50)
@@ -27,33 +26,38 @@ from agt.mechanisms.enclosures import ROUND_DOWN
 from agt.mechanisms.gaussian_equivalent import squared_mu
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, delta_of_pure
 from agt.messages import Message
-from agt.numeric import bisect, midpoint, mills_delta, next_up, whole_midpoint, written
+from agt.numeric import bisect, midpoint, mills_delta, next_up, printed_decimal, whole_midpoint
 from agt.settings import STRICT
 
-LEAK_SHARE = 0.1  # a tenth of delta costs Gaussian releases one in a hundred
-MAX_TOTAL_EPS = 1e6  # of a budget: what has more protects nobody
-_MAX_TOTAL_MU = 1e5  # beyond, rounding is not covered by mills_delta's allowance
+# The default share of delta for leaks; a tenth costs Gaussian releases 1 % of their number.
+LEAK_SHARE = 0.1
+MAX_TOTAL_EPS = 1e6  # a larger eps protects nobody
+_MAX_TOTAL_MU = 1e5  # beyond, rounding errors exceed the allowance of mills_delta
 
-_EXACT = Context(prec=50, rounding=ROUND_CEILING)  # 10^12 releases of any eps, to the last digit
+# 50 digits hold the sum of 10^12 releases of any eps exactly; what they do not hold is rounded up.
+_EXACT = Context(prec=50, rounding=ROUND_CEILING)
 
 
 def _amount_as_text(amount: Decimal) -> str | None:
-    """Return a decimal as files have it; None stands for infinity."""
+    """Return a decimal as files store it: its digits as text; None for infinity."""
     return str(amount) if amount.is_finite() else None
 
 
 def _read_amount(value: object) -> Decimal:
-    """Return the decimal that ``_amount_as_text`` wrote.
+    """Return the decimal that a file stores as text; None stands for infinity.
+
+    Args:
+        value: text such as "0.25" or "1E-7", None, or a Decimal, which is returned as it is.
 
     Raises:
-        ValueError: it wrote no such thing.
+        ValueError: it is anything else, a number in binary floating point included.
     """
     if type(value) is Decimal:
         return value
     if value is None:
         return Decimal("Infinity")
     if not isinstance(value, str) or not _AMOUNT.fullmatch(value):
-        raise ValueError(f"{value!r} is no decimal as text")
+        raise ValueError(f"{value!r} is not a decimal number written as text")
     return Decimal(value)
 
 
@@ -71,7 +75,10 @@ Amount = Annotated[
 
 @dataclass(frozen=True)
 class Lot:
-    """Releases whose number is fixed before the first is drawn.
+    """A group of releases with one guarantee, whose budget is reserved at once.
+
+    The number of releases is fixed before the first of them is drawn: the answers to a file of
+    queries, say, or one release of weights.
 
     Attributes:
         guarantee: of each release, whatever was released before it.
@@ -81,48 +88,65 @@ class Lot:
         ConfigError: the size is not a whole number from 1 to 10^12.
 
     Formal guarantees
-        - A lot is a post-processing of coins that are tossed when it is admitted (Lemma 1 of
-          docs/proofs/budget.md), so its releases may be drawn one by one, with other lots in
-          between (Lemma 2 of docs/proofs/budget.md).
-        - What is not drawn of a lot stays spent.
+        - The releases may be drawn one by one, with other lots in between: their noise can be
+          simulated from coins that are tossed when the lot is admitted (Lemma 1 of
+          docs/proofs/budget.md and Lemma 2 of docs/proofs/budget.md).
+        - The whole lot is charged. Releases that are never drawn are not refunded.
     """
 
     guarantee: Guarantee
     size: int = 1
 
     def __post_init__(self) -> None:
+        """Raise ConfigError unless size is a whole number from 1 to ``MAX_QUERIES``."""
         is_integer = isinstance(self.size, int) and not isinstance(self.size, bool)
         if not is_integer or not 1 <= self.size <= MAX_QUERIES:
             raise ConfigError(
-                f"a lot of {self.size!r} releases: give a whole number from 1 to {MAX_QUERIES:.0e}"
+                f"a lot of {self.size!r} releases: the size must be a whole number from 1 to "
+                f"{MAX_QUERIES:.0e}"
             )
 
     @property
     def cost(self) -> "Cost":
-        """What the lot costs, rounded up."""
+        """What the releases of the group cost together: sums of their budgets, rounded up.
+
+        For n releases:
+
+        - GaussianDP(mu): the sum of mu^2 is n mu^2. The sum of pure eps is infinite.
+        - PureDP(eps): the sum of pure eps is n eps. The sum of mu^2 is one for which n eps-DP
+          releases together are mu-GDP.
+        - ApproximateDP(eps, delta): as for PureDP(eps), and the probability of a leak is n delta.
+        """
         guarantee = self.guarantee
         if isinstance(guarantee, GaussianDP):
             mu = Decimal(guarantee.mu)
             square = _EXACT.multiply(self.size, _EXACT.multiply(mu, mu))
             return Cost(pure=Decimal("Infinity"), square=square)
+        # eps and delta are read as the decimals that they print as: 0.1 is a tenth, so that ten
+        # releases of 0.1 cost 1, and not a little more.
         leak = Decimal(0)
         if isinstance(guarantee, ApproximateDP):
-            leak = _EXACT.multiply(self.size, written(guarantee.delta))
-        pure = _EXACT.multiply(self.size, written(guarantee.eps))
-        return Cost(pure, Decimal(squared_mu(guarantee.eps, self.size)), leak)
+            leak = _EXACT.multiply(self.size, printed_decimal(guarantee.delta))
+        pure = _EXACT.multiply(self.size, printed_decimal(guarantee.eps))
+        square = Decimal(squared_mu(guarantee.eps, self.size))
+        return Cost(pure, square, leak)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What lots cost together. Each of the three sums only grows.
+    """What several lots (groups of releases, each charged at once) cost together, as three sums.
+
+    An (eps, delta)-DP release can be simulated by an eps-DP one that reveals the data with
+    probability delta. That event is called a leak. Gaussian noise has no leaks.
 
     Attributes:
-        pure: leaks apart, the lots are pure-DP with this eps; infinite: they are not pure.
-        square: leaks apart, the lots are mu-GDP with this mu^2.
-        leak: bound on the probability that something leaks.
+        pure: if nothing leaks, all releases together are pure-DP with this eps; infinite if one of
+            them has Gaussian noise.
+        square: if nothing leaks, all releases together are mu-GDP with this mu^2.
+        leak: an upper bound on the probability that one of the releases leaks.
 
     Raises:
-        ConfigError: one is negative or no number.
+        ConfigError: a sum is negative, NaN, or (``square`` and ``leak``) infinite.
     """
 
     pure: Amount = Decimal(0)
@@ -132,12 +156,13 @@ class Cost:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     def __post_init__(self) -> None:
+        """Raise ConfigError unless each sum is a decimal >= 0; only ``pure`` may be infinite."""
         _check_amount(self.pure, may_be_infinite=True)
         _check_amount(self.square)
         _check_amount(self.leak)
 
     def plus(self, other: "Cost") -> "Cost":
-        """Return what both cost together, rounded up."""
+        """Return the cost of all releases of both: the three sums added, each rounded up."""
         return Cost(
             _EXACT.add(self.pure, other.pure),
             _EXACT.add(self.square, other.square),
@@ -145,44 +170,56 @@ class Cost:
         )
 
     def as_json(self) -> dict[str, str | None]:
-        """Return the amounts as text, so that no reader rounds them; None for infinity."""
+        """Return the three sums as decimal text, so that no reader of the file rounds them.
+
+        Infinity is None.
+        """
         return {name: _amount_as_text(getattr(self, name)) for name in ("pure", "square", "leak")}
 
     @classmethod
     def from_json(cls, node: Mapping[str, str | None]) -> "Cost":
-        """Return the cost whose ``as_json`` is given.
+        """Return the cost that ``as_json`` wrote.
+
+        Args:
+            node: "pure", "square" and "leak" as decimal text; None stands for infinity.
 
         Raises:
-            ConfigError: it is not the form of a cost.
+            ConfigError: a key is missing, or a value is not the text of an amount of at least 0.
         """
         try:
             amounts = [node[name] for name in ("pure", "square", "leak")]
             return cls(*(Decimal("Infinity" if text is None else str(text)) for text in amounts))
         except (InvalidOperation, KeyError, TypeError):
-            raise ConfigError(f"a cost of {node!r} cannot be read: give decimals as text") from None
+            raise ConfigError(
+                f"the recorded cost {node!r} cannot be read: it must consist of decimal "
+                "numbers written as text"
+            ) from None
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """A budget for good: what everything about one population may cost together.
+    """A fixed privacy budget for everything that is ever released about one population.
 
     Attributes:
-        eps: all of it is (eps, delta)-DP.
+        eps: all releases together are (eps, delta)-DP.
         delta: see ``eps``; 0: pure differential privacy.
-        leaks: the share of delta that goes to releases with a delta of their own; the rest is for
-            Gaussian sums. 1 leaves them nothing: lots add up by basic composition alone.
+        leaks: the share of delta for leaks. (An (eps, delta)-DP release can be simulated by an
+            eps-DP one that leaks the data with probability delta.) The rest of delta converts
+            Gaussian DP to (eps, delta)-DP. At 1 nothing is left for that, so that no Gaussian noise
+            is admitted and eps only adds up by basic composition.
 
     Raises:
         ConfigError: eps is not positive, or beyond ``MAX_TOTAL_EPS``, delta not in [0, 1), or leaks
             not in [0, 1].
 
     Formal guarantees
-        - All that is released is (eps, delta)-DP if every lot was admitted before it was drawn,
-          however lots are chosen (docs/proofs/budget.md).
-        - The cost so far is the position of a counter and no guarantee of its own: what may be
-          claimed is the budget, and its curve (``delta_of``).
-        - Conditions: draws of different lots are independent, and all lots are about the same
-          neighbours (one relation, and a unit the same people).
+        - All that is released is (eps, delta)-DP if every lot (a group of releases that is charged
+          at once) was admitted before it was drawn, however people choose lots
+          (docs/proofs/budget.md).
+        - Only the budget and its curve (``delta_of``) are guaranteed. The cost so far is no
+          guarantee of its own, because later lots may depend on earlier releases.
+        - Assumptions: the noise of different lots is independent, and all lots have the same
+          neighbouring datasets (one relation; a unit is the same people everywhere).
     """
 
     eps: float
@@ -192,6 +229,7 @@ class Allowance:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     def __post_init__(self) -> None:
+        """Raise ConfigError if eps, delta, or the share of delta for leaks is out of range."""
         if not 0 < self.eps <= MAX_TOTAL_EPS:
             raise ConfigError(
                 Message(
@@ -204,79 +242,102 @@ class Allowance:
         if not 0 <= self.delta < 1:
             raise ConfigError(
                 Message(
-                    "{config:total.delta}={delta!r}: give a number from 0 to below 1, far "
-                    "below one over the records",
+                    "{config:total.delta}={delta!r}: give a number of at least 0 and below 1, "
+                    "far below 1 / (number of records)",
                     delta=self.delta,
                 )
             )
         if not 0 <= self.leaks <= 1:
             raise ConfigError(
                 Message(
-                    "{config:total.leaks}={leaks!r}: give the share of {config:total.delta}, from "
-                    "0 to 1",
+                    "{config:total.leaks}={leaks!r}: give the share of {config:total.delta} "
+                    "that is reserved for releases with a delta of their own, from 0 to 1",
                     leaks=self.leaks,
                 )
             )
 
     @property
-    def leak(self) -> Decimal:
-        """What the probability of leaks may come to, rounded down."""
-        # It is fixed beforehand: one delta for leaks and Gaussian sums together is not sound
-        # (docs/proofs/budget.md, "Why the leaks' share is fixed").
-        return ROUND_DOWN.multiply(written(self.delta), written(self.leaks))
+    def leak_limit(self) -> Decimal:
+        """The limit for the probability that a release leaks: a fixed share of delta, rounded down.
+
+        An (eps, delta)-DP release can be simulated by an eps-DP one that leaks with probability
+        delta.
+        """
+        # The share is fixed beforehand. A rule that spends one delta on leaks and Gaussian noise
+        # as they come is not sound (docs/proofs/budget.md, "Why the leaks' share is fixed").
+        return ROUND_DOWN.multiply(printed_decimal(self.delta), printed_decimal(self.leaks))
 
     @cached_property
-    def mu(self) -> float:
-        """What mu of all Gaussian sums together may come to, rounded down."""
-        remaining = ROUND_DOWN.subtract(written(self.delta), self.leak)
+    def mu_limit(self) -> float:
+        """The limit for Gaussian DP: the largest mu for which mu-GDP is (eps, rest of delta)-DP.
+
+        The rest of delta is the part that is not set aside for leaks. mu is rounded down, found by
+        bisection (delta grows with mu), and 0 where no delta remains.
+        """
+        remaining = ROUND_DOWN.subtract(printed_decimal(self.delta), self.leak_limit)
         delta = float(remaining)
-        if Decimal(delta) > remaining:
+        if Decimal(delta) > remaining:  # float rounded up, and delta must not grow
             delta = math.nextafter(delta, 0.0)
-        return bisect(lambda mu: mills_delta(self.eps, mu) <= delta, 0.0, _MAX_TOTAL_MU, midpoint)[
-            0
-        ]
+
+        def is_within_delta(mu: float) -> bool:
+            return mills_delta(self.eps, mu) <= delta
+
+        largest_within, _ = bisect(is_within_delta, 0.0, _MAX_TOTAL_MU, midpoint)
+        return largest_within
 
     @cached_property
-    def square(self) -> Decimal:
-        """What mu^2 of all Gaussian sums together may come to, rounded down."""
-        return ROUND_DOWN.multiply(Decimal(self.mu), Decimal(self.mu))
+    def squared_mu_limit(self) -> Decimal:
+        """The limit for the sum of mu^2 of all releases: ``mu_limit`` squared, rounded down."""
+        mu = Decimal(self.mu_limit)
+        return ROUND_DOWN.multiply(mu, mu)
 
     def holds(self, cost: Cost) -> bool:
-        """Return whether a cost is within the budget, by one of the two filters."""
-        # Lemma 3 of docs/proofs/budget.md for the square, Lemma 4 of docs/proofs/budget.md for
-        # pure, Lemma 5 of docs/proofs/budget.md for leaks: together Lemma 6 of
-        # docs/proofs/budget.md.
-        return cost.leak <= self.leak and (
-            cost.pure <= written(self.eps) or cost.square <= self.square
+        """Return whether a cost is within the budget.
+
+        The probability of a leak must be within its share of delta. In addition either the sum of
+        eps is at most the budget's eps (basic composition), or the sum of mu^2 is within its limit
+        (Gaussian composition).
+        """
+        # Lemma 6 of docs/proofs/budget.md: these limits make all releases (eps, delta)-DP. It
+        # joins Lemma 3 of docs/proofs/budget.md (the sum of mu^2), Lemma 4 of
+        # docs/proofs/budget.md (the sum of eps) and Lemma 5 of docs/proofs/budget.md (leaks).
+        return cost.leak <= self.leak_limit and (
+            cost.pure <= printed_decimal(self.eps) or cost.square <= self.squared_mu_limit
         )
 
     def admits(self, spent: Cost, lot: Lot) -> bool:
-        """Return whether a lot may still be released.
+        """Return whether a lot may still be released within the budget.
 
         Args:
-            spent: what all lots before it cost together.
-            lot: the one that is asked for.
+            spent: what all earlier lots cost together; ``Cost()``: there was none.
+            lot: the group of releases that is asked for.
         """
-        # Lemma 7 of docs/proofs/budget.md: of the first lot, its own total is enough.
-        return self.holds(spent.plus(lot.cost)) or (spent == Cost() and self._admits_alone(lot))
+        if self.holds(spent.plus(lot.cost)):
+            return True
+        # Lemma 7 of docs/proofs/budget.md: the first lot may use the whole budget by its own total,
+        # which can be less than the sums. Nothing is admitted after it, as the sums then exceed
+        # the budget.
+        return spent == Cost() and self._admits_alone(lot)
 
-    def fitting(self, spent: Cost, guarantee: Guarantee, requested: int) -> int:
-        """Return the size of the largest lot that still fits.
+    def max_lot_size(self, spent: Cost, guarantee: Guarantee, requested: int) -> int:
+        """Return how many releases with one guarantee the budget still admits, as one lot.
 
         Args:
-            spent: what all lots before it cost together.
-            guarantee: of each of its releases.
-            requested: the most that it may have, at least 0.
+            spent: what all earlier lots (groups of releases charged at once) cost together.
+            guarantee: of each release.
+            requested: an upper limit for the answer, at least 0.
 
         Returns:
-            A number from 0, where not one release fits, to ``requested``.
+            A number from 0 (not one release fits) to ``requested``.
         """
 
         def fits(size: int) -> bool:
+            """Return whether the budget admits a lot of so many releases; 0 releases always fit."""
             return size == 0 or self.admits(spent, Lot(guarantee, size))
 
         fitting_size = refused_size = requested
-        # Down from what is requested, by steps that double: often as much fits as did before.
+        # Step down from the requested size by 1, 2, 4, ... until a size fits: usually most of it
+        # does. Then bisect between the last two sizes.
         while not fits(fitting_size):
             refused_size = fitting_size
             fitting_size = max(0, 2 * fitting_size - requested - 1)
@@ -287,23 +348,34 @@ class Allowance:
     def delta_of(self, eps: float) -> float:
         """Return the delta for which all that is ever admitted is (eps, delta)-DP, rounded up.
 
-        It is not for a first lot that its own total alone admitted, which has a curve of its own.
+        It does not cover a first lot that was admitted only by its own total (``admits``); that lot
+        has a privacy curve of its own.
 
         Args:
-            eps: at least 0.
+            eps: at least 0; it may differ from the budget's eps.
         """
-        # Lemma 8 of docs/proofs/budget.md
-        gaussian = mills_delta(eps, self.mu) if self.mu else 0.0
-        pure = 0.0
-        if eps < self.eps:  # both are read as decimals
-            pure = delta_of_pure(next_up(self.eps), eps)
-        parts = (float(self.leak), pure, gaussian)
+        # Lemma 8 of docs/proofs/budget.md: delta is at most the sum of the limit for leaks, the
+        # delta of one pure-DP release of the budget's eps, and the delta of mu_limit-GDP.
+        gaussian_delta = mills_delta(eps, self.mu_limit) if self.mu_limit else 0.0
+        pure_delta = 0.0
+        if eps < self.eps:
+            # The budget's eps is the decimal that it prints as, which may exceed the float.
+            pure_delta = delta_of_pure(next_up(self.eps), eps)
+        parts = (float(self.leak_limit), pure_delta, gaussian_delta)
         if not any(parts):
             return 0.0
+        # Once up for the sum's rounding, and once for that of leak_limit.
         return min(1.0, next_up(next_up(math.fsum(parts))))
 
     def _admits_alone(self, lot: Lot) -> bool:
-        """Return whether a lot that nothing came before is within the budget by its own total."""
+        """Return whether the budget holds the total of one lot, if no other lot is ever charged.
+
+        The total is computed by the best composition theorem for a fixed number of releases, which
+        may be less than the running sums of ``Cost``.
+
+        Args:
+            lot: a group of releases with one guarantee.
+        """
         try:
             return total(lot.guarantee, lot.size, self.delta).eps <= self.eps
         except ConfigError:  # no bound applies
@@ -312,20 +384,34 @@ class Allowance:
 
 @lru_cache(maxsize=256)
 def eps_so_far(allowance: Allowance, spent: Cost) -> float:
-    """Return the least eps of a budget with the same delta that holds what was spent.
+    """Return how much eps is used: the least eps of a budget that holds what was spent.
 
-    It is where the counter stands, and no guarantee. After a first lot that its own total alone
-    admitted, it is all of the allowance's eps; before any lot, 0.
+    It is for display, and not a privacy guarantee: only the whole budget is guaranteed.
+
+    Args:
+        allowance: the budget; delta and its split stay as they are.
+        spent: the cost of all releases so far.
+
+    Returns:
+        0 before the first release. After a first lot that was admitted only by its own total, the
+        budget's whole eps. Otherwise a number in between, rounded up.
     """
     if spent == Cost():
         return 0.0
-    return smallest_holding(
-        lambda eps: replace(allowance, eps=eps).holds(spent), 1e-300, allowance.eps
-    )
+
+    def holds_spent(eps: float) -> bool:
+        return replace(allowance, eps=eps).holds(spent)
+
+    return smallest_holding(holds_spent, 1e-300, allowance.eps)
 
 
 def _check_amount(amount: Decimal, may_be_infinite: bool = False) -> None:
-    """Raise ConfigError unless an amount is a decimal of at least 0."""
+    """Raise ConfigError unless an amount of a cost is a decimal of at least 0.
+
+    Args:
+        amount: the value to check.
+        may_be_infinite: infinity is allowed, too.
+    """
     is_number = isinstance(amount, Decimal) and not amount.is_nan() and amount >= 0
     if not is_number or (amount.is_infinite() and not may_be_infinite):
-        raise ConfigError(f"a cost of {amount!r}: give decimals of at least 0")
+        raise ConfigError(f"the cost {amount!r} must consist of decimal numbers of at least 0")

@@ -1,8 +1,8 @@
-"""What may be said about a release: a claim, which is its own file, claim.json.
+"""A claim: what may be said about the privacy of a release. It is stored as claim.json.
 
     claim = release.claim                       agt/release.py makes it
     claim.lines()                               what is guaranteed, for people
-    claim.written(date.today()).content         the bytes of claim.json
+    claim.for_file(date.today()).content        the bytes of claim.json
     read_claim(content)                         the claim again
 
 docs/releasing.md says what each entry of the file means.
@@ -28,14 +28,14 @@ from agt.relations import RELATIONS
 from agt.settings import Count, RelationConfig, content_of, keyword_schema, read_document
 
 VERSION: Literal["agt.claim/3"] = "agt.claim/3"
-EARLIER = "agt.claim/1"  # whose conditions, declarations and ledger are sentences
-DECLARED_IN_WORDS = "agt.claim/2"  # whose declarations alone are sentences
-SHOWN_DELTA = 1e-5  # at which a total is shown for budgets given per query
-WEAK_EPS = 20.0  # above which a release is warned of
-_MACHINE_TOLERANCE = 1e-6  # relative, by which another machine's special functions may differ
-_UNDERFLOW_ALLOWANCE = 1e-300  # below which they may return anything
+FIRST_VERSION = "agt.claim/1"  # its conditions, declarations and ledger are sentences
+SECOND_VERSION = "agt.claim/2"  # its declarations are sentences, all else has fields
+SHOWN_DELTA = 1e-5  # the delta at which a total is shown if the user gave none
+WEAK_EPS = 20.0  # the data owner is warned of a total eps above this
+_MACHINE_TOLERANCE = 1e-6  # relative difference between the special functions of two machines
+_UNDERFLOW_ALLOWANCE = 1e-300  # special functions may return anything below this
 _DAY = r"^\d{4}-\d\d-\d\d$"
-_DERIVED = ("proved", "publishable")
+_DERIVED = ("proved", "publishable")  # computed from other fields, but stored in files too
 
 Accounting = Literal["rigorous", "paper"]
 Counting = Literal["distance", "index"]
@@ -45,39 +45,45 @@ Reason = Literal["a", "b", "c", "d", "e", "f", "g", "published_vote"]
 
 @keyword_schema
 class Claim:
-    """What may be said about a release.
+    """What may be said about the privacy of a release, as fields, and as sentences made from them.
+
+    A release has its claim: ``model.release(x, mechanism).claim``.
 
     Attributes:
-        schema: the version of this form.
+        schema: the version of the file format.
         agt: the version of the program.
-        simulated: the release was drawn from a seed.
-        reasons: why nothing is proved, so that nothing else here means anything; empty: the
-            guarantee is proved. None: it is not, by sentences of an earlier version.
-        guarantee: of one query's label, of the number, of the weights or of the constants.
+        simulated: the release was drawn from a seed, so that its noise can be predicted.
+        reasons: the conditions that do not hold; ``()``: the guarantee is proved. Where there is a
+            reason, no other field of the claim is guaranteed. None: a claim of an earlier version,
+            not proved, with reasons as sentences only.
+        guarantee: of each release: of one query's label, the number, the weights or the constants.
         mechanism: the mechanism's name.
-        output: what is released.
+        output: what is released: labels, one number, weights, or constants.
         releases: how many releases there are, each with the guarantee.
-        answers: how many queries they answer; None: any number.
-        one_by_one: the answers were paid for when their questions came: how many there would be was
-            not fixed before the first was drawn.
-        most: of answers that come one by one: the maximum that was fixed beforehand, which the
-            totals are over; None: no maximum was fixed.
-        relation: says which datasets are neighbours.
-        accounting: rigorous or paper, as in ``agt.release.ReleaseTerms``.
-        counting: what the evidence counts, as in ``agt.release.ReleaseTerms``.
-        declared: what the claim rests on that was declared and not proved. None: sentences of the
-            form ``agt.claim/1``.
-        noisy: the model was trained with noise, whose guarantee does not add up with this one.
-            None: not recorded, as in claims of earlier versions.
-        totals: of all releases together, at one or two values of delta; empty: where nothing is
-            proved, or where the guarantee is the total.
-        curve: of all releases together; None: nothing is proved, or no number was fixed beforehand.
-        account: the ledger that counts the release; None: no ledger does.
-        uncounted: why no ledger does; None where one does, in a simulation, and in claims of
-            earlier versions.
+        answers: how many queries the releases answer; None: any number (weights).
+        one_by_one: each answer was paid for when its question came, so that the number of answers
+            was not fixed before the first was drawn.
+        most: the maximum number of answers, fixed before the first was drawn, over which the totals
+            are computed; only if ``one_by_one``. None: no maximum was fixed.
+        relation: which datasets are neighbours.
+        accounting: "rigorous" or "paper", as in ``agt.release.ReleaseTerms``.
+        counting: what the evidence of a query counts: "distance" or "index", as in
+            ``agt.release.ReleaseTerms``.
+        declared: assumptions of the claim that the data owner declared and nothing proves. None: a
+            claim of version 1, which has sentences instead.
+        noisy: the model was trained with noise. The training's own privacy guarantee and this one
+            do not compose. None: not recorded, as in claims of earlier versions.
+        totals: the privacy loss of all releases together, at one or two values of delta; empty:
+            where nothing is proved, or where the guarantee of the one release is the total.
+        curve: the privacy curve (points (eps, delta)) of all releases together; None: nothing is
+            proved, or no number of releases was fixed beforehand.
+        account: the ledger (the file of one population's budget) that counts the release; None: no
+            ledger does.
+        uncounted: why no ledger counts the release; None where one does, in a simulation, and in
+            claims of earlier versions.
         issued: the day of the release; None: not recorded.
-        outside: what the claim says nothing about, for people.
-        words: all of the claim for people, the guarantee first.
+        outside: what the claim does not cover, as sentences.
+        words: the whole claim as sentences, the guarantee first.
 
     Raises:
         ConfigError: fields contradict one another.
@@ -85,9 +91,11 @@ class Claim:
     Formal guarantees
         - A claim that is proved may be published with what was released: it is a function of
           conditions, of public settings, and of how many releases of which guarantee there are.
-        - It holds no digest of the data or of the run, nor a ledger entry's hash, which is over
-          such digests: whoever guesses all of the data but one record could test the last one. It
-          holds no number of training records, no accuracy and no path, and of the time the day.
+        - It contains no digest of the data or of the run, and no hash of a ledger entry, which is
+          computed from such digests: somebody who guesses all records but one could test the last
+              one
+          by it. It contains no number of training records, no accuracy, no path, and no time of
+          day.
         - Where nothing is proved, ``publishable`` is false.
     """
 
@@ -116,21 +124,35 @@ class Claim:
     words: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        """Raise ConfigError if fields contradict one another.
+
+        A claim has an account or a reason why it has none, but not both. ``most`` is only for
+        answers that come one by one, and is at least the number of releases.
+        """
         if self.account is not None and self.uncounted is not None:
             raise ConfigError(
-                "a claim has the account of a ledger, or says why it has none, but not both"
+                "a claim must have either the account of a ledger or the reason why no ledger "
+                "counts it, not both"
             )
         if self.most is not None and not (self.one_by_one and self.releases <= self.most):
             raise ConfigError(
-                "most is only for answers that come one by one, and is at least the number released"
+                "the entry most of a claim is only for answers that are drawn one by one, and "
+                "must be at least the number of released answers"
             )
 
     @model_validator(mode="before")
     @classmethod
     def _without_derived(cls, values: Any) -> Any:
-        """Leave out ``proved`` and ``publishable``, which are computed from other fields.
+        """Remove ``proved`` and ``publishable`` from the input of the constructor.
 
-        ``read_claim`` compares a file's with the computed ones.
+        Both are computed from other fields, but files store them too. ``read_document`` compares
+        the stored values with the computed ones.
+
+        Args:
+            values: what pydantic validates: a dictionary, or the arguments of the constructor.
+
+        Returns:
+            The input in the same form; input of any other type is returned as it is.
         """
         given = values.kwargs if isinstance(values, ArgsKwargs) else values
         if not isinstance(given, dict):
@@ -141,42 +163,42 @@ class Claim:
     @computed_field  # type: ignore[prop-decorator]
     @property
     def proved(self) -> bool:
-        """Whether the guarantee holds."""
+        """Whether the guarantee is proved: no condition is given as a reason against it."""
         return self.reasons == ()
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def publishable(self) -> bool:
-        """Whether the guarantee holds and the draws are the operating system's."""
+        """Whether the guarantee is proved, and the noise is not drawn from a seed."""
         return self.proved and not self.simulated
 
     @property
     def of_earlier_form(self) -> bool:
-        """Whether conditions, declarations and the ledger are sentences of an earlier version."""
+        """Whether this is a claim of version 1, with sentences instead of fields."""
         return self.declared is None
 
     @property
     def declared_in_words(self) -> bool:
-        """Whether some of what was declared is text of an earlier version."""
+        """Whether a declaration is a sentence of an earlier version instead of a coded fact."""
         return any(known.fact.in_words for known in self.declared or ())
 
     @property
-    def between(self) -> str:
-        """Which datasets the guarantee is between, as a phrase."""
-        return neighbours_of(self.relation)
+    def neighbours(self) -> str:
+        """A phrase that says between which datasets the guarantee holds."""
+        return describe_neighbours(self.relation)
 
     @property
     def text(self) -> str:
-        """A sentence for reports: the guarantee and its neighbours, or why nothing is proved."""
+        """One sentence for reports: the guarantee and its neighbours, or why nothing is proved."""
         if not self.proved:
             return sentences.no_proof(self.output, str(self.guarantee), self.reasons or ())
         return sentences.claim(
-            self.output, str(self.guarantee), self.between, self.accounting != "rigorous"
+            self.output, str(self.guarantee), self.neighbours, self.accounting != "rigorous"
         )
 
     @property
-    def spent(self) -> list[str]:
-        """Sentences for what all releases spend together; at least one."""
+    def total_sentences(self) -> list[str]:
+        """Sentences that say what all releases spend together, one for each total, at least one."""
         if not self.totals:
             return [sentences.spent_line(1, str(self.guarantee))]
         queries = self.most or self.answers
@@ -185,13 +207,18 @@ class Claim:
     def lines(self, brief: bool = False) -> list[str]:
         """Return the sentences of the claim, the guarantee first.
 
+        They are followed by totals and scope (only if the guarantee is proved), by what the data
+        owner declared, and by the ledger that counts the release. In a simulation each sentence
+        says that it would hold without the seed.
+
         Args:
-            brief: for a terminal, without all of the scope and without what would break each
-                declaration.
+            brief: for a terminal: the scope is shortened, and a declaration does not say what would
+                make it false.
         """
         lines = [self.text]
+        # Without totals, the guarantee in the first sentence is the total.
         if self.proved and self.totals:
-            lines += self.spent
+            lines += self.total_sentences
         if self.proved:
             lines.append(sentences.SCOPE_IN_BRIEF if brief else sentences.SCOPE)
         for declaration in self.declared or ():
@@ -210,31 +237,37 @@ class Claim:
             lines += account.lines
         return lines
 
-    def doubts(self, size: float | None) -> list[str]:
-        """Return warnings for the data owner before the draw, if the guarantee protects hardly.
+    def owner_warnings(self, size: float | None) -> list[str]:
+        """Return warnings for the data owner before the draw, if the guarantee protects little.
+
+        They are about a total eps above ``WEAK_EPS`` and about a delta above one over the number of
+        records. An empty list: there is nothing to warn of.
 
         Args:
-            size: a public number, about how many training records there are; None: not declared.
+            size: a public estimate of the number of training records; None: not declared, so that
+                delta is not judged.
         """
         totals = self.totals
         if not totals:
+            # No totals were computed, so the guarantee of one release is judged.
             own_delta = getattr(self.guarantee, "delta", SHOWN_DELTA)
             totals = (total(self.guarantee, 1, own_delta),)
         eps = min(shown.eps for shown in totals)
         return budget_doubts(eps, min(shown.delta for shown in totals), size)
 
-    def counted_by(self, counted: Account | Uncounted | None) -> "Claim":
-        """Return the claim with the account that counts it.
+    def with_account(self, counted: Account | Uncounted | None) -> "Claim":
+        """Return a copy of the claim that names the ledger that counts the release.
 
         Args:
-            counted: the account, or why there is none; None: a simulation, which needs none.
+            counted: the ledger's account, or why no ledger counts the release; None: a simulation,
+                which needs neither.
         """
         account = counted if isinstance(counted, Account) else None
         uncounted = counted if isinstance(counted, Uncounted) else None
         return replace(self, account=account, uncounted=uncounted)
 
-    def written(self, issued: date | None = None) -> "Claim":
-        """Return the claim as claim.json has it, with its curves and its sentences.
+    def for_file(self, issued: date | None = None) -> "Claim":
+        """Return a copy of the claim as claim.json stores it: with curves, scope and sentences.
 
         Args:
             issued: the day of the release; None: not recorded.
@@ -261,14 +294,18 @@ class Claim:
         return content_of(self)
 
 
-def neighbours_of(relation: RelationConfig) -> str:
-    """Return which datasets are neighbours, as a phrase."""
+def describe_neighbours(relation: RelationConfig) -> str:
+    """Return a phrase that says which datasets are neighbours, such as "add_remove neighbours ...".
+
+    Args:
+        relation: the relation's settings: its name, and how many rows one unit may have.
+    """
     phrase = RELATIONS[relation.name].describe_edit(relation.unit_rows)
     return sentences.neighbours(relation.name, phrase)
 
 
-def too_much(eps: float) -> list[str]:
-    """Return a warning for the owner of a budget above ``WEAK_EPS``; of others nothing."""
+def weak_budget_warnings(eps: float) -> list[str]:
+    """Return a list with one warning if eps is above ``WEAK_EPS``; otherwise an empty list."""
     return [sentences.too_much(eps, WEAK_EPS)] if eps > WEAK_EPS else []
 
 
@@ -280,34 +317,34 @@ def budget_doubts(eps: float, delta: float, size: float | None) -> list[str]:
         delta: the total delta.
         size: a public number, about how many training records there are; None: not declared.
     """
-    lines = too_much(eps)
+    lines = weak_budget_warnings(eps)
     if size and delta > 1 / size:
         lines.append(sentences.large_delta(delta, size))
     return lines
 
 
 def read_claim(content: bytes) -> Claim:
-    """Return the claim of a file, of this version or of an earlier one.
+    """Return the claim that a file of this version or of an earlier one contains.
 
     Args:
         content: the bytes of claim.json.
 
     Raises:
-        ConfigError: the file is of an unknown version or no claim: no JSON, NaN or infinity, or an
-            entry that is unknown, missing or out of range; or it claims more than its guarantee
-            proves.
+        ConfigError: the file is not JSON, or of an unknown version; an entry is unknown, missing,
+            NaN, infinite or out of range; or a total or curve claims more privacy than the
+            guarantee proves.
     """
     claim: Claim = read_document(Claim, content, VERSION, "a claim", "claim", _current_form)
     if not claim.words:
-        raise ConfigError("a claim: words is empty")
+        raise ConfigError("the claim has no sentences: its entry words is empty")
     _check_numbers(claim)
     return claim
 
 
 def _current_form(node: dict[str, Any]) -> dict[str, Any]:
-    """Return a claim of an earlier version in this version's form.
+    """Return the entries of a claim of any version in the form of this version.
 
-    What was recorded as sentences is left out.
+    What earlier versions recorded only as sentences is left out.
 
     Args:
         node: the entries of the file.
@@ -317,21 +354,31 @@ def _current_form(node: dict[str, Any]) -> dict[str, Any]:
     """
     version = node.get("schema")
     missing = sorted({"reasons", "declared", "noisy"} - node.keys())
-    if version in (VERSION, DECLARED_IN_WORDS) and missing:
-        raise ConfigError(f"a claim: {missing[0]} is missing")
+    # These fields have a default, which means "not recorded". A claim of a version that records
+    # them must not leave them out.
+    if version in (VERSION, SECOND_VERSION) and missing:
+        raise ConfigError(
+            f"the claim has no entry {missing[0]}, which this version of the format needs"
+        )
     try:
-        if version == EARLIER:
+        if version == FIRST_VERSION:
             return _from_first_version(dict(node))
-        if version == DECLARED_IN_WORDS:
+        if version == SECOND_VERSION:
             declared = [_with_fact(declaration) for declaration in node["declared"]]
             return {**node, "schema": VERSION, "declared": declared}
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ConfigError(f"a claim of {version}: {error!r}") from None
+        raise ConfigError(f"the claim, of version {version}, cannot be read: {error!r}") from None
     return node
 
 
 def _with_fact(declaration: dict[str, Any]) -> dict[str, Any]:
-    """Return a declaration of the form ``agt.claim/2`` in this version's form.
+    """Return a declaration of version 2 in the form of this version.
+
+    Version 2 has a sentence where this version has a code and values; the sentence is stored under
+    a code that stands for a text of an earlier version.
+
+    Args:
+        declaration: the condition's letter under "condition", and the declared fact's entries.
 
     Raises:
         KeyError: an entry is missing.
@@ -343,27 +390,29 @@ def _with_fact(declaration: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_first_version(node: dict[str, Any]) -> dict[str, Any]:
-    """Return a claim of the form ``agt.claim/1`` in this version's form.
+    """Return a claim of version 1 in the form of this version.
 
     Args:
         node: the entries of the file; they are changed.
 
     Raises:
-        KeyError, TypeError, AttributeError: an entry is missing or of another kind.
-        ConfigError: the claim contradicts itself.
+        KeyError, TypeError, AttributeError: an entry is missing or of another type.
+        ConfigError: the claim has reasons although it is proved, or none although it is not.
     """
+    # These entries were sentences. If one is missing, the KeyError says so.
     for sentence in ("per", "scope", "declared"):
         del node[sentence]
     neighbours = node.pop("neighbours")
     account = node.get("account")
     proved = node["proved"]
     if proved == bool(node.pop("reasons")):
-        raise ConfigError("a claim: reasons are given where nothing is proved, and nowhere else")
+        raise ConfigError("the claim must give reasons if nothing is proved, and only then")
     for holder in (node, account or {}):
         if "curve" in holder:
             curve = dict(holder["curve"].items())
             curve.pop("over", None)
             holder["curve"] = curve
+    # Version 1 had the budget's numbers in the account itself, and no sum of pure eps.
     if account is not None:
         allowance = {key: account.pop(key) for key in ("eps", "delta", "leaks")}
         account |= {"allowance": allowance, "spent": {"pure": None, **account["spent"]}}
@@ -376,17 +425,20 @@ def _from_first_version(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_numbers(claim: Claim) -> None:
-    """Raise ConfigError where a claim says more than its guarantee and its budget prove.
+    """Raise ConfigError if a claim says more than its guarantee and its budget prove.
 
-    Curves and totals are compared with those that this machine computes.
+    The totals and curves of the claim are compared with those that this machine computes. A claim
+    whose number of answers was not fixed may have neither.
     """
-    releases = claim.most or claim.releases
+    releases = claim.most or claim.releases  # a fixed maximum counts, reached or not
     if claim.one_by_one and (claim.curve or (claim.totals and not claim.most)):
         raise ConfigError(
-            "a claim: answers that come one by one have no total unless their number was fixed"
+            "the claim gives a total for answers that were drawn one by one, although their "
+            "number was not fixed beforehand"
         )
 
     def delta_of_releases(eps: float) -> float:
+        """Return the least delta for which all releases together are (eps, delta)-DP."""
         return delta_of(claim.guarantee, releases, eps)
 
     totals = [(total.eps, total.delta) for total in claim.totals]
@@ -399,7 +451,16 @@ def _check_numbers(claim: Claim) -> None:
 def _check_points(
     points: Sequence[tuple[float, float]], true_delta: Callable[[float], float]
 ) -> None:
-    """Raise ConfigError where a point (eps, delta) has less than the true delta."""
+    """Raise ConfigError if a point of a privacy curve claims a smaller delta than is true.
+
+    Args:
+        points: pairs (eps, delta) that a file claims.
+        true_delta: returns the true delta at an eps.
+    """
     for eps, delta in points:
+        # The claim may have been written on a machine whose special functions round otherwise.
         if true_delta(eps) > delta * (1 + _MACHINE_TOLERANCE) + _UNDERFLOW_ALLOWANCE:
-            raise ConfigError(f"a claim: ({eps!r}, {delta!r}) is more than its guarantee proves")
+            raise ConfigError(
+                f"the claim states ({eps!r}, {delta!r}), which is stronger than what its "
+                "guarantee proves"
+            )

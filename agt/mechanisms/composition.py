@@ -30,20 +30,21 @@ from agt.mechanisms.guarantees import (
     PureDP,
 )
 from agt.messages import Message
-from agt.numeric import UP, bisect, midpoint, mills_delta, written
+from agt.numeric import UP, bisect, midpoint, mills_delta, printed_decimal
 from agt.settings import STRICT, NonNegative
 
 BoundName = Literal["basic", "advanced", "optimal", "gaussian"]
 
 BOUNDS: tuple[BoundName, ...] = ("basic", "advanced", "optimal", "gaussian")
-PUBLISHED_BOUNDS = ("basic", "advanced")  # what the papers choose from
+PUBLISHED_BOUNDS = ("basic", "advanced")  # the papers take the better of these two
 
 MAX_QUERIES = 10**12
-MAX_OPTIMAL_QUERIES = 10**9  # up to which tests compare the incomplete beta function
+# Tests compare the incomplete beta function, on which the optimal bound rests, up to this number.
+MAX_OPTIMAL_QUERIES = 10**9
 
-_ROUNDINGS = 1 + 2**-50  # a factor larger than a few roundings of double precision
+_ROUND_UP = 1 + 2**-50  # as a factor, it exceeds the error of a few roundings of double precision
 
-# A total mu beyond which rounding is not covered by UP; eps would be about mu^2 / 2.
+# For a larger mu of all queries together, UP does not cover rounding; eps would be about mu^2 / 2.
 _MAX_TOTAL_MU = 1e5
 
 G = TypeVar("G", bound=PureDP | ApproximateDP | GaussianDP)
@@ -51,12 +52,12 @@ G = TypeVar("G", bound=PureDP | ApproximateDP | GaussianDP)
 
 @dataclass(frozen=True)
 class Total:
-    """The privacy loss of all queries together.
+    """An (eps, delta)-DP guarantee of several queries together, and the theorem that gave it.
 
     Attributes:
-        eps: the queries are (eps, delta)-DP together.
+        eps: all queries together are (eps, delta)-DP.
         delta: see ``eps``; 0: pure differential privacy.
-        bound: which bound gave eps.
+        bound: which composition bound gave eps.
     """
 
     eps: NonNegative
@@ -72,20 +73,21 @@ class Total:
 def total(
     guarantee: Guarantee, queries: int, delta: float, bounds: Sequence[str] = BOUNDS
 ) -> Total:
-    """Return the least eps for which releases are (eps, delta)-DP together.
+    """Return the least eps, by any composition bound, for which Q queries are (eps, delta)-DP.
 
     Args:
-        guarantee: of one query.
-        queries: Q, fixed beforehand.
-        delta: in [0, 1) of all queries together; 0 allows the basic bound on pure eps-DP only.
-        bounds: which bounds may be used.
+        guarantee: of each query, whatever the other queries answered.
+        queries: Q, how many queries there are, fixed beforehand.
+        delta: in [0, 1), of all queries together; 0 allows only the basic bound on pure eps-DP.
+        bounds: names of the bounds that may be used.
 
     Raises:
-        ConfigError: Q or delta is out of range, a bound is unknown, or none applies.
+        ConfigError: Q or delta is out of range, a bound is unknown, or no bound applies.
 
     Formal guarantees
-        - eps is never below the true one: it is rounded up (docs/proofs/composition.md).
-        - The loss counts every query, answered or not, whatever the data: a realised loss would
+        - eps is rounded up: it is never below the exact value of the bound
+          (docs/proofs/composition.md).
+        - Every query counts in full, answered or not: a loss that depends on the answers would
           depend on private data.
     """
     eps_of = eps_by_bound(guarantee, queries, delta, bounds)
@@ -94,8 +96,8 @@ def total(
     best = min(eps_of, key=lambda name: eps_of[name])
     if not math.isfinite(eps_of[best]):
         raise ConfigError(
-            f"queries = {queries} at {guarantee} each: the total privacy loss is no finite number, "
-            "so lower one of the two"
+            f"{queries} queries at {guarantee} each have no finite total privacy loss: lower "
+            "the number of queries or the budget of each"
         )
     return Total(eps_of[best], delta, best)
 
@@ -103,16 +105,17 @@ def total(
 def eps_by_bound(
     guarantee: Guarantee, queries: int, delta: float, bounds: Sequence[str] = BOUNDS
 ) -> dict[BoundName, float]:
-    """Return the least eps of a total, by each bound that applies.
+    """Return the least eps for which Q queries are (eps, delta)-DP, by each composition bound.
 
     Args:
-        guarantee: of one query.
-        queries: Q, fixed beforehand.
-        delta: in [0, 1) of all queries together; 0 allows the basic bound on pure eps-DP only.
-        bounds: which bounds may be used (``PUBLISHED_BOUNDS``: the papers' choice).
+        guarantee: of each query, whatever the other queries answered.
+        queries: Q, how many queries there are, fixed beforehand.
+        delta: in [0, 1), of all queries together; 0 allows only the basic bound on pure eps-DP.
+        bounds: names of the bounds to compute (``PUBLISHED_BOUNDS``: those that the papers
+            compare).
 
     Returns:
-        Bound -> eps, rounded up; without the bounds that do not apply.
+        The name of the bound -> eps, rounded up; bounds that do not apply are left out.
 
     Raises:
         ConfigError: Q or delta is out of range, or a bound is unknown.
@@ -129,18 +132,21 @@ def eps_by_bound(
 def per_query(
     kind: type[G], eps: float, delta: float, queries: int, bounds: Sequence[str] = BOUNDS
 ) -> G:
-    """Return the largest guarantee per query that keeps a total (eps, delta)-DP, rounded down.
+    """Return the largest guarantee per query for which Q queries together are (eps, delta)-DP.
+
+    Its parameter (eps or mu) is rounded down. It is found by bisection over ``total``.
 
     Args:
-        kind: what the mechanism guarantees. An ApproximateDP's own deltas use up half of the
-            total's.
+        kind: the type of the queries' guarantee. For ApproximateDP the queries' own deltas are
+            fixed at delta / (2 Q) each, which is half of the total's delta; the rest is for
+            composition.
         eps: of all queries together.
         delta: of all queries together.
-        queries: Q, fixed beforehand.
-        bounds: which bounds may be used.
+        queries: Q, how many queries there are, fixed beforehand.
+        bounds: names of the composition bounds that may be used.
 
     Raises:
-        ConfigError: no budget in [1e-15, 100] fits, or the kind is unknown.
+        ConfigError: no parameter in [1e-15, 100] fits, or the kind is unknown.
     """
     _check_arguments(queries, delta, bounds)
     if not MIN_BUDGET <= eps < math.inf:
@@ -154,157 +160,226 @@ def per_query(
     if kind not in (PureDP, ApproximateDP, GaussianDP):
         raise ConfigError(f"{kind!r}: no accountant for this kind of guarantee")
     if kind is ApproximateDP and not delta:
-        raise ConfigError("delta = 0: (eps, delta)-DP queries need delta > 0")
+        raise ConfigError(
+            "delta = 0: a query that is (eps, delta)-differentially private needs delta > 0: "
+            "give a total delta above 0"
+        )
     own_deltas = []
     if kind is ApproximateDP:
-        # In decimals, so that the lots of a ledger share out the number that was meant.
-        own_deltas = [float(written(delta) / (2 * queries))]
+        # delta is read as the decimal that it prints as, which is how a ledger counts it.
+        own_deltas = [float(printed_decimal(delta) / (2 * queries))]
 
     def guarantee_with(value: float) -> G:
+        """Return a query's guarantee with this eps (or mu), and the fixed delta of its own."""
         return kind(value, *own_deltas)
 
     def fits(value: float) -> bool:
+        """Return whether Q queries with this eps (or mu) are together within the total."""
         try:
             return total(guarantee_with(value), queries, delta, bounds).eps <= eps
         except ConfigError:
             return False
 
     if not fits(MIN_BUDGET):
-        # Called because it raises where a bound is missing, and says which.
+        # If no bound applies, this call raises the error that says why.
         total(guarantee_with(MIN_BUDGET), queries, delta, bounds)
         raise ConfigError(
-            f"eps = {eps:g} in all over {queries} queries leaves less than {MIN_BUDGET:g} each: "
-            "ask fewer queries"
+            f"a total of eps = {eps:g} over {queries} queries leaves less than {MIN_BUDGET:g} "
+            "for each: ask fewer queries"
         )
     return guarantee_with(largest_holding(fits, MIN_BUDGET, MAX_BUDGET))
 
 
 def delta_of(guarantee: Guarantee, queries: int, eps: float) -> float:
-    """Return the delta for which releases are (eps, delta)-DP together, rounded up.
+    """Return the delta for which Q releases together are (eps, delta)-DP, rounded up.
 
     Args:
-        guarantee: of each release.
-        queries: how many releases there are, fixed beforehand.
-        eps: at least 0.
+        guarantee: of each release, whatever the others released.
+        queries: Q, how many releases there are, fixed beforehand.
+        eps: of all releases together, at least 0.
 
     Raises:
         ConfigError: eps is negative, or no finite number.
     """
     if not (math.isfinite(eps) and eps >= 0):
-        raise ConfigError(f"eps = {eps!r}: ask for delta at a finite eps >= 0")
+        raise ConfigError(
+            f"eps = {eps!r}: delta can be computed only for a finite eps of at least 0"
+        )
     if isinstance(guarantee, GaussianDP):
-        total_mu = guarantee.mu * math.sqrt(queries) * _ROUNDINGS
+        total_mu = guarantee.mu * math.sqrt(queries) * _ROUND_UP
         return _gaussian_delta(eps, total_mu)
+    # An (eps, delta)-DP release can be simulated by an eps-DP one that leaks the data with
+    # probability delta. ``leak`` bounds the probability that one of the releases leaks.
     leak = 0.0
     if isinstance(guarantee, ApproximateDP):
         no_leak_logarithm = queries * math.log1p(-guarantee.delta)
         leak = min(1.0, -math.expm1(no_leak_logarithm) * (1 + UP))
-    if queries <= MAX_OPTIMAL_QUERIES or eps >= queries * guarantee.eps * _ROUNDINGS:
+    if queries <= MAX_OPTIMAL_QUERIES or eps >= queries * guarantee.eps * _ROUND_UP:
         delta_without_leak = pure_delta(PureDP(guarantee.eps), queries, eps)
     else:
-        total_mu = math.sqrt(squared_mu(guarantee.eps, queries)) * _ROUNDINGS
+        # The optimal bound is not tested for so many. Together the releases are mu-GDP, too.
+        total_mu = math.sqrt(squared_mu(guarantee.eps, queries)) * _ROUND_UP
         delta_without_leak = _gaussian_delta(eps, total_mu)
-    # Lemma 2 of docs/proofs/composition.md
+    # Lemma 2 of docs/proofs/composition.md: with probability ``leak`` all is lost, and otherwise
+    # the releases are pure-DP.
     total_delta = leak + (1 - leak) * delta_without_leak
-    return min(1.0, total_delta * _ROUNDINGS)
+    return min(1.0, total_delta * _ROUND_UP)
 
 
 def pure_delta(guarantee: Guarantee, queries: int, eps: float) -> float:
-    """Return the delta of pure-DP queries under the optimal bound, rounded up.
+    """Return the delta for which Q pure-DP queries together are (eps, delta)-DP, rounded up.
+
+    It is the optimal composition bound, which randomized response attains.
 
     Args:
         guarantee: of each query.
         queries: Q, at least 1.
-        eps: at least 0; from Q times the query's eps on, delta is 0.
+        eps: of all queries together, at least 0. If it is at least Q times the query's eps, delta
+            is 0.
 
     Raises:
-        ConfigError: the guarantee has a delta of its own, which this bound would forget.
+        ConfigError: the guarantee has a delta of its own, which this bound would ignore.
     """
     if not isinstance(guarantee, PureDP):
         raise ConfigError(
-            f"the pure-eps accountant takes eps-DP alone, and a query is {guarantee}: use total"
+            f"this accountant only handles pure eps-DP, but each query is {guarantee}: use "
+            "total instead"
         )
     query_eps = guarantee.eps
-    if eps >= queries * query_eps * _ROUNDINGS:
+    if eps >= queries * query_eps * _ROUND_UP:
         return 0.0
-    # Lemma 1 of docs/proofs/composition.md: delta = P(J >= j) - exp(eps) P(Q - J >= j)
+    # Lemma 1 of docs/proofs/composition.md: delta = P(J >= j) - exp(eps) P(Q - J >= j), where J
+    # counts how many of Q randomized responses tell the truth, and j is the least number with
+    # (2 j - Q) query_eps > eps.
     half = (queries + eps / query_eps) / 2
     j = min(math.floor(half) + 1, queries)
     true_rate = 1 / (1 + math.exp(-query_eps))
     false_rate = 1 / (1 + math.exp(query_eps))
-    likely_tail = _binomial_tail(queries, true_rate, j)
-    unlikely_tail = _binomial_tail(queries, false_rate, j)
-    subtracted = 0.0  # leaving it out only adds to delta
-    if eps < 700:  # exp(eps) is finite
-        subtracted = math.exp(eps) * unlikely_tail * (1 - UP)
-    return min(1.0, max(0.0, likely_tail * (1 + UP) - subtracted))
+    true_tail = _binomial_tail(queries, true_rate, j)  # P(J >= j)
+    false_tail = _binomial_tail(queries, false_rate, j)  # P(Q - J >= j)
+    # exp(eps) overflows above 700. Then nothing is subtracted, which only makes delta larger.
+    subtracted = 0.0
+    if eps < 700:
+        subtracted = math.exp(eps) * false_tail * (1 - UP)
+    return min(1.0, max(0.0, true_tail * (1 + UP) - subtracted))
 
 
 def _binomial_tail(trials: int, rate: float, successes: int) -> float:
-    """Return the probability of at least so many successes, each with probability ``rate``."""
+    """Return the probability of at least ``successes`` successes in independent trials.
+
+    Args:
+        trials: how many trials there are.
+        rate: the probability of success of each trial.
+        successes: from 1 to ``trials``.
+    """
     return float(betainc(successes, trials - successes + 1, rate))
 
 
 def _gaussian_delta(eps: float, mu: float) -> float:
-    """Return the delta of a mu-GDP total at eps, rounded up; 1 where mu is beyond all use."""
+    """Return the delta for which a mu-GDP mechanism is (eps, delta)-DP, rounded up.
+
+    Above ``_MAX_TOTAL_MU`` the rounding error is not bounded, and 1 is returned, which is always
+    true.
+    """
     return mills_delta(eps, mu) if mu <= _MAX_TOTAL_MU else 1.0
 
 
 def _basic_eps(guarantee: Guarantee, queries: int, delta: float) -> float | None:
-    """Return eps of the total by basic composition; None: it does not apply."""
+    """Return eps of all queries together by basic composition: the sum of the queries' eps.
+
+    Args:
+        guarantee: of each query.
+        queries: how many queries there are.
+        delta: of all queries together.
+
+    Returns:
+        eps, rounded up; None: the queries are Gaussian-DP, or the sum of their own deltas, computed
+        exactly, is above delta (equal to delta is allowed).
+    """
     if isinstance(guarantee, GaussianDP) or _remaining_delta(guarantee, queries, delta) < 0:
         return None
-    return queries * guarantee.eps * _ROUNDINGS
+    return queries * guarantee.eps * _ROUND_UP
 
 
 def _advanced_eps(guarantee: Guarantee, queries: int, delta: float) -> float | None:
-    """Return eps of the total by advanced composition; None: it does not apply."""
+    """Return eps of all queries together by advanced composition.
+
+    Args:
+        guarantee: of each query.
+        queries: how many queries there are.
+        delta: of all queries together; the queries' own deltas are taken from it first.
+
+    Returns:
+        eps, rounded up; None: the queries are Gaussian-DP, or no delta is left.
+    """
     if isinstance(guarantee, GaussianDP):
         return None
-    # Lemma 3 of docs/proofs/composition.md
+    # Lemma 3 of docs/proofs/composition.md (Dwork and Roth 2014, Theorem 3.20):
+    # eps_total = eps sqrt(2 Q ln(1 / delta)) + Q eps (exp(eps) - 1)
     remaining = _remaining_delta(guarantee, queries, delta)
     if remaining <= 0:
         return None
     eps = guarantee.eps
-    variance = -2 * queries * math.log(remaining)
-    deviation = eps * math.sqrt(variance)
+    squared_deviations = -2 * queries * math.log(remaining)
+    deviation = eps * math.sqrt(squared_deviations)  # of the privacy loss from its mean
     mean = queries * eps * math.expm1(eps)
-    return (deviation + mean) * _ROUNDINGS
+    return (deviation + mean) * _ROUND_UP
 
 
 def _optimal_eps(guarantee: Guarantee, queries: int, delta: float) -> float | None:
-    """Return eps of the total by the optimal bound; None: it does not apply."""
+    """Return eps of all queries together by the optimal composition bound for pure DP.
+
+    Args:
+        guarantee: of each query.
+        queries: how many queries there are.
+        delta: of all queries together; what the queries' own deltas need is taken from it first.
+
+    Returns:
+        eps, rounded up; None: the queries are Gaussian-DP or too many, or no delta is left.
+    """
     if isinstance(guarantee, GaussianDP) or queries > MAX_OPTIMAL_QUERIES or delta <= 0:
         return None
     remaining = delta
     if isinstance(guarantee, ApproximateDP):
-        # Lemma 2 of docs/proofs/composition.md, solved for the pure releases' delta. Its
-        # denominator (1 - own delta)^Q is left out, which makes the result less.
-        no_leak_logarithm = queries * math.log1p(-guarantee.delta) * _ROUNDINGS
-        if no_leak_logarithm <= -700:
+        # Lemma 2 of docs/proofs/composition.md: delta = 1 - (1 - own delta)^Q (1 - pure delta).
+        # It is solved for the pure delta; the division by (1 - own delta)^Q is left out, which
+        # makes the result smaller, so that eps becomes larger.
+        no_leak_logarithm = queries * math.log1p(-guarantee.delta) * _ROUND_UP
+        if no_leak_logarithm <= -700:  # a leak is certain, up to the range of floats
             return None
         difference = delta * (1 - 2**-50) + math.expm1(no_leak_logarithm)
         remaining = difference * (1 - UP)
     if remaining < 0:
         return None
     pure = PureDP(guarantee.eps)
-    largest_eps = queries * guarantee.eps * _ROUNDINGS
+    largest_eps = queries * guarantee.eps * _ROUND_UP  # basic composition: delta is 0 there
     return smallest_holding(
         lambda eps: pure_delta(pure, queries, eps) <= remaining, 0.0, largest_eps
     )
 
 
 def _gaussian_eps(guarantee: Guarantee, queries: int, delta: float) -> float | None:
-    """Return eps of the total of Gaussian-DP queries; None: it does not apply."""
+    """Return eps of all queries together for Gaussian-DP queries: Q of them are mu sqrt(Q)-GDP.
+
+    Args:
+        guarantee: of each query.
+        queries: Q, how many queries there are.
+        delta: of all queries together.
+
+    Returns:
+        eps, rounded up; None: the queries are not Gaussian-DP, delta is 0, or mu sqrt(Q) is too
+        large.
+    """
     if not isinstance(guarantee, GaussianDP) or delta <= 0:
         return None
-    mu = guarantee.mu * math.sqrt(queries) * _ROUNDINGS  # Lemma 4 of docs/proofs/composition.md
-    if mu > _MAX_TOTAL_MU:
+    # Lemma 4 of docs/proofs/composition.md: Q queries, each mu-GDP, are mu sqrt(Q)-GDP together.
+    total_mu = guarantee.mu * math.sqrt(queries) * _ROUND_UP
+    if total_mu > _MAX_TOTAL_MU:
         return None
-    largest_eps = mu * (mu / 2 + 40)  # delta is below 10^-300 there
-    if mills_delta(largest_eps, mu) > delta:
+    largest_eps = total_mu * (total_mu / 2 + 40)  # its delta is below 10^-300
+    if mills_delta(largest_eps, total_mu) > delta:
         return None
-    return smallest_holding(lambda eps: mills_delta(eps, mu) <= delta, 0.0, largest_eps)
+    return smallest_holding(lambda eps: mills_delta(eps, total_mu) <= delta, 0.0, largest_eps)
 
 
 _BOUND_FUNCTIONS: dict[BoundName, Callable[[Guarantee, int, float], float | None]] = {
@@ -316,22 +391,30 @@ _BOUND_FUNCTIONS: dict[BoundName, Callable[[Guarantee, int, float], float | None
 
 
 def _remaining_delta(guarantee: PureDP | ApproximateDP, queries: int, delta: float) -> float:
-    """Return what the queries' own deltas leave of delta, subtracted exactly and rounded down.
+    """Return delta less the queries' own deltas, subtracted exactly and then rounded down.
 
-    Below 0: they exceed it.
+    A negative number: the queries' own deltas exceed delta.
+
+    Args:
+        guarantee: of each query; a pure one has delta 0.
+        queries: how many queries there are.
+        delta: of all queries together.
     """
-    # Lemma 3 of docs/proofs/composition.md
+    # Lemma 3 of docs/proofs/composition.md: the queries' own deltas are spent first, and the rest
+    # takes the place of delta. Fractions are exact, where a difference of floats would cancel.
     own_delta = Fraction(getattr(guarantee, "delta", 0.0))
-    return float(Fraction(delta) - queries * own_delta) / _ROUNDINGS
+    return float(Fraction(delta) - queries * own_delta) / _ROUND_UP
 
 
 def smallest_holding(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Return the smallest number at which a condition holds, approached from above.
+    """Return an upper bound on the smallest number at which a condition holds, by bisection.
+
+    The condition was evaluated at the returned number, and holds there.
 
     Args:
-        holds: a condition that stays true once it is; it holds at ``high``.
-        low: where the search begins; returned if the condition holds there.
-        high: where the search ends.
+        holds: a condition that is false up to some number and true from there on; true at ``high``.
+        low: the left end of the search; returned if the condition holds there.
+        high: the right end of the search.
     """
     if holds(low):
         return low
@@ -339,14 +422,15 @@ def smallest_holding(holds: Callable[[float], bool], low: float, high: float) ->
 
 
 def largest_holding(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Return the largest number at which a condition holds, approached from below.
+    """Return a lower bound on the largest number at which a condition holds, by bisection.
 
-    The search halves ratios, for numbers of any magnitude.
+    The condition was evaluated at the returned number, and holds there. The search halves the ratio
+    of its ends, so that it suits numbers of very different magnitude.
 
     Args:
-        holds: a condition that stays false once it is; it holds at ``low``.
-        low: where the search begins, above 0.
-        high: where the search ends; returned if the condition holds there.
+        holds: a condition that is true up to some number and false from there on; true at ``low``.
+        low: the left end of the search, above 0.
+        high: the right end of the search; returned if the condition holds there.
     """
     if holds(high):
         return high
@@ -354,12 +438,19 @@ def largest_holding(holds: Callable[[float], bool], low: float, high: float) -> 
 
 
 def _check_arguments(queries: int, delta: float, bounds: Sequence[str]) -> None:
-    """Raise ConfigError where arguments of a total are out of range or unknown."""
+    """Raise ConfigError if a number of queries, a delta or the name of a bound is not valid.
+
+    Args:
+        queries: has to be a whole number from 1 to ``MAX_QUERIES``.
+        delta: has to be in [0, 1).
+        bounds: each has to be one of ``BOUNDS``.
+    """
     if isinstance(queries, bool) or not isinstance(queries, int) or not 1 <= queries <= MAX_QUERIES:
         raise ConfigError(f"queries = {queries!r}: give a whole number from 1 to {MAX_QUERIES:.0e}")
     if not 0 <= delta < 1:
         raise ConfigError(
-            f"delta = {delta!r}: give a number from 0 to below 1, far below one over the records"
+            f"delta = {delta!r}: give a number of at least 0 and below 1, far below 1 / "
+            "(number of records)"
         )
     unknown = [name for name in bounds if name not in _BOUND_FUNCTIONS]
     if unknown:
@@ -369,14 +460,17 @@ def _check_arguments(queries: int, delta: float, bounds: Sequence[str]) -> None:
 def _no_bound_message(
     guarantee: Guarantee, queries: int, delta: float, bounds: Sequence[str]
 ) -> str:
-    """Return what is wrong where no bound applies, and what to change."""
+    """Return an error message for a total to which no composition bound applies.
+
+    It suggests a larger delta. The arguments are those of ``total``.
+    """
     reason = (
-        f"{queries} queries, each {guarantee}: none of the bounds {', '.join(bounds)} gives a "
-        f"total at delta = {delta:g}"
+        f"{queries} queries, each {guarantee}, have no total at delta = {delta:g} under any "
+        f"of the composition bounds {', '.join(bounds)}"
     )
     if isinstance(guarantee, ApproximateDP):
         return (
-            f"{reason}; the queries' own deltas use up {queries * guarantee.delta:g}: allow a "
-            "larger delta in all"
+            f"{reason}, because the queries' own deltas already use up "
+            f"{queries * guarantee.delta:g}: allow a larger total delta"
         )
-    return f"{reason}; allow a delta > 0"
+    return f"{reason}: allow a total delta > 0"

@@ -1,8 +1,8 @@
 """Proved bounds on exp and on the normal distribution function, in decimals of 100 digits.
 
-Sums, products and quotients round down in ``ROUND_DOWN`` and up in ``ROUND_UP``. Python's operators
-would round to the thread's own context, even the unary minus, so no arithmetic here uses them;
-``copy_negate`` and comparisons are exact.
+The contexts ``ROUND_DOWN`` and ``ROUND_UP`` round sums, products and quotients in one direction.
+Python's operators, even the unary minus, would round by the current thread's context, so they are
+not used for arithmetic here. ``copy_negate`` and comparisons are exact.
 """
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
@@ -21,11 +21,17 @@ NORMAL_LEFT_END = Decimal("-13.5")  # Phi there is below 2^-136, less than any e
 
 _HALF = Decimal("0.5")
 _TWO = Decimal(2)
-_LAST_TERM = Decimal("1e-70")  # of the series for Phi
+_LAST_TERM = Decimal("1e-70")  # the series for Phi ends at a term of at most this
 
 
 class NormalBounds(NamedTuple):
-    """Bounds at one point x: lower <= Phi(x) <= upper, 0 < density <= phi(x)."""
+    """Bounds on the standard normal distribution function Phi and its density phi at a point x.
+
+    Attributes:
+        lower: at most Phi(x).
+        upper: at least Phi(x).
+        density: above 0 and at most phi(x).
+    """
 
     lower: Decimal
     upper: Decimal
@@ -33,27 +39,37 @@ class NormalBounds(NamedTuple):
 
 
 def exp_lower(x: Decimal) -> Decimal:
-    """Return a number that is at most exp(x), by less than one part in 10^98."""
-    # ``decimal`` rounds exp and sqrt to the nearest, so the next number below is a bound.
+    """Return a lower bound on exp(x), with a relative error below 10^-98.
+
+    Args:
+        x: any finite number.
+    """
+    # ``decimal`` rounds exp to the nearest number whatever the context's rounding is, so the next
+    # number below is a lower bound.
     return ROUND_DOWN.next_minus(ROUND_DOWN.exp(x))
 
 
-@lru_cache(maxsize=8)  # a long table asks for the left end again and again
+@lru_cache(maxsize=8)  # a long table needs the bounds at the left end many times
 def bound_normal(x: Decimal) -> NormalBounds:
-    """Return bounds on Phi(x), within 10^-60, and a lower bound on its density.
+    """Return proved bounds on the standard normal distribution function Phi and density phi at x.
+
+    The bounds on Phi(x) are within 10^-60 of each other. The density is bounded from below only.
 
     Args:
-        x: in [NORMAL_LEFT_END, 0].
+        x: from ``NORMAL_LEFT_END`` (-13.5) to 0.
 
     Raises:
-        ValueError: x is outside the range.
+        ValueError: x is outside this range.
     """
     if not NORMAL_LEFT_END <= x <= 0:
-        raise ValueError(f"bound_normal({x}): outside [{NORMAL_LEFT_END}, 0]")
-    # Lemma 6 of docs/proofs/tables.md: Phi(x) = 1/2 - phi(x) S(|x|)
+        raise ValueError(f"bound_normal({x}): the argument lies outside of [{NORMAL_LEFT_END}, 0]")
+    # Lemma 6 of docs/proofs/tables.md: Phi(x) = 1/2 - phi(x) S(v) with v = |x|, where S is a series
+    # of positive terms and phi(x) = exp(-v^2 / 2) / sqrt(2 pi). Each quantity has a bound on both
+    # sides, and a bound is rounded away from the true value.
     v = x.copy_negate()
     square_low = ROUND_DOWN.multiply(v, v)
     square_high = ROUND_UP.multiply(v, v)
+    # ``decimal`` rounds exp and sqrt to the nearest number, so the neighbours of it are bounds.
     exp_low = exp_lower(ROUND_UP.divide(square_high, _TWO).copy_negate())
     exp_high = ROUND_UP.next_plus(ROUND_UP.exp(ROUND_DOWN.divide(square_low, _TWO).copy_negate()))
     root_high = ROUND_UP.next_plus(ROUND_UP.sqrt(ROUND_UP.multiply(_TWO, PI_HIGH)))
@@ -67,23 +83,26 @@ def bound_normal(x: Decimal) -> NormalBounds:
 
 
 def _bound_series(v: Decimal, square_low: Decimal, square_high: Decimal) -> tuple[Decimal, Decimal]:
-    """Return bounds on S(v) = v + v^3/3 + v^5/(3*5) + ...
+    """Return (lower bound, upper bound) of the series S(v) = v + v^3/3 + v^5/(3*5) + ...
 
     Args:
         v: at least 0.
-        square_low: at most v^2.
-        square_high: at least v^2.
+        square_low: a lower bound on v^2, at least 0.
+        square_high: an upper bound on v^2.
     """
     term_low = term_high = sum_low = sum_high = v
     odd = 1
     while True:
         odd += 2
         divisor = Decimal(odd)
+        # Each term is the one before times v^2 / odd.
         term_low = ROUND_DOWN.divide(ROUND_DOWN.multiply(term_low, square_low), divisor)
         term_high = ROUND_UP.divide(ROUND_UP.multiply(term_high, square_high), divisor)
         sum_low = ROUND_DOWN.add(sum_low, term_low)
         sum_high = ROUND_UP.add(sum_high, term_high)
+        # From here on each term is at most half of the one before.
         terms_halve = ROUND_UP.add(square_high, square_high) <= divisor
         if term_high <= _LAST_TERM and terms_halve:
-            # What is left out is at most the last term (Lemma 6 of docs/proofs/tables.md).
+            # So the terms that are left out add up to at most the last term (Lemma 6 of
+            # docs/proofs/tables.md). They are positive, so the lower sum needs nothing.
             return sum_low, ROUND_UP.add(sum_high, term_high)

@@ -1,7 +1,7 @@
 """What a release guarantees, as values: pure, approximate and Gaussian differential privacy.
 
-Each implies (eps, delta)-DP: ``composition.delta_of(guarantee, 1, eps)`` is the least delta that
-the guarantee alone proves.
+Each implies (eps, delta)-DP for every eps: ``composition.delta_of(guarantee, 1, eps)`` is the least
+delta that follows from the guarantee.
 
     str(GaussianDP(0.5)), read_guarantee({"kind": "pure", "eps": 1.0})
 """
@@ -18,12 +18,17 @@ from agt.errors import ConfigError
 from agt.numeric import UP
 from agt.settings import STRICT
 
-MIN_BUDGET = 1e-15  # of eps and of mu, for one release
-MAX_BUDGET = 100.0
+MIN_BUDGET = 1e-15  # the least eps or mu of one release
+MAX_BUDGET = 100.0  # the largest eps or mu of one release
 
 
 class _Parametrised:
-    """What the guarantees share: parameters by name, and the form that files have."""
+    """Base class of the guarantees: their parameters by name, and their form in JSON files.
+
+    Attributes:
+        parameter_names: the names of the parameters, such as ("eps", "delta").
+        kind: "pure", "approximate" or "gaussian", which names the guarantee in files.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     parameter_names: ClassVar[tuple[str, ...]]
@@ -45,7 +50,9 @@ class _Parametrised:
 
 @dataclass(frozen=True)
 class PureDP(_Parametrised):
-    """eps-differential privacy: P(S) <= exp(eps) P'(S) for all events S and neighbours.
+    """eps-differential privacy: P(S) <= exp(eps) P'(S).
+
+    It holds for all events S and for the distributions P and P' of two neighbouring datasets.
 
     Raises:
         ConfigError: eps is not in [1e-15, 100].
@@ -57,12 +64,15 @@ class PureDP(_Parametrised):
     parameter_names: ClassVar[tuple[str, ...]] = ("eps",)
 
     def __post_init__(self) -> None:
+        """Raise ConfigError unless eps is in [1e-15, 100]."""
         _check_budget("eps", self.eps)
 
 
 @dataclass(frozen=True)
 class ApproximateDP(_Parametrised):
     """(eps, delta)-differential privacy: P(S) <= exp(eps) P'(S) + delta.
+
+    It holds for all events S and for the distributions P and P' of two neighbouring datasets.
 
     Raises:
         ConfigError: eps is not in [1e-15, 100], or delta not in (0, 1).
@@ -75,11 +85,12 @@ class ApproximateDP(_Parametrised):
     parameter_names: ClassVar[tuple[str, ...]] = ("eps", "delta")
 
     def __post_init__(self) -> None:
+        """Raise ConfigError unless eps is in [1e-15, 100] and delta in (0, 1)."""
         _check_budget("eps", self.eps)
         if not 0 < self.delta < 1:
             raise ConfigError(
-                f"delta = {self.delta!r}: give a number between 0 and 1, far below one over the "
-                "records"
+                f"delta = {self.delta!r}: give a number between 0 and 1, far below 1 / "
+                "(number of records)"
             )
 
 
@@ -87,7 +98,8 @@ class ApproximateDP(_Parametrised):
 class GaussianDP(_Parametrised):
     """mu-Gaussian differential privacy.
 
-    No test between neighbours is better than one between N(0, 1) and N(mu, 1).
+    From what is released, neighbouring datasets are at least as hard to distinguish as one draw of
+    N(0, 1) from one of N(mu, 1).
 
     Raises:
         ConfigError: mu is not in [1e-15, 100].
@@ -99,6 +111,7 @@ class GaussianDP(_Parametrised):
     parameter_names: ClassVar[tuple[str, ...]] = ("mu",)
 
     def __post_init__(self) -> None:
+        """Raise ConfigError unless mu is in [1e-15, 100]."""
         _check_budget("mu", self.mu)
 
 
@@ -108,17 +121,20 @@ _READER: TypeAdapter[Guarantee] = TypeAdapter(Guarantee)
 
 
 def read_guarantee(node: Mapping[str, Any]) -> Guarantee:
-    """Return the guarantee whose ``as_json`` is given.
+    """Return the guarantee that ``as_json`` of a guarantee wrote.
+
+    Args:
+        node: such as {"kind": "pure", "eps": 1.0}.
 
     Raises:
-        ConfigError: it is not the form of a guarantee.
+        ConfigError: the kind is unknown, or a parameter is missing, unknown or out of range.
     """
     try:
         return _READER.validate_python(dict(node))
     except (ValidationError, TypeError, ValueError):
         raise ConfigError(
-            f"a guarantee of {node!r}: pure, approximate or gaussian with its parameters is "
-            "expected"
+            f"{node!r} is not a guarantee: its kind must be pure, approximate or gaussian, "
+            "with the parameters of that kind"
         ) from None
 
 
@@ -129,9 +145,10 @@ def delta_of_pure(pure_eps: float, eps: float) -> float:
 
     Args:
         pure_eps: the release is pure_eps-DP; at least 0.
-        eps: at least 0.
+        eps: the eps at which delta is asked for, at least 0.
     """
-    # Lemma 1 of docs/proofs/composition.md, with one release
+    # Lemma 1 of docs/proofs/composition.md with one release: the delta of randomized response,
+    # which is the largest of all eps-DP releases.
     if eps >= pure_eps:
         return 0.0
     # Numerator and denominator are divided by exp(pure_eps), so that neither overflows.
@@ -140,9 +157,14 @@ def delta_of_pure(pure_eps: float, eps: float) -> float:
 
 
 def _check_budget(name: str, value: float) -> None:
-    """Raise ConfigError where a parameter is not one release's budget."""
+    """Raise ConfigError unless a parameter is a budget of one release, in [1e-15, 100].
+
+    Args:
+        name: the parameter's name for the message: "eps" or "mu".
+        value: its value; a NaN is refused, too.
+    """
     if not MIN_BUDGET <= value <= MAX_BUDGET:  # a NaN fails every comparison
         raise ConfigError(
-            f"{name} = {value!r}: give a number from {MIN_BUDGET:g} to {MAX_BUDGET:g}, the budget "
-            "of one release"
+            f"{name} = {value!r}: give a number from {MIN_BUDGET:g} to {MAX_BUDGET:g} (the "
+            "privacy budget of one release)"
         )

@@ -1,10 +1,11 @@
-"""Which guarantee a release may claim: the gate between certificates and mechanisms.
+"""Which guarantee a release may claim, given the conditions that hold for its model.
 
     claim(model.conditions, RelationConfig("add_remove"), RandomizedResponse(eps=0.1))
 
-``accounting=rigorous`` (the default) refuses, naming the condition, unless every condition holds
-that the mechanism requires. ``accounting=paper`` (published.py) runs as published and says that
-there is no proof. A one-sided relation is refused by both.
+Conditions a to g (docs/reference.md, section 3) are the assumptions of the privacy proof.
+``accounting="rigorous"``, the default, refuses a release and names the condition if one fails that
+the mechanism requires. ``accounting="paper"`` (published.py) releases as the papers do and claims
+no proof. Both refuse a relation whose certificates cover only removals or changed features.
 """
 
 from collections.abc import Sequence
@@ -26,8 +27,9 @@ from agt.settings import RelationConfig, check_choice
 
 Voting = Literal["none", "certified", "published"]
 
-# Lemma 1 of docs/proofs/judging.md for distances, Lemma 2 of docs/proofs/judging.md for votes,
-# Lemma 3 of docs/proofs/judging.md for counts and for nothing
+# The letters of the conditions that a mechanism requires, by what it reads of the model: Lemma 1 of
+# docs/proofs/judging.md (all, for distances), Lemma 2 of docs/proofs/judging.md (no bounds on
+# parameters are needed for votes), Lemma 3 of docs/proofs/judging.md (counts, and nothing)
 REQUIRED_CONDITIONS: dict[Need, str] = {
     "distance": "abcdefg",
     "votes": "bceg",
@@ -37,7 +39,13 @@ REQUIRED_CONDITIONS: dict[Need, str] = {
 
 
 class Claimable(Protocol):
-    """What a claim is about: a mechanism of labels, of one number, of weights, or of constants."""
+    """A release mechanism: of labels, of one number, of weights, or of constants.
+
+    Attributes:
+        name: the mechanism's name.
+        needs: what the mechanism reads of the model: certified distances, votes, counts, or
+            nothing.
+    """
 
     name: ClassVar[str]
     needs: ClassVar[Need]
@@ -59,27 +67,32 @@ def claim(
     """Return the claim of a release that no ledger counts yet, or refuse the release.
 
     Args:
-        conditions: a to g of the run that the evidence comes from.
-        relation: the run's relation, with the rows that one unit may have.
-        mechanism: what is released with.
-        accounting: rigorous refuses where a condition does not hold; paper says that nothing is
-            proved.
-        counting: what the evidence counts: records, or steps of the grid.
-        voting: how the evidence was made from an ensemble's members: "certified" or "published";
-            "none": there is no ensemble.
+        conditions: a to g, the assumptions of the privacy proof (docs/reference.md, section 3), as
+            assessed for the model that is released from.
+        relation: which datasets are neighbours, and how many rows one unit may have.
+        mechanism: the mechanism that draws the release.
+        accounting: "rigorous" refuses the release if a required condition does not hold; "paper"
+            makes a claim that says that nothing is proved.
+        counting: what the evidence of a query counts: "distance": how many edits of the training
+            data certainly leave its label; "index": how many values of the grid of such numbers are
+            certified.
+        voting: how the evidence of an ensemble is computed from its members: "certified": with a
+            proof; "published": as in the paper, without one; "none": there is no ensemble.
         output: what is released.
         noisy: the model was trained with noise.
 
     Returns:
-        The claim of one release; ``Claim.counted_by`` puts it on an account.
+        The claim of one release; ``Claim.with_account`` adds the ledger that counts it.
 
     Raises:
-        ConfigError: the relation's certificates are for something else or, under ``rigorous``, a
-            required condition does not hold.
+        ConfigError: the relation's certificates allow no release (they cover only removals, say).
+            Or a required condition does not hold, and accounting is "rigorous" or weights are to
+            be released.
 
     Formal guarantees
-        - A claim whose ``proved`` is true rests on conditions that all hold or are declared.
-        - A condition that nobody assessed does not hold.
+        - If ``proved`` of the claim is true, every required condition is proved or declared to
+          hold.
+        - A condition that was not assessed does not hold.
     """
     check_choice(accounting, Accounting, "accounting")
     check_choice(counting, Counting, "counting")
@@ -93,16 +106,18 @@ def claim(
     if voting == "published" and mechanism.needs == "distance":
         reasons.append("published_vote")
         refusals.append(sentences.vote_refusal())
-    # All of them are named, so that one more training mends them.
+    # All failed conditions are named, so that training once more is enough to meet them.
     all_refusals = joined(refusals, "\nand ")
-    if reasons and output is Output.WEIGHTS:  # no paper publishes them without a proof
+    # Weights are refused under "paper", too: no paper publishes them without a proof.
+    if reasons and output is Output.WEIGHTS:
         raise ConfigError(
             Message("mechanism={name}: {refusals}", name=mechanism.name, refusals=all_refusals)
         )
     if reasons and accounting == "rigorous":
         raise ConfigError(
             Message(
-                "accounting=rigorous: {refusals}; or use accounting=paper, which proves nothing",
+                "accounting=rigorous: {refusals}; or use accounting=paper, which states the "
+                "paper's guarantee without a proof",
                 refusals=all_refusals,
             )
         )
@@ -121,7 +136,7 @@ def claim(
 
 
 def refusal_of(condition: Condition) -> Message:
-    """Return why a condition that does not hold stops a release, and what to do about it."""
+    """Return an error message that names a condition that does not hold, and how to meet it."""
     found = condition.evidence
     failed_codes = {fact.code for fact in found.facts if not fact.held}
     return sentences.condition_refusal(
@@ -135,11 +150,21 @@ def refusal_of(condition: Condition) -> Message:
 def _required_conditions(
     conditions: Sequence[Condition], mechanism: Claimable, counting: Counting
 ) -> list[Condition]:
-    """Return the conditions that a mechanism requires; one that was not assessed does not hold."""
+    """Return the conditions that a mechanism requires.
+
+    A required condition that is not among those assessed is returned as one that does not hold.
+
+    Args:
+        conditions: those assessed for the model, in any order.
+        mechanism: what it reads of the model decides what it requires.
+        counting: "index": condition a, a dense grid of k, is not required.
+    """
     known = {condition.letter: condition for condition in conditions}
     not_assessed = evidence(not_held("not_assessed"))
     letters = REQUIRED_CONDITIONS[mechanism.needs]
-    if counting == "index":  # Lemma 4 of docs/proofs/judging.md: a sparse grid is what a is about
+    # Lemma 4 of docs/proofs/judging.md: the number of certified values of a grid changes by at most
+    # 1 between neighbours even if the grid is sparse, so condition a (a dense grid) is not needed.
+    if counting == "index":
         letters = letters.replace("a", "")
     return [
         known.get(letter, Condition(letter, "not assessed", not_assessed)) for letter in letters

@@ -1,11 +1,11 @@
-"""Labels that a mechanism draws from a model's evidence, for whichever queries come.
+"""A labelling: a model and the mechanism that draws a private label for each query.
 
     labelling = Labelling.judged(model, RandomizedResponse(eps=0.1))
     labelling.claim.lines()                            what is guaranteed of each label
-    labelling.labels(features, SystemRandomness())     [n] labels, each of which spends that
+    labelling.labels(features, SystemRandomness())     [n] labels; each spends the guarantee
 
-Each label is a release of its own, and composition.py adds them up. agt/release.py sees to it that
-labels are paid for before they are drawn.
+Each label is a release of its own; composition.py adds their guarantees up. agt/release.py ensures
+that labels are paid for before they are drawn.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,11 +32,15 @@ from agt.training.loop import OnProgress, Progress
 
 
 def evidence_of(certificates: Certificates, counting: Counting) -> np.ndarray:
-    """Return [n] int64 the evidence of certified queries.
+    """Return how many edits of the training data certainly leave the label of each query unchanged.
 
     Args:
         certificates: of n queries.
-        counting: "distance": stable distances; "index": how many steps of the grid each withstands.
+        counting: "distance": the largest certified number of edits of the training data; "index":
+            how many values of the grid of such numbers are certified, for a sparse grid.
+
+    Returns:
+        [n] int64, private.
     """
     if counting == "distance":
         return certificates.stable_distance
@@ -45,17 +49,19 @@ def evidence_of(certificates: Certificates, counting: Counting) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Labelling:
-    """A model, and the mechanism that its labels pass through.
+    """A model, and the mechanism through which its labels pass before they are released.
 
     Attributes:
         model: the model that answers.
-        mechanism: the mechanism that each answer passes through.
-        claim: what may be said of each label.
-        voting: how the evidence of an ensemble is made.
+        mechanism: draws a label from a query's nominal label and its evidence (how many edits of
+            the training data certainly leave the label unchanged, or vote counts).
+        claim: what may be said about the privacy of each label.
+        voting: how the evidence of an ensemble is computed from its members: "certified",
+            "published" (as in the paper, without a proof), or "none": there is no ensemble.
 
     Formal guarantees
-        - ``judged`` reads public values alone: settings, conditions and the number of classes.
-        - ``labels`` and ``drawn`` compute private evidence, and draw.
+        - ``judged`` reads only public values: settings, conditions and the number of classes.
+        - ``labels`` and ``draw_in_pieces`` compute private evidence, and draw.
     """
 
     model: Model
@@ -72,15 +78,17 @@ class Labelling:
         accounting: Accounting = "rigorous",
         counting: Counting = "distance",
     ) -> "Labelling":
-        """Judge what may be claimed of each label.
+        """Return the labelling of a model, with the claim that each of its labels may have.
 
         Args:
             model: the model that answers.
-            mechanism: the mechanism, for as many classes as the model has.
-            conditions: a to g; None: the model's own.
-            accounting: rigorous refuses where a condition does not hold; paper takes an ensemble's
-                published vote too, and says where nothing is proved.
-            counting: what evidence counts: records, or steps of the grid, as a sparse one needs.
+            mechanism: for as many classes as the model has.
+            conditions: a to g, the assumptions of the proof (docs/reference.md, section 3), as
+                assessed; None: the model's own.
+            accounting: "rigorous" refuses where a required condition does not hold; "paper" also
+                takes an ensemble's published vote, and says where nothing is proved.
+            counting: what the evidence counts: "distance": edits of the training data; "index":
+                values of the grid of such numbers, for a sparse grid.
 
         Raises:
             ConfigError: the claim is refused, or the mechanism does not fit the model.
@@ -95,14 +103,17 @@ class Labelling:
         if mechanism.classes != classes:
             raise ConfigError(
                 Message(
-                    "{config:mechanism.classes}={classes} and the model has {known}: give "
-                    "classes={known}, or, in a configuration, leave it null",
+                    "{config:mechanism.classes}={classes}, but the model has {known} classes: "
+                    "give classes={known}; in a configuration, it may also be null",
                     classes=mechanism.classes,
                     known=classes,
                 )
             )
         voting = _voting(settings.ensemble, mechanism, accounting, classes)
-        mechanism = mechanism.covering(RELATIONS[settings.relation.name].members_changed_per_edit)
+        # The noise has to cover every vote that one edit can change under the model's relation.
+        mechanism = mechanism.for_changed_votes(
+            RELATIONS[settings.relation.name].members_changed_per_edit
+        )
         conditions = model.conditions if conditions is None else conditions
         granted = claim(
             conditions,
@@ -121,57 +132,68 @@ class Labelling:
         randomness: Randomness,
         on_progress: OnProgress = lambda progress: None,
     ) -> np.ndarray:
-        """Certify queries and draw a label for each, which spends the guarantee of each.
+        """Certify queries and draw a label for each; each label spends the guarantee once.
+
+        To certify a query is to compute how many edits of the training data certainly leave its
+        label. The caller has to pay for the labels first (agt/release.py does).
 
         Args:
-            features: [n, ...] the queries, as the head takes them.
-            randomness: only what ``SystemRandomness`` draws is private.
-            on_progress: called as queries are certified.
+            features: [n, ...] the queries, as the model takes them.
+            randomness: ``SystemRandomness`` for a private release; anything else is a simulation.
+            on_progress: called while queries are certified.
 
         Returns:
-            [n] int64.
+            [n] int64 labels.
         """
-        return gathered(self.drawn(features, randomness, on_progress), len(features))
+        return gathered(self.draw_in_pieces(features, randomness, on_progress), len(features))
 
-    def drawn(
+    def draw_in_pieces(
         self,
         features: np.ndarray,
         randomness: Randomness,
         on_progress: OnProgress = lambda progress: None,
     ) -> Iterator[np.ndarray]:
-        """Yield the labels of queries, piece by piece.
+        """Yield labels of consecutive queries, a piece at a time, so that memory stays bounded.
 
-        Each piece is certified and drawn when it is asked for, after those before it.
+        A piece is certified (how many edits of the training data leave each label?) and drawn when
+        it is asked for. Each label spends the guarantee once, so the caller has to pay for all of
+        them first.
 
         Args:
-            features: [n, ...] the queries, as the head takes them.
-            randomness: only what ``SystemRandomness`` draws is private.
-            on_progress: called as queries are certified.
+            features: [n, ...] the queries, as the model takes them.
+            randomness: ``SystemRandomness`` for a private release; anything else is a simulation.
+            on_progress: called while queries are certified, with progress among all n.
 
         Yields:
-            [.] int64 of consecutive queries, n in all.
+            int64 labels of one piece of the queries; n in all pieces together.
         """
         count = len(features)
         start = 0
         for piece in pieces(features):
             on_piece = on_progress
-            if len(piece) < count:
+            if len(piece) < count:  # there are several pieces
                 on_piece = partial(_shifted_progress, on_progress, start, len(piece), count)
             prediction, evidence = self.evidence(piece, on_piece)
+            # max_distance is public and bounds the evidence: see Mechanism.release about time.
             yield self.mechanism.release(prediction, evidence, randomness, self.model.max_distance)
             start += len(piece)
 
     def evidence(
         self, features: np.ndarray, on_progress: OnProgress = lambda progress: None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the mechanism reads of each query, which is private.
+        """Return what the mechanism reads of each query: a nominal label and evidence (private).
+
+        The evidence is how many edits of the training data certainly leave the label unchanged. For
+        a mechanism that counts an ensemble's votes it is the votes.
 
         Args:
-            features: [n, ...] the queries, as the head takes them.
-            on_progress: called as queries are certified.
+            features: [n, ...] the queries, as the model takes them.
+            on_progress: called while queries are certified.
 
         Returns:
-            ([n] nominal labels, [n] evidence; of votes for more than two classes [n, C]).
+            ([n] labels of the trained model, [n] integers >= 0). For a mechanism that counts votes
+            the second is the gap between the two counts [n], or [n, C] counts of more than two
+            classes.
         """
         certificates = self.model.certify(features, on_progress=on_progress)
         if isinstance(certificates, VoteCertificates):
@@ -186,18 +208,27 @@ class Labelling:
 def _voting(
     config: EnsembleConfig, mechanism: Mechanism, accounting: Accounting, classes: int
 ) -> Voting:
-    """Return how evidence is made from an ensemble's members.
+    """Return how the evidence of an ensemble is computed from its members.
+
+    Args:
+        config: how many members there are, and how they vote.
+        mechanism: draws the labels.
+        accounting: "paper" takes the published vote, if the mechanism reads distances.
+        classes: how many classes the model has.
+
+    Returns:
+        "none": there is no ensemble; "published": as in the paper, without a proof; "certified".
 
     Raises:
         ConfigError: the mechanism counts votes and there is no ensemble, or the published vote is
-            not for this ensemble.
+            not defined for this ensemble.
     """
     is_ensemble = config.members > 1
     if mechanism.needs == "votes" and not is_ensemble:
         raise ConfigError(
             Message(
-                "mechanism={name} counts an ensemble's votes: train with "
-                "{config:ensemble.members}=T",
+                "mechanism={name} needs the votes of an ensemble, but this run is a single "
+                "model: train with {config:ensemble.members}=T",
                 name=mechanism.name,
             )
         )
@@ -212,13 +243,14 @@ def _voting(
 def _shifted_progress(
     on_progress: OnProgress, start: int, size: int, count: int, progress: Progress
 ) -> None:
-    """Report the progress of a piece as that of all queries.
+    """Report the progress within one piece of the queries as progress among all queries.
 
     Args:
+        on_progress: receives the progress among all queries.
         start: how many queries come before the piece.
         size: how many queries the piece has.
         count: how many queries there are in all.
-        progress: of the piece.
+        progress: how much of the piece is done.
     """
     done = start + size * progress.done // max(progress.total, 1)
     on_progress(Progress(done, count, done, count))

@@ -1,10 +1,10 @@
-"""Probabilities from released scores: the slope of a public link, computed from what was released.
+"""Class probabilities from the scores of a private ridge model, by calibrating one factor.
 
     slope = link_slope(released, positive_gram, constant, draw_again)
-    softmax(slope * scores)                         of any query; nothing more is spent
+    softmax(slope * scores)       probabilities for any query; no privacy budget is spent
 
-Ridge regression fits scores to 0 and 1, and a score is no probability. docs/proofs/link.md says
-which slope makes it one.
+Ridge regression fits scores to 0 and 1, which are not probabilities. The factor is computed from
+the released sums only. docs/proofs/link.md derives it.
 """
 
 from collections.abc import Callable
@@ -14,20 +14,20 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import softmax
 
-BOOTSTRAPS = 6
-CLASS_DRAWS = 400  # scores of each class in the model, each with its mirror image
+BOOTSTRAPS = 6  # how often the noise is simulated to estimate its bias
+CLASS_DRAWS = 400  # the draws of scores for each class, each of which has a mirror image, too
 MIN_SLOPE = 1e-3
 MAX_SLOPE = 1e3
 
 
 @dataclass(frozen=True, eq=False)
 class ReleasedSums:
-    """Sums over records' features u [d] and labels, with noise; public.
+    """Noisy sums over the records' features u [d], and the ridge weights; all of it is public.
 
     Attributes:
-        gram: [d, d] the sum of u u^T.
-        sums: [d, C] the sum of u over the records of each class.
-        weight: [C, d] the weights that were solved from both.
+        gram: [d, d], the sum of u u^T over all records, with noise.
+        sums: [d, C], the sum of u over the records of each class, with noise.
+        weight: [C, d], the weights of ridge regression that were computed from both sums.
     """
 
     gram: np.ndarray
@@ -41,37 +41,48 @@ def link_slope(
     constant: float,
     draw_again: Callable[[np.random.Generator], ReleasedSums],
 ) -> float:
-    """Return the slope by which scores become logits, in [0.001, 1000].
+    """Return the factor for which softmax(factor * scores) gives calibrated class probabilities.
+
+    The factor minimises the estimated log loss. The estimate assumes that scores are normally
+    distributed within each class; their moments follow from the released sums.
 
     Args:
-        released: what was released.
-        positive: [d, d] the gram without its negative eigenvalues, which come from noise alone.
-        constant: the last feature of each record.
-        draw_again: returns released sums whose noise is drawn anew, on ``positive`` and the
-            released sums.
+        released: the released noisy sums and weights.
+        positive: [d, d], the released gram matrix with its negative eigenvalues replaced by 0 (the
+            exact matrix has none; they come from the noise).
+        constant: the value of the last feature, which is the same in each record; not 0.
+        draw_again: returns sums with simulated noise of the release's distribution, added to
+            ``positive`` and ``released.sums``, and the weights computed from them.
+
+    Returns:
+        The factor, from 0.001 to 1000.
 
     Formal guarantees
-        The slope is a function of sums that were released with noise, and of public constants: it
-        is post-processing, and covered by the release's own guarantee.
+        The factor is computed from the released, noisy sums and from public constants. So it is
+        post-processing, and the release's own guarantee covers it.
     """
     weight = released.weight
-    class_counts = np.maximum(released.sums[-1] / constant, 1.0)  # with noise
-    rates = class_counts / class_counts.sum()
+    # The last feature is constant, so its sum over a class is that constant times the records.
+    class_counts = np.maximum(released.sums[-1] / constant, 1.0)  # [C], with noise
+    rates = class_counts / class_counts.sum()  # [C] shares of the classes
     class_scores = weight @ released.sums  # [C, C] the sum of each score over each class
     squares = weight @ released.gram @ weight.T  # [C, C] the sum of products of two scores
-    # Lemma 2 of docs/proofs/link.md: the weights were solved from the noise that the sums have.
-    rng = np.random.default_rng(0)
+    # Lemma 2 of docs/proofs/link.md: the weights were computed from the noise that the sums have,
+    # which makes the fit look better than it is. Simulated noise estimates by how much.
+    rng = np.random.default_rng(0)  # a fixed seed: the factor is reproducible, and needs no secret
     for _ in range(BOOTSTRAPS):
         drawn = draw_again(rng)
         class_scores = class_scores - drawn.weight @ (drawn.sums - released.sums) / BOOTSTRAPS
         squares = squares - drawn.weight @ (drawn.gram - positive) @ drawn.weight.T / BOOTSTRAPS
-    means = class_scores / class_counts
-    covariance = squares / class_counts.sum() - (means * rates) @ means.T
+    means = class_scores / class_counts  # [C, C] the mean of each score in each class
+    covariance = squares / class_counts.sum() - (means * rates) @ means.T  # within classes
     scores = _model_scores(means, covariance)
     mean_own_score = float(np.trace(class_scores)) / class_counts.sum()
 
     def excess(slope: float) -> float:
-        # Lemma 1 of docs/proofs/link.md: it is 0 at the slope that is looked for, and grows.
+        """Return the derivative of the estimated log loss by the slope; it increases with it."""
+        # Lemma 1 of docs/proofs/link.md: the derivative is the expected score under the predicted
+        # probabilities, minus the mean score of the records' own classes.
         shares = softmax(slope * scores, axis=2)
         expected_score = (shares * scores).sum(axis=2).mean(axis=1)
         return float(rates @ expected_score) - mean_own_score
@@ -84,15 +95,19 @@ def link_slope(
 
 
 def _model_scores(means: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """Return scores that are normally distributed in each class: [C, 2 CLASS_DRAWS, C].
+    """Return simulated scores that are normally distributed within each class.
 
     Args:
-        means: [C, C] the mean of each score in each class.
-        covariance: [C, C] of the scores in any class, with noise: it may have negative
-            eigenvalues, which count as 0.
+        means: [C, C]; column c has the means of the C scores in class c.
+        covariance: [C, C], the covariance of the scores within a class, the same for all classes.
+            It comes from noisy sums, so it may be asymmetric or have negative eigenvalues, which
+            are replaced by 0.
+
+    Returns:
+        [C, 2 CLASS_DRAWS, C]: for each class, draws of the C scores.
     """
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
-    root = vectors * np.sqrt(np.maximum(values, 0))
+    root = vectors * np.sqrt(np.maximum(values, 0))  # root @ root.T is the covariance
     normals = np.random.default_rng(1).standard_normal((CLASS_DRAWS, len(means)))
-    normals = np.concatenate([normals, -normals])
+    normals = np.concatenate([normals, -normals])  # their mean is exactly 0
     return means.T[:, None, :] + normals @ root.T

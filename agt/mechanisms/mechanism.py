@@ -1,9 +1,10 @@
-"""What every label mechanism is: (label, evidence) of a query in, one label out, one guarantee.
+"""The base class of label mechanisms: they draw a private label from a label and its evidence.
 
-The evidence is the certified stable distance (``needs = "distance"``), the gap between two vote
-counts (``"votes"``), or nothing. A mechanism never sees a model, a dataset or another query.
-``judging.claim`` decides whether the evidence may carry a guarantee, and ``composition.total`` adds
-queries up.
+Evidence is what a mechanism reads of a query beside its nominal label (that of the trained model):
+the stable distance, which is how many edits of the training data certainly leave the label
+unchanged (``needs = "distance"``), the gap between two vote counts (``"votes"``), or nothing.
+``judging.claim`` decides whether the evidence may carry a guarantee; ``composition.total`` adds the
+guarantees of several queries.
 
     RandomizedResponse(eps=0.5).release(predictions, distances, SystemRandomness())     [n] labels
 """
@@ -28,10 +29,12 @@ from agt.mechanisms.guarantees import (
 from agt.mechanisms.output import Output
 from agt.mechanisms.tables import DRAW_BITS, DRAW_VALUES, ThresholdTable, rule_for_guarantee
 from agt.messages import Message
-from agt.numeric import Draw, Randomness, answered
+from agt.numeric import Draw, Randomness, draw_observably
 from agt.settings import keyword_schema, validate
 
-MAX_DISTANCE = 2**16  # longer distances count as this one; still 1-Lipschitz
+# Larger evidence counts as this much, so that tables are finite. The evidence of neighbouring
+# datasets still differs by at most 1.
+MAX_DISTANCE = 2**16
 MAX_CLASSES = 2**16
 
 Epsilon = Annotated[float, Field(ge=MIN_BUDGET, le=MAX_BUDGET)]
@@ -40,14 +43,18 @@ Delta = Annotated[float, Field(gt=0, lt=0.5)]
 Need = Literal["distance", "votes", "counts", "nothing"]
 GuaranteeKind = type[PureDP] | type[ApproximateDP] | type[GaussianDP]
 Named = TypeVar("Named", bound=type)
-# by name; agt/mechanisms/__init__.py loads those that agt brings
+# All label mechanisms by name; agt/mechanisms/__init__.py imports those of agt, which enters them.
 MECHANISMS: dict[str, type["Mechanism"]] = {}
 
 
 def register(kind: Named, registry: dict[str, Named]) -> None:
-    """Enter a class into a registry under its name.
+    """Enter a class into a registry under its ``name``.
 
     A class without a ``name`` of its own, such as a base class, is not entered.
+
+    Args:
+        kind: the class.
+        registry: from names to classes; it is changed.
 
     Raises:
         ConfigError: another class has this name.
@@ -58,35 +65,40 @@ def register(kind: Named, registry: dict[str, Named]) -> None:
     known = registry.setdefault(name, kind)
     if (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
         raise ConfigError(
-            f"mechanism={name}: {known.__module__} has a mechanism of this name already, so give "
-            f"{kind.__qualname__} another name"
+            f"mechanism={name}: the module {known.__module__} already has a mechanism of this "
+            f"name: give {kind.__qualname__} another name"
         )
-    registry[name] = kind  # the module was loaded again
+    registry[name] = kind  # the same class again: its module was reloaded
 
 
 @keyword_schema
 class Mechanism:
-    """A mechanism that releases a label for each query, which it flips with some probability.
+    """A mechanism that releases the nominal label of a query or, with some probability, another.
 
-    A subclass gives ``name``, the parameters of its guarantee and ``_flip``, the closed form of the
-    flip probability. It is registered by being defined, if it has a ``name`` of its own.
+    The nominal label is that of the trained model. The more evidence there is that it is the same
+    for neighbouring datasets, the less often it is flipped. Labels are drawn from an integer table
+    that meets the guarantee exactly; a formula is only what the table aims at.
+
+    A subclass defines ``name``, the parameters of its guarantee and ``_flip``, the formula of the
+    flip probability. Defining a subclass with a ``name`` of its own registers it.
 
     Attributes:
         classes: C, the number of labels.
-        name: its name in conf/groups/mechanism.yaml and in tables.
-        needs: what the evidence is.
+        name: the mechanism's name in conf/groups/mechanism.yaml and in tables.
+        needs: what the evidence is: "distance", "votes", or "nothing".
         output: what is released, which is labels.
-        spends: the kind of guarantee that a budget is shared out in.
-        any_classes: more than two classes are supported.
+        spends: the type of the guarantee of one query; a total budget is divided into such.
+        any_classes: the mechanism supports more than two classes.
 
     Formal guarantees
-        - Each label that ``release`` draws has ``guarantee``, exactly and whatever the closed form
-          says, if the evidence moves by at most 1 between neighbours, if labels differ between
-          neighbours only at evidence 0, and if the source is uniform (docs/proofs/tables.md).
-        - ``exact_flip`` is the flip probability of a release. ``flip_probability``, the closed
-          form, agrees with it to double precision, plus a few units of 2^-128 / min(1, budget),
-          because integers cannot decay for ever (tests measure it).
-        - That the time of a release is independent of the data is not claimed.
+        - Each label that ``release`` draws has ``guarantee``, exactly, under three assumptions
+          (docs/proofs/tables.md): the evidence of neighbouring datasets differs by at most 1, their
+          nominal labels differ only if the evidence is 0 for both, and the source is uniform. It
+          does not depend on the formula.
+        - ``exact_flip`` is the probability with which ``release`` flips a label.
+          ``flip_probability``, the formula, agrees with it to double precision, and to a few units
+          of 2^-128 / min(1, budget) (tests measure it).
+        - The running time of a release is not claimed to be independent of the data.
     """
 
     classes: Annotated[int, Field(ge=2, le=MAX_CLASSES)] = 2
@@ -98,14 +110,16 @@ class Mechanism:
     any_classes: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
+        """Register a subclass that has a ``name`` of its own, when it is defined."""
         super().__init_subclass__()
         register(cls, MECHANISMS)
 
     def __post_init__(self) -> None:
+        """Raise ConfigError if the mechanism does not support more than two classes."""
         if self.classes > 2 and not self.any_classes:
             raise ConfigError(
                 Message(
-                    "mechanism={name} releases one of two labels and the model has "
+                    "mechanism={name} only releases labels of two classes, but the model has "
                     "{classes} classes: use {config:mechanism=randomized_response}",
                     name=self.name,
                     classes=self.classes,
@@ -114,36 +128,46 @@ class Mechanism:
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of one query: of the kind ``spends``, with the parameters of the same
-        names.
-        """
+        """The privacy guarantee of one label, with this mechanism's budget parameters."""
         return self.spends(**{name: getattr(self, name) for name in self.spends.parameter_names})
 
-    def covering(self, touches: int) -> Self:
-        """Return a mechanism with this guarantee where one k changes the votes of several members.
+    def for_changed_votes(self, touches: int) -> Self:
+        """Return a mechanism with this guarantee where one edit may change several members' votes.
 
-        A stable distance has counted them already, so that most mechanisms return themselves.
+        An edit is the smallest change of the training data that makes a neighbour, such as one
+        record removed. Mechanisms that read stable distances return themselves, because a stable
+        distance already takes several votes into account. Mechanisms that add noise to votes
+        override this method.
 
         Args:
-            touches: how many members' votes one k may change, at least 1.
+            changed_votes: how many members' votes one edit may change, at least 1.
         """
         return self
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
-        """Return the closed form of the flip probability.
+        """Return the formula's probability that the released label is not the nominal one.
+
+        It need not be private: tables correct it where the guarantee asks for more.
 
         Args:
-            distance: float64 of any shape, at least 0: the evidence.
+            distance: the evidence as float64 of any shape, at least 0.
+
+        Returns:
+            float64 of the same shape, from 0 to (C - 1) / C.
         """
         raise NotImplementedError
 
     @classmethod
-    def of(cls, guarantee: Guarantee, classes: int = 2) -> Self:
-        """Return the mechanism that has a guarantee per query.
+    def with_guarantee(cls, guarantee: Guarantee, classes: int = 2) -> Self:
+        """Return the mechanism of this class that has a given guarantee per query.
+
+        Args:
+            guarantee: of one query's label.
+            classes: C, the number of labels.
 
         Raises:
-            ConfigError: the mechanism gives no guarantee of this kind (smooth_cauchy and a delta,
-                say).
+            ConfigError: the mechanism does not have the guarantee's parameters (smooth_cauchy has
+                no delta, say), or does not support as many classes.
         """
         return validate(cls, {**guarantee.parameters, "classes": classes}, f"mechanism={cls.name}")
 
@@ -151,19 +175,25 @@ class Mechanism:
         """Return the probability that the released label is not the nominal one.
 
         Args:
-            distance: integers >= 0 of any shape, the evidence of each query.
+            distance: integers >= 0 of any shape: the evidence of each query, which is a stable
+                distance (how many edits of the training data certainly leave the label) or a gap
+                between vote counts.
 
         Returns:
-            float64 of the same shape, to double precision also in the tail.
+            float64 of the same shape, exact to double precision, also where it is very small.
 
         Raises:
             ConfigError: the evidence is negative, or not integer.
         """
         evidence = _check_evidence(distance, self.needs, MAX_DISTANCE)
-        return np.maximum(self._flip(evidence.astype(np.float64)), self._least_flip)
+        return np.maximum(self._flip(evidence.astype(np.float64)), self._minimum_flip)
 
     def exact_flip(self, distance: int) -> Fraction:
-        """Return the flip probability of what ``release`` does, a multiple of 2^-128.
+        """Return the exact probability with which ``release`` flips a label, a multiple of 2^-128.
+
+        Args:
+            distance: the evidence of a query, an integer >= 0: a stable distance (how many edits of
+                the training data certainly leave the label) or a gap between vote counts.
 
         Raises:
             ConfigError: the evidence is negative.
@@ -178,20 +208,22 @@ class Mechanism:
         source: Randomness,
         max_evidence: int | None = None,
     ) -> np.ndarray:
-        """Draw a label for each query, which spends the guarantee once for each.
+        """Draw a private label for each query; each draw spends the guarantee once.
 
-        The nominal label comes out, or with the flip probability one of the others, each as likely.
+        The label is the nominal one, or with the flip probability one of the others, all equally
+        likely.
 
         Args:
-            predictions: [n] integers in 0..C-1, the nominal labels.
-            distances: [n] integers >= 0, their evidence.
-            source: SystemRandomness for a release; anything else is a simulation.
-            max_evidence: a public number that no evidence exceeds (more counts as this much): then
-                the same operations on the same shapes whatever labels and evidence are. None: the
-                greatest there is, which a clock may tell.
+            predictions: [n] integers in 0..C-1, the nominal labels (those of the trained model).
+            distances: [n] integers >= 0, the evidence that each label is stable.
+            source: SystemRandomness for a private release; any other source makes a simulation.
+            max_evidence: a public upper bound on the evidence; larger evidence counts as this much.
+                With it, array operations and their shapes do not depend on labels and evidence.
+                None: the largest evidence of the call takes its place, and the running time may
+                reveal it.
 
         Returns:
-            [n] int64.
+            [n] int64 labels.
 
         Raises:
             ConfigError: shapes disagree, or values are out of range.
@@ -200,36 +232,42 @@ class Mechanism:
         evidence = _check_evidence(distances, self.needs, largest)
         labels = self._check_labels(predictions, evidence)
         table_end = int(evidence.max(initial=0)) if max_evidence is None else largest
+        # An audit may observe the draw: it is described by its distribution's name, its public
+        # parameters and its private input.
         draw = Draw("labels", (self, max_evidence, len(labels)), (labels, evidence))
-        return answered(
+        return draw_observably(
             source, draw, lambda source: self._draw_labels(labels, evidence, table_end, source)
         )
 
     def _draw_labels(
         self, labels: np.ndarray, evidence: np.ndarray, table_end: int, source: Randomness
     ) -> np.ndarray:
-        """Draw a label for each query.
+        """Draw a label for each query from the threshold table.
+
+        A uniform 128-bit integer below a query's threshold flips its label. For more than two
+        classes the integer also decides which of the other labels is released.
 
         Args:
             labels: [n] int64 in 0..C-1, the nominal labels.
             evidence: [n] int64 in 0..table_end.
-            table_end: up to which evidence thresholds are looked up.
+            table_end: the largest evidence of the table that is looked up.
             source: of uniform integers.
 
         Returns:
-            [n] int64.
+            [n] int64 labels.
         """
-        draws = source.words(len(labels))
+        draws = source.words(len(labels))  # [n, 2]: 128 bits as two words
         thresholds, threshold_words = self._thresholds_up_to(table_end)
         limits = threshold_words[evidence]
-        # Integers of 128 bits, compared word by word, the more significant one first.
+        # draws < limits for integers of 128 bits: the more significant words are compared first.
         high_is_less = draws[:, 0] < limits[:, 0]
         high_is_equal = draws[:, 0] == limits[:, 0]
         low_is_less = draws[:, 1] < limits[:, 1]
         is_flipped = high_is_less | (high_is_equal & low_is_less)
         if self.classes == 2:
             return np.where(is_flipped, 1 - labels, labels)
-        # A draw below the threshold says which of the other labels: each has as many values.
+        # The values below the threshold are divided equally among the other labels. A rank is
+        # computed for every query, flipped or not, so that the work does not depend on the draws.
         other_labels = self.classes - 1
         ranks = []
         for (high, low), value in zip(draws.tolist(), evidence.tolist(), strict=True):
@@ -237,17 +275,18 @@ class Mechanism:
             values_per_label = max(thresholds[value] // other_labels, 1)
             ranks.append(min(draw // values_per_label, other_labels - 1))
         rank = np.array(ranks, dtype=np.int64)
-        other_label = rank + (rank >= labels)  # the nominal label is skipped
+        other_label = rank + (rank >= labels)  # ranks skip the nominal label
         return np.where(is_flipped, other_label, labels)
 
     def expected_accuracy(
         self, predictions: np.ndarray, distances: np.ndarray, labels: np.ndarray
     ) -> float:
-        """Return the exact expectation of the released labels' accuracy, without a draw.
+        """Return the expected accuracy of the released labels, exactly and without drawing any.
 
         Args:
-            predictions: [n] the nominal labels.
-            distances: [n] their evidence.
+            predictions: [n] the nominal labels (those of the trained model).
+            distances: [n] integers >= 0, the evidence of each query: a stable distance (how many
+                edits of the training data certainly leave the label) or a gap between vote counts.
             labels: [n] the true labels.
         """
         flip = self.flip_probability(distances)
@@ -257,23 +296,30 @@ class Mechanism:
         return float(probability.mean())
 
     @property
-    def _least_flip(self) -> float:
-        """The least flip probability that a table can give, where no entry may be 0."""
+    def _minimum_flip(self) -> float:
+        """The smallest flip probability of a table with positive entries: (C - 1) / 2^128."""
         return math.ldexp(self.classes - 1, -DRAW_BITS)
 
     @cached_property
     def _table(self) -> ThresholdTable:
+        """The table from which labels are drawn, as close to ``_flip`` as privacy allows."""
         rule = rule_for_guarantee(self.guarantee, self.classes)
         return ThresholdTable(rule, self._requested_entry)
 
     def _thresholds_up_to(self, max_evidence: int) -> tuple[list[int], np.ndarray]:
-        """Return the flip thresholds of all evidence from 0 to ``max_evidence``.
+        """Return the flip thresholds for all evidence from 0 to ``max_evidence``.
+
+        A uniform 128-bit integer below the threshold flips the label.
+
+        Args:
+            max_evidence: the largest evidence that is looked up, at least 0.
 
         Returns:
-            (the thresholds as integers, [max_evidence + 1, 2] uint64: the more and the less
-            significant word of each).
+            (the thresholds as Python integers, [max_evidence + 1, 2] uint64: each as two 64-bit
+            words, the more significant one first).
         """
-        # An instance is frozen, but its dictionary is not. The cache holds one length of table.
+        # The dataclass is frozen, so the cache is written to the instance's dictionary. It holds
+        # one length of table, that of the latest release.
         cache: dict[int, tuple[list[int], np.ndarray]] = self.__dict__.setdefault(
             "_threshold_cache", {}
         )
@@ -286,11 +332,21 @@ class Mechanism:
         return cache[max_evidence]
 
     def _flip_threshold(self, evidence: int) -> int:
-        """Return how many of the ``DRAW_VALUES`` values of a draw flip the label."""
+        """Return how many of the 2^128 values of a uniform draw flip the label.
+
+        Args:
+            evidence: a stable distance or gap between vote counts, an integer >= 0.
+        """
         return (self.classes - 1) * self._table.entries_up_to(evidence)[evidence]
 
     def _requested_entry(self, distance: int) -> int:
-        """Return the table's entry that the closed form asks for, rounded up, at least 1."""
+        """Return the table entry that the formula ``_flip`` asks for, rounded up, at least 1.
+
+        An entry is how many of the 2^128 values of a uniform draw release one given wrong label.
+
+        Args:
+            distance: a stable distance or gap between vote counts, which is the index of the entry.
+        """
         flip = float(self._flip(np.array([float(distance)]))[0])
         values = math.ldexp(flip, DRAW_BITS)
         return max(1, math.ceil(values / (self.classes - 1)))
@@ -298,38 +354,46 @@ class Mechanism:
     def _check_labels(self, predictions: np.ndarray, evidence: np.ndarray) -> np.ndarray:
         """Return nominal labels as [n] int64.
 
+        Args:
+            predictions: the labels to check.
+            evidence: [n] the evidence; only its shape is compared.
+
         Raises:
-            ConfigError: they are not integers in 0..C-1, one for each piece of evidence.
+            ConfigError: the labels are not integers in 0..C-1, one for each piece of evidence.
         """
         labels = np.asarray(predictions)
         if labels.dtype.kind not in "iu" or labels.ndim != 1 or labels.shape != evidence.shape:
             raise ConfigError(
-                f"mechanism={self.name}: predictions and distances must be integers, one of each "
-                "per query; got "
-                f"{labels.dtype} {labels.shape} and {evidence.dtype} {evidence.shape}"
+                f"mechanism={self.name}: predictions and distances must be integers, one of "
+                f"each per query, but are {labels.dtype} {labels.shape} and {evidence.dtype} "
+                f"{evidence.shape}"
             )
         if len(labels) and not (labels.min() >= 0 and labels.max() < self.classes):
             raise ConfigError(
-                f"mechanism={self.name}: predictions must be labels 0..{self.classes - 1}"
+                f"mechanism={self.name}: predictions must be labels between 0 and "
+                f"{self.classes - 1}"
             )
         return labels.astype(np.int64)
 
 
 @keyword_schema
 class PureMechanism(Mechanism):
-    """A mechanism whose one parameter is the eps of one query."""
+    """A label mechanism with pure eps-DP for each label; eps is its only budget parameter."""
 
     eps: Epsilon
 
 
 def _check_evidence(values: np.ndarray, need: Need, largest: int) -> np.ndarray:
-    """Return evidence as int64, where what exceeds ``largest`` counts as that much.
+    """Return evidence as int64, with values above ``largest`` replaced by it.
 
-    A gap between votes keeps its parity, because even and odd gaps have tables of their own.
+    A gap between vote counts is replaced by ``largest`` or ``largest - 1``, whichever has the same
+    parity, because even and odd gaps have separate tables. The evidence of neighbouring datasets
+    still differs by at most 1.
 
     Args:
-        values: integers >= 0 of any shape.
-        need: what the evidence is; of "nothing" it is 0.
+        values: integers >= 0 of any shape: stable distances (how many edits of the training data
+            certainly leave a label) or gaps between vote counts.
+        need: what the evidence is; for "nothing", all of it becomes 0.
         largest: at least 1.
 
     Raises:
@@ -338,11 +402,13 @@ def _check_evidence(values: np.ndarray, need: Need, largest: int) -> np.ndarray:
     evidence = np.asarray(values)
     if evidence.dtype.kind not in "iu":
         raise ConfigError(
-            f"{need}: expected integers, got {evidence.dtype}, but evidence counts whole records "
-            "or votes"
+            f"the evidence for each query ({need}) must be integers, because it counts whole "
+            f"records or votes, but is {evidence.dtype}"
         )
     if evidence.size and evidence.min() < 0:
-        raise ConfigError(f"{need}: negative values, but evidence is at least 0")
+        raise ConfigError(
+            f"the evidence for each query ({need}) must be at least 0, but some is negative"
+        )
     if need == "nothing":
         return np.zeros(evidence.shape, dtype=np.int64)
     if need == "votes":

@@ -1,10 +1,11 @@
 """A mechanism whose budget is stated once: by its own parameters, or by a total for the whole call.
 
     total = TotalConfig(eps=1.0, delta=1e-5)
-    config = MechanismConfig.of({"_target_": "agt.mechanisms.weights.ReleaseWeights"}, total)
+    node = {"_target_": "agt.mechanisms.weights.ReleaseWeights"}
+    config = MechanismConfig.from_settings(node, total)
     mechanism = config.mechanism(classes=2, queries=100)
 
-Nothing else reads which parameters of a mechanism are its budget.
+No other module reads which parameters of a mechanism are its budget.
 """
 
 from collections.abc import Mapping
@@ -23,19 +24,20 @@ from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.settings import NonNegative, Positive, schema, validate
 from agt.targets import imported
 
-BUDGET_KEYS = ("eps", "mu", "delta")
+BUDGET_KEYS = ("eps", "mu", "delta")  # the settings of a mechanism that are its budget
 AnyMechanism = Mechanism | WeightsMechanism | CertifiedQuantile
 
 
 @schema
 class TotalConfig:
-    """The budget of the whole call.
+    """The privacy budget of the whole call, for all of its queries together.
 
     Attributes:
-        eps: of all queries together; None: the mechanism states its own budget.
-        delta: of all queries together.
-        queries: a public cap on how many queries there may be; None: as many as the file holds,
-            whose length is public.
+        eps: all queries together are (eps, delta)-DP; None: the mechanism states a budget per
+            query.
+        delta: see ``eps``.
+        queries: a public maximum number of queries, over which the budget is divided; None: the
+            number of queries in the file, which is taken to be public.
     """
 
     eps: Positive | None = None
@@ -44,29 +46,33 @@ class TotalConfig:
 
 
 def mechanism_kind(node: object) -> type[Any]:
-    """Return the class that the mapping ``mechanism`` of a configuration names.
+    """Return the mechanism class that the mapping ``mechanism`` of a configuration names.
+
+    Args:
+        node: the mapping; its ``_target_`` is the class's import path.
 
     Raises:
-        UntrustedCode: it is neither agt's own nor named by the user.
-        ConfigError: it is no release mechanism.
+        UntrustedCode: the class belongs to neither agt nor the code that the user has named.
+        ConfigError: the mapping has no ``_target_``, or the class is no release mechanism.
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
-        raise ConfigError(f"mechanism: expected a mapping with a _target_, got {node!r}")
+        raise ConfigError(f"mechanism: expected a mapping with the entry _target_, got {node!r}")
     kind = imported(str(node["_target_"]), "mechanism")
     is_mechanism = isinstance(kind, type) and issubclass(kind, AnyMechanism)
-    if not is_mechanism or not hasattr(kind, "name"):  # the base has none
-        raise ConfigError(f"mechanism._target_: '{node['_target_']}' is no release mechanism")
+    if not is_mechanism or not hasattr(kind, "name"):  # abstract base classes have no name
+        raise ConfigError(f"mechanism._target_: '{node['_target_']}' is not a release mechanism")
     return kind
 
 
 @dataclass(frozen=True)
 class MechanismConfig:
-    """A mechanism and its budget, which is either its own or the whole call's.
+    """The settings of a mechanism, with a budget that is either per query or for the whole call.
 
     Attributes:
         kind: the mechanism's class.
-        given: those of its settings that are not null.
-        total: the budget of the whole call; without ``eps``, the mechanism states its own.
+        given: the mechanism's settings that are not null.
+        total: the budget of the whole call; if it has no ``eps``, ``given`` contains the budget of
+            one query.
     """
 
     kind: type[Any]
@@ -74,15 +80,15 @@ class MechanismConfig:
     total: TotalConfig
 
     @classmethod
-    def of(cls, node: object, total: TotalConfig) -> "MechanismConfig":
-        """Return a validated configuration, before any data is read.
+    def from_settings(cls, node: object, total: TotalConfig) -> "MechanismConfig":
+        """Return validated settings of a mechanism; nothing is read from data.
 
         Args:
             node: the mapping ``mechanism`` of a configuration.
-            total: the mapping ``total`` of it.
+            total: the mapping ``total`` of the same configuration.
 
         Raises:
-            ConfigError: the mapping names no mechanism, or no budget is stated, or two are.
+            ConfigError: ``node`` names no mechanism, or no budget is stated, or two are.
         """
         kind = mechanism_kind(node)
         given = {
@@ -95,24 +101,28 @@ class MechanismConfig:
         return config
 
     def _check_budget(self) -> None:
-        """Raise ConfigError unless exactly one budget is stated, with its delta."""
+        """Raise ConfigError unless one budget is stated: the mechanism's own, or the total.
+
+        A mechanism that is not pure-DP also needs a delta of the total.
+        """
+        # A delta of 0 is a setting's default, and states no budget.
         own = [
             f"mechanism.{key}"
             for key in BUDGET_KEYS
-            if key in self.given and (key != "delta" or self.given["delta"])  # 0 states none
+            if key in self.given and (key != "delta" or self.given["delta"])
         ]
         if not own and self.total.eps is None:
             release = "the one release" if self.releases_weights else "each query"
             parameter_names = {field.name for field in fields(self.kind.spends)}
             parameters = [f"mechanism.{key}" for key in BUDGET_KEYS if key in parameter_names]
             raise ConfigError(
-                "no budget: give total.eps (and total.delta) for the whole call, or "
-                f"{' and '.join(parameters)} for {release}"
+                "the release has no privacy budget: give total.eps (and total.delta) for all "
+                f"queries together, or {' and '.join(parameters)} for {release}"
             )
         if own and self.total.eps is not None:
             raise ConfigError(f"total.eps and {own[0]} both state a budget: give one of them")
         if self.total.eps is None:
-            validate(self.kind, self.given, "mechanism")
+            validate(self.kind, self.given, "mechanism")  # raises ConfigError if out of range
         elif not self.total.delta and self.kind.spends is not PureDP:
             raise ConfigError(
                 f"mechanism={self.kind.name} needs a delta: give total.delta (1e-5, say) as well"
@@ -125,19 +135,19 @@ class MechanismConfig:
 
     @property
     def reads_records(self) -> bool:
-        """Whether the mechanism computes weights anew from the training records."""
+        """Whether the mechanism computes new weights from the training records."""
         return self.releases_weights and self.kind.reads_records
 
     def mechanism(self, classes: int, queries: int) -> AnyMechanism:
-        """Return the mechanism for a model and a number of queries.
+        """Return the mechanism for a model; a total budget is divided among the queries.
 
         Args:
             classes: how many classes the model has.
-            queries: how many queries the file holds; a cap of the total takes precedence.
+            queries: how many queries the file holds; ``total.queries``, if given, takes its place.
 
         Raises:
-            ConfigError: no budget per query fits the total, or the mechanism does not take that
-                many classes.
+            ConfigError: the total leaves too little for each query, or the mechanism does not
+                support as many classes.
         """
         given = dict(self.given)
         releases_labels = self.kind.output is Output.LABELS
@@ -151,5 +161,6 @@ class MechanismConfig:
             budget = Budget(total.eps, total.delta, total.queries or queries)
             mechanism = afford(self.kind, budget, given["classes"])
         else:
+            # Weights or a number are released once, and spend the whole total.
             mechanism = self.kind.within(total.eps, total.delta, **given)
         return mechanism

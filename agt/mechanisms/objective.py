@@ -1,12 +1,12 @@
-"""Release weights that minimise the loss with a random linear term: objective perturbation.
+"""Objective perturbation: release weights that minimise the loss plus a random linear term.
 
     constants = ProblemConstants.from_head(head)                     public
-    noises = ObjectiveNoises.from_budget(constants, eps, delta)      public: what is drawn
+    noises = ObjectiveNoises.from_budget(constants, eps, delta)      public: the scales of the noise
     release_objective(erm, constants, ApproximateDP(eps, delta), SystemRandomness())
 
-One release solves F(theta) + b.theta with a fresh normal b, adds a little more noise, and is
-rounded to a public lattice. F(theta) = sum_i l(y_i theta.x_i) + (Lambda/2) |theta|^2, where l is
-the logistic loss whose derivative is clamped to [-C, 0] (training/tilted_erm.py).
+One release solves min F(theta) + b.theta for a newly drawn normal b, adds a little more noise, and
+rounds to a public lattice. F(theta) = sum_i l(y_i theta.x_i) + (Lambda/2) |theta|^2, where l is the
+logistic loss with its derivative clamped to [-C, 0] (training/erm_with_linear_term.py).
 docs/proofs/objective.md proves the guarantee.
 
 Sources: Chaudhuri, Monteleoni, Sarwate (2011); Kifer, Smith, Thakurta (2012); Iyengar et al. (2019)
@@ -37,29 +37,31 @@ from agt.models.linear import LinearModel
 from agt.numeric import COVER, Randomness, gaussian_mu, next_up, noisy, step_of
 from agt.relations import RELATIONS
 from agt.settings import Positive, schema
-from agt.training.tilted_erm import (
+from agt.training.erm_with_linear_term import (
     NORM_SLACK,
-    TiltedErm,
+    ErmWithLinearTerm,
+    clamped_logistic_smoothness,
     smallest_tolerance,
     solve,
-    tilted_smoothness,
 )
 
-SOLVER_SHARE = 0.01  # of epsilon and delta, for what the solver and the lattice leave
-# In standard deviations: the norm of d normal numbers exceeds sqrt d by so much with a probability
-# of at most e^-72.
+# Share of epsilon and delta for the noise at the end, which hides the errors of the solver and of
+# rounding b to a lattice.
+SOLVER_SHARE = 0.01
+# The norm of d standard normal numbers exceeds sqrt d plus this with a probability of at most
+# e^-72.
 _FAR_DEVIATIONS = 12.0
 
 
 @dataclass(frozen=True)
 class ProblemConstants:
-    """The public constants of the problem that is solved.
+    """The public constants of the minimisation problem that a release solves.
 
     Attributes:
-        strength: Lambda, against the sum of the losses, not their mean.
-        clamp: C, the largest derivative of the loss.
-        records: n_max, how many records there may be.
-        width: d, how many features a record has.
+        strength: Lambda, the factor of the regulariser. The losses are summed, not averaged.
+        clamp: C, the bound on the loss's absolute derivative.
+        records: n_max, a public bound on the number of records.
+        width: d, the number of features of a record.
     """
 
     strength: float
@@ -69,11 +71,12 @@ class ProblemConstants:
 
     @classmethod
     def from_head(cls, head: LinearModel, weight_decay: float | None = None) -> "ProblemConstants":
-        """Return the constants of a head's problem.
+        """Return the constants of a head's minimisation problem.
 
         Args:
             head: a trained head.
-            weight_decay: lambda of the release; None: the head's own.
+            weight_decay: lambda of the release, whose strength is lambda times the public
+                normaliser; None: the head's own.
         """
         trained = head.trained
         decay = trained.training.weight_decay if weight_decay is None else weight_decay
@@ -86,21 +89,26 @@ class ProblemConstants:
 
     @property
     def determinant_loss(self) -> float:
-        """What the change of volume costs in epsilon, log(1 + beta/Lambda), rounded up."""
-        # Lemma 1 of docs/proofs/objective.md gives the density, and Lemma 2 of
-        # docs/proofs/objective.md the ratio of determinants; beta is the largest second derivative.
-        beta = tilted_smoothness(self.clamp) * (1 + NORM_SLACK) ** 2
+        """The part of epsilon that the determinant of the Hessian costs, rounded up.
+
+        It is log(1 + beta/Lambda), where beta is the largest second derivative of the loss: one
+        record changes the determinant by at most the factor 1 + beta/Lambda.
+        """
+        # Lemma 1 of docs/proofs/objective.md: the minimiser's density is that of b times the
+        # determinant of the Hessian. Lemma 2 of docs/proofs/objective.md: one record changes the
+        # determinant by a factor between 1 and 1 + beta/Lambda.
+        beta = clamped_logistic_smoothness(self.clamp) * (1 + NORM_SLACK) ** 2
         ratio = next_up(next_up(beta) / self.strength)
         return next_up(next_up(math.log1p(ratio)))
 
 
 @dataclass(frozen=True)
 class ObjectiveNoises:
-    """What one release draws, all of it public.
+    """The scales of the noises of one release, and the solver's tolerance; all of them are public.
 
     Attributes:
-        tilt: the standard deviation of each coordinate of b.
-        tolerance: bound on the norm of the gradient that the solver may leave.
+        tilt: the standard deviation of each coordinate of the linear term b.
+        tolerance: bound on the norm of the gradient at the solver's result.
         scale: the standard deviation of the noise that is added to each weight at the end.
     """
 
@@ -112,16 +120,15 @@ class ObjectiveNoises:
     def from_budget(
         cls, constants: ProblemConstants, eps: float, delta: float
     ) -> "ObjectiveNoises":
-        """Return the least noises that an (eps, delta)-private release needs.
+        """Return the smallest noise for which one release is (eps, delta)-private.
 
         Args:
-            constants: of the problem.
-            eps: of the release.
-            delta: of the release.
+            constants: the public constants of the problem.
+            eps, delta: the budget of the release, above 0.
 
         Raises:
-            ConfigError: 99 % of eps does not exceed the determinant's loss; the least strength is
-                named.
+            ConfigError: 99 % of eps is not larger than what the determinant costs
+                (``determinant_loss``). The message names a strength that is large enough.
         """
         tilt = tilt_noise(constants, eps, delta)
         root_width = math.sqrt(constants.width)
@@ -129,143 +136,160 @@ class ObjectiveNoises:
         tolerance = smallest_tolerance(
             constants.records, constants.width, constants.clamp, constants.strength, longest_tilt
         )
-        # Lemma 4 of docs/proofs/objective.md: how far the weights are from the exact minimiser
+        # Lemma 4 of docs/proofs/objective.md: the solver's result is at most gradient_error /
+        # Lambda from the exact minimiser, because of the tolerance and of rounding b to a lattice.
         gradient_error = tolerance + root_width * step_of(tilt) / 2
+        # Neighbours' results are thus at most 2 gradient_error / Lambda further apart.
         mu = gaussian_mu(SOLVER_SHARE * eps, SOLVER_SHARE * delta)
+        # COVER (slightly above 1) covers the roundings of this bound itself.
         scale = next_up(2 * gradient_error * COVER / constants.strength / mu)
         return cls(tilt, tolerance, scale)
 
     @property
-    def described(self) -> dict[str, float]:
-        """The noise by name, as ``WeightsMechanism.noise`` has it.
+    def by_name(self) -> dict[str, float]:
+        """The noise by name, as ``WeightsMechanism.noise`` returns it.
 
-        ``tilt`` is that of the linear term, ``sigma`` and ``step`` are those of the noise at the
-        end.
+        ``tilt`` is the standard deviation of the linear term b. ``sigma`` is that of the noise at
+        the end, and ``step`` is the step of its lattice.
         """
         return {"sigma": self.scale, "step": step_of(self.scale), "tilt": self.tilt}
 
 
 def tilt_noise(constants: ProblemConstants, eps: float, delta: float) -> float:
-    """Return the standard deviation of b for an (eps, delta)-private release, rounded up.
+    """Return the standard deviation of the linear term b ("tilt") for a budget, rounded up.
+
+    99 % of eps and delta are for b. The rest is for the noise at the end.
 
     Args:
-        constants: of the problem.
-        eps: of the release, of which 99 % are for b.
-        delta: of the release, of which 99 % are for b.
+        constants: the public constants of the problem.
+        eps, delta: the budget of the whole release, above 0.
 
     Raises:
-        ConfigError: 99 % of eps does not exceed the determinant's loss; the least strength is
-            named.
+        ConfigError: 99 % of eps is not larger than what the determinant costs
+            (``determinant_loss``). The message names a strength that is large enough.
     """
+    # Rounded down, so that the parts do not exceed the whole budget.
     tilt_eps = math.nextafter(eps - SOLVER_SHARE * eps, 0.0)
     tilt_delta = math.nextafter(delta - SOLVER_SHARE * delta, 0.0)
     determinant_loss = constants.determinant_loss
     if tilt_eps <= determinant_loss:
         raise ConfigError(
-            f"objective perturbation at epsilon={eps:g} needs "
-            f"strength={least_strength(constants.clamp, eps):.4g} or more, got "
+            f"objective perturbation at epsilon={eps:g} needs a strength of regularisation of "
+            f"at least {least_strength(constants.clamp, eps):.4g}, but it is "
             f"{constants.strength:g}"
         )
-    # Lemma 3 of docs/proofs/objective.md
+    # Lemma 3 of docs/proofs/objective.md: a standard deviation of C / mu suffices, with mu the
+    # largest Gaussian parameter that is (tilt_eps - determinant_loss, tilt_delta)-private.
     mu = gaussian_mu(math.nextafter(tilt_eps - determinant_loss, 0.0), tilt_delta)
     return next_up(next_up(constants.clamp * (1 + NORM_SLACK)) / mu)
 
 
 def least_strength(clamp: float, eps: float) -> float:
-    """Return a strength that eps allows, near the least one.
+    """Return a strength that is slightly above the smallest one that eps allows.
 
-    It is a little more than the least, so that its first four digits are allowed as well.
+    It is larger by 0.2 %, so that its first four digits, as messages show them, are allowed as
+    well.
+
+    Args:
+        clamp: C, the bound on the loss's absolute derivative.
+        eps: the budget of the whole release.
     """
     tilt_eps = (1 - SOLVER_SHARE) * eps
-    return 1.002 * tilted_smoothness(clamp) / math.expm1(tilt_eps)
+    return 1.002 * clamped_logistic_smoothness(clamp) / math.expm1(tilt_eps)
 
 
 def release_objective(
-    erm: TiltedErm,
+    erm: ErmWithLinearTerm,
     constants: ProblemConstants,
     guarantee: ApproximateDP,
     source: Randomness,
     start: np.ndarray | None = None,
 ) -> ReleasedWeights:
-    """Release the minimiser once, which spends ``guarantee``.
+    """Release the minimiser of a perturbed objective once, which spends ``guarantee``.
 
     Args:
-        erm: the records' problem, without tilt, and of the same constants.
-        constants: public.
-        guarantee: of the release.
-        source: SystemRandomness for a release; anything else is a simulation.
-        start: [d], where the search begins; None: at 0. It does not change the guarantee.
+        erm: the objective of the records, with a linear term of 0, and with the same constants as
+            ``constants``.
+        constants: the public constants of the problem.
+        guarantee: the (eps, delta) of the release.
+        source: SystemRandomness for a release. Anything else is a simulation, without a guarantee.
+        start: [d] the weights at which the solver starts; None: 0. The guarantee holds for any
+            start.
 
     Returns:
-        Weights [1, d], with ``ObjectiveNoises.described``.
+        Weights [1, d], with the scales of the noise by name (``ObjectiveNoises.by_name``).
 
     Raises:
-        ConfigError: eps is too little for the strength, there are more records than there may be,
-            or the problem is of other constants.
-        AgtError: the solver missed its tolerance: nothing is released.
+        ConfigError: eps is too small for the strength, there are more records than ``constants``
+            allows, or the objective has other constants.
+        AgtError: the solver missed its tolerance. Then nothing is released.
 
-    Formal guarantees
-        - The release is (eps, delta)-private under add_remove with one record a unit
+    Formal guarantees:
+        - The release is (eps, delta)-private under add_remove with one record for each unit
           (docs/proofs/objective.md).
-        - An error after the draw says that nothing was released; what was paid stays spent. Its
-          probability is below 10^-31 whatever the data (Lemma 6 of docs/proofs/objective.md).
+        - An error after the draw reveals only that nothing was released, and the budget stays
+          spent. Its probability is below 10^-31 for any data (Lemma 6 of docs/proofs/objective.md).
     """
+    # The noise is computed from ``constants``, so they must be those of the objective.
     given = (erm.strength, erm.clamp, erm.x.shape[1])
     expected = (constants.strength, constants.clamp, constants.width)
     if given != expected or len(erm.x) > constants.records:
         raise ConfigError(
-            f"{len(erm.x)} records with (strength, clamp, width) = {given} are no problem of "
-            f"{constants}"
+            f"{len(erm.x)} records with (strength, clamp, width) = {given} do not match the "
+            f"constants of this release: {constants}"
         )
     noises = ObjectiveNoises.from_budget(constants, guarantee.eps, guarantee.delta)
-    weight = draw_tilted_weights(erm, noises, constants.records, source, start)[None]
+    weight = draw_perturbed_minimiser(erm, noises, constants.records, source, start)[None]
     name = ObjectivePerturbation.name
-    return ReleasedWeights(weight, guarantee, noises.described, source.simulated, name)
+    return ReleasedWeights(weight, guarantee, noises.by_name, source.simulated, name)
 
 
-def draw_tilted_weights(
-    erm: TiltedErm,
+def draw_perturbed_minimiser(
+    erm: ErmWithLinearTerm,
     noises: ObjectiveNoises,
     max_records: int,
     source: Randomness,
     start: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return [d] the weights that one release draws.
+    """Draw a linear term, minimise the objective with it, and return the minimiser with noise, [d].
 
     Args:
-        erm: the records' problem, without tilt.
-        noises: what is drawn.
-        max_records: how many records there may be, which bounds the solver's steps.
-        source: SystemRandomness for a release; anything else is a simulation.
-        start: [d], where the search begins; None: at 0.
+        erm: the objective of the records, with a linear term of 0.
+        noises: the scales of the noises, and the solver's tolerance.
+        max_records: public bound on the number of records, from which the solver's number of steps
+            follows.
+        source: SystemRandomness for a release. Anything else is a simulation, without a guarantee.
+        start: [d] the weights at which the solver starts; None: 0.
 
     Raises:
         AgtError: the solver missed its tolerance.
     """
     width = erm.x.shape[1]
-    tilt = noisy(np.zeros(width), noises.tilt, source)
-    theta = solve(replace(erm, tilt=tilt), noises.tolerance, start, max_records)
-    # Lemma 5 of docs/proofs/objective.md: the second noise, in sequence with the first
+    linear_term = noisy(np.zeros(width), noises.tilt, source)
+    perturbed = replace(erm, tilt=linear_term)
+    theta = solve(perturbed, noises.tolerance, start, max_records)
+    # Lemma 5 of docs/proofs/objective.md: the second noise hides how far the solver's result is
+    # from the exact minimiser. The budgets of the two noises add up.
     return noisy(theta, noises.scale, source)
 
 
 @schema
 class ObjectivePerturbation(WeightsMechanism):
-    """A trained head's problem, solved anew with a random linear term for each release.
+    """Releases a head's weights by objective perturbation: a new random linear term each time.
 
-    Two classes. The head's own minimiser, without the term, stays with its owner: it is where the
-    search begins.
+    The head must have two classes. Each release solves the head's minimisation problem again from
+    its training records. The head's own minimiser, without the term, is only where the solver
+    starts, and stays private.
 
     Attributes:
-        eps: of the one release.
-        delta: of the one release.
-        weight_decay: lambda of the problem that is solved; None: the run's own.
+        eps, delta: the budget of the one release.
+        weight_decay: lambda of the problem that is solved; None: that of the head's training.
 
-    Formal guarantees
-        - The release is (eps, delta)-private under add_remove with one record a unit; every other
-          relation, and every other loss than the logistic one, is refused.
-        - Later releases draw anew, so their losses add up, and budgets may be chosen after training
-          and after earlier releases.
+    Formal guarantees:
+        - The release is (eps, delta)-private under add_remove with one record for each unit. Other
+          relations and other losses than the logistic one are refused.
+        - Every release draws new noise, so the losses of several releases add up. Budgets may be
+          chosen after training and after earlier releases.
     """
 
     eps: Epsilon
@@ -279,21 +303,26 @@ class ObjectivePerturbation(WeightsMechanism):
     noise_law: ClassVar[NoiseLaw] = NoiseLaw.LINEAR_TERM
 
     @classmethod
-    def afford(cls, eps: float, delta: float) -> ApproximateDP:
-        """Return the guarantee of one release that takes all of a total.
+    def largest_guarantee(cls, eps: float, delta: float) -> ApproximateDP:
+        """Return the guarantee of one release that spends a whole (eps, delta) total.
 
-        Its eps is a little less, because a total is rounded up.
+        Its eps is smaller by the factor 1 - 2^-48, because a total is rounded up when it is
+        computed from releases.
         """
         return ApproximateDP(eps * (1 - 2**-48), delta)
 
     @property
     def guarantee(self) -> ApproximateDP:
-        """The guarantee of the one release."""
+        """The (eps, delta) guarantee of the one release."""
         return ApproximateDP(self.eps, self.delta)
 
     @classmethod
     def check_head(cls, head: LinearModel) -> None:
-        """Raise ConfigError where no proof covers this head, or its records are not there."""
+        """Raise ConfigError unless the proof covers this head and its records are available.
+
+        The records are those that the head was trained on. The proof is for the logistic loss of
+        two classes, and for neighbours that differ by one record added or removed.
+        """
         loss = head.trained.loss
         relation = head.settings.relation
         refused = f"mechanism={cls.name}"
@@ -301,9 +330,10 @@ class ObjectivePerturbation(WeightsMechanism):
         if loss.kind != "binary":
             raise ConfigError(
                 Message(
-                    "{refused}: with {kind} a record's gradient keeps no direction and its "
-                    "Hessian is of no rank one, so that the proof is lost: two classes and "
-                    "{config:training.loss}=binary_cross_entropy, or "
+                    "{refused}: its proof only covers two classes with a binary loss, not "
+                    "{kind} (there a record's gradient has no fixed direction and its Hessian "
+                    "is not of rank one): train with two classes and "
+                    "{config:training.loss}=binary_cross_entropy, or use "
                     "{config:mechanism=release_weights}",
                     refused=refused,
                     kind=loss.kind,
@@ -313,23 +343,24 @@ class ObjectivePerturbation(WeightsMechanism):
         if not is_one_unit or relation.unit_rows != 1:
             raise ConfigError(
                 Message(
-                    "{refused}: relation={name} with unit_rows={unit_rows}: where several "
-                    "rows move at once the ratio of determinants grows like a power of "
-                    "their number, and their gradients have no direction in common: only "
-                    "relation=add_remove with unit_rows=1 is proved; or use "
+                    "{refused}: its proof only covers relation=add_remove with unit_rows=1, "
+                    "not relation={name} with unit_rows={unit_rows} (if several rows change "
+                    "at once, the ratio of determinants grows like a power of their number, "
+                    "and their gradients have no common direction): use "
                     "{config:mechanism=release_weights}",
                     refused=refused,
                     name=relation.name,
                     unit_rows=relation.unit_rows,
                 )
             )
-        cls.training_rows(head)  # called because it raises where the records are not there
+        cls.training_rows(head)  # called because it raises if the records are not available
 
-    def noises(self, head: LinearModel) -> ObjectiveNoises:
-        """Return what a release from this head draws.
+    def noise_scales(self, head: LinearModel) -> ObjectiveNoises:
+        """Return the scales of the noises of a release from this head.
 
         Raises:
-            ConfigError: eps is too little for the weight decay; the least is named.
+            ConfigError: eps is too small for the weight decay. The message names a weight decay
+                that is large enough.
         """
         constants = ProblemConstants.from_head(head, self.weight_decay)
         try:
@@ -340,10 +371,11 @@ class ObjectivePerturbation(WeightsMechanism):
             given_decay = constants.strength / normalizer
             raise ConfigError(
                 Message(
-                    "mechanism={name}: eps = {eps:g} has to exceed ln(1 + beta/(weight_decay B)) = "
-                    "{determinant_loss:.4g}, what the change of volume costs at weight_decay = "
-                    "{given:g}: give more, or {config:mechanism.weight_decay}={least:.4g} at "
-                    "least, the release's own",
+                    "mechanism={name}: eps = {eps:g} must exceed ln(1 + beta/(weight_decay "
+                    "B)) = {determinant_loss:.4g}, the part of the privacy loss that comes "
+                    "from the ratio of determinants at weight_decay = {given:g}: give a "
+                    "larger eps, or {config:mechanism.weight_decay}={least:.4g} or more, a "
+                    "weight decay for the release only",
                     name=self.name,
                     eps=self.eps,
                     determinant_loss=constants.determinant_loss,
@@ -353,23 +385,28 @@ class ObjectivePerturbation(WeightsMechanism):
             ) from None
 
     def noise(self, head: LinearModel) -> dict[str, float]:
-        """Return the noise by name: ``sigma`` and ``step`` of the end, ``tilt`` of the linear term.
+        """Return the public scales of the noise of a release from this head, by name.
+
+        ``sigma`` and ``step`` are the standard deviation and the lattice step of the noise on the
+        weights. ``tilt`` is the standard deviation of the linear term b.
 
         Raises:
-            ConfigError: eps is too little for the weight decay; the least is named.
+            ConfigError: eps is too small for the weight decay. The message names a weight decay
+                that is large enough.
         """
-        return self.noises(head).described
+        return self.noise_scales(head).by_name
 
     def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:
         """Release weights, which spends ``guarantee`` once.
 
         Args:
-            head: one that ``check`` takes.
-            source: SystemRandomness for a release; anything else is a simulation.
+            head: a head that ``check`` accepts.
+            source: SystemRandomness for a release. Anything else is a simulation, without a
+                guarantee.
 
         Raises:
-            ConfigError: eps is too little, or the records are not there.
-            AgtError: the solver missed its tolerance: nothing is released.
+            ConfigError: eps is too small, or the training records are not available.
+            AgtError: the solver missed its tolerance. Then nothing is released.
         """
         constants = ProblemConstants.from_head(head, self.weight_decay)
         erm = build_problem(head, constants)
@@ -383,66 +420,84 @@ class ObjectivePerturbation(WeightsMechanism):
         features: np.ndarray,
         labels: np.ndarray,
     ) -> Callable[[Self], float]:
-        """Return the function that gives a mechanism's expected accuracy, to first order.
+        """Return a function that computes a mechanism's expected accuracy on these queries.
+
+        The accuracy is computed to first order in the noise. The records are read once for each
+        weight decay, however many mechanisms are evaluated.
 
         Args:
-            head: one that ``check_head`` takes.
-            features: [n, ...] queries, as the head takes them.
-            labels: [n] their true labels.
+            head: a head that ``check_head`` accepts.
+            features: [n, ...] queries, in the form that the head takes.
+            labels: [n] the true labels of the queries.
         """
         phi = head.phi(features)
+        # Budgets do not change the minimiser, so it is solved once for each weight decay.
         logit_laws = cache(lambda weight_decay: expected_deviations(head, phi, weight_decay))
 
         def accuracy(mechanism: Self) -> float:
-            mean, deviations = logit_laws(mechanism.weight_decay)
-            return expected_accuracy(mean, deviations(mechanism.eps, mechanism.delta), labels, 1.0)
+            """Return the expected accuracy of releases by one mechanism."""
+            mean, deviations_of_budget = logit_laws(mechanism.weight_decay)
+            deviations = deviations_of_budget(mechanism.eps, mechanism.delta)
+            # The deviations already hold the noise's scale, so sigma is 1.
+            return expected_accuracy(mean, deviations, labels, 1.0)
 
         return accuracy
 
 
-def build_problem(head: LinearModel, constants: ProblemConstants) -> TiltedErm:
-    """Return the problem of a head's training records, without tilt.
+def build_problem(head: LinearModel, constants: ProblemConstants) -> ErmWithLinearTerm:
+    """Return the objective of a head's training records, with a linear term of 0.
+
+    Args:
+        head: a head that ``ObjectivePerturbation.check_head`` accepts.
+        constants: the public constants, of which strength and clamp are used.
 
     Raises:
-        ConfigError: the records are not there, more than n_max, or several of one unit.
-        DataError: memory-mapped records were edited after training.
+        ConfigError: the records are not available, there are more than n_max, or several of one
+            unit.
+        DataError: memory-mapped records were changed after training.
     """
     rows = ObjectivePerturbation.training_rows(head)
     records = head.problem.dataset.train.take(rows)
     features = head.phi_of_records(records.features)
-    return TiltedErm.from_labels(features, records.labels, constants.strength, constants.clamp)
+    return ErmWithLinearTerm.from_labels(
+        features, records.labels, constants.strength, constants.clamp
+    )
 
 
 def expected_deviations(
     head: LinearModel, phi: np.ndarray, weight_decay: float | None = None
 ) -> tuple[np.ndarray, Callable[[float, float], np.ndarray]]:
-    """Return the law of queries' logits in a release, to first order in the noise.
+    """Return the distribution of queries' logits in a release, to first order in the noise.
 
-    A release's minimiser is near theta - H^-1 b, H the Hessian at the minimiser theta without
-    noise. So a logit moves by a normal number of variance sigma^2 |H^-1 phi|^2, and by scale^2
-    |phi|^2 of the noise at the end. Both are private: for the data owner alone.
+    The released minimiser is approximately theta - H^-1 b, where theta is the minimiser without
+    noise and H the Hessian there. So the logit of features phi is approximately normal, with
+    variance tilt^2 |H^-1 phi|^2 + scale^2 |phi|^2. The result is private: it is for the data owner
+    only.
 
     Args:
         head: a trained head.
-        phi: [n, d] features of queries.
+        phi: [n, d] the features of the queries.
         weight_decay: lambda of the release; None: the head's own.
 
     Returns:
-        ([n, 1] logits without noise; (eps, delta) -> [n] their standard deviations).
+        (the means [n, 1], which are the logits without noise; a function that takes eps and delta
+        and returns the standard deviations [n]).
     """
     constants = ProblemConstants.from_head(head, weight_decay)
     erm = build_problem(head, constants)
     start = head.trained.weight[0].numpy()
+    no_linear_term = 0.0
     tolerance = smallest_tolerance(
-        constants.records, constants.width, constants.clamp, constants.strength, 0.0
+        constants.records, constants.width, constants.clamp, constants.strength, no_linear_term
     )
     theta = solve(erm, tolerance, start, constants.records)
     queries = phi.astype(np.float64, copy=False)
     lengths = np.linalg.norm(queries, axis=1)
-    solved = cho_solve(cho_factor(erm.hessian(theta)), queries.T)
-    solved_lengths = np.linalg.norm(solved, axis=0)
+    inverse_hessian_queries = cho_solve(cho_factor(erm.hessian(theta)), queries.T)
+    solved_lengths = np.linalg.norm(inverse_hessian_queries, axis=0)  # |H^-1 phi|
 
     def deviations(eps: float, delta: float) -> np.ndarray:
+        """Return the standard deviations [n] of the logits for a budget."""
         noises = ObjectiveNoises.from_budget(constants, eps, delta)
         return np.hypot(noises.tilt * solved_lengths, noises.scale * lengths)
 

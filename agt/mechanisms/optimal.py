@@ -1,7 +1,8 @@
-"""The label mechanisms to use: no other one flips less often.
+"""The label mechanisms to use by default: among comparable ones they flip labels least often.
 
-"No other" is of mechanisms that see only a label and its stable distance, that treat labels alike,
-and that have the guarantee; it holds up to the rounding of tables (docs/proofs/optimal.md).
+They are compared with all mechanisms that read only a label and its stable distance, treat all
+labels in the same way, and have the same guarantee (docs/proofs/optimal.md). Tables of integers,
+from which labels are drawn, add a rounding error.
 """
 
 import math
@@ -19,10 +20,11 @@ from agt.settings import keyword_schema
 
 @keyword_schema
 class RandomizedResponse(Mechanism):
-    """Randomized response whose noise falls with the stable distance; any number of classes.
+    """Randomized response that flips stable labels less often: eps-DP or (eps, delta)-DP.
 
-    At eps = 1 and two classes, it flips 27 % of the labels of stable distance 0, 10 % of distance 1
-    and 0.2 % of distance 5.
+    The stable distance of a query is how many edits of the training data certainly leave its label
+    unchanged. At eps = 1 and two classes, 27 % of the labels with stable distance 0 are flipped, 10
+    % at distance 1 and 0.2 % at distance 5. Any number of classes.
 
     Attributes:
         eps: of one query.
@@ -46,47 +48,70 @@ class RandomizedResponse(Mechanism):
         return ApproximateDP(self.eps, self.delta) if self.delta else PureDP(self.eps)
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
-        # Lemma 2 of docs/proofs/optimal.md: two affine recursions, one after the other
+        """Return the least flip probability that the guarantee allows, in closed form.
+
+        It solves w(L + 1) = max(0, (w(L) - delta) / e^eps, 1 - delta - e^eps (1 - w(L))). For the
+        first steps (``_early_steps``) the last term is the largest, and from then on the second.
+
+        Args:
+            distance: float64 of any shape, at least 0: stable distances L.
+        """
+        # Lemma 2 of docs/proofs/optimal.md: the flip probability follows one affine recursion for
+        # the early steps and another one after them, each of which is solved by powers of e^eps.
         early_steps = self._early_steps
         early_right = self._right_after(np.minimum(distance, early_steps))
         exponent = -self.eps * np.maximum(distance - early_steps, 0)
         decay = np.exp(exponent)
         late_wrong = self._late_start * decay + self._fixed_point * np.expm1(exponent)
-        late_wrong = np.maximum(late_wrong, 0)
+        late_wrong = np.maximum(late_wrong, 0)  # with delta > 0 it reaches 0
         return np.where(distance < early_steps, 1 - early_right, late_wrong)
 
     @property
     def _fixed_point(self) -> float:
-        """delta / (exp(eps) - 1)."""
+        """delta / (exp(eps) - 1), the constant c in the solution of the recursion."""
         return self.delta / math.expm1(self.eps)
 
     @property
     def _right_at_zero(self) -> float:
-        """The probability of the nominal label at stable distance 0."""
+        """The probability of releasing the nominal label at stable distance 0."""
         wrong_labels = self.classes - 1
         inverse = math.exp(-self.eps)
         return (wrong_labels * self.delta * inverse + 1) / (1 + wrong_labels * inverse)
 
     @property
     def _late_start(self) -> float:
-        """The flip probability after the early steps."""
+        """The flip probability at distance ``_early_steps``, where the late recursion starts."""
         if self._early_steps:
             return float(1 - self._right_after(self._early_steps))
-        others = (self.classes - 1) * math.exp(-self.eps)  # w(0), divided through by exp(eps)
+        # w(0) = (C - 1) (1 - delta) / (C - 1 + e^eps), with both divided by e^eps
+        others = (self.classes - 1) * math.exp(-self.eps)
         return others * (1 - self.delta) / (1 + others)
 
     def _right_after(self, steps: ArrayLike) -> np.ndarray:
-        """Return the probability of the nominal label after ``steps`` early steps."""
+        """Return the probability of releasing the nominal label at early distances.
+
+        It is r(L) = r(0) e^(eps L) + c (e^(eps L) - 1) with c = delta / (e^eps - 1).
+
+        Args:
+            steps: stable distances L, at most ``_early_steps``.
+        """
         exponent = self.eps * np.asarray(steps)
         growth = np.exp(exponent)
         return self._right_at_zero * growth + self._fixed_point * np.expm1(exponent)
 
     @property
     def _early_steps(self) -> float:
-        """How many steps the bound on the nominal label is the stronger one; 0 of two classes."""
+        """The number of early distances, at which the nominal label's growth is the limit.
+
+        At them, privacy bounds how fast the probability of the nominal label may grow with the
+        stable distance. Later it bounds how fast the probability of the other labels may fall. 0
+        for two classes.
+        """
         if self.classes == 2:
             return 0.0
         inverse = math.exp(-self.eps)
+        # Lemma 2 of docs/proofs/optimal.md: a distance is early while the probability of the
+        # nominal label is at most (1 - delta) / (1 + e^eps).
         late_right = (1 - self.delta) * inverse / (1 + inverse)
         gap = late_right - self._right_at_zero
         if gap < 0:
@@ -95,19 +120,22 @@ class RandomizedResponse(Mechanism):
         return math.floor(growth / self.eps) + 1.0
 
     @property
-    def _least_flip(self) -> float:
-        return 0.0 if self.delta else super()._least_flip
+    def _minimum_flip(self) -> float:
+        """The smallest flip probability of a release; 0 if delta > 0, which allows it."""
+        return 0.0 if self.delta else super()._minimum_flip
 
     def _requested_entry(self, distance: int) -> int:
-        return 0  # the least that privacy allows
+        """Return 0, so that every table entry is the least that privacy allows."""
+        return 0
 
 
 @keyword_schema
 class GaussianMargin(Mechanism):
-    """The sign of the label's margin L + 1/2 plus Gaussian noise; two classes.
+    """The sign of the label's margin L + 1/2 plus Gaussian noise: mu-GDP, for two classes.
 
-    The flip probability is Phi(-mu (L + 1/2)): at mu = 1, 31 % at stable distance 0 and 7 % at
-    distance 1. Many queries compose without loss: Q of them are mu sqrt(Q)-GDP.
+    L is the stable distance of a query: how many edits of the training data certainly leave its
+    label unchanged. The flip probability is Phi(-mu (L + 1/2)): at mu = 1, 31 % at L = 0 and 7 % at
+    L = 1. Q queries together are mu sqrt(Q)-GDP.
 
     Attributes:
         mu: of one query.
@@ -124,7 +152,13 @@ class GaussianMargin(Mechanism):
     spends: ClassVar[type[GaussianDP]] = GaussianDP
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
+        """Return Phi(-mu (L + 1/2)), the probability that Gaussian noise changes the margin's sign.
+
+        Args:
+            distance: float64 of any shape, at least 0: stable distances L.
+        """
         return ndtr(-self.mu * (distance + 0.5))
 
     def _requested_entry(self, distance: int) -> int:
-        return 0  # the least that privacy allows
+        """Return 0, so that every table entry is the least that privacy allows."""
+        return 0

@@ -1,10 +1,10 @@
-"""What a release puts out: labels, one number, weights, or constants."""
+"""The kinds of things that a release can publish."""
 
 from enum import StrEnum
 
 
 class Output(StrEnum):
-    """What a release puts out; the value is its name in records."""
+    """What a release publishes: labels, one number, weights, or constants, as files name it."""
 
     LABELS = "labels"
     NUMBER = "a number"

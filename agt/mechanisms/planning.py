@@ -1,10 +1,10 @@
-"""What private answers will cost: each mechanism's expected accuracy for given budgets.
+"""What private answers will cost: the expected accuracy of each mechanism for given budgets.
 
-    plan(model, features, labels, eps=[1.0], delta=1e-5, queries=[100]).offers
+    plan(model, features, labels, eps=[1.0], delta=1e-5, queries=[100]).releases
 
-Expectations are over a mechanism's own coins, in closed form; nothing is drawn. Those of weights
-mechanisms may be to first order in the noise, or simulated: ``WeightsMechanism.accuracy_method``
-says which. A plan reads private data (method.md section 3), so it is for the data owner.
+Nothing is drawn: expectations over a mechanism's noise have closed forms. Those of weights
+mechanisms may be first-order approximations or simulated (``WeightsMechanism.accuracy_method``). A
+plan reads private data, so it is only for the data owner.
 """
 
 import math
@@ -32,22 +32,24 @@ from agt.numeric import bisect, whole_midpoint
 from agt.relations import RELATIONS
 from agt.training.loop import OnProgress
 
-ACCURACY_TOLERANCE = 0.01  # advice calls "as good" what is within a point of the best
-BestLabels = tuple[int, str]  # (how many queries, by which mechanism)
+ACCURACY_TOLERANCE = 0.01  # a difference of accuracies up to which advice says "as good"
+BestLabels = tuple[int, str]  # (how many queries, the mechanism's name)
 
 
 @dataclass(frozen=True)
 class QueryEvidence:
-    """What mechanisms read of queries whose true labels are known: private.
+    """What mechanisms read of queries whose true labels are known; all of it is private.
 
     Attributes:
         labels: [n] the true labels.
-        prediction: [n] the nominal labels.
-        distance: [n] the stable distances, or steps of the grid (``counting=index``).
-        classes: C.
-        tally: an ensemble's votes (``VoteCertificates.tally``); None: there is no ensemble.
-        votes: [n] the label that most of its members give; None: there is no ensemble.
-        touches: how many of its members one k can change.
+        prediction: [n] the nominal labels: those of the trained model.
+        distance: [n] how many edits of the training data certainly leave each label unchanged, or,
+            if counting="index", how many values of the grid of such numbers are certified.
+        classes: C, the number of labels.
+        tally: an ensemble's votes: [n] the gaps between two classes' counts, or [n, C] the counts
+            of more classes; None: there is no ensemble.
+        votes: [n] the label that most members of the ensemble give; None: there is no ensemble.
+        changed_votes: how many members' votes one edit of the training data can change.
     """
 
     labels: np.ndarray
@@ -56,7 +58,7 @@ class QueryEvidence:
     classes: int
     tally: np.ndarray | None = None
     votes: np.ndarray | None = None
-    touches: int = 1
+    changed_votes: int = 1
 
     @classmethod
     def from_certificates(
@@ -71,8 +73,9 @@ class QueryEvidence:
         Args:
             certificates: of n queries.
             labels: [n] their true labels.
-            classes: C.
-            counting: what distances count: records, or steps of the grid.
+            classes: C, the number of labels.
+            counting: what distances count: "distance": edits of the training data; "index": values
+                of the grid of such numbers.
         """
         distance = evidence_of(certificates, counting)
         if not isinstance(certificates, VoteCertificates):
@@ -82,28 +85,31 @@ class QueryEvidence:
             certificates.prediction,
             distance,
             classes,
-            certificates.tally,
-            certificates.plurality,
-            RELATIONS[certificates.relation].members_changed_per_edit,
+            tally=certificates.tally,
+            votes=certificates.plurality,
+            changed_votes=RELATIONS[certificates.relation].members_changed_per_edit,
         )
 
     @property
     def accuracy(self) -> float:
-        """The accuracy of the nominal labels, without noise."""
+        """The accuracy of the nominal labels (those of the trained model), without any noise."""
         return float((self.prediction == self.labels).mean())
 
     @property
     def majority(self) -> float:
-        """The accuracy of always answering the most frequent of the true labels."""
+        """The accuracy of a constant answer: always the most frequent of the true labels."""
         return float(np.bincount(self.labels).max() / len(self.labels))
 
     @property
     def useful(self) -> bool:
-        """Whether the labels are right more often than one answer to all, or always."""
+        """Whether the model beats a constant answer to all queries, or is always right."""
         return self.accuracy > self.majority or self.accuracy == 1
 
     def expected_accuracy(self, mechanism: Mechanism) -> float:
-        """Return the expected accuracy of the labels that a mechanism releases.
+        """Return the expected accuracy of the labels that a mechanism would release.
+
+        Args:
+            mechanism: a label mechanism for as many classes.
 
         Raises:
             ConfigError: the mechanism needs votes, and there is no ensemble.
@@ -113,23 +119,24 @@ class QueryEvidence:
         if self.tally is None or self.votes is None:
             raise ConfigError(
                 Message(
-                    "mechanism={name} needs an ensemble's votes: train with "
-                    "{config:ensemble.members}=T",
+                    "mechanism={name} needs the votes of an ensemble, but this run is a "
+                    "single model: train with {config:ensemble.members}=T",
                     name=mechanism.name,
                 )
             )
-        covering = mechanism.covering(self.touches)
-        return covering.expected_accuracy(self.votes, self.tally, self.labels)
+        # The noise has to cover all votes that one edit can change.
+        covering_mechanism = mechanism.for_changed_votes(self.changed_votes)
+        return covering_mechanism.expected_accuracy(self.votes, self.tally, self.labels)
 
 
 @dataclass(frozen=True)
 class Budget:
-    """A total over a fixed number of queries.
+    """A total privacy budget for a fixed number of queries.
 
     Attributes:
         eps: all queries together are (eps, delta)-DP.
         delta: see ``eps``.
-        queries: how many there are.
+        queries: how many queries there are.
     """
 
     eps: float
@@ -139,13 +146,13 @@ class Budget:
 
 @dataclass(frozen=True)
 class PlannedRelease:
-    """One mechanism at one budget.
+    """What one mechanism would give at one budget.
 
     Attributes:
-        mechanism: its name.
-        budget: the total; weights spend it once, whatever the number of queries.
-        guarantee: what the total affords one query, or the one release of weights.
-        accuracy: the expected accuracy.
+        mechanism: the mechanism's name.
+        budget: the total. Weights spend it in one release, whatever the number of queries.
+        guarantee: what the total leaves for one query, or for the one release of weights.
+        accuracy: the expected accuracy of the released labels, or of labels from the weights.
     """
 
     mechanism: str
@@ -156,21 +163,25 @@ class PlannedRelease:
 
 @dataclass(frozen=True)
 class WeightsOption:
-    """A weights mechanism that takes a model's head, and its expected accuracy on some queries.
+    """A mechanism that can release a model's weights, and the accuracy to expect of them.
 
     Attributes:
-        kind: the mechanism.
-        expectation: a mechanism of this kind -> the expected accuracy of labels from its weights.
+        kind: the mechanism's class.
+        expectation: maps a mechanism of this class (that is, a budget) to the expected accuracy, on
+            some queries, of labels computed from the weights that it releases.
     """
 
     kind: type[WeightsMechanism]
     expectation: Callable[[Any], float]
 
     def planned(self, budget: Budget) -> PlannedRelease:
-        """Return what one release that spends all of a budget gives.
+        """Return what one release of weights that spends a whole budget would give.
+
+        Args:
+            budget: the total; its number of queries is not read.
 
         Raises:
-            ConfigError: no guarantee is within the budget, or it is too little for the head.
+            ConfigError: no guarantee is within the budget, or it is too small for the model's head.
         """
         mechanism = self.kind.within(budget.eps, budget.delta)
         accuracy = self.expectation(mechanism)
@@ -180,11 +191,14 @@ class WeightsOption:
 def weights_options(
     model: Model, features: np.ndarray, labels: np.ndarray
 ) -> dict[str, WeightsOption]:
-    """Return every weights mechanism that can release from a model, by name.
+    """Return every mechanism that can release weights of a model, by name.
+
+    A mechanism is left out if it does not support the model's head, or if it releases another head
+    than the model's own and that head does not meet every condition of the privacy proof.
 
     Args:
-        model: a fitted model; of one without a linear head nothing is returned.
-        features: [n, ...] queries.
+        model: a fitted model; for one without a linear head the result is empty.
+        features: [n, ...] queries, for expected accuracies.
         labels: [n] their true labels.
     """
     options = {}
@@ -194,18 +208,23 @@ def weights_options(
             kind.check_head(head)
         except ConfigError:
             continue
-        # A plan says of the model's own conditions whether they hold, and of no other head's.
+        # A plan reports which conditions of the privacy proof the model itself meets. Those of
+        # another head (an ensemble's extra head, say) are not reported, so all have to hold.
         if head is model or all(condition.held for condition in head.conditions):
             options[name] = WeightsOption(kind, kind.expectation(head, features, labels))
     return options
 
 
 def applicable(evidence: QueryEvidence, published: bool = False) -> tuple[str, ...]:
-    """Return the names of the mechanisms that can answer these queries.
+    """Return the names of the label mechanisms that can answer these queries.
+
+    Left out are those that do not support the number of classes, or need an ensemble's votes if
+    there is no ensemble.
 
     Args:
-        evidence: of the queries.
-        published: include those of agt/mechanisms/published.py, none of which can be the best.
+        evidence: what mechanisms read of the queries.
+        published: include those of agt/mechanisms/published.py, which are never better than the
+            rest.
     """
     names = []
     for name, mechanism in MECHANISMS.items():
@@ -219,32 +238,47 @@ def applicable(evidence: QueryEvidence, published: bool = False) -> tuple[str, .
 def afford(
     mechanism: type[Mechanism], budget: Budget, classes: int, bounds: Sequence[str] = BOUNDS
 ) -> Mechanism:
-    """Return the mechanism with the largest guarantee per query that a total allows.
+    """Return the label mechanism with the largest guarantee per query that a total allows.
 
     Args:
         mechanism: the class, such as RandomizedResponse.
-        budget: the total.
+        budget: the total, and the number of queries among which it is divided.
         classes: how many labels there are.
-        bounds: which composition bounds may be used.
+        bounds: names of the composition bounds that may be used.
 
     Raises:
-        ConfigError: nothing fits (a Gaussian mechanism with delta = 0, say).
+        ConfigError: no guarantee fits (a Gaussian mechanism with delta = 0, say).
     """
     guarantee = _guarantee_per_query(mechanism.spends, budget, tuple(bounds))  # type: ignore[arg-type]
-    return mechanism.of(guarantee, classes)
+    return mechanism.with_guarantee(guarantee, classes)
 
 
-# Mechanisms of one kind share out a budget alike, and a search asks for the same ones again.
+# Cached because all mechanisms with the same type of guarantee ask for the same budgets.
 @lru_cache(maxsize=1024)
 def _guarantee_per_query(
     kind: type[GaussianDP], budget: Budget, bounds: tuple[str, ...]
 ) -> Guarantee:
-    """Return the largest guarantee per query that a total allows."""
+    """Return the largest guarantee per query for which all queries stay within a total budget.
+
+    Args:
+        kind: the type of the guarantee.
+        budget: the total, and the number of queries.
+        bounds: names of the composition bounds that may be used.
+    """
     return per_query(kind, budget.eps, budget.delta, budget.queries, bounds)
 
 
 def planned_release(evidence: QueryEvidence, name: str, budget: Budget) -> PlannedRelease | None:
-    """Return what labels by a mechanism give at a budget; None: the budget allows none."""
+    """Return what labels from one mechanism would give at a budget.
+
+    Args:
+        evidence: what the mechanism reads of the queries.
+        name: the mechanism's name.
+        budget: the total, and the number of queries among which it is divided.
+
+    Returns:
+        The planned release; None: the budget leaves no guarantee per query.
+    """
     try:
         mechanism = afford(MECHANISMS[name], budget, evidence.classes)
     except ConfigError:
@@ -256,7 +290,14 @@ def planned_release(evidence: QueryEvidence, name: str, budget: Budget) -> Plann
 def planned_weights(
     options: Mapping[str, WeightsOption], budgets: Sequence[Budget]
 ) -> list[PlannedRelease]:
-    """Return each way to release weights at each budget that it can meet."""
+    """Return what each mechanism for weights would give at each budget.
+
+    Pairs of a mechanism and a budget that is too small for it are left out.
+
+    Args:
+        options: the mechanisms by name (``weights_options``).
+        budgets: total budgets, each spent by one release.
+    """
     planned = []
     for option in options.values():
         for budget in budgets:
@@ -273,28 +314,32 @@ def max_queries_at_accuracy(
     accuracy: float,
     limit: int = 10**6,
 ) -> int:
-    """Return the largest number of queries at which an expected accuracy is still reached.
+    """Return how many queries a mechanism can answer with at least some expected accuracy.
+
+    More queries leave less budget, and so less accuracy, for each. The number is searched for by
+    doubling, and then by bisection.
 
     Args:
-        evidence: of the queries.
-        name: the mechanism.
-        eps: of the total.
-        delta: of the total.
-        accuracy: which the expected accuracy has to be at least.
-        limit: up to how many queries it is looked for.
+        evidence: what the mechanism reads of the queries.
+        name: the mechanism's name.
+        eps: of all queries together.
+        delta: of all queries together.
+        accuracy: the expected accuracy that has to be reached.
+        limit: the largest number of queries that is tried.
 
     Returns:
-        A number from 0, where not one query reaches it, to ``limit``.
+        A number from 0 (one query is already answered less accurately) to ``limit``.
     """
 
     def is_accurate(queries: int) -> bool:
+        """Return whether so many queries can share the budget and be accurate enough."""
         planned = planned_release(evidence, name, Budget(eps, delta, queries))
         return planned is not None and planned.accuracy >= accuracy
 
     if not is_accurate(1):
         return 0
-    low = 1
-    high = 2
+    low = 1  # accurate
+    high = 2  # not accurate, after the loop, or beyond the limit
     while high <= limit and is_accurate(high):
         low = high
         high = 2 * high
@@ -303,38 +348,38 @@ def max_queries_at_accuracy(
 
 
 def _geometric_midpoint(low: int, high: int) -> int:
-    """Return a whole number between two: the geometric mean where they are far apart."""
+    """Return a whole number between two: their geometric mean if they are far apart."""
     return math.isqrt(low * high) if high > 4 * low else whole_midpoint(low, high)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What private answers to labelled queries would cost.
+    """What private answers to queries with known labels would cost; private.
 
     Attributes:
-        evidence: of the queries.
-        names: the mechanisms that were compared.
-        delta: of every total.
-        offers: every mechanism at every budget that it can meet.
-        weights: (total eps, expected accuracy, mechanism) of weights, released in the best way;
-            None: none can be released.
-        singly: total eps -> how many queries can be answered one by one almost as accurately as the
-            model (``best_for_one_query``), and by which mechanism; budgets at which not one can are
-            left out.
-        methods: weights mechanism -> how its expected accuracies were computed.
+        evidence: what mechanisms read of the queries.
+        names: the label mechanisms that were compared.
+        delta: of every total budget.
+        releases: what every mechanism gives at every budget that is large enough for it.
+        weights: (total eps, expected accuracy, mechanism) of the best release of weights for each
+            eps; None: no mechanism can release this model's weights.
+        one_by_one: total eps -> (how many queries can be answered by released labels with almost
+            the model's accuracy, the mechanism), as of ``best_for_one_query``. A total eps that
+            suffices for no query is left out.
+        methods: name of a weights mechanism -> how its expected accuracy is computed.
     """
 
     evidence: QueryEvidence
     names: tuple[str, ...]
     delta: float
-    offers: tuple[PlannedRelease, ...]
+    releases: tuple[PlannedRelease, ...]
     weights: tuple[tuple[float, float, str], ...] | None
-    singly: Mapping[float, BestLabels]
+    one_by_one: Mapping[float, BestLabels]
     methods: Mapping[str, AccuracyMethod]
 
     @property
     def useful_weights(self) -> list[tuple[float, float, str]]:
-        """Those of ``weights`` that are right more often than one answer to all, or always."""
+        """The entries of ``weights`` that beat a constant answer, or are always right."""
         majority = self.evidence.majority
         return [row for row in self.weights or () if row[1] > majority or row[1] == 1]
 
@@ -356,18 +401,20 @@ def plan(
 
     Args:
         model: a fitted model.
-        features: [n, ...] queries, as the head takes them.
+        features: [n, ...] queries, as the model takes them.
         labels: [n] their true labels.
-        eps: of the totals.
+        eps: the total budgets to compare, each for all queries together.
         delta: of every total.
-        queries: how many queries may share a total.
-        names: which mechanisms; None: all that the model can use.
-        published: compare those of agt/mechanisms/published.py too, where ``names`` is None.
-        counting: what evidence counts: records, or steps of the grid.
-        on_progress: called as queries are certified.
+        queries: the numbers of queries to compare, among which a total is divided.
+        names: the label mechanisms to compare; None: all that the model supports.
+        published: compare those of agt/mechanisms/published.py, too; only if ``names`` is None.
+        counting: what the evidence counts: "distance": edits of the training data; "index": values
+            of the grid of such numbers.
+        on_progress: called while queries are certified.
 
     Raises:
-        ConfigError: features alone move, so that no mechanism takes the certificates.
+        ConfigError: no mechanism may use the certificates of the model's relation, under which an
+            edit changes only features.
     """
     RELATIONS[model.problem.settings.relation.name].check_plan()
     certificates = model.certify(features, on_progress=on_progress)
@@ -394,9 +441,9 @@ def plan(
         evidence=evidence,
         names=names,
         delta=delta,
-        offers=(*filter(None, planned_labels), *planned_weights(options, budgets)),
+        releases=(*filter(None, planned_labels), *planned_weights(options, budgets)),
         weights=tuple(best_weights) if options else None,
-        singly=best_labels,
+        one_by_one=best_labels,
         methods={name: option.kind.accuracy_method for name, option in options.items()},
     )
 
@@ -406,17 +453,17 @@ def best_for_one_query(
 ) -> BestLabels | None:
     """Return how many queries can be answered almost as accurately as the model answers them.
 
-    Almost is within ``ACCURACY_TOLERANCE`` of the nominal accuracy.
+    "Almost" means an expected accuracy at most ``ACCURACY_TOLERANCE`` below the model's.
 
     Args:
-        evidence: of the queries.
-        names: the mechanisms to choose from.
-        eps: of the total.
-        delta: of the total.
+        evidence: what mechanisms read of the queries.
+        names: the label mechanisms to choose from.
+        eps: of all queries together.
+        delta: of all queries together.
 
     Returns:
-        (the largest number of queries, the mechanism that reaches it); None: not one query can be
-        answered so, or one answer to all queries is as good as the model.
+        (the largest number of queries, the mechanism that reaches it); None: not even one query can
+        be answered so accurately, or the model does not beat a constant answer.
     """
     if not evidence.useful:
         return None

@@ -3,10 +3,11 @@
     mechanism = NoisyStatistics(mu)            or NoisyStatistics.within(eps, delta)
     WeightsRelease.judged(model, mechanism, ReleaseTerms())            (agt/release.py)
 
-First the sum M of the records' public features is released with Gaussian noise, which says where
-features lie. Of features u that are shifted and scaled by it, with a constant of 0.3 and a length
-of at most 1, the sums G of u u^T and S of u y^T (y: the label as a unit vector) are released next,
-and ridge regression is solved from them. docs/proofs/statistics.md proves the guarantee.
+First the sum M of the records' public features is released with Gaussian noise, which shows where
+features lie. Features are then shifted and scaled by it, extended by a constant of 0.3, and scaled
+down to a length of at most 1; this gives u. Next the sums G of u u^T and S of u y^T (y: the label
+as a unit vector) are released, and ridge regression is solved from them. docs/proofs/statistics.md
+proves the guarantee.
 
 Source: Wang (2018), AdaSSP. The sensitivities are ours.
 """
@@ -31,33 +32,39 @@ from agt.numeric import UNIT, Randomness, labels_of, noisy, step_of
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, schema
 
-# Shares of mu^2 for M, G and S; chosen, as RIDGE_STRENGTH was, on the sets of docs/releasing.md.
+# Shares of mu^2 for M, G and S. They and RIDGE_STRENGTH were chosen on the data sets of
+# docs/releasing.md.
 MU_SQUARED_SHARES = (0.05, 0.3, 0.65)
-BIAS = 0.3  # the last coordinate of u, before u is brought to its length
-# Of the ridge, times s sqrt d; the largest eigenvalue of the noise on G is near sqrt 2 s sqrt d.
+BIAS = 0.3  # the last coordinate of u, before u is scaled down to a length of at most 1
+# The ridge is this times s sqrt d, where s is the standard deviation of the noise on G. The largest
+# eigenvalue of that noise is near sqrt 2 s sqrt d.
 RIDGE_STRENGTH = 0.5
-MAX_WIDTH = 2048  # features that sums can be kept of
-# Features above which they are brought down: exact noise takes some 50 microseconds for each of
+MAX_WIDTH = 2048  # the largest number of features whose sums are supported
+# More features than this are projected, because exact noise takes some 50 microseconds for each of
 # d^2 / 2 numbers.
 WIDE_FEATURES = 800
-NARROWED_FEATURES = 400
+PROJECTED_FEATURES = 400  # the number of dimensions that they are projected to
 _BLOCK_RECORDS = 4096
-_PUBLIC_INPUTS = 64  # by which the length of features is estimated
-_GRAIN_BITS = 14  # features are multiples of 2^-14 where sums are taken
-_MAX_RECORDS = 2**25  # whose sums float64 holds exactly
-_BELOW_ONE = 1 - 2.0**-30  # of a length brought to 1: less by more than the roundings on the way
+_PUBLIC_INPUTS = 64  # random inputs from which the length of features is estimated
+_GRAIN_BITS = 14  # features are rounded to multiples of 2^-14 before they are summed
+_MAX_RECORDS = 2**25  # the largest number of records whose sums float64 holds exactly
+# Rows that are too long are scaled to this length. It is below 1 by more than the rounding of the
+# scaling.
+_BELOW_ONE = 1 - 2.0**-30
 
 AddNoise = Callable[[np.ndarray, float], np.ndarray]  # (values, sigma) -> values with noise
 
 
 @dataclass(frozen=True)
 class SumNoiseScales:
-    """Standard deviations of what one release draws, all of it public.
+    """Standard deviations of the noise of one release on its three sums; all are public.
+
+    M is the sum of the features, G their second moments, and S the sums of features for each class.
 
     Attributes:
-        mean: m, of each number of M.
-        gram: s, of G's diagonal; s / sqrt 2 of each number off it.
-        sums: t, of each number of S.
+        mean: of the noise on each number of M.
+        gram: of the noise on each diagonal number of G. Off the diagonal it is gram / sqrt 2.
+        sums: of the noise on each number of S.
     """
 
     mean: float
@@ -68,14 +75,18 @@ class SumNoiseScales:
     def from_sensitivities(
         cls, sensitivities: tuple[float, float, float], mu: float
     ) -> "SumNoiseScales":
-        """Return the least noise for which the three sums together are mu-GDP, rounded up.
+        """Return the smallest noise for which the three sums together are mu-GDP, rounded up.
+
+        The sums are M of the features, G of their second moments, and S of features for each class.
 
         Args:
-            sensitivities: how far one k moves M, G and S (``sum_sensitivities``).
-            mu: of the release.
+            sensitivities: how far one edit of the dataset moves M, G and S in Frobenius norm
+                (``sum_sensitivities``).
+            mu: parameter of Gaussian differential privacy of the whole release, above 0.
         """
-        # Lemma 4 of docs/proofs/statistics.md
-        rounding = 1 + 16 * UNIT  # more than a few roundings here, and that of mu's decimal
+        # Lemma 4 of docs/proofs/statistics.md: the release is mu-GDP if the squared ratios of
+        # sensitivity to noise add up to mu^2. Each sum has a fixed share of mu^2.
+        rounding = 1 + 16 * UNIT  # more than the roundings here, and of mu from its decimal
         scales = [
             sensitivity / (mu * math.sqrt(share)) * rounding
             for sensitivity, share in zip(sensitivities, MU_SQUARED_SHARES, strict=True)
@@ -85,11 +96,11 @@ class SumNoiseScales:
 
 @dataclass(frozen=True, eq=False)
 class ReleasedCentre:
-    """Where features lie, computed from what was released: public.
+    """The centre and scale of the features, computed from a noisy sum; public.
 
     Attributes:
-        mean: [w] the centre of the features.
-        scale: the factor that brings features less their mean to a length near 1.
+        mean: [w] the estimated mean of the features.
+        scale: the factor that brings features minus their mean to a length near 1.
     """
 
     mean: np.ndarray
@@ -99,39 +110,55 @@ class ReleasedCentre:
     def from_total(
         cls, total: np.ndarray, noise: float, size: float, length: float
     ) -> "ReleasedCentre":
-        """Return the centre from M as released.
+        """Estimate the centre and scale of the features from their noisy sum.
 
         Args:
-            total: [w] M with noise.
-            noise: the standard deviation of that noise.
-            size: a public number, about how many records there are.
-            length: a public number, about how long most records' features are.
+            total: [w] the sum M of the features, with noise.
+            noise: the standard deviation of the noise on each number of ``total``.
+            size: a public estimate of the number of records, above 0.
+            length: a public estimate of the length of most records' features, above 0.
         """
         mean = total / size
         square = float(mean @ mean)
-        # The noise adds to the square; where it explains all of it, the centre is 0.
+        # The noise adds len(mean) (noise / size)^2 to the expected square, which is subtracted. If
+        # nothing is left, the centre is 0.
         true_square = max(0.0, square - len(mean) * (noise / size) ** 2)
+        # The mean square length of features minus their mean, at least a twentieth of what it was.
         remaining_square = max(length**2 - true_square, length**2 / 20)
         shrinkage = true_square / square if square else 0.0
         return cls(mean * shrinkage, math.sqrt((1 - BIAS**2) / remaining_square))
 
-    def shifted_rows(self, v: np.ndarray) -> np.ndarray:
-        """Return u [n, w + 1] of features [n, w], each row from its own features alone."""
-        moved = self.scale * (v - self.mean)
-        with_bias = np.concatenate([moved, np.full((len(v), 1), BIAS)], axis=1)
+    def shifted_rows(self, features: np.ndarray) -> np.ndarray:
+        """Return shifted and scaled features with a constant feature, in rows of length at most 1.
+
+        Each row depends on its own features only, so one record changes one row.
+
+        Args:
+            features: [n, w] the records' features without their bias.
+
+        Returns:
+            [n, w + 1] float64: scale (features - mean) and the constant ``BIAS``, where rows longer
+            than 1 are scaled down.
+        """
+        shifted = self.scale * (features - self.mean)
+        with_bias = np.concatenate([shifted, np.full((len(features), 1), BIAS)], axis=1)
         return normalise_rows(with_bias, 1.0, _BELOW_ONE)
 
-    def carry_back(self, weight: np.ndarray, bias: float) -> np.ndarray:
-        """Return weights on features whose argmax is that of weights on u.
+    def weights_on_features(self, weight: np.ndarray, bias: float) -> np.ndarray:
+        """Return weights on the features themselves that give the same argmax as weights on u.
+
+        u are the shifted and scaled features with a constant (``shifted_rows``).
 
         Args:
             weight: [C, w + 1] weights on u.
-            bias: the last coordinate of every record's features.
+            bias: the last coordinate of every record's features; not 0.
 
         Returns:
             [C, w + 1] weights on (features, bias).
         """
-        # Lemma 5 of docs/proofs/statistics.md
+        # Lemma 5 of docs/proofs/statistics.md: scaling a row to its length multiplies the scores of
+        # all classes by the same factor, so the argmax stays. Apart from that, u is an affine
+        # function of the features.
         slopes = weight[:, :-1] * self.scale
         constant = (weight[:, -1] * BIAS - slopes @ self.mean) / bias
         return np.concatenate([slopes, constant[:, None]], axis=1)
@@ -139,11 +166,11 @@ class ReleasedCentre:
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """The sums that weights are solved from.
+    """The second moments and class sums that ridge regression is solved from.
 
     Attributes:
-        gram: [d, d] G, symmetric, float64.
-        sums: [d, C] S, float64.
+        gram: [d, d] float64, G = sum of u u^T over the records; symmetric.
+        sums: [d, C] float64, S = sum of u y^T, where y is the label as a unit vector.
     """
 
     gram: np.ndarray
@@ -153,113 +180,151 @@ class Statistics:
     def from_blocks(
         cls, blocks: Iterable[np.ndarray], labels: np.ndarray, classes: int
     ) -> "Statistics":
-        """Return the exact sums over records.
+        """Return the exact sums over records; float64 adds them up without rounding.
 
         Args:
-            blocks: the records' u, block after block, [., d] with rows of length at most 1.
-            labels: [n] all records' labels, in the same order.
+            blocks: the records' features u in blocks [b, d], with rows of length at most 1. They
+                are rounded towards 0 to multiples of 2^-14 first.
+            labels: [n] integers from 0 to classes - 1, the labels of all records in the same order.
             classes: C.
         """
-        # Lemma 1 of docs/proofs/statistics.md: no rounding, in any order
+        # Lemma 1 of docs/proofs/statistics.md: all products and sums are exact in float64, in any
+        # order.
         gram = np.zeros(())
         sums = np.zeros(())
         start = 0
         for block in blocks:
-            q = round_towards_zero(block)
+            rounded = round_towards_zero(block)
             one_hot = np.eye(classes)[labels[start : start + len(block)]]
-            gram = gram + q.T @ q
-            sums = sums + q.T @ one_hot
+            gram = gram + rounded.T @ rounded
+            sums = sums + rounded.T @ one_hot
             start += len(block)
         return cls(gram, sums)
 
     def noisy(self, noises: SumNoiseScales, add_noise: AddNoise) -> "Statistics":
-        """Return both sums with noise, which may be published if the noise is exact.
+        """Return both sums with noise. They may be published if ``add_noise`` draws exact noise.
 
         Args:
-            noises: the standard deviations.
-            add_noise: (values, sigma) -> the values with independent noise.
+            noises: the standard deviations of the noise.
+            add_noise: takes an array and a standard deviation sigma, and returns the array plus
+                independent normal noise of this sigma.
         """
         above_diagonal = np.triu_indices(len(self.gram), 1)
+        # A number off the diagonal counts twice in the squared Frobenius norm, so its noise is
+        # smaller by a factor of sqrt 2 (rounded up).
         off_diagonal_noise = noises.gram * math.sqrt(0.5) * (1 + 4 * UNIT)
         gram = np.diag(add_noise(np.diag(self.gram), noises.gram))
         gram[above_diagonal] = add_noise(self.gram[above_diagonal], off_diagonal_noise)
-        # Drawn once: the numbers below the diagonal are those above it.
+        # The numbers below the diagonal are copied from above it: the noise is drawn once.
         gram.T[above_diagonal] = gram[above_diagonal]
         return Statistics(gram, add_noise(self.sums, noises.sums))
 
     def solve(self, noises: SumNoiseScales) -> np.ndarray:
-        """Return [C, d] the weights of ridge regression on sums that were published."""
+        """Return the weights [C, d] of ridge regression on noisy sums.
+
+        It reads no record, so it is post-processing: it spends no privacy budget. Negative
+        eigenvalues of the noisy G, which only noise can cause, count as 0.
+
+        Args:
+            noises: the standard deviations of the noise on the sums, which the ridge's strength
+                follows from.
+        """
         values, vectors = np.linalg.eigh(self.gram)
         ridge = RIDGE_STRENGTH * noises.gram * math.sqrt(len(values))
-        values = np.maximum(values, 0) + ridge
-        return (vectors @ ((vectors.T @ self.sums) / values[:, None])).T
+        regularised_values = np.maximum(values, 0) + ridge
+        solution_in_eigenbasis = (vectors.T @ self.sums) / regularised_values[:, None]
+        return (vectors @ solution_in_eigenbasis).T
 
     def link_slope(self, noises: SumNoiseScales) -> float:
-        """Return the slope of the public link from scores to probabilities.
+        """Return the slope at which softmax(slope * scores) estimates class probabilities.
 
-        It is computed from sums that were published, so it spends nothing more.
+        It is computed from published sums only, so it spends no privacy budget.
+
+        Args:
+            noises: the standard deviations of the noise on the sums.
         """
+        # The slope is estimated on simulated sums, which need a G without negative eigenvalues.
         values, vectors = np.linalg.eigh(self.gram)
         positive_gram = (vectors * np.maximum(values, 0)) @ vectors.T
         positive = Statistics(positive_gram, self.sums)
 
         def draw_again(rng: np.random.Generator) -> ReleasedSums:
-            return positive.noisy(noises, _noise_of_doubles(rng.standard_normal))._with_weight(
-                noises
-            )
+            """Return the sums with new simulated noise, and the weights solved from them."""
+            add_noise = _noise_of_doubles(rng.standard_normal)
+            return positive.noisy(noises, add_noise)._with_weight(noises)
 
         return link_slope(self._with_weight(noises), positive.gram, BIAS, draw_again)
 
     def _with_weight(self, noises: SumNoiseScales) -> ReleasedSums:
-        """Return the sums with the weights that are solved from them."""
+        """Return these sums together with the weights that are solved from them."""
         return ReleasedSums(self.gram, self.sums, self.solve(noises))
 
 
 @dataclass(frozen=True, eq=False)
 class RecordSums:
-    """Records, and their sums: private.
+    """The features and labels of the training records, from which sums are computed; private.
 
     Attributes:
-        narrow: features [n, d] -> v [n, w] float64.
+        project: maps features [n, d] to float64 features [n, w]: without the bias, and projected to
+            fewer dimensions if there are many.
         phi: [n, d] the records' features.
-        labels: [n] their labels.
+        labels: [n] integers from 0 to classes - 1.
         classes: C.
     """
 
-    narrow: Callable[[np.ndarray], np.ndarray]
+    project: Callable[[np.ndarray], np.ndarray]
     phi: np.ndarray
     labels: np.ndarray
     classes: int
 
     @property
     def total(self) -> np.ndarray:
-        """M [w], without noise."""
-        # Each v is at most as long as 1: Lemma 2 of docs/proofs/statistics.md.
+        """M, the exact sum [w] of the records' features (without bias, of length at most 1)."""
+        # Lemma 2 of docs/proofs/statistics.md: rows have length at most 1, so one record moves the
+        # sum by at most 1.
         sums = [
-            round_towards_zero(normalise_rows(v, 1.0, _BELOW_ONE)).sum(axis=0)
-            for v in self._narrowed_blocks()
+            round_towards_zero(normalise_rows(block, 1.0, _BELOW_ONE)).sum(axis=0)
+            for block in self._projected_blocks()
         ]
         return np.sum(sums, axis=0)
 
     def statistics(self, centre: ReleasedCentre) -> Statistics:
-        """Return G and S, without noise, of features around a centre."""
-        rows = map(centre.shifted_rows, self._narrowed_blocks())
+        """Return the exact second moments G and class sums S of features around a centre.
+
+        They have no noise, so they are private.
+
+        Args:
+            centre: the centre and scale that were released.
+        """
+        rows = map(centre.shifted_rows, self._projected_blocks())
         return Statistics.from_blocks(rows, self.labels, self.classes)
 
-    def _narrowed_blocks(self) -> Iterator[np.ndarray]:
-        """Yield v of the records, block after block."""
+    def _projected_blocks(self) -> Iterator[np.ndarray]:
+        """Yield the records' features without bias [b, w], a block of records at a time."""
         for start in range(0, len(self.labels), _BLOCK_RECORDS):
-            yield self.narrow(self.phi[start : start + _BLOCK_RECORDS])
+            yield self.project(self.phi[start : start + _BLOCK_RECORDS])
 
 
 def round_towards_zero(features: np.ndarray) -> np.ndarray:
-    """Return features as float64 multiples of 2^-14; no coordinate, so no row, gets longer."""
+    """Return features rounded towards 0 to multiples of 2^-14, as float64.
+
+    Rounding towards 0 makes no row longer, so rows of length at most 1 keep that bound.
+
+    Args:
+        features: an array of any shape.
+    """
     scaled = np.ldexp(features.astype(np.float64), _GRAIN_BITS)
     return np.ldexp(np.trunc(scaled), -_GRAIN_BITS)
 
 
 def sum_sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
-    """Return how far one k moves M, G and S, in Frobenius norm.
+    """Return how far one edit of the dataset moves the sums M, G and S, in Frobenius norm.
+
+    M is the sum of the records' features, G their second moments, and S the sums of features for
+    each class. Every record's features have length at most 1.
+
+    Args:
+        relation: which datasets are neighbours, and the largest number of records of one unit.
 
     Raises:
         ConfigError: nothing is proved for the relation.
@@ -267,33 +332,37 @@ def sum_sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
     if not RELATIONS[relation.name].sums_proved:
         raise ConfigError(
             Message(
-                "mechanism={name}: relation={relation_name}: what it moves sums by is proved for "
-                "add_remove and substitute; or use {config:mechanism=release_weights}",
+                "mechanism={name}: how much one person changes the sums is only proved under "
+                "relation=add_remove and substitute, not {relation_name}: train with one of "
+                "these, or use {config:mechanism=release_weights}",
                 name=NoisyStatistics.name,
                 relation_name=relation.name,
             )
         )
-    # Lemma 2 of docs/proofs/statistics.md for add_remove (one unit changes), Lemma 3 of
-    # docs/proofs/statistics.md for substitute (two units change)
+    # Lemma 2 of docs/proofs/statistics.md: an added or removed unit of r records moves each sum by
+    # at most r. Lemma 3 of docs/proofs/statistics.md: a replaced unit moves G by at most r sqrt 2,
+    # and M and S by at most 2 r.
     rows = relation.unit_rows
-    moved = RELATIONS[relation.name].units_changed_per_edit
-    return rows * moved, rows * math.sqrt(moved), rows * moved
+    units = RELATIONS[relation.name].units_changed_per_edit  # 1 for add_remove, 2 for substitute
+    return rows * units, rows * math.sqrt(units), rows * units
 
 
 @schema
 class NoisyStatistics(GaussianWeights):
-    """Weights that are solved from the records' sums with noise; any number of classes.
+    """Releases weights of ridge regression that are solved from noisy sums over the records.
+
+    It takes any number of classes.
 
     Attributes:
-        mu: of the one release.
-        width: to how many features more of them are brought down, by public random directions;
-            None: to 400 where there are more than 800.
-        seed: of those directions; public.
+        mu: parameter of Gaussian differential privacy of the one release.
+        width: wider features are projected to this number of dimensions by public random
+            directions; None: to 400 if there are more than 800 features.
+        seed: of the random directions; public.
 
-    Formal guarantees
-        - The release is mu-GDP under add_remove and substitute (docs/proofs/statistics.md); other
+    Formal guarantees:
+        - The release is mu-GDP under add_remove and substitute (docs/proofs/statistics.md). Other
           relations are refused.
-        - Labels and probabilities that are computed from the weights spend nothing more.
+        - Labels and probabilities that are computed from the weights spend no more budget.
     """
 
     width: Annotated[int, Field(ge=2, le=MAX_WIDTH)] | None = None
@@ -305,94 +374,108 @@ class NoisyStatistics(GaussianWeights):
 
     @classmethod
     def check_head(cls, head: LinearModel) -> None:
-        """Raise ConfigError where no proof covers a release from this head.
+        """Raise ConfigError unless the proof covers this head and its records are available.
 
-        It is raised, too, where the records are not there.
+        The records are those that the head was trained on.
         """
         head.settings.certificate.check_statistics_perturbation(cls.name)
         max_records = head.plan.n_max * head.plan.count
         if max_records > _MAX_RECORDS:
             raise ConfigError(
-                f"mechanism={cls.name}: sums are exact over at most {_MAX_RECORDS:,} records, and "
-                f"there may be {max_records:,}"
+                f"mechanism={cls.name}: sums are only exact over at most {_MAX_RECORDS:,} "
+                f"records, but this run allows {max_records:,}: declare a smaller size"
             )
         if not head.features.config.bias:
             raise ConfigError(
                 Message(
-                    "mechanism={name} shifts features, which takes a bias: raise "
-                    "{config:certificate.features.bias}",
+                    "mechanism={name} shifts the features, which needs a constant feature for "
+                    "the bias: set {config:certificate.features.bias} above 0",
                     name=cls.name,
                 )
             )
-        # Called because it raises for relations without a proof ...
+        # Called because it raises for relations without a proof.
         sum_sensitivities(head.settings.relation)
-        # ... and because it raises where the records are not there.
+        # Called because it raises if the records are not available.
         cls.training_rows(head, head.settings.relation.unit_rows)
 
-    def noises(self, head: LinearModel) -> SumNoiseScales:
-        """Return the standard deviations of what a release from this head draws.
+    def noise_scales(self, head: LinearModel) -> SumNoiseScales:
+        """Return the standard deviations of the noise of a release from this head.
 
         Raises:
-            ConfigError: nothing is proved for the relation.
+            ConfigError: nothing is proved for the head's relation.
         """
         sensitivities = sum_sensitivities(head.settings.relation)
         return SumNoiseScales.from_sensitivities(sensitivities, self.mu)
 
     def noise(self, head: LinearModel) -> dict[str, float]:
-        """Return the noise by name: ``sigma`` and ``step`` of S, and ``gram`` of G.
+        """Return the public scales of the noise of a release from this head, by name.
+
+        ``sigma`` and ``step`` are the standard deviation and the lattice step of the noise on S,
+        the sums of features for each class. ``gram`` is the standard deviation of the noise on G,
+        their second moments.
 
         Raises:
-            ConfigError: nothing is proved for the relation.
+            ConfigError: nothing is proved for the head's relation.
         """
-        noises = self.noises(head)
+        noises = self.noise_scales(head)
         return {"sigma": noises.sums, "step": step_of(noises.sums), "gram": noises.gram}
 
     def records(self, head: LinearModel) -> RecordSums:
-        """Return a head's records, to be summed up: private.
+        """Return the features and labels of a head's training records, ready to be summed; private.
 
         Raises:
-            ConfigError: the records are not there, or too many, in all or of one unit.
-            DataError: memory-mapped records were edited after training.
+            ConfigError: the records are not available, there are more than n_max in a batch, or
+                more of one unit than the relation allows.
+            DataError: memory-mapped records were changed after training.
         """
         rows = self.training_rows(head, head.settings.relation.unit_rows)
         records = head.problem.dataset.train.take(rows)
         return RecordSums(
-            partial(self._narrow, head),
+            partial(self._project, head),
             head.phi_of_records(records.features),
             records.labels,
             head.problem.classes,
         )
 
     def centre(self, head: LinearModel, total: np.ndarray) -> ReleasedCentre:
-        """Return the centre of features, which may be published.
+        """Estimate the centre and scale of a head's features from their noisy sum; public.
+
+        The number of records and the length of the features are estimated without reading a record:
+        from the batch plan's public size, and from the features of random inputs.
 
         Args:
-            head: whose features are meant.
-            total: [w] M with noise.
+            head: the head whose features are summed.
+            total: [w] the sum M of the features, with noise.
         """
-        size = head.plan.normalizer * head.plan.count
+        size = head.plan.normalizer * head.plan.count  # the public size of a batch, times batches
         rng = np.random.default_rng(self.seed)
         inputs = rng.standard_normal((_PUBLIC_INPUTS, head.features.width))
-        squared_lengths = np.square(self._narrow(head, head.phi(inputs))).sum(axis=1)
+        squared_lengths = np.square(self._project(head, head.phi(inputs))).sum(axis=1)
         length = float(np.sqrt(np.mean(squared_lengths)))
-        return ReleasedCentre.from_total(total, self.noises(head).mean, size, length or 1.0)
+        return ReleasedCentre.from_total(total, self.noise_scales(head).mean, size, length or 1.0)
 
     def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:
         """Release weights, which spends ``guarantee`` once.
 
         Args:
-            head: one that ``check`` takes.
-            source: SystemRandomness for a release; anything else is a simulation.
+            head: a head that ``check`` accepts.
+            source: SystemRandomness for a release. Anything else is a simulation, without a
+                guarantee.
 
         Raises:
-            ConfigError: ``records`` says when.
+            ConfigError: the records are not available, there are more than n_max in a batch, or
+                more of one unit than the relation allows.
+            DataError: memory-mapped records were changed after training.
         """
-        noises = self.noises(head)
+        noises = self.noise_scales(head)
         add_noise = partial(noisy, source=source)
         records = self.records(head)
+        # The sum M of the features is released first. The other two sums are taken around the
+        # centre that follows from it.
         centre = self.centre(head, add_noise(records.total, noises.mean))
         released = records.statistics(centre).noisy(noises, add_noise)
-        weight = self.carry_back(head, centre, released.solve(noises))
+        weight = self.weights_on_features(head, centre, released.solve(noises))
+        # Released weights are multiples of a public step, as those of every weights mechanism.
         step = step_of(noises.sums)
         on_lattice = np.rint(weight / step) * step
         link = partial(released.link_slope, noises)
@@ -407,67 +490,91 @@ class NoisyStatistics(GaussianWeights):
         features: np.ndarray,
         labels: np.ndarray,
     ) -> Callable[[Self], float]:
-        """Return the function that gives a mechanism's expected accuracy.
+        """Return a function that estimates a mechanism's expected accuracy on these queries.
 
-        It is the mean of simulated releases, which draw doubles from a fixed seed.
+        The estimate is the mean over simulated releases, whose noise comes from a fixed seed.
 
         Args:
-            head: one that ``check_head`` takes.
-            features: [n, ...] queries, as the head takes them.
-            labels: [n] their true labels.
+            head: a head that ``check_head`` accepts.
+            features: [n, ...] queries, in the form that the head takes.
+            labels: [n] the true labels of the queries.
         """
         phi = head.phi(features)
-        # No mu changes the records, so they are read once for each width and seed.
+        # The records do not depend on mu, so they are read once for each width and seed.
         records_of = cache(lambda width, seed: cls(mu=1.0, width=width, seed=seed).records(head))
         draws = cls.accuracy_method.draws
 
         @cache
         def accuracy(mechanism: Self) -> float:
-            noises = mechanism.noises(head)
+            """Return the mean accuracy over simulated releases by one mechanism."""
+            noises = mechanism.noise_scales(head)
             add_noise = _noise_of_doubles(np.random.default_rng(0).standard_normal)
             records = records_of(mechanism.width, mechanism.seed)
-            # One centre for all draws: the sums around it take time.
+            # All simulated releases share one centre, because the sums around it take time.
             centre = mechanism.centre(head, add_noise(records.total, noises.mean))
             exact = records.statistics(centre)
             summed_accuracy = 0.0
             for _ in range(draws):
                 solved = exact.noisy(noises, add_noise).solve(noises)
-                weight = mechanism.carry_back(head, centre, solved)
+                weight = mechanism.weights_on_features(head, centre, solved)
                 summed_accuracy += float((labels_of(phi @ weight.T) == labels).mean())
             return summed_accuracy / draws
 
         return accuracy
 
-    def carry_back(
+    def weights_on_features(
         self, head: LinearModel, centre: ReleasedCentre, weight: np.ndarray
     ) -> np.ndarray:
-        """Return [C, d] weights on the head's features, from weights [C, w + 1] on u."""
-        narrow_weight = centre.carry_back(weight, self._bias(head))
-        directions = self._directions(head)
-        if directions is None:
-            return narrow_weight
-        slopes = narrow_weight[:, :-1] @ directions.T / _mean_stretch(directions)
-        return np.concatenate([slopes, narrow_weight[:, -1:]], axis=1)
+        """Return weights on the head's own features that give the same argmax as weights on u.
 
-    def _narrow(self, head: LinearModel, phi: np.ndarray) -> np.ndarray:
-        """Return v [n, w] of features [n, d]: without the bias, and brought down if wide."""
-        v = np.ascontiguousarray(phi[:, :-1], dtype=np.float64)
+        u are the projected, shifted and scaled features with a constant that the sums are taken of.
+
+        Args:
+            head: the head whose features are meant.
+            centre: the centre and scale of the projected features.
+            weight: [C, w + 1] weights on u.
+
+        Returns:
+            [C, d] weights on the head's features, of which the last is the bias.
+        """
+        projected_weight = centre.weights_on_features(weight, self._bias(head))
         directions = self._directions(head)
         if directions is None:
-            return v
-        return exact_product(v, directions) / _mean_stretch(directions)
+            return projected_weight
+        slopes = projected_weight[:, :-1] @ directions.T / _mean_stretch(directions)
+        return np.concatenate([slopes, projected_weight[:, -1:]], axis=1)
+
+    def _project(self, head: LinearModel, phi: np.ndarray) -> np.ndarray:
+        """Return features without their bias, projected to fewer dimensions if there are many.
+
+        Args:
+            head: the head whose features are meant.
+            phi: [n, d] features, of which the last is the bias.
+
+        Returns:
+            [n, w] float64.
+        """
+        without_bias = np.ascontiguousarray(phi[:, :-1], dtype=np.float64)
+        directions = self._directions(head)
+        if directions is None:
+            return without_bias
+        return exact_product(without_bias, directions) / _mean_stretch(directions)
 
     def _bias(self, head: LinearModel) -> float:
-        """Return the last coordinate of every record's features."""
+        """Return the last coordinate of all records' features: a constant of the head."""
         return float(head.phi(np.zeros((1, head.features.width)))[0, -1])
 
     def _directions(self, head: LinearModel) -> np.ndarray | None:
-        """Return [d - 1, width - 1] integers that features but the bias are multiplied by.
+        """Return the integer matrix that projects features to fewer dimensions, or None.
 
-        None: the features are few enough as they are.
+        Args:
+            head: the head, of whose d features the last is the bias.
+
+        Returns:
+            [d - 1, width - 1] public random integers; None if there are at most ``width`` features.
         """
         count = head.features.outputs
-        usual_width = count if count <= WIDE_FEATURES else NARROWED_FEATURES
+        usual_width = count if count <= WIDE_FEATURES else PROJECTED_FEATURES
         width = self.width or usual_width
         if count <= width:
             return None
@@ -476,12 +583,22 @@ class NoisyStatistics(GaussianWeights):
 
 
 def _mean_stretch(directions: np.ndarray) -> float:
-    """Return by what factor directions make a vector longer, in the root mean square."""
+    """Return the factor by which a projection changes the length of a vector, root mean square.
+
+    Args:
+        directions: [d - 1, width - 1] the projection matrix.
+    """
     return float(np.linalg.norm(directions) / math.sqrt(len(directions)))
 
 
 def _noise_of_doubles(standard_normal: Callable[[tuple[int, ...]], np.ndarray]) -> AddNoise:
-    """Return a function that adds noise of doubles, for what is never published."""
+    """Return a function that adds ordinary float64 noise, for simulations only.
+
+    Such noise is not exact, so nothing that it is added to may be published.
+
+    Args:
+        standard_normal: returns an array of the given shape of independent N(0, 1) numbers.
+    """
 
     def add_noise(values: np.ndarray, sigma: float) -> np.ndarray:
         return values + sigma * standard_normal(values.shape)

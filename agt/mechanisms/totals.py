@@ -1,4 +1,4 @@
-"""What the releases of one claim cost together."""
+"""The total privacy loss of the releases that one claim covers."""
 
 from dataclasses import replace
 
@@ -10,47 +10,48 @@ from agt.messages import Message
 
 
 def claim_of_labels(claim: Claim, queries: int, delta: float) -> Claim:
-    """Return the claim of a number of labels, with their totals.
+    """Return a copy of a claim that covers a number of labels, with their total privacy loss.
 
     Args:
         claim: of one label.
         queries: how many labels are released, at least 1.
-        delta: at which the total is shown; 0: none was requested, and one is chosen.
+        delta: the delta of the total; 0: the user gave none, and one is chosen.
 
     Raises:
-        ConfigError: the labels' own deltas exceed the one requested.
+        ConfigError: the sum of the labels' own deltas is at least ``delta``.
     """
     totals = totals_of_labels(claim.guarantee, queries, delta)
     return replace(claim, releases=queries, answers=queries, totals=totals)
 
 
 def totals_of_labels(guarantee: Guarantee, queries: int, delta: float) -> tuple[Total, ...]:
-    """Return what labels cost together.
+    """Return the total privacy loss of a number of labels, at one or two values of delta.
 
     Args:
         guarantee: of each label.
-        queries: how many labels are released.
-        delta: at which the total is shown; 0: none was requested, and one is chosen.
+        queries: how many labels are released, at least 1.
+        delta: the delta of the total; 0: the user gave none, and one is chosen.
 
     Returns:
-        Of pure labels the total without a delta and, if its eps is less, the one at ``delta``;
-        otherwise the one at ``delta`` alone.
+        For pure-DP labels the total with delta = 0 and, if its eps is smaller, the total at
+        ``delta``. For other labels only the total at ``delta``.
 
     Raises:
-        ConfigError: the labels' own deltas exceed the one requested.
+        ConfigError: the sum of the labels' own deltas is at least ``delta``.
     """
     own_deltas = queries * guarantee.delta if isinstance(guarantee, ApproximateDP) else 0.0
     if delta and own_deltas >= delta:
         raise ConfigError(
             Message(
-                "{config:total.delta}={delta:g} and {queries} queries spend a delta of "
-                "{own_deltas:g} alone: lower {config:mechanism.delta}, or raise "
-                "{config:total.delta}",
+                "{config:total.delta}={delta:g} is too small, because the own deltas of "
+                "{queries} queries already add up to {own_deltas:g}: lower "
+                "{config:mechanism.delta}, or raise {config:total.delta}",
                 delta=delta,
                 queries=queries,
                 own_deltas=own_deltas,
             )
         )
+    # Twice the sum of the labels' own deltas leaves as much for composition.
     chosen_delta = max(SHOWN_DELTA, min(0.5, 2 * own_deltas))
     shown = total(guarantee, queries, delta or chosen_delta)
     if not isinstance(guarantee, PureDP):
@@ -60,12 +61,12 @@ def totals_of_labels(guarantee: Guarantee, queries: int, delta: float) -> tuple[
 
 
 def total_of_weights(guarantee: Guarantee, delta: float) -> Total:
-    """Return what weights cost, which are released once.
+    """Return the privacy loss of weights, which are released once, as (eps, delta)-DP.
 
     Args:
         guarantee: of the release.
-        delta: at which the total is shown; 0: without one if the guarantee is pure, at its own
-            delta if it has one, else at one that is chosen.
+        delta: the delta of the total; 0: the user gave none. Then it is 0 for a pure-DP release,
+            the guarantee's own delta if it has one, and otherwise ``SHOWN_DELTA``.
     """
     if not delta and isinstance(guarantee, PureDP):
         return total(guarantee, 1, 0.0)

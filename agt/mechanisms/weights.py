@@ -1,8 +1,8 @@
-"""Release the weights of a linear head once, for any number of queries.
+"""Release the weights of a linear head with Gaussian noise, once, for any number of queries.
 
     release_weights(theta, sensitivity, GaussianDP(0.5), SystemRandomness()).weight
 
-Source: 002's output perturbation; method.md section 5.
+Source: output perturbation (Chaudhuri, Monteleoni, Sarwate 2011; 002 in docs/bibliography.md).
 """
 
 import math
@@ -28,10 +28,10 @@ _QUADRATURE_NODES, _QUADRATURE_WEIGHTS = np.polynomial.hermite_e.hermegauss(120)
 
 @schema
 class GaussianWeights(WeightsMechanism):
-    """A weights mechanism whose one release is mu-GDP; the base of several.
+    """Base class of the mechanisms whose one release of weights is mu-GDP.
 
     Attributes:
-        mu: of the one release.
+        mu: parameter of Gaussian differential privacy of the one release, above 0.
     """
 
     mu: Mu
@@ -39,8 +39,8 @@ class GaussianWeights(WeightsMechanism):
     spends: ClassVar[type[GaussianDP]] = GaussianDP
 
     @classmethod
-    def afford(cls, eps: float, delta: float) -> GaussianDP:
-        """Return the largest mu whose one release is (eps, delta)-DP, rounded down.
+    def largest_guarantee(cls, eps: float, delta: float) -> GaussianDP:
+        """Return the largest mu-GDP guarantee whose one release is (eps, delta)-DP, rounded down.
 
         Raises:
             ConfigError: eps or delta is out of range.
@@ -49,16 +49,17 @@ class GaussianWeights(WeightsMechanism):
 
     @property
     def guarantee(self) -> GaussianDP:
-        """The guarantee of the one release."""
+        """The mu-GDP guarantee of the one release."""
         return GaussianDP(self.mu)
 
 
 @schema
 class ReleaseWeights(GaussianWeights):
-    """A trained head's own weights, with Gaussian noise on each.
+    """Releases a trained head's own weights with Gaussian noise on each.
 
-    Formal guarantees
-        The release is mu-GDP, and so is everything that is computed from it (``release_weights``).
+    Formal guarantees:
+        - The release is mu-GDP, and so is everything that is computed from it
+          (``release_weights``).
     """
 
     _earlier = accepting_removed(shrink=False)
@@ -67,7 +68,7 @@ class ReleaseWeights(GaussianWeights):
     noise_law: ClassVar[NoiseLaw] = NoiseLaw.ADDED_GAUSSIAN
 
     def noise(self, head: LinearModel) -> dict[str, float]:
-        """Return the standard deviation ``sigma`` and the lattice's ``step``.
+        """Return the noise's standard deviation ``sigma`` and its lattice's ``step``.
 
         Raises:
             ConfigError: the head has no positive bound on how far one unit moves its weights.
@@ -78,11 +79,12 @@ class ReleaseWeights(GaussianWeights):
         """Release the head's weights, which spends ``guarantee`` once.
 
         Args:
-            head: one that ``check`` takes.
-            source: SystemRandomness for a release; anything else is a simulation.
+            head: a head that ``check`` accepts.
+            source: SystemRandomness for a release. Anything else is a simulation, without a
+                guarantee.
 
         Raises:
-            UnsoundError: a weight is not finite: nothing is released.
+            UnsoundError: a weight is NaN or infinite. Then nothing is released.
         """
         return release_weights(
             head.trained.weight.numpy(), head.l2_sensitivity, self.guarantee, source
@@ -95,27 +97,28 @@ class ReleaseWeights(GaussianWeights):
         features: np.ndarray,
         labels: np.ndarray,
     ) -> Callable[[Self], float]:
-        """Return the function that gives a mechanism's expected accuracy, which is exact.
+        """Return a function that computes a mechanism's exact expected accuracy on these queries.
 
         Args:
-            head: one that ``check_head`` takes.
-            features: [n, ...] queries, as the head takes them.
-            labels: [n] their true labels.
+            head: a head that ``check_head`` accepts.
+            features: [n, ...] queries, in the form that the head takes.
+            labels: [n] the true labels of the queries.
         """
         phi = head.phi(features)
         logits = logits_of(head.trained.weight, phi)
         lengths = bound_norms(phi)
 
         def accuracy(mechanism: Self) -> float:
+            """Return the exact expected accuracy of releases by one mechanism."""
             sigma = noise_scale(head.l2_sensitivity, mechanism.guarantee)
             return expected_accuracy(logits, lengths, labels, sigma)
 
         return accuracy
 
 
-@cache  # a search down to the last bit
+@cache  # because the search for mu, down to the last bit, takes time
 def weights_budget(eps: float, delta: float) -> GaussianDP:
-    """Return the largest mu whose one release is (eps, delta)-DP, rounded down.
+    """Return the largest mu-GDP guarantee whose one release is (eps, delta)-DP, rounded down.
 
     Raises:
         ConfigError: eps or delta is out of range.
@@ -124,30 +127,35 @@ def weights_budget(eps: float, delta: float) -> GaussianDP:
 
 
 def noise_scale(sensitivity: float, guarantee: GaussianDP) -> float:
-    """Return the standard deviation of the noise, sensitivity / mu, rounded up.
+    """Return the standard deviation of the noise that a release needs, rounded up.
+
+    It is sensitivity / mu.
 
     Args:
-        sensitivity: bound on how far one neighbour moves the weights, l2; above 0.
-        guarantee: of the release.
+        sensitivity: bound on the l2 distance between the weights of two neighbouring datasets;
+            above 0.
+        guarantee: the mu-GDP guarantee of the release.
 
     Raises:
         ConfigError: the sensitivity is not a positive number.
     """
+    # A sensitivity of 0 or NaN gives NaN, which is refused below.
     sigma = next_up(sensitivity / guarantee.mu) if sensitivity > 0 else math.nan
     if not math.isfinite(sigma):
         raise ConfigError(
-            f"sensitivity = {sensitivity!r}: give the positive bound on how far one unit moves "
-            "the weights"
+            f"sensitivity = {sensitivity!r}: give a positive bound on how far one unit "
+            "(person) moves the weights"
         )
     return sigma
 
 
 def gaussian_noise(sensitivity: float, guarantee: GaussianDP) -> dict[str, float]:
-    """Return ``sigma``, the standard deviation of the noise, and ``step``, of the lattice.
+    """Return the noise's standard deviation ``sigma`` and the ``step`` of the lattice of releases.
 
     Args:
-        sensitivity: bound on how far one neighbour moves the weights, l2; above 0.
-        guarantee: of the release.
+        sensitivity: bound on the l2 distance between the weights of two neighbouring datasets;
+            above 0.
+        guarantee: the mu-GDP guarantee of the release.
 
     Raises:
         ConfigError: the sensitivity is not a positive number.
@@ -159,22 +167,26 @@ def gaussian_noise(sensitivity: float, guarantee: GaussianDP) -> dict[str, float
 def release_weights(
     theta: np.ndarray, sensitivity: float, guarantee: GaussianDP, source: Randomness
 ) -> ReleasedWeights:
-    """Release theta + N(0, (sensitivity / mu)^2 I), rounded to a public lattice.
+    """Release weights with Gaussian noise of standard deviation sensitivity / mu on each.
+
+    The result is rounded to a public lattice.
 
     Args:
         theta: [J, d] float64, the computed weights.
-        sensitivity: bound on how far one neighbour moves them, l2, all coordinates together.
-        guarantee: of the release, which this spends once.
-        source: SystemRandomness for a release; anything else is a simulation.
+        sensitivity: bound on the l2 distance between the weights of two neighbouring datasets, over
+            all J d numbers together; above 0.
+        guarantee: the mu-GDP guarantee of the release, which this call spends once.
+        source: SystemRandomness for a release. Anything else is a simulation, without a guarantee.
 
     Raises:
-        ConfigError: the sensitivity is not positive.
-        UnsoundError: a weight is not finite, or beyond all numbers in use.
+        ConfigError: the sensitivity is not a positive number.
+        UnsoundError: a weight is NaN, infinite, or too large for the lattice.
 
-    Formal guarantees
+    Formal guarantees:
         - The release is mu-GDP (Dong, Roth and Su 2022, theorem 2). The noise is drawn exactly, as
-          a real number; rounding it to the lattice is post-processing (``agt.numeric.noisy``).
-        - Answers computed from released weights, to however many queries, are post-processing too.
+          a real number, and rounding to the lattice is post-processing (``agt.numeric.noisy``).
+        - Answers that are computed from released weights are post-processing, too, for any number
+          of queries.
     """
     noise = gaussian_noise(sensitivity, guarantee)
     released = noisy(theta, noise["sigma"], source)
@@ -184,33 +196,36 @@ def release_weights(
 def expected_accuracy(
     logits: np.ndarray, lengths: np.ndarray, labels: np.ndarray, sigma: float
 ) -> float:
-    """Return the expected accuracy of labels from released weights, without a draw.
+    """Return the expected accuracy of labels from weights with Gaussian noise, without drawing any.
 
-    The noise moves logit j of a query by sigma |phi| times a standard normal, independently over j.
-    Of one logit f, the label is right with probability Phi(+-f / (sigma |phi|)). Of J logits, logit
-    y is the greatest with probability E[prod_{j != y} Phi(Z + (f_y - f_j) / (sigma |phi|))], which
-    is computed by Gauss-Hermite quadrature with 120 nodes.
+    Noise of standard deviation sigma on each weight adds to a query's logits independent normal
+    noise of standard deviation sigma |phi|. With one logit f, the label is right with probability
+    Phi(+-f / (sigma |phi|)). With J logits, the true class y has the largest with probability
+    E[prod_{j != y} Phi(Z + (f_y - f_j) / (sigma |phi|))] for a standard normal Z, which is computed
+    by Gauss-Hermite quadrature with 120 nodes.
 
     Args:
-        logits: [n, J] of the weights without noise.
-        lengths: [n] the norms of the queries' features phi.
-        labels: [n] the true classes.
+        logits: [n, J] of the weights without noise; J is 1 for two classes.
+        lengths: [n] the l2 norms |phi| of the queries' features.
+        labels: [n] the true classes, from 0.
         sigma: the standard deviation of the noise on each weight.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
+        # A query of length 0 gets a tiny positive deviation instead of 0, to divide by.
         deviations = sigma * np.maximum(lengths, np.finfo(float).tiny)
         ratio = logits / deviations[:, None]
     if logits.shape[1] == 1:
         signed = np.where(labels == 1, ratio[:, 0], -ratio[:, 0])
         return float(ndtr(signed).mean())
     rows = np.arange(len(logits))
-    lead = ratio[rows, labels][:, None] - ratio
+    lead = ratio[rows, labels][:, None] - ratio  # of the true class over each class
     is_other = np.ones_like(lead, dtype=bool)
     is_other[rows, labels] = False
     lead_over_others = lead[is_other].reshape(len(logits), -1)
-    right = sum(
+    integrals = sum(
         weight * ndtr(node + lead_over_others).prod(axis=1)
         for node, weight in zip(_QUADRATURE_NODES, _QUADRATURE_WEIGHTS, strict=True)
-        if weight > 0
+        if weight > 0  # a weight far out may underflow to 0 and adds nothing
     )
-    return float(np.mean(right) / math.sqrt(2 * math.pi))
+    # The quadrature's weight function is exp(-z^2 / 2), without the factor of the normal density.
+    return float(np.mean(integrals) / math.sqrt(2 * math.pi))

@@ -1,4 +1,4 @@
-"""What every weights mechanism is: it publishes one linear head's weights once, with a guarantee.
+"""The base class of weights mechanisms, which publish a linear head's weights with a guarantee.
 
     mechanism = ReleaseWeights.within(eps=1.0, delta=1e-5)
     head = mechanism.releasable_head(model)
@@ -7,9 +7,10 @@
 
 Formal guarantees
     - ``draw`` spends ``guarantee`` once. Labels that are computed from released weights are
-      post-processing: any number of queries spends nothing more.
-    - ``noise``, which travels with the weights, is a function of settings and public constants.
-    - ``check`` and ``noise`` draw nothing: what they refuse is refused before anything is paid.
+      post-processing, so any number of queries spends no more.
+    - ``noise``, which is published with the weights, depends on settings and public constants only.
+    - ``check`` and ``noise`` draw nothing, so what they refuse is refused before any budget is
+      spent.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,16 +42,15 @@ REGISTERED: dict[str, type["WeightsMechanism"]] = {}
 
 @dataclass(frozen=True)
 class ReleasedWeights:
-    """Weights that may be published.
+    """Weights that a mechanism has released and that may be published.
 
     Attributes:
         weight: [J, d] float64, multiples of ``noise["step"]``.
-        guarantee: of the release and of everything computed from it.
-        noise: what the draw was made with, by name (``WeightsMechanism.noise``).
-        simulated: True: drawn from a seeded generator, so that the guarantee does not hold.
-        mechanism: the name of the mechanism that drew them.
-        link: returns ``slope``, from what was released; None: the mechanism releases nothing to
-            compute it from.
+        guarantee: of the release, and of everything that is computed from it.
+        noise: the public scales of the noise by name (``WeightsMechanism.noise``).
+        simulated: True: the noise comes from a seeded generator, so the guarantee does not hold.
+        mechanism: the name of the mechanism.
+        link: computes ``slope`` from what was released; None: this mechanism has no such slope.
     """
 
     weight: np.ndarray
@@ -62,22 +62,26 @@ class ReleasedWeights:
 
     @cached_property
     def slope(self) -> float | None:
-        """softmax(slope * scores) are probabilities; worked out when it is first asked for."""
+        """The slope at which softmax(slope * scores) estimates class probabilities; None: unknown.
+
+        It is computed when it is first asked for.
+        """
         return None if self.link is None else self.link()
 
     @property
-    def described(self) -> dict[str, float]:
-        """The guarantee's parameters and the noise, by name."""
+    def public_parameters(self) -> dict[str, float]:
+        """The guarantee's parameters and the scales of the noise, by name."""
         return {**self.guarantee.parameters, **self.noise}
 
 
 @dataclass(frozen=True)
 class AccuracyMethod:
-    """How an expected accuracy is computed.
+    """How the expected accuracy of released weights is computed.
 
     Attributes:
-        name: exact; to first order in the noise; or the mean of simulated releases.
-        draws: how many releases are simulated; 0: none.
+        name: ``exact``; ``first order``: to first order in the noise; ``simulated``: the mean over
+            simulated releases.
+        draws: the number of simulated releases; 0 unless ``simulated``.
     """
 
     name: Literal["exact", "first order", "simulated"]
@@ -88,29 +92,36 @@ EXACT = AccuracyMethod("exact")
 
 
 class NoiseLaw(Enum):
-    """The law of a release, from which an audit computes how well two neighbours are told apart."""
+    """The distribution of a release, which determines the attack of ``agt audit weights``.
 
-    ADDED_GAUSSIAN = "independent normal noise on each trained weight"
-    LINEAR_TERM = "the minimiser with a random linear term in the loss"
-    OTHER = "none that an audit has an attack of its own for"
+    From the distribution, an audit computes how well two neighbouring datasets can be told apart.
+    """
+
+    ADDED_GAUSSIAN = "independent normal noise is added to each trained weight"
+    LINEAR_TERM = "a random linear term is added to the loss, and the minimiser is released"
+    OTHER = "another law, for which there is no audit attack"
 
 
 class WeightsMechanism:
     """A mechanism that publishes the weights of one linear head, once.
 
-    A subclass is decorated with ``agt.settings.schema``; its fields are the keys ``mechanism.*``,
-    among them the parameters of its guarantee. It gives ``spends``, ``guarantee``, ``noise``,
-    ``draw`` and ``expectation``. One that has a ``name`` of its own is registered by being defined.
+    A subclass is decorated with ``agt.settings.schema``. Its fields are the keys ``mechanism.*`` of
+    a configuration, the parameters of its guarantee among them. It defines ``spends``,
+    ``guarantee``, ``noise``, ``draw`` and ``expectation``. Defining a subclass with a ``name`` of
+    its own registers it.
 
     Attributes:
         name: its name in conf/groups/mechanism.yaml and in tables.
-        needs: which conditions a release requires: all, as weights depend on all of training.
+        needs: which conditions a release requires; all of them, because weights depend on all of
+            training.
         output: what is released, which is weights.
-        spends: the kind of guarantee that a total is turned into.
-        reads_records: True: weights are solved anew from the training records, so that a head
-            beside votes serves too. False: a trained head's own weights are released.
-        accuracy_method: how ``expectation`` computes its numbers.
-        noise_law: how ``agt audit weights`` attacks it; OTHER: only ``agt audit replay`` does.
+        spends: the kind of guarantee that an (eps, delta) total is turned into.
+        reads_records: True: weights are solved again from the training records, so the linear head
+            beside an ensemble of votes can be released, too. False: a trained head's own weights
+            are released.
+        accuracy_method: how ``expectation`` computes the expected accuracy.
+        noise_law: which attack ``agt audit weights`` uses; OTHER: none, only ``agt audit replay``
+            applies.
     """
 
     name: ClassVar[str]
@@ -122,12 +133,13 @@ class WeightsMechanism:
     noise_law: ClassVar[NoiseLaw] = NoiseLaw.OTHER
 
     def __init_subclass__(cls) -> None:
+        """Register the new mechanism under its name."""
         super().__init_subclass__()
         register(cls, REGISTERED)
 
     @classmethod
     def releasable_head(cls, model: Model) -> LinearModel:
-        """Return the head of a model whose weights are released.
+        """Return the head of a model whose weights this mechanism releases.
 
         Raises:
             ConfigError: the model has no such head.
@@ -137,8 +149,8 @@ class WeightsMechanism:
             certificate = "erm" if cls.reads_records else "stability"
             raise ConfigError(
                 Message(
-                    "mechanism={name} is for one linear head: train with "
-                    "{config:model=linear} certificate={certificate}, no ensemble",
+                    "mechanism={name} only releases a single linear head: train with "
+                    "{config:model=linear} certificate={certificate}, without an ensemble",
                     name=cls.name,
                     certificate=certificate,
                 )
@@ -147,39 +159,39 @@ class WeightsMechanism:
 
     @classmethod
     def check_head(cls, head: LinearModel) -> None:
-        """Raise ConfigError where no proof covers this head, whatever the budget and settings.
+        """Raise ConfigError unless the proof covers this head, whatever the budget and settings.
 
-        A mechanism that reads records raises it as well where they are not there. The default takes
-        every head.
+        A mechanism that reads records also raises it if they are not available. This default
+        accepts every head.
         """
 
     def check(self, head: LinearModel) -> None:
-        """Raise ConfigError where no proof covers a release from this head with this budget."""
+        """Raise ConfigError unless the proof covers a release from this head with this budget."""
         self.check_head(head)
-        self.noise(head)  # called because it raises for a budget that is too little
+        self.noise(head)  # called because it raises if the budget is too small
 
     @classmethod
-    def afford(cls, eps: float, delta: float) -> Guarantee:
+    def largest_guarantee(cls, eps: float, delta: float) -> Guarantee:
         """Return the largest guarantee whose one release is (eps, delta)-DP, rounded down.
 
         Raises:
-            ConfigError: eps or delta is out of range, or no guarantee of ``spends`` fits.
+            ConfigError: eps or delta is out of range, or no guarantee of the kind ``spends`` fits.
         """
         return per_query(cls.spends, eps, delta, 1)
 
     @classmethod
     def within(cls, eps: float, delta: float, **settings: object) -> Self:
-        """Return the mechanism that a total affords.
+        """Return the mechanism whose one release spends an (eps, delta) total.
 
         Args:
-            eps: of the total.
-            delta: of the total.
-            settings: the mechanism's other settings, which do not state a budget, by name.
+            eps, delta: the total.
+            settings: the mechanism's other settings by name, without those that state a budget.
 
         Raises:
-            ConfigError: nothing fits the total, or a setting is wrong.
+            ConfigError: no release fits the total, or a setting is wrong.
         """
-        return validate(cls, {**settings, **cls.afford(eps, delta).parameters}, "mechanism")
+        budget = cls.largest_guarantee(eps, delta).parameters
+        return validate(cls, {**settings, **budget}, "mechanism")
 
     @property
     def guarantee(self) -> Guarantee:
@@ -187,19 +199,20 @@ class WeightsMechanism:
         raise NotImplementedError
 
     def noise(self, head: LinearModel) -> dict[str, float]:
-        """Return the noise of a release from this head, by name; all of it is public.
+        """Return the public scales of the noise of a release from this head, by name.
 
-        Names are not those of the guarantee's parameters, nor of a record's metrics.
+        A name must differ from those of the guarantee's parameters and of a record's metrics.
 
         Returns:
-            At least ``sigma``, the standard deviation of the noise on each weight (of the noise
-            that is drawn last, where there are several), and ``step``, which is
-            ``agt.numeric.step_of(sigma)``: weights are released as its multiples. Where sigma
-            depends on the step in turn, as of noise that is drawn in whole steps, start from the
-            sigma of continuous noise and repeat until the step stays the same.
+            At least ``sigma`` and ``step``. ``sigma`` is the standard deviation of the noise on
+            each weight; if there are several noises, of the one that is drawn last. ``step`` is
+            ``agt.numeric.step_of(sigma)``, and released weights are its multiples. If sigma itself
+            depends on the step (noise that is drawn in whole steps), start from the sigma of
+            continuous noise and repeat until the step stays the same.
 
         Raises:
-            ConfigError: the budget is too little for this head; what to give instead is named.
+            ConfigError: the budget is too small for this head. The message names what to give
+                instead.
         """
         raise NotImplementedError
 
@@ -207,15 +220,17 @@ class WeightsMechanism:
         """Release the head's weights, which spends ``guarantee`` once.
 
         Args:
-            head: one that ``check`` takes.
-            source: SystemRandomness for a release; anything else is a simulation. Every draw whose
-                distribution depends on private data goes through ``agt.numeric.answered``, as
-                ``noisy`` and ``noisy_integers`` do, so that an audit can replay it. Of the two
-                ``noisy`` alone refuses weights that are not finite.
+            head: a head that ``check`` accepts.
+            source: SystemRandomness for a release. Anything else is a simulation, without a
+                guarantee. Every draw whose distribution depends on private data must go through
+                ``agt.numeric.draw_observably``, so that an audit can replay it. ``noisy`` and
+                ``noisy_integers`` do so; only ``noisy`` also refuses weights that are NaN or
+                infinite.
 
         Raises:
             ConfigError: ``check`` would raise it.
-            AgtError: a weight is not finite, or a solver missed its tolerance; nothing is released.
+            AgtError: a weight is NaN or infinite, or a solver missed its tolerance. Then nothing is
+                released.
         """
         raise NotImplementedError
 
@@ -224,12 +239,12 @@ class WeightsMechanism:
     ) -> float:
         """Return the expected accuracy of labels from released weights, by ``accuracy_method``.
 
-        It depends on the records, so it is for the data owner alone.
+        It depends on the records, so it is for the data owner only.
 
         Args:
-            head: one that ``check_head`` takes.
-            features: [n, ...] queries, as the head takes them.
-            labels: [n] their true labels.
+            head: a head that ``check_head`` accepts.
+            features: [n, ...] queries, in the form that the head takes.
+            labels: [n] the true labels of the queries.
         """
         return self.expectation(head, features, labels)(self)
 
@@ -240,62 +255,67 @@ class WeightsMechanism:
         features: np.ndarray,
         labels: np.ndarray,
     ) -> Callable[[Self], float]:
-        """Return the function that gives a mechanism's ``expected_accuracy`` on fixed queries.
+        """Return a function that gives a mechanism's ``expected_accuracy`` on fixed queries.
 
-        What no budget changes is computed once, however many mechanisms are asked about. Simulated
-        releases draw from a generator with a fixed seed: the same budget gives the same number.
+        What does not depend on the budget is computed once, however many mechanisms are evaluated.
+        Simulated releases draw from a fixed seed, so the same budget gives the same number.
 
         Args:
-            head: one that ``check_head`` takes.
-            features: [n, ...] queries, as the head takes them.
-            labels: [n] their true labels.
+            head: a head that ``check_head`` accepts.
+            features: [n, ...] queries, in the form that the head takes.
+            labels: [n] the true labels of the queries.
         """
         raise NotImplementedError
 
     @classmethod
     def training_rows(cls, head: LinearModel, unit_rows: int = 1) -> np.ndarray:
-        """Return the indices of the records that weights are solved from, in the plan's order.
+        """Return the row numbers of the records that weights are solved from, batch after batch.
 
         Args:
-            head: whose records are meant.
-            unit_rows: how many records one unit may have.
+            head: the head whose training records are meant.
+            unit_rows: the largest number of records of one unit (for example one person).
 
         Raises:
-            ConfigError: the records are not there, more than n_max, or more than ``unit_rows`` of
-                one unit.
-            DataError: memory-mapped records were edited after training.
+            ConfigError: the records are not available, there are more than n_max in a batch, or
+                more than ``unit_rows`` of one unit.
+            DataError: memory-mapped records were changed after training.
         """
         units = head.problem.dataset.train.units
         head.problem.dataset.check_unchanged()
         if not len(units):
             raise ConfigError(
-                f"mechanism={cls.name} solves the problem anew and needs the training records, "
-                "which this model was read back without: release from the model that was fitted, "
-                "or by agt predict from its run"
+                f"mechanism={cls.name} solves the training problem again, so it needs the "
+                "training records, which this loaded model does not have: release from the "
+                "model that agt.fit returned, or with agt predict from its run"
             )
-        # Votes never checked their records against the plan of the head beside them.
+        # Training an ensemble of votes does not check the records against the plan of the head
+        # beside it, so they are checked here.
         check_unit_rows(units, unit_rows)
         return np.concatenate(list(replace(head.plan, epochs=1).batches(units)))
 
 
 def labels_from(model: Model, features: np.ndarray) -> Callable[[ReleasedWeights], np.ndarray]:
-    """Return the function that gives labels [n] int64 from released weights.
+    """Return a function that computes the labels of fixed queries from released weights.
 
-    It spends nothing more, whatever the number of queries.
+    Labels are post-processing of the weights, so any number of queries spends no more budget.
 
     Args:
-        model: the model that the weights are released from, for its public features.
-        features: [n, ...] the queries, as the head takes them.
+        model: the model that the weights are released from. Its public features are used.
+        features: [n, ...] the queries, in the form that the head takes.
+
+    Returns:
+        A function that takes released weights and returns the labels [n] int64.
 
     Raises:
-        ConfigError: the model has no linear head, or queries are of another width.
+        ConfigError: the model has no linear head, or the queries have another width.
     """
     head = model.release_head
     if head is None:
         raise ConfigError(
-            "model: weights are released from one linear head, and this model has none"
+            "model: only the weights of a linear head can be released, and this model has "
+            "none: train with certificate=stability and model=linear"
         )
-    head.check(features)
+    head.check(features)  # called because it raises if the queries have another width
 
     def labels(released: ReleasedWeights) -> np.ndarray:
         return head.with_weight(torch.from_numpy(released.weight)).predict(features)
@@ -304,15 +324,16 @@ def labels_from(model: Model, features: np.ndarray) -> Callable[[ReleasedWeights
 
 
 def weights_mechanisms() -> dict[str, type[WeightsMechanism]]:
-    """Return every weights mechanism by name: those of agt, and those that were defined elsewhere.
+    """Return every registered weights mechanism by name, those of other packages included.
 
-    They are in the order of tables: first those whose expected accuracy is exact, then those to
-    first order, and last the simulated ones.
+    They are in the order of tables: first those with an exact expected accuracy, then those to
+    first order, and last the simulated ones; by name within each.
     """
     for module in iter_modules(agt.mechanisms.__path__, "agt.mechanisms."):
-        import_module(module.name)  # a class is registered by being defined
+        import_module(module.name)  # importing a module defines its classes, which registers them
 
     def rank(kind: type[WeightsMechanism]) -> tuple[int, int, str]:
+        """Return the position in tables: exact first, then first order, then simulated."""
         method = kind.accuracy_method
         return method.draws, int(method != EXACT), kind.name
 

@@ -32,11 +32,11 @@ from agt.relations import RELATIONS
 from agt.settings import KGridConfig, RelationConfig, schema
 from agt.store import as_json
 from agt.training.batches import BatchPlan
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.loop import Noise, OnProgress, train
 from agt.training.noise import SEED, NoisePlan, draw_noise, noise_seed, plan_noise
 from agt.training.setup import TrainingSetup
-from agt.training.strength import refuse_recipe
+from agt.training.strength import check_no_recipe_settings
 
 GIVEN_THE_DRAW = proved("given_the_draw")
 """The fact that bounds hold for neighbours trained with the same draw of noise (condition d)."""
@@ -490,7 +490,7 @@ class BoxKind(CertificateKind):
                 ensemble, or under a relation whose edits only remove records or whose steps have
                 no bounded sensitivity.
         """
-        refuse_recipe(settings.training, self.name)
+        check_no_recipe_settings(settings.training, self.name)
         relation = RELATIONS[settings.relation.name]
         # Bounds of networks do not follow changed labels, so the relation may refuse them.
         relation.check_head(counts_label_flips=False, unit_rows=settings.relation.unit_rows)
@@ -498,9 +498,9 @@ class BoxKind(CertificateKind):
             return
         if settings.ensemble.members > 1:
             raise ConfigError(
-                f"noise.epsilon: ensemble.members={settings.ensemble.members}: the weights "
-                "of an ensemble are not released, because it answers by vote: leave the "
-                "noise out, or train one model"
+                "noise.epsilon: the weights of an ensemble are not released, because it "
+                f"answers by vote (ensemble.members={settings.ensemble.members}), so noise on "
+                "them has no use: leave the noise out, or train one model"
             )
         relation.check_noise()
         # Called only because it raises if the relation has no sensitivity. The numbers of
@@ -511,7 +511,7 @@ class BoxKind(CertificateKind):
         self,
         problem: Problem,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> BoxModel:
         """Train a network, together with bounds on its parameters for every k of the grid.
 

@@ -76,8 +76,8 @@ class ClosedFormKind(CertificateKind):
         """
         if self.features != FeaturesConfig():
             raise ConfigError(
-                "features: the certificate already has its own features: give them in one of "
-                "the two places only"
+                "features: the certificate already has features of its own "
+                "(certificate.features): give features in only one of the two places"
             )
         return replace(self, features=features)  # type: ignore[type-var]
 
@@ -109,10 +109,9 @@ class ClosedFormKind(CertificateKind):
         if settings.noise is not None:
             raise ConfigError(
                 Message(
-                    "noise.epsilon: certificate={name} does not add noise to training steps: "
-                    "release the weights with agt predict "
-                    "{config:mechanism=release_weights}, which adds noise once, at the end, "
-                    "and needs less",
+                    "noise.epsilon: certificate={name} does not add noise to training steps. "
+                    "Release the weights with agt predict {config:mechanism=release_weights}, "
+                    "which adds noise once, at the end, and needs less noise",
                     name=self.name,
                 )
             )
@@ -142,9 +141,8 @@ class ClosedFormKind(CertificateKind):
             shown = Message("{config:model.hidden}={hidden}", hidden=list(hidden))
         raise ConfigError(
             Message(
-                "{shown}: certificate={name} only supports linear heads (no hidden "
-                "layers), which it trains itself: use {config:model=linear}, or "
-                "certificate=box",
+                "{shown}: certificate={name} trains a linear head itself, so it does not "
+                "support hidden layers: use {config:model=linear}, or certificate=box",
                 shown=shown,
                 name=self.name,
             )

@@ -173,7 +173,9 @@ def _check_size(declared_size: Any, records: Any) -> None:
     if declared_size is not None and not is_size:
         raise ValueError(f"declared_size is {declared_size!r}")
     if (declared_size is None) == (records is None):
-        raise ValueError("exactly one of declared_size and records must be a number")
+        raise ValueError(
+            "a model file must have either declared_size or records as a number, not both"
+        )
 
 
 def _describe_head(problem: Problem) -> dict[str, Any]:

@@ -30,8 +30,8 @@ from agt.provenance import surroundings
 from agt.relations import RELATIONS
 from agt.store import as_json
 from agt.training.batches import BatchPlan
-from agt.training.checkpoint import NOWHERE, Checkpoints
-from agt.training.ensemble import member_folder, shards, train_members
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
+from agt.training.ensemble import assign_shards, member_folder, train_members
 from agt.training.loop import OnProgress, Progress
 from agt.training.setup import TrainingSetup
 
@@ -89,7 +89,7 @@ class EnsembleModel(ModelDefaults):
         cls,
         problem: Problem,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "EnsembleModel":
         """Train all members of an ensemble.
 
@@ -437,19 +437,18 @@ def vote_certificates(
         [certificates.stable_distance for certificates in single_edit_members]
     )
     steps = np.stack([count_grid_steps(member.ks, member.certified) for member in members])
-    members_per_edit = RELATIONS[
-        relation
-    ].members_changed_per_edit  # how many members one edit can change
-    # Prices say for each class how many edits it takes at least until a member predicts it. The
-    # vote can use them only if all members have them.
-    member_prices = [certificates.prices for certificates in single_edit_members]
-    known_prices = [prices for prices in member_prices if prices is not None]
-    prices = None
-    if len(known_prices) == len(single_edit_members):
-        prices = np.stack(known_prices, axis=1)
+    # How many members one edit can change.
+    members_per_edit = RELATIONS[relation].members_changed_per_edit
+    # For each class, how many edits a member needs at least to predict it. The vote can use these
+    # numbers only if all members have them.
+    member_edits_to_win = [certificates.edits_to_win for certificates in single_edit_members]
+    known_edits_to_win = [edits for edits in member_edits_to_win if edits is not None]
+    edits_to_win = None
+    if len(known_edits_to_win) == len(single_edit_members):
+        edits_to_win = np.stack(known_edits_to_win, axis=1)
     # The vote's distance in edits, and in steps of the grid of k, which may have gaps.
     by_distance = certified_vote(
-        labels, edit_distances, classes, touches=members_per_edit, prices=prices
+        labels, edit_distances, classes, touches=members_per_edit, edits_to_win=edits_to_win
     )
     by_steps = certified_vote(labels, steps, classes, touches=members_per_edit)
     return VoteCertificates.from_members(
@@ -461,7 +460,7 @@ def fit_members(
     problem: Problem,
     indices: Sequence[int],
     on_progress: OnProgress = lambda progress: None,
-    checkpoints: Checkpoints = NOWHERE,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> list[tuple[Model, ShardRecord]]:
     """Train some members of an ensemble, in several processes at once.
 
@@ -512,7 +511,10 @@ def load_members(problem: Problem, reader: FileReader, indices: Sequence[int]) -
     """
     dataset = problem.dataset
     ensemble = problem.settings.ensemble
-    shard_of_rows = shards(dataset.train.units, ensemble)  # the member that each record trains
+    # Which member each record trains.
+    shard_of_rows = assign_shards(
+        dataset.train.units, ensemble
+    )  # the member that each record trains
     member_size = None
     if dataset.declared_size is not None:
         # A public number, in contrast to the count of the member's own records.

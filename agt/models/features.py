@@ -184,14 +184,18 @@ def choose_landmarks(rows: np.ndarray, count: int, seed: int) -> np.ndarray:
     """
     if not bool(np.isfinite(rows).all()):
         raise UnsoundError(
-            Message("{config:certificate.features.public}: a public row is not finite")
+            Message(
+                "{config:certificate.features.public}: a feature of a public row is NaN or "
+                "infinite: correct or remove this row"
+            )
         )
     distinct = {row.tobytes() for row in rows.astype("<i8")}
     if len(distinct) < count:
         raise ConfigError(
             Message(
-                "{config:certificate.features.count}={count}: landmarks are public rows, but there "
-                "are only {different} different ones. Use fewer, or declare more records public",
+                "{config:certificate.features.count}={count}: each landmark is a different "
+                "public row, but only {different} public rows are different. Use a smaller "
+                "count, or declare more records public",
                 count=count,
                 different=len(distinct),
             )
@@ -254,8 +258,8 @@ def landmark_root(
             too small to correct it.
     """
     fault = (
-        f"some of {landmarks.shape[1]} landmarks are too close to be distinguished in "
-        "floating point. Use ridge=1e-3"
+        f"some of the {landmarks.shape[1]} landmarks are too close to each other to be "
+        f"distinguished in floating point. Use certificate.features.ridge=1e-3"
     )
     kernel_matrix = gaussian_kernel(landmarks.T.copy(), landmarks, bandwidth)
     return inverse_root(kernel_matrix, power, ridge, fault)
@@ -308,8 +312,9 @@ class FeatureMap:
             if not (is_integer and longest < 2.0**exponent):  # a NaN passes neither comparison
                 raise UnsoundError(
                     Message(
-                        "{config:certificate.features}: the {name} matrix has entries that "
-                        "are too large for an exact product",
+                        "{config:certificate.features}: the entries of the {name} matrix are "
+                        "too large for an exact product: scale the features by a public "
+                        "constant",
                         name=name,
                     )
                 )
@@ -325,7 +330,10 @@ class FeatureMap:
         # Lemma 1 of docs/proofs/features.md assumes w u < 2^-10 for w coordinates.
         coordinates = max(self.width, self.outputs)
         if coordinates * UNIT >= 2.0**-10:
-            raise ConfigError(f"certificate.features: {coordinates} coordinates are too many")
+            raise ConfigError(
+                f"certificate.features: the map has too many coordinates ({coordinates}) for "
+                "exact sums: lower count"
+            )
 
     @classmethod
     def from_dataset(cls, config: FeaturesConfig, dataset: Dataset) -> "FeatureMap":
@@ -460,7 +468,7 @@ class FeatureMap:
         width = int(np.prod(x.shape[1:]))
         if width != self.width:
             raise ConfigError(
-                f"inputs: a query has {width} features, but the model needs {self.width}"
+                f"inputs: a query has {width} features, but the model was trained on {self.width}"
             )
         phi = aligned_empty((len(x), self.outputs), dtype)
         for start in range(0, len(x), _CHUNK_ROWS):
@@ -701,8 +709,8 @@ def _covariance(rows: np.ndarray, chunk_rows: int) -> np.ndarray:
     if count > MAX_PUBLIC_ROWS:
         raise ConfigError(
             Message(
-                "{config:certificate.features.public}: there are {count} public rows, but sums are "
-                "exact over at most {maximum}. Declare fewer records public",
+                "{config:certificate.features.public}: there are {count} public rows, but "
+                "sums are only exact over at most {maximum}. Declare fewer records public",
                 count=count,
                 maximum=MAX_PUBLIC_ROWS,
             )
@@ -714,7 +722,10 @@ def _covariance(rows: np.ndarray, chunk_rows: int) -> np.ndarray:
         units = np.rint(np.ldexp(normalise_rows(chunk, 0.0, 1.0), PUBLIC_ROW_FRACTION_BITS))
         if not bool(np.isfinite(units).all()):
             raise UnsoundError(
-                Message("{config:certificate.features.public}: a public row is not finite")
+                Message(
+                    "{config:certificate.features.public}: a feature of a public row is NaN "
+                    "or infinite: correct or remove this row"
+                )
             )
         total += units.sum(axis=0).astype(np.int64)
         products += (units.T @ units).astype(np.int64)

@@ -11,14 +11,14 @@ from agt.models.model import Model
 from agt.models.store import FileReader
 from agt.problem import Problem
 from agt.store import flat
-from agt.training.checkpoint import NOWHERE, Checkpoints, SharedCheckpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints, SharedCheckpoints
 from agt.training.loop import OnProgress
 
 
 def fit(
     problem: Problem,
     on_progress: OnProgress = lambda progress: None,
-    checkpoints: Checkpoints = NOWHERE,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> Model:
     """Train a certified model, or an ensemble of them if the settings ask for several members.
 

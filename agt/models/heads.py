@@ -89,8 +89,8 @@ class HeadConfig:
         """Raise ValueError if this class, not a subclass, was given an encoder."""
         if type(self) is HeadConfig and self.encoder is not None:
             raise ValueError(
-                "encoder: this head cannot have an encoder: give model=small_cnn, and the "
-                "settings of its encoder"
+                "encoder: this model has no frozen encoder in front of its head: give "
+                "model=small_cnn, and its encoder's settings"
             )
 
     @property
@@ -176,15 +176,15 @@ class ConvConfig(HeadConfig):
         """Raise ValueError if an encoder was given or the lists differ in length."""
         if self.encoder is not None:
             raise ValueError(
-                "encoder: the convolutions of this head are trained: for a frozen encoder, "
-                "give model=small_cnn"
+                "encoder: this model trains its convolutions itself, so it cannot have a "
+                "frozen encoder: give model=small_cnn for one"
             )
         for name in ("kernels", "strides", "paddings", "pools"):
             given = len(getattr(self, name))
             if given != len(self.channels):
                 raise ValueError(
-                    f"{name}: has {given} values, but there are {len(self.channels)} "
-                    "channels: give one for each channel"
+                    f"{name} has {given} values, but channels has {len(self.channels)}: give "
+                    "one value for each convolution"
                 )
 
     @property
@@ -257,7 +257,9 @@ def _output_of_zeros(layers: nn.Sequential, shape: tuple[int, ...]) -> torch.Ten
         with torch.no_grad():
             output: torch.Tensor = layers(zeros)
     except RuntimeError as error:
-        raise ConfigError(f"model: its layers take no record of shape {shape}: {error}") from None
+        raise ConfigError(
+            f"model: the layers of this network cannot process a record of shape {shape}: {error}"
+        ) from None
     return output
 
 
@@ -292,7 +294,7 @@ class CustomNetwork:
         try:
             copy = deepcopy(network)
         except (RuntimeError, TypeError) as error:
-            raise ConfigError(f"model: the network given cannot be copied: {error}") from None
+            raise ConfigError(f"model: the given network cannot be copied: {error}") from None
         return cls(partial(deepcopy, copy), "the network given")
 
     @property
@@ -345,7 +347,7 @@ class CustomNetwork:
         if outputs.dim() != 2:
             raise ConfigError(
                 f"model: {self.origin} returns outputs of shape {tuple(outputs.shape[1:])} "
-                f"for a record of shape {shape}, but must return one row. Add an "
+                f"for a record of shape {shape}, but must return one row of numbers. Add an "
                 "nn.Flatten() at the beginning"
             )
         return plain_network
@@ -363,7 +365,7 @@ def head_from_config(node: object) -> HeadBuilder:
             the settings.
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
-        raise ConfigError(f"model: expected a mapping with a _target_, got {node!r}")
+        raise ConfigError(f"model: expected a mapping with the entry _target_, got {node!r}")
     settings = {str(key): value for key, value in node.items() if key != "_target_"}
     name = node["_target_"]
     target: Any = imported(str(name), "model")
@@ -488,7 +490,7 @@ def _require_plain_layers(network: object, origin: str) -> nn.Sequential:
             culprit = f"layer {name}" if name else "the whole"
             raise ConfigError(
                 f"model: {culprit} has hooks or its own forward(), for which there is no "
-                "bound rule. Remove them"
+                "bound rule. Remove the hooks, or use a standard layer"
             )
     for name, parameter in network.named_parameters():
         if not parameter.requires_grad:
@@ -499,8 +501,8 @@ def _require_plain_layers(network: object, origin: str) -> nn.Sequential:
             )
         if parameter._backward_hooks or not parameter.is_floating_point():
             raise ConfigError(
-                f"model: {name} has hooks, or is not a real number, so there is no bound "
-                "rule for it"
+                f"model: the parameter {name} has hooks, or does not consist of real numbers, "
+                "so there is no bound rule for it"
             )
     # Two parameters share memory if they begin at the same address.
     parameters = list(network.parameters())
@@ -537,6 +539,6 @@ def _require_rebuildable(network: nn.Sequential) -> None:
     if different or None in network._modules.values():
         culprit = different[0] if different else "a layer that is None"
         raise ConfigError(
-            f"model: {culprit} differs from what the settings of the layers create, so there "
-            "is no bound rule for it"
+            f"model: {culprit} is not what its recorded settings create, so there is no bound "
+            "rule for it"
         )

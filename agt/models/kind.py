@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from agt.errors import AgtError, ConfigError
 from agt.messages import Message
 from agt.settings import FeaturesConfig, TrainingConfig
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.ensemble import EnsembleConfig
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress
-from agt.training.strength import refuse_recipe
+from agt.training.strength import check_no_recipe_settings
 from agt.unlearning.sentences import Remark
 
 if TYPE_CHECKING:
@@ -147,7 +147,8 @@ class CertificateKind:
             ConfigError: the kind supports no feature map, or its settings already name one.
         """
         raise ConfigError(
-            "features: public features need a linear head: use certificate=stability and network=()"
+            "features: random or public features (features=) need a linear head: use "
+            "certificate=stability and network=()"
         )
 
     def with_learner(self, learner: Any) -> tuple["CertificateKind", Learner | None]:
@@ -165,8 +166,8 @@ class CertificateKind:
             ConfigError: the kind has no members whose learner could be chosen.
         """
         raise ConfigError(
-            f"learner={learner!r}: certificate={self.name} does not have members with a "
-            "learner: use certificate=votes"
+            f"learner={learner!r}: only the members of certificate=votes can have a learner "
+            f"of their own, not those of certificate={self.name}: use certificate=votes"
         )
 
     def import_learner(self) -> Learner | None:
@@ -252,7 +253,7 @@ class CertificateKind:
         Raises:
             ConfigError: a setting was left at "recipe", which has no value for this kind.
         """
-        refuse_recipe(training, self.name)
+        check_no_recipe_settings(training, self.name)
         return training
 
     # Training.
@@ -261,7 +262,7 @@ class CertificateKind:
         self,
         problem: "Problem",
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "Model":
         """Train one model on all records of a problem; every kind implements it.
 
@@ -317,7 +318,7 @@ class CertificateKind:
         head: "LinearModel",
         records: "Records",
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "LinearModel":
         """Train a linear head on the given records, with the settings and features of another head.
 
@@ -407,8 +408,8 @@ class CertificateKind:
             mechanism: the name of the mechanism, for the message.
         """
         raise ConfigError(
-            f"mechanism={mechanism}: certificate={self.name} does not train a head whose "
-            "optimisation problem can be solved again: train with certificate=erm"
+            f"mechanism={mechanism} solves the training problem again, which "
+            f"certificate={self.name} does not allow: train with certificate=erm"
         )
 
     def check_objective_perturbation(self, mechanism: str) -> None:
@@ -423,9 +424,9 @@ class CertificateKind:
         """
         raise ConfigError(
             Message(
-                "mechanism={mechanism}: certificate={name} does not have a minimiser that a "
-                "random linear term could change: train with certificate=erm, or use "
-                "{config:mechanism=release_weights}",
+                "mechanism={mechanism} adds a random linear term to the loss, but "
+                "certificate={name} does not compute a minimiser that this term could change: "
+                "train with certificate=erm, or use {config:mechanism=release_weights}",
                 mechanism=mechanism,
                 name=self.name,
             )
@@ -486,7 +487,10 @@ class CertificateKind:
         Raises:
             ConfigError: the kind has no method of its own, or a file is damaged.
         """
-        raise ConfigError(f"certificate={self.name} does not store what a removal starts from")
+        raise ConfigError(
+            f"certificate={self.name} does not store what later removals need: train with "
+            "certificate=removal"
+        )
 
     def removal_promise(self, reader: "FileReader", spent: float) -> "Promise":
         """Return what may be promised about a run's model after removals of records.
@@ -502,7 +506,10 @@ class CertificateKind:
         Raises:
             ConfigError: the kind has no method of its own, or a file is damaged.
         """
-        raise ConfigError(f"certificate={self.name} does not store what a removal starts from")
+        raise ConfigError(
+            f"certificate={self.name} does not store what later removals need: train with "
+            "certificate=removal"
+        )
 
     @property
     def noise(self) -> Literal["none", "seeded", "drawn"]:

@@ -36,7 +36,7 @@ from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.settings import TrainingConfig
 from agt.training.batches import BatchPlan
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.linear import LinearTrained
 from agt.training.loop import OnProgress
 from agt.training.sensitivity import LinearSetting, Sensitivity
@@ -68,7 +68,7 @@ class LinearModel(ClosedFormModel):
         self,
         records: Records,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "LinearModel":
         """Return a head that is trained on other records with the same settings and feature map.
 
@@ -143,7 +143,7 @@ class LinearModel(ClosedFormModel):
             "rounding": sensitivity.rounding,
             "radius": sensitivity.radius,  # bound on the norm of the weights
             "rate_limit": sensitivity.rate_limit,  # largest learning rate; None: there are no steps
-            "rows": sensitivity.rows,  # the records that one edit changes
+            "rows": sensitivity.records_per_edit,  # the records that one edit changes
             # How far one record, and one edit, move the computed weights.
             "rho_fp": sensitivity.rho_fp,
             "per_k": sensitivity.per_k,
@@ -247,7 +247,7 @@ class LinearModel(ClosedFormModel):
             RELATIONS[relation.name].members_changed_per_edit == 1
         ):  # one edit changes one unit already
             return self
-        sensitivity = replace(self.trained.sensitivity, rows=relation.unit_rows)
+        sensitivity = replace(self.trained.sensitivity, records_per_edit=relation.unit_rows)
         return replace(self, trained=replace(self.trained, sensitivity=sensitivity))
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
@@ -264,9 +264,9 @@ class LinearModel(ClosedFormModel):
             phi: [n, w] the values of the public feature map for the queries.
             ks: the numbers of edits at which ``certified`` of the result is tabulated.
         """
-        with_prices = self.settings.ensembled and self.problem.classes > 2
+        with_edits_to_win = self.settings.ensembled and self.problem.classes > 2
         relation = self.settings.relation.name
-        return certify_linear(self.trained, phi, relation, ks, with_prices=with_prices)
+        return certify_linear(self.trained, phi, relation, ks, with_edits_to_win=with_edits_to_win)
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
         """Return bounds on each query's margin of class 1 after k edits of the training records.
@@ -327,7 +327,7 @@ class LinearKind(ClosedFormKind):
         self,
         problem: Problem,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> LinearModel:
         """Train a linear head on the public features of a problem's training records.
 
@@ -378,7 +378,7 @@ class LinearKind(ClosedFormKind):
         head: LinearModel,
         records: Records,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> LinearModel:
         """Train a linear head on other records with a head's settings and feature map.
 

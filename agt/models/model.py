@@ -327,8 +327,8 @@ class ModelDefaults:
             problem: not read.
         """
         raise ConfigError(
-            f"certificate={self.settings.certificate.name} does not store the random draws "
-            "of its training"
+            f"certificate={self.settings.certificate.name} does not store the random draws of "
+            "its training, so they cannot be repeated"
         )
 
     def with_problem(self, problem: Problem) -> Self:
@@ -359,8 +359,8 @@ class ModelDefaults:
         """
         raise ConfigError(
             Message(
-                "{config:ensemble.vote}=margins: the margins of certificate={name} have no "
-                "bounds: use {config:ensemble.vote}=labels",
+                "{config:ensemble.vote}=margins adds the members' margins, but "
+                "certificate={name} does not bound margins: use {config:ensemble.vote}=labels",
                 name=self.settings.certificate.name,
             )
         )

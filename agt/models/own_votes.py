@@ -41,7 +41,7 @@ from agt.models.voting import CONSTANTS, Votes, VotingKind
 from agt.problem import Problem
 from agt.settings import FeaturesConfig, schema
 from agt.store import as_json
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.learners import (
     COMPARED_QUERIES,
     RETRAINED_MEMBERS,
@@ -49,9 +49,9 @@ from agt.training.learners import (
     Member,
     Shard,
     check_retrained,
+    copy_for_fresh_process,
     member_seed,
     single_threaded,
-    unused_copy,
 )
 from agt.training.loop import OnProgress, Progress
 
@@ -101,7 +101,7 @@ class OwnVotesModel(Votes):
         config: "OwnVotesKind",
         problem: Problem,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> Self:
         """Train all members, then train the last few again to test that the learner repeats itself.
 
@@ -124,10 +124,10 @@ class OwnVotesModel(Votes):
         untrained = cls.untrained(config, problem, features)
         learner = untrained._learner
         # Copied before the training, so that the copy has no state that training leaves behind.
-        unused_learner = unused_copy(learner)
+        unused_learner = copy_for_fresh_process(learner)
         width = untrained.phi(records.features[:0]).shape[1]
         # An error on made-up rows depends on no record, so it may stop the training here.
-        learner.check(width, problem.classes)
+        learner.try_on_random_rows(width, problem.classes)
         model = untrained.retrained(records, on_progress, checkpoints)
         model._compare_with_retrained(unused_learner, records)
         return model
@@ -161,7 +161,7 @@ class OwnVotesModel(Votes):
         self,
         records: Records,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> Self:
         """Return the model whose members are trained on the shards of other records.
 
@@ -220,9 +220,9 @@ class OwnVotesModel(Votes):
         if self.settings.learner is None:
             raise ConfigError(
                 Message(
-                    "{config:certificate.learner}: {learner} is only known by its name here, "
-                    "and code named in a record is not imported: give it in the command line "
-                    "of agt train, or as learner= of agt.fit",
+                    "{config:certificate.learner}: only the name of the learner {learner} is "
+                    "known here, and agt does not import code that a record names: give the "
+                    "learner on the command line of agt train, or as learner= of agt.fit",
                     learner=self.config.learner["_target_"],
                 )
             )
@@ -276,11 +276,11 @@ class OwnVotesModel(Votes):
         if new and not self.members:
             raise ConfigError(
                 Message(
-                    "{unknown} of {queries} queries are new, but of this model only the "
-                    "votes of its learners are stored, not the members, so it can only "
-                    "answer the {saved} queries that were given in training (a run's test "
-                    "records: {config:dataset.test}; a map of the plane needs more queries: "
-                    "map_resolution=0)",
+                    "{unknown} of {queries} queries are new, but this model only stores the "
+                    "votes of its learners on the queries given in training, not the "
+                    "learners, so it can only answer those {saved} queries (for a run, the "
+                    "test records: {config:dataset.test}; a map of the plane needs more "
+                    "queries: map_resolution=0)",
                     unknown=len(new),
                     queries=len(digests),
                     saved=len(self.ballots),
@@ -338,8 +338,8 @@ class OwnVotesModel(Votes):
         count = reader.json(CONSTANTS).get("queries")
         if type(count) is not int or count < 0:
             raise UnsoundError(
-                f"{reader.folder}/{CONSTANTS}: queries is {count!r}, which is not valid: train "
-                "again"
+                f"{reader.folder}/{CONSTANTS}: the number of queries is {count!r}, which is "
+                "not valid: train again"
             )
         byte = torch.zeros((), dtype=torch.uint8)
         label = torch.zeros((), dtype=torch.int16)
@@ -496,7 +496,7 @@ class OwnVotesKind(VotingKind):
         self,
         problem: Problem,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> OwnVotesModel:
         """Train all members, and train the last few again to test that the learner repeats itself.
 

@@ -72,7 +72,7 @@ class Released(Protocol):
 
     Attributes:
         weight: [J, w] the released weights, for J logits and w features.
-        described: the privacy parameters and the constants of the noise, by name.
+        public_parameters: the privacy parameters and the constants of the noise, by name.
         mechanism: the name of the mechanism that drew the noise.
         simulated: True if the noise comes from a known seed, so that there is no privacy guarantee.
     """
@@ -80,7 +80,7 @@ class Released(Protocol):
     @property
     def weight(self) -> np.ndarray: ...
     @property
-    def described(self) -> dict[str, float]: ...
+    def public_parameters(self) -> dict[str, float]: ...
     @property
     def mechanism(self) -> str: ...
     @property
@@ -90,6 +90,9 @@ class Released(Protocol):
 @dataclass(frozen=True, repr=False)
 class Portable:
     """Weights released with differential privacy, with everything that labelling queries needs.
+
+    ``model.release_weights(mechanism)`` returns one, and a fitted ``PrivateClassifier`` has one as
+    ``released_``.
 
     ``labels(features)`` gives the class indices of queries, ``words`` says what is guaranteed, and
     ``save`` writes a folder that ``Portable.open`` reads back. None of them spends any budget.
@@ -154,7 +157,9 @@ class Portable:
             ValueError: the noise comes from a known seed (a simulation).
         """
         if released.simulated:
-            raise ValueError("a simulation is not a release")
+            raise ValueError(
+                "this is a simulation (drawn from a seed), so it cannot be saved as a release"
+            )
         # Lemma 2 of docs/proofs/release_folder.md: no path of the owner's machine is published
         published = {key: value for key, value in source.items() if key not in _SETTINGS_LEFT_OUT}
         if "path" in published:
@@ -167,7 +172,7 @@ class Portable:
             features=model.features,
             dtype=model.settings.training.dtype,
             weight=released.weight,
-            noise=released.described,
+            noise=released.public_parameters,
             words=tuple(words),
             mechanism=released.mechanism,
             brief=tuple(brief),
@@ -293,7 +298,7 @@ class Portable:
             _check_weight(weight, features, node["width"])
             _check_fields(node, len(weight))
         except (ValueError, TypeError, KeyError, AttributeError, IndexError, MemoryError) as error:
-            what = str(error) or "it needs more memory than this machine has"
+            what = str(error) or "reading it needs more memory than this machine has"
             raise ConfigError(
                 f"release={reader.folder}: cannot be read ({what}); perhaps another version wrote it"
             ) from None
@@ -315,6 +320,7 @@ class Portable:
         """Return the dataset that reads files of queries, and makes their features.
 
         Raises:
+            ConfigError: the weights were trained on arrays, so the release has no dataset.
             ConfigError: the class of the dataset cannot be imported, or is not trusted.
         """
         return build(self.source, "dataset")
@@ -377,8 +383,8 @@ class Portable:
             alone = f"With only NumPy, from this folder:\n\n```python\n{lines}```\n"
         else:
             alone = (
-                "Only agt can compute the features of this release, so NumPy is not enough "
-                "to use it.\n"
+                "Only agt can compute the features of this release, so NumPy is not enough to "
+                "use it.\n"
             )
         sentences = "\n".join(f"- {sentence}" for sentence in self.words)
         return README_TEXT.format(name=self.name, words=sentences, alone=alone)
@@ -439,7 +445,7 @@ def _read_features(node: Mapping[str, Any], matrices: dict[str, np.ndarray]) -> 
     without_matrices = FeatureMap(config, node["width"])
     shapes = {name: matrix.shape for name, matrix in matrices.items()}
     if without_matrices.shapes != shapes:
-        raise ValueError(f"the shapes of the matrices differ from those in {RELEASE}")
+        raise ValueError(f"the feature matrices have other shapes than {RELEASE} states")
     return without_matrices.with_matrices(matrices)
 
 
@@ -453,9 +459,12 @@ def _check_weight(weight: np.ndarray, features: FeatureMap, width: object) -> No
     """
     fits_features = weight.ndim == 2 and weight.shape[1] == features.outputs
     if not fits_features or weight.dtype != np.float64 or not np.isfinite(weight).all():
-        expected = f"features and width = {width} give {features.outputs} columns"
+        expected = (
+            f"the entries features and width = {width} need weights with {features.outputs} columns"
+        )
         raise ValueError(
-            f"the weights have shape {weight.shape} and type {weight.dtype}; {expected}"
+            f"the weights have shape {weight.shape} and type {weight.dtype} (must be finite "
+            f"float64 numbers); {expected}"
         )
 
 
@@ -481,7 +490,7 @@ def _read_arrays(content: bytes) -> dict[str, np.ndarray]:
             if size > MAX_ARRAY_BYTES or not packings <= {ZIP_STORED, ZIP_DEFLATED}:
                 raise ValueError(
                     f"{WEIGHTS} was not read, because it would unpack to {size:,} bytes, or "
-                    "is packed in an unusual way"
+                    "is compressed in an unusual way"
                 )
             for entry in entries:
                 name = entry.filename.removesuffix(".npy")
@@ -529,13 +538,15 @@ def _check_fields(node: Mapping[str, Any], rows: int) -> None:
     noise = node["noise"]
     texts = [node["name"], *classes, *node["words"], *node.get("brief", ())]
     if not node["words"] or not all(isinstance(text, str) for text in texts):
-        raise ValueError("name, classes and words must be text")
+        raise ValueError("the entries name, classes and words must be text")
     if not all(text.isprintable() for text in texts):
-        raise ValueError("words contain control characters, which must not be sent to a terminal")
+        raise ValueError(
+            "a text in it contains control characters, which agt does not send to a terminal"
+        )
     # Two classes need only one row of weights, whose logit is that of class 1.
     is_one_row_of_two_classes = rows == 1 and len(classes) == 2
     if rows != len(classes) and not is_one_row_of_two_classes:
-        raise ValueError(f"there are {len(classes)} classes, but weights of {rows}")
+        raise ValueError(f"there are {len(classes)} classes, but the weights are for {rows}")
     are_numbers = all(
         type(number) in (int, float) and isfinite(number) for number in noise.values()
     )
@@ -548,7 +559,9 @@ def _check_fields(node: Mapping[str, Any], rows: int) -> None:
     else:
         are_names = names <= _NOISE_CONSTANTS
     if not {"sigma", "step"} <= names or not are_names or not are_numbers:
-        raise ValueError("noise must have the numbers sigma and step, and no unknown ones")
+        raise ValueError(
+            "the entry noise must have the numbers sigma and step, and no unknown ones"
+        )
     if node["dtype"] not in ("float32", "float64") or not isinstance(node["source"], Mapping):
         raise ValueError(
             f"dtype is {node['dtype']} (must be float32 or float64), and source is of "
@@ -587,9 +600,9 @@ def _check_no_formulas(portable: Portable, folder: Path) -> None:
         cells = _CELL_END.split(normalize("NFKC", name))
         if any(_FORMULA.match(cell) for cell in cells):
             raise ConfigError(
-                f"release={folder}: a spreadsheet program would interpret the class {name!r} "
-                "as a formula: if you trust it, give digest=sha256:... as the publisher of the "
-                "release gave it to you"
+                f"release={folder}: a spreadsheet program would read the class name {name!r} "
+                "as a formula: if you trust this release, give digest=sha256:... as its "
+                "publisher gave it to you"
             )
 
 

@@ -41,7 +41,7 @@ from agt.settings import schema
 from agt.store import as_json
 from agt.templates import upward
 from agt.training.batches import check_unit_rows
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.erm import check_minimiser_settings
 from agt.training.linear import LinearTrained
 from agt.training.loop import OnProgress
@@ -65,12 +65,18 @@ from agt.unlearning.promise import Promise, Removal, RemovalBudget
 from agt.unlearning.sentences import Remark, Value
 
 # The beginnings of a sentence that ends with ``RemovalModel._closeness``.
-_PROVED = "records can be removed later: the weights that are used for answers are then"
-_PREDICTED = (
-    "not proved, because the noise comes from a seed: records can be removed later; with "
-    "unpredictable noise the model would then be"
+_PROVED = (
+    "records can be removed later without training again: the weights that are used for "
+    "answers are then"
 )
-SEEDED = "SIMULATION: the noise comes from certificate.seed={seed}, so it does not hide anything"
+_PREDICTED = (
+    "records can be removed later without training again, but this is not proved, because the "
+    "noise comes from a seed: with unpredictable noise the model would then be"
+)
+SEEDED = (
+    "SIMULATION: the noise comes from certificate.seed={seed}, so anyone who knows the seed can "
+    "subtract it"
+)
 STATE = "removal.safetensors"
 NUMBERS = "removal.json"
 # The fields of ``RemovalState`` that removal.safetensors and removal.json hold.
@@ -282,8 +288,9 @@ class RemovalModel(LinearModel):
         # tolerance / strength of the minimiser. Rounded up, because it is an upper bound.
         distance = upward(next_up(2 * self.config.tolerance / strength))
         return (
-            f"records can be removed later: the weights are then within {distance} (l2) of "
-            "those of training without them; for least squares, this needs no noise",
+            "records can be removed later without training again: the weights are then "
+            f"within {distance} (l2) of those of training without these records; for least "
+            "squares, this needs no noise",
         )
 
     def _sentences_on_noise_in_loss(self) -> tuple[str, ...]:
@@ -292,13 +299,13 @@ class RemovalModel(LinearModel):
         The paper's guarantee is reported as its claim, because its proof has a gap.
         """
         closeness = self._closeness()
-        spread = f"of standard deviation {self.config.sigma:g} in every coordinate"
+        spread = f"with standard deviation {self.config.sigma:g} in every coordinate"
         return (
-            "not proved here: records can be removed later; the paper claims that the "
-            f"model is then {closeness}",
-            f"a random linear term in the loss, {spread}, should hide their error; the "
-            "published proof assumes that the error is independent of that term, but the "
-            "weights depend on the term: certificate.masking=output is proved",
+            "records can be removed later without training again; this is not proved here, "
+            f"but the paper claims that the model is then {closeness}",
+            f"a random linear term in the loss, {spread}, is meant to hide the error of such "
+            "removals; the published proof assumes that this error is independent of the "
+            "term, but the weights depend on the term: certificate.masking=output is proved",
         )
 
     def _sentences_on_noise_on_weights(self) -> tuple[str, ...]:
@@ -308,15 +315,15 @@ class RemovalModel(LinearModel):
         """
         is_proved = self.config.seed is None
         lead = _PROVED if is_proved else _PREDICTED
-        spread = f"of standard deviation {self.config.sigma:g} in every coordinate"
+        spread = f"with standard deviation {self.config.sigma:g} in every coordinate"
         lattice_step = step_of(self.config.sigma)
         return (
             f"{lead} {self._closeness()}",
-            "their error is hidden by noise on the weights that are used for answers, "
-            f"{spread}: drawn exactly, rounded to multiples of {lattice_step:.3g}, "
-            "and drawn again at each update",
-            "the weights without noise stay in the run's folder, and for them only the "
-            "distance is guaranteed",
+            "the error of such removals is hidden by noise on the weights that are used for "
+            f"answers, {spread}: the noise is drawn exactly, rounded to multiples of "
+            f"{lattice_step:.3g}, and drawn again at each update",
+            "the weights without noise stay in the run's folder for later removals; for these "
+            "weights only the distance to retraining is guaranteed, not privacy",
         )
 
     def _closeness(self) -> str:
@@ -326,9 +333,10 @@ class RemovalModel(LinearModel):
         the weights) that the noise hides.
         """
         return (
-            f"({self.config.eps:g}, {self.config.delta:g})-close to one trained without them, as "
-            f"long as the error of the removals stays below {self.budget:.4g} (gradient norm), of "
-            f"which the optimiser already uses {self.state.residual:.2g}"
+            f"({self.config.eps:g}, {self.config.delta:g})-close to training without the "
+            "removed records, as long as the error of the removals stays below "
+            f"{self.budget:.4g} (gradient norm), of which the optimiser already uses "
+            f"{self.state.residual:.2g}"
         )
 
 
@@ -427,15 +435,15 @@ def _read_state(
         ) from None
     if not np.array_equal(noise, state.noise):
         raise UnsoundError(
-            f"{reader.folder}/{MODEL}: the weights used for answers differ from those in "
-            f"{STATE}: train again"
+            f"{reader.folder}/{MODEL}: the weights that are used for answers differ from "
+            f"those in {STATE}: train again"
         )
     objective = build_removal_problem(config, problem, features, state.tilt).objective
     for name, implied in (("loss", objective.loss), ("strength", objective.strength)):
         stored = numbers.get(name)
         if stored != implied:
             raise UnsoundError(
-                f"{reader.folder / NUMBERS}: {name} is {stored}, but the run's "
+                f"{reader.folder / NUMBERS}: the file says {name} = {stored}, but the run's "
                 f"configuration implies {implied}: train again"
             )
     return state
@@ -452,8 +460,8 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
     regularised_by = "weight_decay"
     own_erasure = "newton"
     retraining_refusal = Message(
-        "certificate=removal would draw new noise in another training: remove records from "
-        "such a run with {config:agt unlearn}"
+        "certificate=removal draws new noise in each training, so training again would not "
+        "give the same model: remove records from such a run with {config:agt unlearn}"
     )
 
     @property
@@ -495,10 +503,9 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         if settings.ensemble.members > 1:
             raise ConfigError(
                 Message(
-                    "{config:ensemble.members}={members}: certificate=removal removes "
-                    "records from a single head, while an ensemble always trains the "
-                    "affected members again: use {config:ensemble.members}=1, or "
-                    "certificate=erm",
+                    "{config:ensemble.members}={members}: certificate=removal removes records "
+                    "from a single head, but an ensemble trains the affected members again "
+                    "instead: use {config:ensemble.members}=1, or certificate=erm",
                     members=settings.ensemble.members,
                 )
             )
@@ -507,7 +514,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         self,
         problem: Problem,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> RemovalModel:
         """Train a head: minimise the regularised loss on the public features, with noise.
 
@@ -555,8 +562,8 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
             mechanism: the name of the mechanism, for the message.
         """
         raise ConfigError(
-            f"mechanism={mechanism}: certificate=removal has its own noise: train with "
-            "certificate=erm"
+            f"mechanism={mechanism} adds noise to weights, but certificate=removal already "
+            "has its own: train with certificate=erm"
         )
 
     def remove_records(
@@ -656,8 +663,8 @@ def _require_removal_model(model: Model) -> RemovalModel:
     """Return the model itself if it is a ``RemovalModel``, and raise ConfigError if it is not."""
     if not isinstance(model, RemovalModel):
         raise ConfigError(
-            f"certificate={model.problem.settings.certificate.name} does not store what a "
-            "removal starts from"
+            f"certificate={model.problem.settings.certificate.name} does not store what later "
+            "removals need: train with certificate=removal"
         )
     return model
 

@@ -172,7 +172,7 @@ def read_boxes(reader: FileReader, ks: tuple[int, ...], expected: Tensors) -> Bo
         for name in expected:
             is_ordered = box[f"lower.{name}"] <= box[f"upper.{name}"]
             if not bool(is_ordered.all()):
-                raise UnsoundError(f"{path}: lower.{name} exceeds upper.{name}")
+                raise UnsoundError(f"{path}: the lower bound of {name} exceeds its upper bound")
     lower: Tensors = {}
     upper: Tensors = {}
     for name in expected:
@@ -192,9 +192,9 @@ def _check_files_of_grid(reader: FileReader, ks: tuple[int, ...]) -> None:
     missing_or_extra = reader.names(BOUNDS) ^ files_of_grid
     for name in sorted(missing_or_extra):
         if name in files_of_grid:
-            why = "missing, although the run's grid has this k"
+            why = "missing, although the run certifies this k"
         else:
-            why = "not for any k of the run's grid"
+            why = "for a k that the run does not certify"
         raise ConfigError(
             f"run={reader.folder}: {BOUNDS}/{name} is {why}; restore it, or train again"
         )
@@ -215,7 +215,7 @@ def check_constants(reader: FileReader, name: str, expected: Mapping[str, object
         implied = expected.get(key)
         if value != implied:
             raise UnsoundError(
-                f"{reader.folder}/{name}: {key} is {value}, but the run's "
+                f"{reader.folder}/{name}: the file says {key} = {value}, but the run's "
                 f"configuration implies {implied}: train again"
             )
 
@@ -248,28 +248,31 @@ def read_tensors(
     try:
         tensors: Tensors = load(content)
     except SafetensorError as error:
-        raise ConfigError(f"{path}: cannot be read ({error}); train again") from None
+        raise ConfigError(
+            f"{path}: this file of the model cannot be read ({error}): train again"
+        ) from None
     header = read_safetensors_header(content)
     for key, value in metadata.items():
         recorded = header.get(key)
         if recorded != value:
             raise UnsoundError(
-                f"{path}: its header says {key} = {recorded}, but should say {value}: train again"
+                f"{path}: the file's header says {key} = {recorded}, but it should be "
+                f"{value}: train again"
             )
     if tensors.keys() != expected.keys():
         raise UnsoundError(
-            f"{path}: contains {sorted(tensors)}, but should contain {sorted(expected)}: "
-            "train again"
+            f"{path}: the file contains the tensors {sorted(tensors)}, but should contain "
+            f"{sorted(expected)}: train again"
         )
     for key, tensor in tensors.items():
         dtype = expected[key].dtype
         shape = expected[key].shape
         if tensor.shape != shape or tensor.dtype != dtype:
             raise UnsoundError(
-                f"{path}: {key} is {tensor.dtype} {tuple(tensor.shape)}, but should be "
-                f"{dtype} {tuple(shape)}: train again"
+                f"{path}: the tensor {key} is {tensor.dtype} {tuple(tensor.shape)}, but "
+                f"should be {dtype} {tuple(shape)}: train again"
             )
         is_refused = ~torch.isfinite(tensor) if finite else torch.isnan(tensor)
         if bool(is_refused.any()):
-            raise UnsoundError(f"{path}: {key} is NaN or infinite; train again")
+            raise UnsoundError(f"{path}: the tensor {key} has a NaN or infinite value: train again")
     return {key: tensors[key] for key in expected}  # safetensors does not keep the order

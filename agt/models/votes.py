@@ -29,7 +29,7 @@ from torch import Tensor
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
-from agt.certificates.flips import cheapest_other_class, count_flips_to_answer, count_flips_to_beat
+from agt.certificates.flips import count_flips_to_beat, count_flips_to_win, fewest_edits_to_change
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.certificates.votes import Vote, certified_vote
 from agt.data.arrays import ROWS
@@ -57,7 +57,7 @@ from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.settings import FeaturesConfig, schema
 from agt.store import as_json
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.ensemble import EnsembleConfig
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress, Progress, row_reporter
@@ -112,7 +112,7 @@ class VotesModel(Votes):
         self,
         records: Records,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> Self:
         """Return the model whose members are trained on the shards of other records.
 
@@ -276,7 +276,7 @@ class FlipModel(VotesModel):
         self,
         records: Records,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> Self:
         """Return the model whose members are trained on the shards of other records.
 
@@ -334,7 +334,10 @@ class FlipModel(VotesModel):
         stored = read_tensors(reader, MODEL, expected_model)
         ends = [0, *stored["ends"].tolist()]  # member i has the records ends[i] to ends[i + 1]
         if ends != sorted(ends):
-            raise UnsoundError(f"{reader.folder / MODEL}: the ends must not decrease: train again")
+            raise UnsoundError(
+                f"{reader.folder / MODEL}: the positions at which the shards of members end "
+                "must not decrease: train again"
+            )
         record_count = ends[-1]
         # In the file, "pulls" is the influence and "given" are the labels of all members' records.
         expected_influence = zero.int().expand(record_count, width)
@@ -349,13 +352,14 @@ class FlipModel(VotesModel):
         ]
         if not all(_is_countable(shard, problem.classes) for shard in shards):
             raise UnsoundError(
-                f"{reader.folder / FLIPS}: the pulls are too long to be counted exactly, or a "
-                "label is not a class: train again"
+                f"{reader.folder / FLIPS}: the recorded influence of a record is too large "
+                "for exact counting, or a label is not a class: train again"
             )
         model = untrained._with_members(shards)
         if not torch.equal(model.weight, stored["weight"]):
             raise UnsoundError(
-                f"{reader.folder / MODEL}: the weights differ from those in {FLIPS}: train again"
+                f"{reader.folder / MODEL}: the weights are not those that follow from the "
+                f"records' influence in {FLIPS}: train again"
             )
         return model
 
@@ -500,14 +504,16 @@ class FlipModel(VotesModel):
             if beating_suffices:
                 flips = count_flips_to_beat(influence, member.labels, answers, classes, impossible)
             else:
-                flips = count_flips_to_answer(influence, member.labels, classes, impossible)
+                flips = count_flips_to_win(influence, member.labels, classes, impossible)
             flips_of_members.append(flips)
-        cheapest = [*map(cheapest_other_class, flips_of_members, labels)]
+        cheapest = [*map(fewest_edits_to_change, flips_of_members, labels)]
         distances = np.stack(cheapest) - 1  # one flip fewer cannot change the member's label
-        prices = np.stack(flips_of_members, axis=1)  # [C, T, n]
+        flips_to_win = np.stack(flips_of_members, axis=1)  # [C, T, n]
         # The number of members whose shards one edit can change.
         touches = RELATIONS[self.settings.relation.name].members_changed_per_edit
-        vote = certified_vote(labels, distances, classes, touches=touches, prices=prices)
+        vote = certified_vote(
+            labels, distances, classes, touches=touches, edits_to_win=flips_to_win
+        )
         return labels, distances, vote
 
 
@@ -579,7 +585,7 @@ class VotesKind(VotingKind):
         self,
         problem: Problem,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> VotesModel:
         """Train each member on the records of its own shard.
 

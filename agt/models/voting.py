@@ -30,7 +30,7 @@ from agt.problem import Settings
 from agt.relations import RELATIONS
 from agt.settings import BatchConfig, TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
-from agt.training.ensemble import EnsembleConfig, shards, usual_members
+from agt.training.ensemble import EnsembleConfig, assign_shards, usual_members
 from agt.training.loop import OnProgress, row_reporter
 
 CONSTANTS = "votes.json"
@@ -95,7 +95,7 @@ class VotingKind(ClosedFormKind):
             raise ConfigError(
                 Message(
                     "{config:ensemble.members}={members} {config:ensemble.vote}={vote}: "
-                    "certificate=votes counts the labels of many small members: give the "
+                    "certificate=votes counts the labels of many small members. Give the "
                     "declared size with {config:dataset.declared_size}=N (the recipe then "
                     "uses one member for every 100 records), or give "
                     "{config:ensemble.members}=T, a public constant, with "
@@ -176,7 +176,7 @@ class Votes(ClosedFormModel):
         # Not a generator function, so that the check is made when this is called.
         check_unit_rows(records.units, self.settings.relation.unit_rows)
         ensemble = self.settings.ensemble
-        shard_of_rows = shards(records.units, ensemble)
+        shard_of_rows = assign_shards(records.units, ensemble)
         # Sorted by shard and, within a shard, by id.
         rows_by_shard = np.lexsort((records.ids, shard_of_rows))
         member_indices = np.arange(ensemble.members + 1)

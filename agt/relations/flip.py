@@ -78,7 +78,8 @@ class Flip(Relation):
             raise ConfigError(
                 Message(
                     "{config:relation.unit_rows}={unit_rows}: relation={name} counts single "
-                    "labels. Use {config:relation.unit_rows}=1, without {config:dataset.unit}",
+                    "labels, not people with several rows. Use {config:relation.unit_rows}=1, "
+                    "without {config:dataset.unit}",
                     unit_rows=unit_rows,
                     name=self.name,
                 )
@@ -95,10 +96,10 @@ class Flip(Relation):
         if not label_free:
             raise ConfigError(
                 Message(
-                    "relation={name}: ids and splits are hashes of labels here, so a record whose "
-                    "label changes would move to another batch or split. Give "
-                    "{config:dataset.label_free}=true (relation=flip on the command line sets it "
-                    "for tables, vectors and blobs)",
+                    "relation={name}: ids and splits are hashes that include labels here, so "
+                    "a record whose label changes would move to another batch or split. Give "
+                    "{config:dataset.label_free}=true (relation=flip on the command line sets "
+                    "it for tables, vectors and blobs)",
                     name=self.name,
                 )
             )

@@ -23,25 +23,29 @@ class RelationEntry(NamedTuple):
 
 ENTRIES: dict[str, RelationEntry] = {
     "add_remove": RelationEntry(
-        "at most k units added or removed in all; constant normaliser (the default)"
+        "at most k units (people) added or removed in all; constant normaliser (the default)"
     ),
-    "remove": RelationEntry("at most k units removed; for unlearning, never for a privacy release"),
-    "substitute": RelationEntry("at most k units exchanged for others; constant normaliser"),
+    "remove": RelationEntry(
+        "at most k units (people) removed; for unlearning, never for a privacy release"
+    ),
+    "substitute": RelationEntry(
+        "at most k units (people) exchanged for others; constant normaliser"
+    ),
     "flip": RelationEntry(
-        "at most k labels changed, of linear heads; by ridge regressions (certificate=votes) "
-        "counted exactly; features are not protected"
+        "at most k labels changed; for linear heads (with certificate=votes, ridge "
+        "regressions count them exactly); features are not protected"
     ),
     "perturb": RelationEntry(
-        "at most k units given other features, each within a radius; for boxes of one model in "
-        "full batches, against poisoning alone",
+        "at most k units (people) given other features, each within a radius; for boxes of "
+        "one model in full batches; only about poisoning, not privacy",
         takes_radius=True,
     ),
     "paper_privacy": RelationEntry(
         "the papers' privacy relation: up to k removals and k additions, mean over the batch; "
-        "k here compares with add_remove's 2k"
+        "its k compares with 2k of add_remove"
     ),
     "paper_unlearning": RelationEntry(
-        "the papers' unlearning relation: at most k removals, mean over the batch; never for a "
-        "privacy release"
+        "the papers' unlearning relation: at most k removals, mean over the batch; for "
+        "unlearning, never for a privacy release"
     ),
 }

@@ -39,7 +39,7 @@ class PaperPrivacy(MeanRelation):
     @property
     def remarks(self) -> tuple[str, ...]:
         """Return a sentence that says which distance of `add_remove` corresponds to k here."""
-        return (f"So `{self.name}` at k compares with `add_remove` at 2k, never at k.",)
+        return (f"So k under `{self.name}` compares with 2k under `add_remove`, never with k.",)
 
     def check_boxes(self, public: np.ndarray) -> None:
         """Raise ConfigError if any training record is public.
@@ -51,8 +51,9 @@ class PaperPrivacy(MeanRelation):
         """
         if public.any():
             raise ConfigError(
-                f"relation={self.name} is unsound when public records share the batch (method.md "
-                "section 2). Use relation=add_remove, or leave the public records out"
+                f"relation={self.name} is not sound if public records are in the same batch "
+                "as private ones (reference.md section 2). Use relation=add_remove, or leave "
+                "the public records out"
             )
 
     def divisor(self, rows: "Tensor", batch: int) -> "Tensor":

@@ -30,7 +30,8 @@ class PaperUnlearning(MeanRelation):
     edit_template = "{one} removed"
     edits = (Edit(removed=1, added=0),)
     reason_not_nested = (
-        "the mean over what is left does not nest under removals from other datasets"
+        "boxes of neighbours do not nest, because each is about the mean over the records "
+        "that remain in its own dataset"
     )
 
     def divisor(self, rows: "Tensor", batch: int) -> "Tensor":

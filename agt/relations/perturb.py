@@ -42,13 +42,14 @@ class Perturb(Relation):
     selects = True
     private_only = True
     reason_not_nested = (
-        "a record whose features moved may move as far again, so boxes of neighbours do not nest"
+        "boxes of neighbours do not nest, because a record whose features moved may move by "
+        "the radius again"
     )
     reason_not_releasable = (
-        "neighbours' boxes do not nest: certificates about features within a radius are "
-        "against poisoning"
+        "the boxes of neighbouring datasets do not nest, so certificates about features "
+        "within a radius only hold against poisoning"
     )
-    remarks = ("It speaks about poisoning, not about privacy.",)
+    remarks = ("This relation is about poisoning, not about privacy.",)
 
     def whole_records_error(self) -> ConfigError:
         """Return the error for a use that does not cover edits that only change features.
@@ -56,9 +57,9 @@ class Perturb(Relation):
         The message names the use that does, boxes, and `substitute` as another relation.
         """
         return ConfigError(
-            f"relation={self.name}: features that move within a radius are bounded by boxes alone, "
-            "without noise. Use certificate=box; or use relation=substitute, which counts a record "
-            "with other features as a replaced one"
+            f"relation={self.name}: only boxes, without noise, bound features that move "
+            "within a radius. Use certificate=box; or use relation=substitute, which counts "
+            "a record with other features as a replaced record"
         )
 
     def check_batches_and_shards(self, batches: int, members: int) -> None:
@@ -74,10 +75,11 @@ class Perturb(Relation):
         if batches > 1 or members > 1:
             raise ConfigError(
                 Message(
-                    "relation={name}: {config:training.batch.count}={batches} "
-                    "{config:ensemble.members}={members}: ids are hashes of features unless they "
-                    "are given, so a record whose features change may move to another batch or "
-                    "shard. Use 1 of each",
+                    "relation={name} needs a single batch and a single member, but "
+                    "{config:training.batch.count}={batches} and "
+                    "{config:ensemble.members}={members}: unless ids are given, they are "
+                    "hashes of features, so a record whose features change may move to "
+                    "another batch or shard. Set both to 1",
                     name=self.name,
                     batches=batches,
                     members=members,
@@ -87,8 +89,8 @@ class Perturb(Relation):
     def check_plan(self) -> NoReturn:
         """Raise ConfigError: no private release may use the certificates, so none is planned."""
         raise ConfigError(
-            f"relation={self.name}: {self.reason_not_releasable}, and no release can be planned by "
-            "them"
+            f"relation={self.name}: {self.reason_not_releasable}, so no release can be "
+            "planned with them"
         )
 
     def selection_shape(self, parameter: Tensor) -> tuple[int, ...]:

@@ -197,9 +197,9 @@ class Relation:
             raise ConfigError(
                 Message(
                     "{config:kgrid}: k = {largest} (of {config:kgrid.max} or "
-                    "{config:kgrid.values}) times {config:relation.unit_rows} = {unit_rows} puts "
-                    "{at_stake} rows at stake, but sums are exact only up to {maximum} rows. Lower "
-                    "one of them",
+                    "{config:kgrid.values}) times {config:relation.unit_rows} = {unit_rows} "
+                    "means that {at_stake} rows may change, but sums are only exact up to "
+                    "{maximum} rows. Lower k or unit_rows",
                     largest=max(ks),
                     unit_rows=unit_rows,
                     at_stake=most_rows,
@@ -248,8 +248,9 @@ class Relation:
         if self.symmetric:
             return ""
         return (
-            "condition g (symmetric relation) is not met, because these certificates cover only "
-            "removals; that suffices for unlearning, but not for a private release"
+            "condition g (the relation is symmetric) is not met, because these certificates "
+            "cover only removals of records, not additions; that suffices for unlearning, but "
+            "not for a private release"
         )
 
     @property
@@ -257,7 +258,9 @@ class Relation:
         """Return sentences for a report that warn of what the relation does not cover."""
         if self.symmetric:
             return ()
-        return ("It speaks about deletions: for unlearning, not for privacy.",)
+        return (
+            "This relation is about deletions: its certificates serve unlearning, not privacy.",
+        )
 
     # -- what the relation refuses: each check raises ConfigError, or returns without a value --
 
@@ -331,9 +334,9 @@ class Relation:
         if label_free:
             raise ConfigError(
                 Message(
-                    "{config:dataset.label_free}=true is only for relation=flip: with "
-                    "relation={name}, removing a record would pass its id on to a copy that has "
-                    "another label. Leave it out",
+                    "{config:dataset.label_free}=true is only for relation=flip: under "
+                    "relation={name}, removing a record would pass its id on to a copy that "
+                    "has another label. Leave {config:dataset.label_free} out",
                     name=self.name,
                 )
             )
@@ -355,9 +358,9 @@ class Relation:
         if members > 1 and any(max(edit) > 1 for edit in self.edits):
             raise ConfigError(
                 Message(
-                    "{config:ensemble.members}={members}: one k of relation={name} removes or adds "
-                    "several units, and no proof says how many members that changes. Use "
-                    "{config:ensemble.members}=1",
+                    "{config:ensemble.members}={members}: under relation={name}, raising k by "
+                    "one removes or adds several units, and it is not proved how many members "
+                    "that changes. Use {config:ensemble.members}=1",
                     name=self.name,
                     members=members,
                 )

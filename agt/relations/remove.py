@@ -34,8 +34,9 @@ class Remove(Relation):
         """
         raise ConfigError(
             f"noise.epsilon: relation={self.name} is for unlearning. Training again without a "
-            "record would draw other noise than this run, so the certificates would not cover it; "
-            "and removals without additions make no privacy guarantee. Use relation=add_remove"
+            "record would draw other noise than this run, so its certificates would not "
+            "cover that; and removals without additions are not a privacy guarantee. Use "
+            "relation=add_remove"
         )
 
 

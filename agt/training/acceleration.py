@@ -13,18 +13,24 @@ ITERATIONS_FACTOR = 4
 
 
 def accelerated_step(
-    x: Array, y: Array, gradient: Array, smoothness: float, strength: float
+    iterate: Array, extrapolated: Array, gradient: Array, smoothness: float, strength: float
 ) -> tuple[Array, Array]:
-    """Return the next (x, y) of Nesterov's method with a constant momentum.
+    """Take one step of Nesterov's accelerated gradient descent with a constant momentum.
+
+    Call it repeatedly to minimise a smooth and strongly convex function.
 
     Args:
-        x: the current iterate.
-        y: the current extrapolated point; at the start it equals ``x``.
-        gradient: the objective's gradient at ``y``.
-        smoothness: Lipschitz constant of the gradient.
-        strength: constant of strong convexity, at most ``smoothness``.
+        iterate: the current iterate, of any shape; the other arrays have the same shape.
+        extrapolated: the current extrapolated point; at the start it equals ``iterate``.
+        gradient: the function's gradient at ``extrapolated``.
+        smoothness: the Lipschitz constant of the gradient, above 0.
+        strength: the constant of strong convexity, above 0 and at most ``smoothness``.
+
+    Returns:
+        (the next iterate, the next extrapolated point), as new arrays.
     """
     root = math.sqrt(strength / smoothness)
-    next_x = y - gradient / smoothness
-    next_y = next_x + (next_x - x) * ((1 - root) / (1 + root))
-    return next_x, next_y
+    momentum = (1 - root) / (1 + root)
+    next_iterate = extrapolated - gradient / smoothness
+    next_extrapolated = next_iterate + (next_iterate - iterate) * momentum
+    return next_iterate, next_extrapolated

@@ -1,4 +1,4 @@
-"""The plan of batches: public constants, and in which batch a record is (method.md 3b and 3c)."""
+"""The plan of batches: public constants, and the batch of each record (reference.md 3b and 3c)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,31 +10,35 @@ from agt.errors import ConfigError
 from agt.messages import Message
 from agt.settings import MOST_ROWS, BatchConfig, default_n_max
 
-# A batch's default cap must be at least so many times the normaliser.
+# The cap on a batch's records must be at least this multiple of the normaliser, because the sizes
+# of hashed batches scatter around their mean.
 _MIN_CAP_RATIO = 1.1
 
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """How many batches there are, how large they may be, and which records are in which.
+    """The assignment of records to batches by a hash, and the public constants of the batches.
+
+    A unit is whose data a record is (a person, say); all of its rows are in one batch.
 
     Formal guarantees
-        * A record's batch in an epoch is a function of its unit's id and of public constants, so a
-          neighbour's batches differ in the edited units' rows alone (Lemma 1 of
-          docs/proofs/training.md).
-        * No batch has more than ``n_max`` records: training stops instead of dropping any.
+        * A record's batch in an epoch is a function of its unit's id and of public constants. So
+          the batches of a neighbouring dataset differ only in the rows of the edited units
+          (Lemma 1 of docs/proofs/training.md).
+        * No batch has more than ``n_max`` records: a larger batch is refused before training, and
+          no record is dropped.
 
     Attributes:
-        epochs: passes over the data.
-        count: batches of an epoch, empty ones included.
-        normalizer: B, what sums of gradients are divided by.
-        n_max: the public cap on the records of a batch, at most ``MOST_ROWS``.
+        epochs: the number of passes over the data.
+        count: the number of batches of an epoch, empty batches included.
+        normalizer: B, the constant by which a batch's sum of gradients is divided.
+        n_max: the public cap on the records of a batch, at most ``MOST_ROWS`` (2^30).
         key: the public key of the hash that assigns units to batches.
-        declared: False where the normaliser was derived from the records at hand, so that
-            condition c (public constants) does not hold.
+        declared: False if the normaliser was computed from the number of private records, so that
+            condition c (all constants are public) does not hold.
 
     Raises:
-        ConfigError: n_max is above ``MOST_ROWS``, beyond which sums are not proved exact.
+        ConfigError: n_max is above ``MOST_ROWS``, up to which integer sums are proved exact.
     """
 
     epochs: int
@@ -45,12 +49,13 @@ class BatchPlan:
     declared: bool
 
     def __post_init__(self) -> None:
+        """Raise ConfigError if n_max is above 2^30, up to which integer sums are proved exact."""
         if self.n_max > MOST_ROWS:
             raise ConfigError(
                 Message(
-                    "{config:training.batch.n_max}={n_max} is above {maximum}, up to which sums "
-                    "over a batch are proved exact. Use more batches or a smaller normalizer, from "
-                    "which n_max follows where it is null (normalizer = {normalizer:g})",
+                    "{config:training.batch.n_max}={n_max} exceeds {maximum}, up to which "
+                    "sums over a batch are proved exact. Use more batches; or a smaller "
+                    "normalizer (now {normalizer:g}), from which n_max follows if it is null",
                     n_max=self.n_max,
                     maximum=MOST_ROWS,
                     normalizer=self.normalizer,
@@ -61,31 +66,35 @@ class BatchPlan:
     def from_settings(
         cls, config: BatchConfig, epochs: int, declared_size: float | None, records: int
     ) -> "BatchPlan":
-        """Return the plan, with what the settings leave open filled in.
+        """Return the plan of batches, with defaults for settings that are None.
 
         Args:
-            config: the batch settings. Where they have no normaliser, it is the size divided by the
-                number of batches; where they have no cap, it is ``default_n_max`` of the
-                normaliser.
-            epochs: passes over the data.
-            declared_size: the data's public size; None: none was declared.
-            records: how many there are, used as the size where none was declared.
+            config: the batch settings. The default normaliser B, the divisor of a batch's gradient
+                sum, is the dataset's size divided by the number of batches. The default ``n_max``,
+                the cap on a batch's records, is 1.1 B + 6 sqrt(B), rounded up.
+            epochs: the number of passes over the data.
+            declared_size: the public size of the dataset; None: none was declared.
+            records: the actual number of records, used as the size if none was declared. The
+                normaliser is then private, and the plan's ``declared`` is False.
 
         Raises:
-            ConfigError: n_max is below 1.1 times the normaliser, or above ``MOST_ROWS``.
+            ConfigError: n_max is below 1.1 times the normaliser, or above ``MOST_ROWS`` (2^30).
         """
         size = declared_size
         if size is None:
-            size = max(records, 1)  # a shard may be empty
+            # A shard (one ensemble member's part of the records) may be empty, and the normaliser
+            # must not be 0.
+            size = max(records, 1)
         normalizer = config.normalizer or size / config.count
-        # The minimum keeps the default finite, and still above MOST_ROWS, so that it is refused.
+        # A huge normaliser is capped so that the default n_max is a finite integer. It is still
+        # above MOST_ROWS then, so the constructor refuses it.
         n_max = config.n_max or default_n_max(min(normalizer, 2 * MOST_ROWS))
         minimum = _MIN_CAP_RATIO * normalizer
         if n_max < minimum:
             raise ConfigError(
                 Message(
-                    "{config:training.batch.n_max}={n_max} is below 1.1 * normalizer = "
-                    "{minimum:g}: raise n_max",
+                    "{config:training.batch.n_max}={n_max} is below 1.1 times the normalizer, "
+                    "{minimum:g}: raise n_max, or lower the normalizer",
                     n_max=n_max,
                     minimum=minimum,
                 )
@@ -95,17 +104,22 @@ class BatchPlan:
 
     @property
     def steps(self) -> int:
-        """The number of steps of the whole training, those on empty batches included."""
+        """The number of steps of the whole training; an empty batch takes a step as well."""
         return self.epochs * self.count
 
     def batches(self, units: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield the rows of each step's batch, [b] int64 in increasing order; a batch may be empty.
+        """Yield, for each step of all epochs, the indices of the records in its batch.
 
         Args:
-            units: [n] str, each record's unit id. All rows of a unit are in the same batch.
+            units: [n] str, each record's unit id (whose data the record is). All records of a unit
+                are in the same batch.
+
+        Yields:
+            [b] int64 in increasing order, where b differs from batch to batch and may be 0.
 
         Raises:
-            ConfigError: a batch of any epoch exceeds n_max; it is raised before the first batch.
+            ConfigError: a batch of any epoch has more than ``n_max`` records. All epochs are
+                checked before the first batch is yielded.
         """
         hashes = keyed_hash(units, f"batch/{self.key}")
         epochs = [self._batch_numbers(hashes, epoch) for epoch in range(self.epochs)]
@@ -113,10 +127,10 @@ class BatchPlan:
         if largest > self.n_max:
             raise ConfigError(
                 Message(
-                    "a batch holds {largest} records, but {config:training.batch.n_max}={n_max}, "
-                    "which follows from the declared size where it is null. Declare a public size "
-                    "nearer to the number of records, raise n_max and normalizer, or use more "
-                    "batches. No record is dropped to make a batch fit",
+                    "a batch has {largest} records, but {config:training.batch.n_max}={n_max} "
+                    "allows fewer (if null, n_max follows from the declared size). Declare a "
+                    "public size nearer to the number of records, raise n_max and normalizer, "
+                    "or use more batches. agt never drops records to make a batch fit",
                     largest=largest,
                     n_max=self.n_max,
                 )
@@ -126,34 +140,51 @@ class BatchPlan:
                 yield np.flatnonzero(batch_numbers == batch)
 
     def _batch_numbers(self, hashes: np.ndarray, epoch: int) -> np.ndarray:
-        """Return the batch of each row in an epoch, [n] int64, from its unit's hash [n] uint64."""
-        # Lemma 1 of docs/proofs/training.md: nothing here depends on other rows.
+        """Return the batch number of each record in one epoch.
+
+        Args:
+            hashes: [n] uint64, the hash of each record's unit id.
+            epoch: the number of the epoch, from 0. It is mixed into the hashes, so that each epoch
+                has other batches.
+
+        Returns:
+            [n] int64 from 0 to count - 1.
+        """
+        # Lemma 1 of docs/proofs/training.md: a record's batch does not depend on other records.
         return (remix(hashes, epoch) % np.uint64(self.count)).astype(np.int64)
 
 
 def _largest_batch(batch_numbers: np.ndarray, count: int) -> int:
-    """Return how many rows the largest of ``count`` batches has; ``batch_numbers`` is [n] int64."""
+    """Return how many records the largest batch has.
+
+    Args:
+        batch_numbers: [n] int64 from 0 to count - 1, the batch of each record.
+        count: the number of batches, at least 1.
+    """
     return int(np.bincount(batch_numbers, minlength=count).max())
 
 
 def check_unit_rows(units: np.ndarray, unit_rows: int) -> None:
-    """Refuse records of which one unit has more rows than the public cap allows.
+    """Raise ConfigError if some unit has more records than the public cap allows.
+
+    Certificates cover edits of whole units (a unit is whose data a record is), so they need a
+    public cap on the number of records of one unit.
 
     Args:
         units: [n] str, each record's unit id.
-        unit_rows: the cap, ``relation.unit_rows``.
+        unit_rows: the cap, ``relation.unit_rows``, at least 1.
 
     Raises:
-        ConfigError: a unit has more rows; it is named.
+        ConfigError: a unit exceeds the cap. The message names the unit and its number of records.
     """
-    excess = most_frequent(units, unit_rows)
+    excess = most_frequent(units, unit_rows)  # (unit, its number of records); None: no excess
     if excess:
         unit, rows = excess
         raise ConfigError(
             Message(
-                "unit {unit!r} has {rows} rows and {config:relation.unit_rows} is {unit_rows}: "
-                "raise {config:relation.unit_rows} to a public cap on the rows of one unit, or "
-                "drop rows",
+                "the unit (person) {unit!r} has {rows} rows, but {config:relation.unit_rows} "
+                "is {unit_rows}: raise {config:relation.unit_rows} to a public limit on the "
+                "rows of one unit, or remove rows",
                 unit=unit,
                 rows=rows,
                 unit_rows=unit_rows,

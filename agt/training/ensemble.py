@@ -1,6 +1,7 @@
-"""Ensembles: members trained alike on disjoint shards, one for each value of a keyed hash.
+"""Ensembles: models trained with the same settings on disjoint parts of the records.
 
-That a member depends on its own shard alone, bit for bit, is proved in docs/proofs/ensembles.md.
+A shard is one member's part of the training records. A keyed hash of a unit's id decides its shard.
+docs/proofs/ensembles.md proves that a member depends only on its own shard, bit for bit.
 """
 
 import os
@@ -17,30 +18,32 @@ from agt.data.ids import keyed_hash
 from agt.data.records import Records
 from agt.distributed import group
 from agt.settings import ComputeConfig, accepting_removed, schema
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.setup import TrainingSetup
 
-RECORDS_PER_MEMBER = 100  # by the recipe
-_MAX_USUAL_MEMBERS = 9_998  # the odd number above it is within EnsembleConfig's bound
+RECORDS_PER_MEMBER = 100  # in the default number of members
+# The largest default before it is made odd: 9,999 is within the 10,000 that EnsembleConfig allows.
+_MAX_USUAL_MEMBERS = 9_998
 
 T = TypeVar("T", covariant=True)
 
 
 @schema
 class EnsembleConfig:
-    """How many members there are, how records are assigned to them, and how they vote.
+    """Settings of an ensemble: its size, the assignment of records to members, and the vote.
 
     Attributes:
-        members: the number of members; 1: no ensemble, all records are the one member's.
-        key: the public key of the hash that assigns units to shards.
-        vote: ``labels``: the class that most members give; ``margins``: for two classes, the sign
-            of the sum of the members' clipped margins (certificates/votes.py has both).
-        margin_clip: what a member's margin is clipped to, a public constant in units of the logit;
-            for ``margins`` alone.
+        members: the number of members. 1: no ensemble; the one model has all records.
+        key: the public key of the hash that assigns units to shards (members' parts of the data).
+        vote: how the members' answers are combined. ``labels``: the class that most members give.
+            ``margins``: for two classes, the sign of the sum of the members' clipped margins
+            (logit differences).
+        margin_clip: the level at which each member's margin is clipped, a public constant in units
+            of the logit; required for ``margins``, None for ``labels``.
 
     Raises:
-        ValueError: ``margin_clip`` is missing for margins, or given for labels; or margins are to
-            be summed over one member.
+        ValueError: ``margin_clip`` is missing for ``margins`` or given for ``labels``; or
+            ``margins`` is given with one member.
     """
 
     members: Annotated[int, Field(ge=1, le=10_000)] = 1
@@ -51,79 +54,104 @@ class EnsembleConfig:
     _earlier = accepting_removed(slices=1)
 
     def __post_init__(self) -> None:
+        """Raise ValueError if ``margin_clip`` or the number of members does not fit the vote.
+
+        vote=margins needs a ``margin_clip`` and several members; vote=labels takes no clip.
+        """
         if (self.vote == "margins") != (self.margin_clip is not None):
             raise ValueError(
-                "vote=margins needs margin_clip, a public constant at which each member's margin "
-                "is clipped (about the size of a member's usual logits), and vote=labels takes none"
+                "vote=margins needs margin_clip, a public constant to which each member's "
+                "margin is clipped (about the size of a member's usual logits); vote=labels "
+                "must not have one"
             )
         if self.vote == "margins" and self.members == 1:
             raise ValueError(
-                "vote=margins is a vote of several members, but members=1. Give members=3 or more"
+                "vote=margins needs several members, but members=1. Give members=3 or more"
             )
 
 
 def usual_members(size: float, caution: float = 1.0) -> int:
-    """Return how many members the recipe has for ``certificate=votes``.
+    """Return the default number of members for ``certificate=votes``.
 
     Args:
-        size: how many records were declared.
-        caution: a factor on the number of members: more of them certify longer distances at less
-            accuracy.
+        size: the declared (public) number of records.
+        caution: the factor ``training.caution`` on the number of members. With more members labels
+            are certified against more edits of the dataset, but the accuracy falls.
 
     Returns:
-        One member for 100 records, at least 3 and at most 9,999: an odd number, so that two classes
-        never tie.
+        About one member per 100 records, at least 3 and at most 9,999. It is odd, so that two
+        classes never tie.
     """
     members = round(caution * size / RECORDS_PER_MEMBER)
-    return min(max(3, members), _MAX_USUAL_MEMBERS) | 1
+    in_range = min(max(3, members), _MAX_USUAL_MEMBERS)
+    return in_range | 1  # an even number becomes the next odd one
 
 
 class MemberTraining(Protocol[T]):
-    """Trains one member.
+    """A function that trains one member of an ensemble.
 
-    It is sent to other processes, so it has to be a module-level function, or a
-    ``functools.partial`` of one.
+    It is sent to other processes, so it has to be a function of a module (no closure, no lambda) or
+    a ``functools.partial`` of one.
     """
 
     def __call__(self, setup: TrainingSetup, records: Records, checkpoints: Checkpoints) -> T:
-        """Train a member on its shard."""
+        """Train a member and return it.
+
+        Args:
+            setup: the member's settings.
+            records: the member's shard (its part of the training records).
+            checkpoints: the place for the member's checkpoints.
+        """
 
 
-def shards(units: np.ndarray, config: EnsembleConfig) -> np.ndarray:
-    """Return the shard of each record, [n] int64 in 0..members-1.
+def assign_shards(units: np.ndarray, config: EnsembleConfig) -> np.ndarray:
+    """Return, for each record, the index of the ensemble member that trains on it.
 
     Args:
-        units: [n] str, each record's unit id. All rows of a unit are in the same shard.
-        config: how many members there are, and the public key of the hash.
+        units: [n] str, each record's unit id (whose data the record is). All records of a unit go
+            to the same member.
+        config: the number of members and the public key of the hash.
+
+    Returns:
+        [n] int64 from 0 to members - 1.
     """
-    # Lemma 1 of docs/proofs/ensembles.md: nothing here depends on other records.
-    return (keyed_hash(units, f"shard/{config.key}") % np.uint64(config.members)).astype(np.int64)
+    # Lemma 1 of docs/proofs/ensembles.md: a record's shard does not depend on other records.
+    hashes = keyed_hash(units, f"shard/{config.key}")
+    return (hashes % np.uint64(config.members)).astype(np.int64)
 
 
 def member_records(
     records: Records, config: EnsembleConfig, indices: Sequence[int] | None = None
 ) -> list[Records]:
-    """Return the records of each member, as the same bytes whatever the other shards have.
+    """Return the training records of each ensemble member.
+
+    The bytes of a member's records, their order and their alignment in memory do not depend on the
+    other members' records, so neither does a training on them (Lemma 2 of
+    docs/proofs/ensembles.md).
 
     Args:
         records: the records of all members, in any order.
-        config: how many members there are, and the public key of the hash.
-        indices: the members whose records are returned; None: all of them.
+        config: the number of members and the public key of the hash that assigns records.
+        indices: the members whose records are returned; None: all members.
 
     Returns:
-        Each member's records in the order of their ids, features in memory of their own (Lemma 2 of
-        docs/proofs/ensembles.md). A shard without records has none.
+        One ``Records`` for each member, sorted by record id, with its features in a new aligned
+        array. It is empty for a member to which no record is assigned.
     """
     if indices is None:
         indices = range(config.members)
-    shard_of_rows = shards(records.units, config)
+    shard_of_rows = assign_shards(records.units, config)
     unordered = [records.take(shard_of_rows == index) for index in indices]
     ordered = [shard.take(np.argsort(shard.ids, kind="stable")) for shard in unordered]
     return [replace(shard, features=aligned_copy(shard.features)) for shard in ordered]
 
 
 def aligned_copy(array: np.ndarray) -> np.ndarray:
-    """Return a contiguous copy that is aligned as ``aligned_empty`` is, whatever the original."""
+    """Return a contiguous copy of an array that begins at a multiple of 64 bytes.
+
+    Products of two arrays may round differently at addresses of other alignments; from such copies
+    they have the same bits in every process.
+    """
     copy = aligned_empty(array.shape, array.dtype)
     copy[...] = array
     return copy
@@ -135,40 +163,41 @@ def train_members(
     records: Records,
     config: EnsembleConfig,
     on_done: Callable[[int], None] = lambda done: None,
-    checkpoints: Checkpoints = NOWHERE,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
     indices: Sequence[int] | None = None,
 ) -> list[T]:
-    """Train each member on its shard, several members at once where the machine has the cores.
+    """Train each member of an ensemble on its shard (its part of the training records).
 
-    Processes that share their work (``agt.distributed``) train one member after another, all of
-    them each.
+    Members are trained in several processes at once if the machine has enough cores. A job of
+    several processes (``torchrun``) trains one member after another, each with all processes.
 
     Formal guarantees
-        * A member is trained as it would be among all members, whichever of them are trained here:
-          its records, its share of the declared size and its number of threads are the same
-          (Lemma 3 of docs/proofs/ensembles.md).
+        * A member does not depend on which other members are trained in the same call: its records,
+          its declared size and its number of threads are the same (Lemma 3 of
+          docs/proofs/ensembles.md).
 
     Args:
-        member: trains one member.
-        setup: of the whole ensemble; a member's has an equal share of the declared size and of the
-            threads.
-        records: all training records.
-        config: how many members there are, and the public key of the hash.
-        on_done: called with the number of finished members.
-        checkpoints: each member gets a part of them.
-        indices: the members to train; None: all of them.
+        member: trains one member from a setup, the shard's records and checkpoints.
+        setup: the setup of the whole ensemble. A member is trained with the declared size divided
+            by the number of members, and with its part of the threads.
+        records: the training records of all members.
+        config: the number of members and the public key of the hash that assigns records.
+        on_done: called with the number of finished members after each member.
+        checkpoints: the place for checkpoints, of which each member gets a subfolder.
+        indices: the members to train; None: all members.
 
     Returns:
-        What ``member`` returned for each, in the order of the shards, or of ``indices``.
+        The results of ``member`` in the order of ``indices``.
     """
     if indices is None:
         indices = range(config.members)
     workers, threads = _divide_cores(config, setup.compute)
-    # Lemma 3 of docs/proofs/ensembles.md: from public numbers alone, never from a shard's size.
+    # Lemma 3 of docs/proofs/ensembles.md: a member's size follows from public numbers, never from
+    # the number of records in its shard.
     share = None if setup.declared_size is None else setup.declared_size / config.members
     compute = replace(setup.compute, threads=threads)
     member_setup = replace(setup, declared_size=share, compute=compute)
-    calls = []
+    calls = []  # the arguments of ``member`` for each index
     for index, shard in zip(indices, member_records(records, config, indices), strict=True):
         calls.append((member_setup, shard, checkpoints.part(member_folder(index))))
     if workers == 1 or group().size > 1:
@@ -179,25 +208,31 @@ def train_members(
 
 
 def worker_processes(workers: int, threads: int = 1) -> parallel_config:
-    """Return a context in which joblib has worker processes that get records through pipes alone.
+    """Return a context manager in which ``joblib.Parallel`` runs calls in worker processes.
 
-    By default joblib puts large arrays into files below /dev/shm, which every local user can read,
-    and which stay there when a process is killed.
+    Workers receive private records through pipes only. By default joblib writes large arrays into
+    files in /dev/shm, which every local user can read and which stay when a process is killed.
 
     Args:
-        workers: the number of processes.
-        threads: the number of threads of each process.
+        workers: the number of processes, at least 1.
+        threads: the number of threads of each process, at least 1.
     """
+    # max_nbytes=None switches the files in /dev/shm off.
     return parallel_config("loky", n_jobs=workers, inner_max_num_threads=threads, max_nbytes=None)
 
 
 def member_folder(index: int) -> str:
-    """Return the folder of a member's files, relative to that of the ensemble."""
+    """Return the path of a member's folder, relative to the folder of the ensemble."""
     return f"members/{index:03d}"
 
 
 def _collect(members: Iterable[T], on_done: Callable[[int], None]) -> list[T]:
-    """Return the members as a list, and call ``on_done`` with its length after each."""
+    """Return the members as a list, and report the number of finished members after each one.
+
+    Args:
+        members: yields each member when its training is finished.
+        on_done: called with the number of members so far.
+    """
     finished = []
     for member in members:
         finished.append(member)
@@ -206,11 +241,17 @@ def _collect(members: Iterable[T], on_done: Callable[[int], None]) -> list[T]:
 
 
 def _divide_cores(config: EnsembleConfig, compute: ComputeConfig) -> tuple[int, int]:
-    """Return how many processes train members, and how many threads each has.
+    """Return (number of worker processes, number of threads of each) for training an ensemble.
 
-    A GPU is not shared: its members are trained one after another.
+    The threads depend only on the settings and the machine, because they change how sums round.
+
+    Args:
+        config: the number of members; more processes than members are of no use.
+        compute: the device, and the number of threads (None: one for each core of the machine).
     """
     cores = compute.threads or os.cpu_count() or 1
-    workers = min(cores, config.members) if compute.device == "cpu" else 1
+    workers = 1  # one process uses the GPU, and trains one member after another
+    if compute.device == "cpu":
+        workers = min(cores, config.members)
     threads = max(1, cores // workers)
     return workers, threads

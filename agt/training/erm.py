@@ -1,8 +1,9 @@
 """The minimiser of a regularised loss on a linear head, and how far one record moves it.
 
-It minimises F(theta) = (1/B) sum_i l(y_i, theta.phi_i) + (weight_decay/2) |theta|^2 with a public
-normaliser B. Releasing it with noise is the output perturbation of 002. The losses are those of
-training/sensitivity.py. Proofs: docs/proofs/minimiser.md.
+The objective is F(theta) = (1/B) sum_i l(y_i, theta.phi_i) + (weight_decay/2) |theta|^2 with a
+public normaliser B. The losses are those of training/sensitivity.py. Releasing the minimiser with
+noise is output perturbation (Chaudhuri, Monteleoni and Sarwate 2011). Proofs:
+docs/proofs/minimiser.md.
 """
 
 import math
@@ -19,7 +20,7 @@ from agt.numeric import COVER, UNIT, next_up
 from agt.settings import TrainingConfig
 from agt.training.acceleration import ITERATIONS_FACTOR, accelerated_step
 from agt.training.batches import check_unit_rows
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.linear import REPORT_STEPS, LinearTrained, gradient_sum
 from agt.training.loop import OnProgress, Progress
 from agt.training.sensitivity import (
@@ -28,38 +29,44 @@ from agt.training.sensitivity import (
     Sensitivity,
     check_no_momentum,
     gradient_sum_rounding,
-    rows_moved,
+    records_per_edit,
 )
 from agt.training.setup import TrainingSetup
 
 
 def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
-    """Bound how far one record moves the minimiser that is computed.
+    """Bound how far one record moves the computed minimiser of the regularised loss.
 
     Args:
-        setting: the public settings of the run.
-        tolerance: public bound on the gradient's norm at the solution (of each class's gradient,
-            for one_vs_all).
+        setting: the public settings of the run: loss, number of features, batches, relation.
+        tolerance: public bound on the gradient's norm at the computed solution, rounding included.
+            For ``one_vs_all`` it bounds the norm of each class's gradient.
 
     Formal guarantees:
-        - Two computed minimisers whose records are k apart under the relation have weights at most
-          k ``per_k`` apart, for every k >= 1; two on the same records at most ``rounding``.
-        - Neither the solver nor its step sizes matter, only that the tolerance was met.
+        - The computed minimisers of two datasets that are k edits apart have weights at most k
+          ``per_k`` apart in l2 norm, for every k >= 1. What one edit is depends on the relation.
+        - Two computed minimisers of the same dataset are at most ``rounding`` apart.
+        - Both hold for any solver and any step sizes, as long as the solutions meet the tolerance.
 
     Raises:
-        ConfigError: weight_decay is 0, there are several batches, momentum, or a relation that is
-            not covered, or the tolerance is below four times what rounding may hide.
+        ConfigError: weight_decay is 0, there is momentum or more than one batch, the relation is
+            not covered, or the tolerance is below four times the rounding error of a computed
+            gradient.
     """
-    rows = rows_moved(setting.relation, setting.loss)
+    edited_records = records_per_edit(setting.relation, setting.loss)
     check_minimiser_settings(setting.training)
     plan = setting.plan
     strength = setting.training.weight_decay
+    # next_up after each operation keeps the result an upper bound.
     weight_per_record = next_up(setting.loss.derivative_bound / strength)
-    # Lemma 1 of docs/proofs/minimiser.md
+    # Lemma 1 of docs/proofs/minimiser.md: one record more moves the exact minimiser by at most
+    # derivative_bound / (weight_decay B).
     rho = next_up(weight_per_record / plan.normalizer)
-    # Lemma 2 of docs/proofs/minimiser.md
+    # Lemma 2 of docs/proofs/minimiser.md: a point whose gradient meets the tolerance is at most
+    # tolerance / weight_decay away from the exact minimiser.
     solver_distance = next_up(tolerance / strength)
-    # Lemma 3 of docs/proofs/minimiser.md
+    # Lemma 3 of docs/proofs/minimiser.md: the exact minimiser has norm at most
+    # n_max derivative_bound / (weight_decay B).
     records_share = next_up(plan.n_max / plan.normalizer)
     minimiser_norm = next_up(weight_per_record * records_share)
     radius = next_up(minimiser_norm + solver_distance)
@@ -74,14 +81,22 @@ def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
                 usable=4.01 * rounding,
             )
         )
-    return Sensitivity(rho, next_up(2 * solver_distance), radius, rate_limit=None, rows=rows)
+    solutions_distance = next_up(2 * solver_distance)
+    return Sensitivity(
+        rho=rho,
+        rounding=solutions_distance,
+        radius=radius,
+        rate_limit=None,  # no step size enters the bound
+        records_per_edit=edited_records,
+    )
 
 
 def check_minimiser_settings(training: TrainingConfig, certificate: str = "erm") -> None:
-    """Refuse training settings that do not describe one strongly convex problem.
+    """Raise ConfigError unless training settings describe one strongly convex problem.
 
     Args:
-        training: the settings; a weight_decay that is left to the recipe is accepted.
+        training: the training settings. A weight_decay of 0 is accepted where it is listed in
+            ``by_recipe``: the default settings replace it by a positive number later.
         certificate: the name of the certificate, for the message.
 
     Raises:
@@ -91,16 +106,16 @@ def check_minimiser_settings(training: TrainingConfig, certificate: str = "erm")
     if not training.weight_decay and "weight_decay" not in training.by_recipe:
         raise ConfigError(
             Message(
-                "{config:training.weight_decay}=0: certificate={certificate} divides by it; "
-                "give a positive public constant, like 1e-4",
+                "{config:training.weight_decay}=0: certificate={certificate} divides by the "
+                "weight decay; give a positive public constant, like 1e-4",
                 certificate=certificate,
             )
         )
     if training.batch.count != 1:
         raise ConfigError(
             Message(
-                "{config:training.batch.count}={count}: certificate={certificate} takes all "
-                "records at once; use 1",
+                "{config:training.batch.count}={count}: certificate={certificate} uses all "
+                "records at once, in a single batch; set it to 1",
                 count=training.batch.count,
                 certificate=certificate,
             )
@@ -108,16 +123,21 @@ def check_minimiser_settings(training: TrainingConfig, certificate: str = "erm")
 
 
 def gradient_rounding(setting: LinearSetting, radius: float) -> float:
-    """Bound the rounding error of a computed gradient of F, in norm, from public numbers.
+    """Return a bound on the l2 rounding error of a computed gradient of the objective F.
+
+    Only public numbers enter, so the bound holds for every dataset of at most n_max records.
 
     Args:
         setting: the public settings of the run.
-        radius: bound on the norm of the weights at which the gradient is taken.
+        radius: bound on the l2 norm of the weights at which the gradient is computed.
     """
-    # Lemma 2 of docs/proofs/minimiser.md
+    # The tolerance of Lemma 2 of docs/proofs/minimiser.md is for the exact gradient, so the
+    # rounding of the computed one is needed.
     sum_rounding = gradient_sum_rounding(setting, radius)
     loss_rounding = next_up(sum_rounding / setting.plan.normalizer)
+    # A few roundings: the product with weight_decay, the mean, and their sum.
     regulariser_rounding = 4 * UNIT * setting.training.weight_decay * radius
+    # COVER (slightly above 1) covers the roundings of this bound itself.
     return next_up(next_up(loss_rounding + regulariser_rounding) * COVER)
 
 
@@ -126,26 +146,31 @@ def train_erm(
     records: Records,
     tolerance: float,
     on_progress: OnProgress = lambda progress: None,
-    checkpoints: Checkpoints = NOWHERE,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> LinearTrained:
-    """Minimise the regularised loss by Nesterov's accelerated gradient descent from 0.
+    """Train a linear head by minimising the regularised loss from weights 0.
+
+    The solver is Nesterov's accelerated gradient descent. It stops at the first iterate whose
+    gradient provably meets the tolerance.
 
     Args:
-        setup: how to train; of its training settings the loss, the clip, weight_decay and the
-            batch's public sizes are read.
-        records: labels, and public features [n, w] of norm at most 1.
-        tolerance: bound on the gradient's norm at the result (of each class's gradient, for
-            one_vs_all), rounding included.
-        on_progress: called every few iterations.
-        checkpoints: where a killed run's state is found, and this one's is stored.
+        setup: how to train. Of its training settings, the loss, the clip level, weight_decay and
+            the batch's public sizes are read.
+        records: labels, and public features [n, w] whose rows have norm at most 1.
+        tolerance: bound on the gradient's norm at the result, rounding included. For ``one_vs_all``
+            it bounds the norm of each class's gradient.
+        on_progress: called every ``REPORT_STEPS`` iterations.
+        checkpoints: where the state of a run that was stopped is found, and where the state of this
+            run is stored.
 
     Returns:
-        The head with its sensitivity (``erm_sensitivity``).
+        The trained head, with the bound on how far one record moves it (``erm_sensitivity``).
 
     Raises:
-        ConfigError: as ``erm_sensitivity``; or there are more than n_max records, or a unit with
-            too many rows.
-        UnsoundError: the tolerance was not met in the public number of iterations.
+        ConfigError: ``erm_sensitivity`` refuses the settings, there are more than n_max records, or
+            a unit has more rows than the relation allows.
+        UnsoundError: the tolerance was not met in ``ITERATIONS_FACTOR`` times the number of
+            iterations that suffice in exact arithmetic. That number is public.
     """
     width = records.features.shape[1]
     setting = LinearSetting.from_training_setup(setup, len(records), width)
@@ -154,15 +179,16 @@ def train_erm(
     strength = setup.training.weight_decay
     check_unit_rows(records.units, setup.relation.unit_rows)
     sensitivity = erm_sensitivity(setting, tolerance)
-    # What is computed may be off by its rounding, so the computed norm must be smaller by as much.
+    # The exact gradient's norm may exceed the computed one by the rounding error, so the computed
+    # norm must be below the tolerance by as much.
     goal = tolerance - gradient_rounding(setting, sensitivity.radius)
     smoothness = loss.smoothness * plan.n_max / plan.normalizer + strength
-    (rows,) = plan.batches(records.units)
-    x = torch.zeros((loss.outputs, width), dtype=torch.float64)
-    y = x
+    (rows,) = plan.batches(records.units)  # one batch that holds every record
+    x = torch.zeros((loss.outputs, width), dtype=torch.float64)  # Nesterov's iterate
+    y = x  # the extrapolated point, where the gradient is computed
     expected_steps = iterations_to_tolerance(setting, tolerance)
     steps_done = 0
-    state = checkpoints.last()
+    state = checkpoints.last_state()
     if state:
         x = state.tensors["x"]
         y = state.tensors["y"]
@@ -171,12 +197,12 @@ def train_erm(
         mean_gradient = gradient_sum(loss, y, records, rows) / plan.normalizer
         gradient = mean_gradient + y * strength
         is_solved = norm_per_problem(loss, gradient) <= goal
-        # The bound on rounding holds within the radius only.
+        # The bound on rounding holds only for weights of norm at most the radius.
         if is_solved and norm_per_problem(loss, y) <= sensitivity.radius:
-            checkpoints.offer(step, partial(dict, x=x, y=y), last=True)
+            checkpoints.save_if_due(step, partial(dict, x=x, y=y), is_last_step=True)
             return LinearTrained(y, loss, plan, sensitivity, setup.training)
         x, y = accelerated_step(x, y, gradient, smoothness, strength)
-        checkpoints.offer(step + 1, partial(dict, x=x, y=y))
+        checkpoints.save_if_due(step + 1, partial(dict, x=x, y=y))
         if step % REPORT_STEPS == 0:
             shown_step = min(step + 1, expected_steps)
             on_progress(Progress(shown_step, expected_steps, shown_step, expected_steps))
@@ -193,16 +219,23 @@ def train_erm(
 
 
 def iterations_to_tolerance(setting: LinearSetting, tolerance: float) -> int:
-    """Return after how many iterations any data's gradient norm is below a tolerance.
+    """Return how many iterations of Nesterov's method meet a tolerance on any dataset.
 
-    This is in exact arithmetic, for Nesterov's method from 0. ``tolerance`` is above 0.
+    The method starts from weights 0, and the count holds in exact arithmetic.
+
+    Args:
+        setting: the public settings of the run. n_max bounds the number of records.
+        tolerance: the gradient norm to reach, above 0.
     """
-    # Lemma 4 of docs/proofs/minimiser.md
+    # Lemma 4 of docs/proofs/minimiser.md: 1 + ceil(sqrt(L / lambda) ln(2 L G / tolerance^2)) steps
+    # suffice, with L the smoothness of F, and G at least F(0) - F(theta*) plus the regulariser at
+    # the minimiser theta*.
     loss = setting.loss
     strength = setting.training.weight_decay
     records_share = setting.plan.n_max / setting.plan.normalizer
     smoothness = loss.smoothness * records_share + strength
     loss_at_zero = records_share * math.log(max(2, loss.outputs))
+    # At the minimiser the regulariser is at most (C n_max / B)^2 / (2 weight_decay).
     regulariser_gap = (records_share * loss.derivative_bound) ** 2 / (2 * strength)
     value_gap = loss_at_zero + regulariser_gap
     ratio = max(2.0, 2 * smoothness * value_gap / tolerance**2)
@@ -211,12 +244,13 @@ def iterations_to_tolerance(setting: LinearSetting, tolerance: float) -> int:
 
 
 def norm_per_problem(loss: LinearLoss, value: Tensor) -> float:
-    """Return the l2 norm of [J, w] weights or gradients, rounded up.
+    """Return an upper bound on the l2 norm of weights or of a gradient [J, w].
 
-    For one_vs_all it is the largest norm of a row, because each class is a problem of its own.
+    For ``one_vs_all`` it is the largest norm of a row, because each class is a separate problem.
+    For the other losses it is the norm of the whole matrix.
     """
     if loss.kind == "one_vs_all":
         norm = torch.linalg.vector_norm(value, dim=1).max()
     else:
         norm = torch.linalg.vector_norm(value)
-    return float(norm) * (1 + 2.0**-30)
+    return float(norm) * (1 + 2.0**-30)  # more than the rounding of a computed norm

@@ -1,7 +1,7 @@
-"""Members of ``certificate=votes`` by a learner of the user's own: any that is deterministic.
+"""Ensemble members that the user's own learner trains, for ``certificate=votes``.
 
-A learner is an estimator with fit and predict, or a function. Labels are 0, 1, ... of the classes
-that a shard has. Nothing that a learner makes is written or read: a run stores votes
+A learner is an estimator with fit and predict, or a function, and has to be deterministic. A shard
+is one member's part of the training records. A run stores the members' labels and no trained model
 (models/own_votes.py). The proof is docs/proofs/learners.md.
 """
 
@@ -25,22 +25,22 @@ from agt.training.ensemble import aligned_copy
 
 RETRAINED_MEMBERS = 3  # how many members are trained again in a fresh process
 COMPARED_QUERIES = 200  # how many queries they answer there, at most
-TRIAL_ROWS = 200  # how many made-up rows a learner is tried on
+TRIAL_ROWS = 200  # the number of random rows on which a learner is tried
 FIRST_CLASS = np.zeros(1, dtype=np.int64)  # the classes of a member that always answers class 0
-_SEEDS = 2**31  # random states are below this, as scikit-learn's have to be
+_SEEDS = 2**31  # random states are below this, as scikit-learn requires
 
 Predict = Callable[[np.ndarray], Any]
-"""Rows [n, w] -> [n] indices of classes, if the learner does as it should."""
+"""Rows [n, w] -> [n] indices of classes. A faulty learner may return something else."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Everything that a member is a function of.
+    """The training data of one ensemble member, and its random state.
 
     Attributes:
-        rows: [n, w] float64, in the order of the records' ids.
-        labels: [n] int64.
-        seed: the random state, a public constant.
+        rows: [n, w] float64 features, in the order of the records' ids; n may be 0.
+        labels: [n] int64 class labels.
+        seed: the member's random state, a public constant.
     """
 
     rows: np.ndarray
@@ -50,13 +50,14 @@ class Shard:
 
 @dataclass(frozen=True)
 class Member:
-    """A trained member, which answers queries.
+    """A trained ensemble member, which answers queries with labels.
 
     Attributes:
-        classes: [c] int64, the classes of its shard; of a member that always gives one answer,
-            that answer alone.
-        predict: rows -> indices into ``classes``; None: the first class for every row.
-        raised: whether the learner raised an error on the shard.
+        classes: [c] int64 in increasing order, the classes that occur in its shard. A member that
+            always gives one label has only this label here.
+        predict: rows [n, w] -> indices into ``classes`` [n]. None: the member answers every row
+            with ``classes[0]``.
+        raised: True if the learner raised an error on the shard.
     """
 
     classes: np.ndarray
@@ -64,132 +65,156 @@ class Member:
     raised: bool = False
 
     def labels(self, rows: np.ndarray) -> np.ndarray:
-        """Return the member's label of each query, [n] int16.
+        """Return the member's label for each query, whatever the learner's model does.
 
-        Formal guarantees
-            * A query for which the learner's model gives no index of a class has label 0; so have
-              all queries if the model raises, or gives another number of answers.
-            * Only running out of memory raises: it says something about the machine.
+        ``predict``, the learner's model, should return an index into ``classes`` for each row. A
+        query has label 0 if the model returns anything else for it. All queries have label 0 if
+        the model raises an error or returns the wrong number of answers.
 
         Args:
-            rows: [n, w] float64.
+            rows: [n, w] float64, the queries' features.
+
+        Returns:
+            [n] int16 labels.
 
         Raises:
-            MemoryError: the learner's model ran out of memory.
+            MemoryError: the model ran out of memory. This depends on the machine and not only on
+                the member's data, so it must not become a label.
         """
         if self.predict is None:
             return np.full(len(rows), self.classes[0], dtype=np.int16)
         try:
             indices = np.asarray(self.predict(aligned_copy(rows))).reshape(len(rows))
             is_index = np.isin(indices, np.arange(len(self.classes)))
+            # What is no index may be NaN or text, which must not be cast to an integer.
             valid = np.where(is_index, indices, 0).astype(np.int64)
             return np.where(is_index, self.classes[valid], 0).astype(np.int16)
         except MemoryError:
             raise
         except (Exception, SystemExit):
+            # An error is an answer like any other: if it ended the release instead, it would reveal
+            # something about the member's private records.
             return np.zeros(len(rows), dtype=np.int16)
 
 
 @dataclass(frozen=True)
 class Learner:
-    """Trains members by an estimator or a function of the user's own.
+    """The user's own learning algorithm, which trains the members of an ensemble.
 
-    Formal guarantees
-        * A member is a function of its shard, if the learner is one (Lemma 1 of
-          docs/proofs/learners.md). That the learner is, to the last bit, is declared by the user.
-        * If it is one, no record decides whether training is refused (Lemma 2 of
-          docs/proofs/learners.md).
+    The user declares that it is deterministic to the last bit: the same rows, labels and random
+    state give the same model.
+
+    Formal guarantees, if the learner is deterministic:
+        * A member depends only on its shard (its part of the training records and a public random
+          state; Lemma 1 of docs/proofs/learners.md).
+        * No training is refused because of a record (Lemma 2 of docs/proofs/learners.md).
 
     Attributes:
         implementation: an estimator with fit and predict, of which each member trains a copy; or a
-            function that takes a shard's rows and labels, and ``random_state`` where it has such an
-            argument, and returns what labels rows.
+            function (rows, labels) -> model, which may also take ``random_state``. The model is a
+            function rows -> labels or an object with ``predict``.
     """
 
     implementation: Any
 
     @classmethod
     def wrap(cls, implementation: Any) -> "Learner":
-        """Return the learner that a program hands over.
+        """Return a learner that uses an estimator or function from the user's program.
 
         Args:
-            implementation: as in the class; or a class of estimators, which is called.
+            implementation: an estimator with fit and predict; a class of estimators, which is
+                called without arguments; or a function (rows, labels) -> model.
 
         Raises:
-            ConfigError: it can neither be fitted nor called.
+            ConfigError: it has no fit and predict, and cannot be called.
         """
-        thing = implementation() if isinstance(implementation, type) else implementation
-        is_estimator = hasattr(thing, "fit") and hasattr(thing, "predict")
-        if not is_estimator and not callable(thing):
+        instance = implementation() if isinstance(implementation, type) else implementation
+        is_estimator = hasattr(instance, "fit") and hasattr(instance, "predict")
+        if not is_estimator and not callable(instance):
             raise ConfigError(
-                f"learner={implementation!r}: give ridge, logistic, an estimator with fit and "
-                "predict, or a function"
+                f"learner={implementation!r} cannot be used as a learner: give ridge, "
+                "logistic, an estimator with fit and predict, or a function"
             )
-        return cls(thing)
+        return cls(instance)
 
     @classmethod
     def from_target(cls, node: Mapping[str, Any], key: str) -> "Learner":
-        """Import the learner that a configuration names.
+        """Import the class or function that a configuration names, and return it as a learner.
 
-        This is only for a learner that the user gave for this very training, never for one that a
-        run's record names.
+        Importing runs code. So this is only for a configuration that the user gave for this
+        training, and never for a name that was read from the files of a run.
 
         Args:
-            node: ``_target_``, the full name of a class or function, and its settings.
-            key: where the configuration has it, for messages.
+            node: ``_target_``, the full name of a class or function, such as
+                "sklearn.svm.LinearSVC"; its other items are keyword arguments for it.
+            key: the key of ``node`` in the configuration, which error messages name.
 
         Raises:
-            ConfigError: it cannot be imported, or does not take these settings.
+            ConfigError: the target cannot be imported, or does not take these arguments.
         """
         settings = {str(name): value for name, value in node.items() if name != "_target_"}
         target = imported(str(node["_target_"]), key)
         try:
             if isinstance(target, type):
                 return cls.wrap(target(**settings))
+            # A function is called with these settings later, each time a member is trained.
             return cls.wrap(partial(target, **settings))
         except TypeError as error:
             raise ConfigError(
-                f"{key}: {node['_target_']} does not take these settings: {first_line(error)}"
+                f"{key}: the class {node['_target_']} does not accept these settings: "
+                f"{first_line(error)}"
             ) from None
 
     @property
     def description(self) -> dict[str, str]:
-        """The full name and the settings as text, for records; nothing builds it from these."""
+        """The learner's full name (``_target_``) and its settings as texts, for a run's record.
+
+        The texts are for readers only: no learner is created from them.
+        """
+        # A function with settings is a ``functools.partial``, which has ``func`` and ``keywords``.
         function = getattr(self.implementation, "func", self.implementation)
         kind = function if hasattr(function, "__qualname__") else type(function)
         settings: dict[str, Any] = {}
-        if hasattr(self.implementation, "get_params"):
+        if hasattr(self.implementation, "get_params"):  # an estimator of scikit-learn
             settings |= self.implementation.get_params(deep=False)
         settings |= getattr(self.implementation, "keywords", {})
         texts = {name: repr(value) for name, value in settings.items()}
         return {"_target_": f"{kind.__module__}.{kind.__qualname__}", **texts}
 
     def fit(self, shard: Shard) -> Predict:
-        """Train on a shard of two classes or more; raises whatever the learner raises.
+        """Train the user's learner on one ensemble member's data, and return the model's predict.
 
-        Every ``random_state`` of an estimator and of what it contains is the shard's seed, and
-        every ``n_jobs`` is 1.
+        Labels are passed to the learner as 0, 1, ..., the indices of the classes that occur in the
+        shard. An estimator is copied before it is trained. Every ``random_state`` of the copy and
+        of the estimators inside it is set to the shard's seed, and every ``n_jobs`` to 1.
+
+        Args:
+            shard: the member's rows, labels and random state; at least two classes occur in it.
 
         Returns:
-            What labels rows with indices into the shard's classes.
+            A function rows [n, w] -> indices [n] into the sorted classes of the shard.
+
+        Raises:
+            Exception: whatever the user's learner raises.
         """
-        _, targets = np.unique(shard.labels, return_inverse=True)
+        _, targets = np.unique(shard.labels, return_inverse=True)  # the indices of the classes
         rows = aligned_copy(shard.rows)
-        if not hasattr(self.implementation, "fit"):
+        if not hasattr(self.implementation, "fit"):  # a function
             options = {}
             if "random_state" in signature(self.implementation).parameters:
                 options["random_state"] = shard.seed
             model = self.implementation(rows, targets, **options)
             return getattr(model, "predict", model)
-        # The import takes most of a second, so only runs with such a learner wait for it.
+        # This import takes most of a second, so it is made only for runs that need it.
         from sklearn.base import clone
 
         estimator = clone(self.implementation, safe=False)
         if hasattr(estimator, "get_params"):
+            # Threads may change the order of a sum, and with it the last bits of a model.
             fixed = {"random_state": shard.seed, "n_jobs": 1}
             changed = {}
             for name in estimator.get_params():
-                _, _, setting = name.rpartition("__")  # "base__n_jobs" is of an inner estimator
+                _, _, setting = name.rpartition("__")  # "base__n_jobs": n_jobs of an inner one
                 if setting in fixed:
                     changed[name] = fixed[setting]
             estimator.set_params(**changed)
@@ -197,23 +222,31 @@ class Learner:
         return estimator.predict
 
     def train_member(self, shard: Shard) -> Member:
-        """Train a member on a shard; to be called within ``single_threaded``.
+        """Return an ensemble member trained on its shard; errors of the learner do not propagate.
 
-        | shard                        | the member's answer                      |
-        |------------------------------|------------------------------------------|
-        | no records                   | always class 0                           |
-        | one class                    | always that class                        |
-        | the learner raises           | always class 0, and ``raised`` is True   |
-        | any other                    | the learner's                            |
+        | the shard                      | the member's label for every query       |
+        |--------------------------------|------------------------------------------|
+        | has no records                 | 0                                        |
+        | has records of one class       | that class                               |
+        | makes the learner raise        | 0, and the member's ``raised`` is True   |
+        | any other                      | the learner's prediction                 |
+
+        Call this within ``single_threaded()``, so that the result does not depend on the process.
+
+        Args:
+            shard: the member's rows, labels and random state.
 
         Raises:
-            MemoryError: the learner ran out of memory, which is no vote: it says something about
-                the machine.
+            MemoryError: the learner ran out of memory. This depends on the machine and not only on
+                the shard, so it must not decide the member's labels.
         """
-        # Lemma 1 of docs/proofs/learners.md: every case is decided by the shard alone.
+        # Lemma 1 of docs/proofs/learners.md: only the shard decides which case applies, so a member
+        # changes only if its shard does.
         classes = np.unique(shard.labels)
-        if len(classes) < 2:
-            return Member(classes if len(classes) else FIRST_CLASS)
+        if len(classes) == 0:
+            return Member(FIRST_CLASS)
+        if len(classes) == 1:
+            return Member(classes)
         try:
             return Member(classes, self.fit(shard))
         except MemoryError:
@@ -221,17 +254,21 @@ class Learner:
         except (Exception, SystemExit):
             return Member(FIRST_CLASS, raised=True)
 
-    def check(self, width: int, classes: int) -> None:
-        """Try the learner on made-up rows, which are public: an error there is no shard's.
+    def try_on_random_rows(self, width: int, classes: int) -> None:
+        """Train the learner on random rows, and raise ConfigError if it fails on them.
+
+        The rows do not depend on private data, so an error message here reveals nothing. Errors on
+        the private shards are not shown: there the member answers class 0 instead.
 
         Args:
-            width: how many features a row has.
-            classes: how many classes there are.
+            width: the number of features of a row.
+            classes: the number of classes, at least 2.
 
         Raises:
-            ConfigError: it raises an error, or gives other labels than it was taught.
+            ConfigError: the learner raised an error, or did not return one label from 0 to
+                classes - 1 for each row.
         """
-        rng = np.random.default_rng(0)
+        rng = np.random.default_rng(0)  # a fixed seed: the same rows in every run
         rows = rng.random((TRIAL_ROWS, width))
         shard = Shard(rows, np.arange(TRIAL_ROWS) % classes, 0)
         try:
@@ -240,7 +277,8 @@ class Learner:
         except Exception as error:
             raise ConfigError(
                 Message(
-                    "{config:certificate.learner}: on {rows} made-up rows it raised {error}",
+                    "{config:certificate.learner}: a trial on {rows} made-up rows failed, "
+                    "because the learner raised {error}",
                     rows=TRIAL_ROWS,
                     error=_describe(error),
                 )
@@ -248,8 +286,9 @@ class Learner:
         if labels.shape != (TRIAL_ROWS,) or not np.isin(labels, np.arange(classes)).all():
             raise ConfigError(
                 Message(
-                    "{config:certificate.learner}: for {rows} made-up rows it returned {dtype} of "
-                    "shape {shape}, instead of a label 0..{last} for each",
+                    "{config:certificate.learner}: in a trial on {rows} made-up rows, the "
+                    "learner returned {dtype} of shape {shape}, but must return a label "
+                    "between 0 and {last} for each row",
                     rows=TRIAL_ROWS,
                     dtype=labels.dtype,
                     shape=labels.shape,
@@ -260,9 +299,10 @@ class Learner:
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """Give libraries one thread, and reset this process's handling of warnings and NaN.
+    """Return a context in which libraries use one thread and no warning is shown or raised.
 
-    Within the block a learner meets the same settings in every process.
+    NumPy's floating-point errors are ignored, too. The context makes these settings of the process
+    the same everywhere, so that a learner gives the same bits in every process.
     """
     with threadpool_limits(1), warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -270,21 +310,31 @@ def single_threaded() -> Iterator[None]:
 
 
 def member_seed(key: str, member: int) -> int:
-    """Return a member's random state, a function of the public key and the member's number."""
+    """Return an ensemble member's random state, an integer from 0 to 2^31 - 1.
+
+    It is computed from public values only.
+
+    Args:
+        key: the public key of the ensemble's hash.
+        member: the index of the member, from 0.
+    """
     (member_hash,) = keyed_hash(np.array([str(member)]), f"learner/{key}")
     return int(member_hash % np.uint64(_SEEDS))
 
 
 def labels_one_by_one(learner: Learner, shards: Sequence[Shard], rows: np.ndarray) -> np.ndarray:
-    """Train members, and return their labels of queries that are asked one at a time.
+    """Train ensemble members, and return their labels for queries that are passed one at a time.
+
+    ``check_retrained`` compares these labels with those for all queries in one call. They differ if
+    the model's label for a query depends on the other queries.
 
     Args:
-        learner: trains the members.
-        shards: [m] their shards.
-        rows: [n, w] the queries.
+        learner: the learner that trains the members.
+        shards: the training data of each of m members.
+        rows: [n, w] float64, the queries' features.
 
     Returns:
-        [m, n] int64.
+        [m, n] int64 labels.
     """
     labels = np.empty((len(shards), len(rows)), dtype=np.int64)
     with single_threaded():
@@ -295,12 +345,15 @@ def labels_one_by_one(learner: Learner, shards: Sequence[Shard], rows: np.ndarra
     return labels
 
 
-def unused_copy(learner: Learner) -> Learner:
-    """Return a copy as a fresh process gets it, without what trainings leave behind in this one.
+def copy_for_fresh_process(learner: Learner) -> Learner:
+    """Return a copy of a learner, made as if it were sent to another process (pickled, unpickled).
+
+    Take the copy before any training: a later training in this process cannot change it.
 
     Raises:
         ConfigError: the learner cannot be sent to another process.
     """
+    # joblib's ``dumps`` also pickles lambdas and functions of the main program.
     from joblib.externals.loky.backend.reduction import dumps
 
     try:
@@ -313,35 +366,38 @@ def unused_copy(learner: Learner) -> Learner:
 def check_retrained(
     learner: Learner, shards: Sequence[Shard], rows: np.ndarray, labels: np.ndarray
 ) -> None:
-    """Train members again in a fresh process, and refuse a learner that gives other labels.
+    """Train members again in a fresh process, and raise UnsoundError if any label differs.
 
-    A difference refutes that the learner is a function; equal labels prove nothing (Lemma 3 of
-    docs/proofs/learners.md).
+    A difference shows that the learner is not deterministic, or that its label for a query depends
+    on other queries. The guarantee needs both properties. Equal labels do not prove them (Lemma 3
+    of docs/proofs/learners.md).
 
     Args:
-        learner: as it was before any training.
-        shards: [m] the members' shards.
-        rows: [n, w] queries.
-        labels: [m, n] what the members answered, all queries at once.
+        learner: a copy of the learner that was made before any training
+            (``copy_for_fresh_process``).
+        shards: the training data of m of the ensemble's members.
+        rows: [n, w] float64, the queries' features.
+        labels: [m, n] the labels that these members gave before, for all queries in one call.
 
     Raises:
-        ConfigError: the learner cannot be sent to another process, or trained there.
+        ConfigError: the learner cannot be sent to another process or cannot be trained there.
         UnsoundError: a label differs.
     """
     from joblib.externals.loky import ProcessPoolExecutor
 
     try:
-        with ProcessPoolExecutor(max_workers=1) as fresh:
-            again = fresh.submit(labels_one_by_one, learner, shards, rows).result()
+        with ProcessPoolExecutor(max_workers=1) as fresh_process:
+            job = fresh_process.submit(labels_one_by_one, learner, shards, rows)
+            labels_again = job.result()
     except Exception as error:
         raise _not_sendable(error) from error
-    if differing := int((again != labels).sum()):
+    if differing := int((labels_again != labels).sum()):
         raise UnsoundError(
             Message(
-                "{config:certificate.learner}: trained again in a fresh process, {members} members "
-                "gave other labels in {differing} of {size} cases. So the learner is no function "
-                "of its shard, its random state and each query alone, and its votes would carry no "
-                "guarantee",
+                "{config:certificate.learner}: trained again in a fresh process, {members} "
+                "members gave other labels in {differing} of {size} cases. So the learner "
+                "depends on more than its shard, its random state and each single query, and "
+                "its votes would have no guarantee",
                 members=len(shards),
                 differing=differing,
                 size=labels.size,
@@ -350,16 +406,20 @@ def check_retrained(
 
 
 def _not_sendable(error: Exception) -> ConfigError:
-    """Return the error to raise for a learner that could not be sent to a fresh process."""
+    """Return the ConfigError for a learner that could not be trained in a fresh process.
+
+    Args:
+        error: what was raised when the learner was sent there or trained there.
+    """
     return ConfigError(
         Message(
-            "{config:certificate.learner}: it could not be trained again in a fresh process "
-            "({error}). Put it into a module that can be imported",
+            "{config:certificate.learner}: the learner could not be trained again in a fresh "
+            "process ({error}). Put it into a module that can be imported",
             error=_describe(error),
         )
     )
 
 
 def _describe(error: Exception) -> str:
-    """Return an error's class and the first line of its message."""
+    """Return the name of an error's class and the first line of its message, as one text."""
     return f"{type(error).__name__}: {first_line(error)}"

@@ -2,8 +2,8 @@
 
 The batches, learning rates and decoupled weight decay are those of training with boxes
 (training/loop.py). Weights start at 0 and there is no momentum. Weights and sums are float64
-whatever ``training.dtype`` says, since the rounding of a float32 sum over a large batch would
-count like many records; ``float32`` halves the memory of the features only.
+whatever ``training.dtype`` says, because the rounding of a float32 sum over a large batch would
+count like many records. ``float32`` only halves the memory of the features.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from agt.distributed import group, spans
 from agt.errors import UnsoundError
 from agt.settings import TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.loop import OnProgress, Progress
 from agt.training.sensitivity import (
     LinearLoss,
@@ -33,7 +33,7 @@ from agt.training.sensitivity import (
 )
 from agt.training.setup import TrainingSetup
 
-# Records of one matrix product: their features stay in the cache between its two uses of them.
+# Records of one matrix product. Their features are used twice, and stay in the cache in between.
 GRADIENT_BLOCK_ROWS = 1024
 
 # PyTorch's own memory begins at a multiple of this many bytes.
@@ -47,11 +47,11 @@ class LinearTrained:
     """A trained linear head.
 
     Attributes:
-        weight: [J, w] float64, one row for each logit.
-        loss: the loss that it was trained with, and its constants.
+        weight: [J, w] float64, one row of weights for each of the J logits.
+        loss: the loss that the head was trained with, and its constants.
         plan: the batches that were used.
-        sensitivity: how far one record moves ``weight``.
-        training: the training settings, with numbers for all that was left to the recipe.
+        sensitivity: bound on how far one record moves ``weight`` in l2 norm.
+        training: the training settings, with every default replaced by its number.
 
     Raises:
         UnsoundError: a weight is NaN or infinite.
@@ -64,6 +64,7 @@ class LinearTrained:
     training: TrainingConfig
 
     def __post_init__(self) -> None:
+        """Raise UnsoundError if a weight is NaN or infinite."""
         if not bool(torch.isfinite(self.weight).all()):
             raise UnsoundError("a parameter of the linear head is NaN or infinite")
 
@@ -73,28 +74,32 @@ def train_linear(
     records: Records,
     average: int = 1,
     on_progress: OnProgress = lambda progress: None,
-    checkpoints: Checkpoints = NOWHERE,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> LinearTrained:
-    """Train a linear head by plain SGD from 0.
+    """Train a linear head by plain SGD from weights 0.
 
     Args:
-        setup: how to train; its grid of k is not read.
-        records: labels, and public features [n, w] of norm at most 1.
-        average: the result is the mean of this many last iterates; 1: the last one.
-        on_progress: called every few steps and after the last one.
-        checkpoints: where a killed run's state is found, and this one's is stored.
+        setup: how to train: loss, learning rates, batches, relation. Its grid of k (numbers of
+            edits that are certified) is not read.
+        records: labels, and public features [n, w] whose rows have norm at most 1.
+        average: the trained weights are the mean of the last ``average`` iterates. 1 takes the last
+            iterate.
+        on_progress: called every ``REPORT_STEPS`` steps and after the last step.
+        checkpoints: where the state of a run that was stopped is found, and where the state of this
+            run is stored.
 
     Returns:
-        The head with its sensitivity (``sgd_sensitivity``).
+        The trained head, with the bound on how far one record moves it (``sgd_sensitivity``).
 
     Formal guarantees:
-        - Each computed step is within the bound of Lemma 4 of docs/proofs/sensitivity.md of the
-          exact one, whatever order sums are taken in.
-        - A run that continues from a checkpoint has the bits of one that was never stopped.
+        - The l2 distance between a computed step and the exact step is within the bound of Lemma 4
+          of docs/proofs/sensitivity.md, in any order of summation.
+        - A run that continues from a checkpoint gives the same bits as a run that was never
+          stopped.
 
     Raises:
         ConfigError: no sensitivity is proved for these settings, a batch has more than n_max
-            records, or a unit has too many rows.
+            records, or a unit has more rows than the relation allows.
         UnsoundError: a weight became NaN or infinite.
     """
     width = records.features.shape[1]
@@ -106,7 +111,7 @@ def train_linear(
     theta = torch.zeros((loss.outputs, width), dtype=torch.float64)
     iterate_sum = torch.zeros_like(theta)
     steps_done = 0
-    state = checkpoints.last()
+    state = checkpoints.last_state()
     if state:
         theta = state.tensors["theta"]
         iterate_sum = state.tensors["total"]
@@ -122,7 +127,9 @@ def train_linear(
             iterate_sum += theta
         steps_done = step + 1
         is_last = steps_done == plan.steps
-        checkpoints.offer(steps_done, partial(dict, theta=theta, total=iterate_sum), last=is_last)
+        checkpoints.save_if_due(
+            steps_done, partial(dict, theta=theta, total=iterate_sum), is_last_step=is_last
+        )
         if step % REPORT_STEPS == 0 or is_last:
             on_progress(Progress(steps_done, plan.steps, steps_done, plan.steps))
     weight = iterate_sum / average
@@ -130,11 +137,14 @@ def train_linear(
 
 
 def iterate_batches(plan: BatchPlan, units: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the rows of each step's batch, ``plan.steps`` arrays of increasing row numbers.
+    """Yield the row numbers of each step's batch.
 
     Args:
-        plan: the batches.
-        units: [n] str, each record's unit.
+        plan: how records are assigned to batches, and the number of epochs.
+        units: [n] str, the unit (for example the person) that each record belongs to.
+
+    Yields:
+        ``plan.steps`` arrays of increasing row numbers, epoch after epoch.
 
     Raises:
         ConfigError: a batch has more than n_max records.
@@ -142,7 +152,7 @@ def iterate_batches(plan: BatchPlan, units: np.ndarray) -> Iterator[np.ndarray]:
     if plan.count > 1:
         yield from plan.batches(units)
         return
-    # A single batch holds every record in every epoch, so units are hashed once.
+    # A single batch holds every record in every epoch, so it is computed only once.
     one_epoch = replace(plan, epochs=1)
     (all_rows,) = one_epoch.batches(units)
     for _ in range(plan.epochs):
@@ -150,19 +160,22 @@ def iterate_batches(plan: BatchPlan, units: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def gradient_sum(loss: LinearLoss, theta: Tensor, records: Records, rows: np.ndarray) -> Tensor:
-    """Return the sum of the loss's gradients over some records.
+    """Return the sum of the loss's gradients over some records, without the regulariser.
+
+    In a group of processes, each process sums a part of the rows. All get the same bits.
 
     Args:
-        loss: the loss, clamped as its constants say.
+        loss: the loss. Its derivative is clamped as ``loss_derivative`` describes.
         theta: [J, w] float64 weights.
         records: labels, and public features [n, w].
-        rows: which records, as increasing row numbers.
+        rows: increasing row numbers of the records that are summed over.
 
     Returns:
-        [J, w] float64; zeros for no rows.
+        [J, w] float64; zeros if there are no rows.
     """
 
     def sum_over_span(span: slice) -> tuple[Tensor]:
+        """Return the gradient sum over the rows at positions ``span`` of ``rows``."""
         total = torch.zeros_like(theta)
         for features, labels in iterate_record_blocks(records, rows[span]):
             derivatives = loss_derivative(loss, features @ theta.T, labels)
@@ -175,13 +188,13 @@ def gradient_sum(loss: LinearLoss, theta: Tensor, records: Records, rows: np.nda
 
 
 def loss_derivative(loss: LinearLoss, logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the derivative of each record's loss in its logits.
+    """Return the derivative of each record's loss with respect to its logits.
 
     Args:
-        loss: the loss. The derivative is clamped to ``loss.derivative_bound``, except for a
-            softmax.
-        logits: [n, J], or [n, J, m] for m heads at once.
-        labels: [n] int64, 0 to classes - 1.
+        loss: the loss. The derivative is clamped to [-C, C] with C = ``loss.derivative_bound``,
+            except for a softmax, which is never clamped.
+        logits: [n, J]; or [n, J, m] for m heads that are evaluated together.
+        labels: [n] int64, from 0 to classes - 1.
 
     Returns:
         A tensor of the shape of ``logits``.
@@ -191,7 +204,7 @@ def loss_derivative(loss: LinearLoss, logits: Tensor, labels: Tensor) -> Tensor:
     else:
         target = torch.nn.functional.one_hot(labels, loss.outputs).double()
     head_axes = [1] * (logits.dim() - 2)
-    target = target.reshape(*target.shape, *head_axes)
+    target = target.reshape(*target.shape, *head_axes)  # broadcast over the heads
     if loss.kind == "softmax":
         return torch.softmax(logits, dim=1) - target
     unclamped = torch.sigmoid(logits) - target
@@ -202,13 +215,13 @@ def iterate_record_blocks(records: Records, rows: np.ndarray) -> Iterator[tuple[
     """Yield the features and labels of some records, a block of rows at a time.
 
     Args:
-        records: labels, and public features [n, w], which may be made on demand.
-        rows: which records, as increasing row numbers.
+        records: labels, and public features [n, w], which may be computed on demand.
+        rows: increasing row numbers of the records.
 
     Yields:
-        (features [b, w] float64, labels [b]) of at most ``GRADIENT_BLOCK_ROWS`` records. Features
-        begin at a multiple of ``ALIGNMENT_BYTES``, because a matrix product may round otherwise at
-        another address.
+        (features [b, w] float64, labels [b]) of at most ``GRADIENT_BLOCK_ROWS`` records. The
+        features begin at a memory address that is a multiple of ``ALIGNMENT_BYTES``, because a
+        matrix product may round differently at another address.
     """
     labels = torch.from_numpy(records.labels)
     made_on_demand = isinstance(records.features, Mapped)

@@ -1,8 +1,9 @@
-"""Abstract gradient training: SGD that carries, for every k, a box of all neighbours' parameters.
+"""Abstract gradient training: SGD with interval bounds on the parameters of neighbouring datasets.
 
-``train`` is Algorithm 1 of 000 and 001 (method.md section 1), for heads with a rule for each layer.
-The nominal pass and the data traffic are done once for all k. Records stream through in fragments,
-so that no tensor of (batch x parameters) is ever made.
+A neighbour for k is a dataset that differs from the training data by at most k edits. ``train`` is
+Algorithm 1 of 000 and 001 (reference.md section 1). The nominal pass (the ordinary training) and
+the data traffic are done once for all k. Records stream through in fragments, so that no tensor of
+(batch x parameters) is ever made.
 """
 
 import json
@@ -24,32 +25,32 @@ from agt.bounds.rounding import Rounding
 from agt.data.records import Records
 from agt.distributed import group as processes
 from agt.errors import ConfigError
-from agt.kernels.reference import Extremes
+from agt.kernels.reference import BoundSelection
 from agt.kernels.select import pick_device, pick_kernel
 from agt.messages import Message
 from agt.relations import RELATIONS
 from agt.relations.relation import BoundSums
 from agt.settings import QUANTA
 from agt.training.batches import check_unit_rows
-from agt.training.checkpoint import NOWHERE, Checkpoints, CheckpointState, Tensors
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints, CheckpointState, Tensors
 from agt.training.selections import selected_sums
 from agt.training.setup import TrainingSetup
 from agt.training.sgd import BufferKey, Sgd, descend, learning_rate
 from agt.training.stream import Stream, check_sizes
 
 Noise = Callable[[int], Tensors]
-"""The number of a step -> parameter name -> what is added to that step's direction."""
+"""The number of a step, from 0 -> {parameter name: noise to add to the step's direction}."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is.
+    """How much of a run is finished.
 
     Attributes:
-        step: how many steps were taken.
-        steps: how many steps the run has.
-        done: units of work that were done, one for each record at each k in each epoch.
-        total: units of work of the whole run.
+        step: the number of steps that were taken.
+        steps: the number of steps of the whole run.
+        done: the finished work, counted in records: one for each record, k and epoch.
+        total: the work of the whole run in the same unit.
     """
 
     step: int
@@ -62,15 +63,16 @@ OnProgress = Callable[[Progress], None]
 
 
 def row_reporter(on_progress: OnProgress, rows: int, ks: int = 1) -> Callable[[int], None]:
-    """Return a callback that takes how many rows are done, and reports this as progress.
+    """Return a function that converts a number of finished rows to a ``Progress`` and reports it.
 
     Args:
-        on_progress: receives the progress.
-        rows: how many rows the piece of work has; each counts as one step.
-        ks: for how many values of k each row is worked on.
+        on_progress: the callback that receives the ``Progress``.
+        rows: the number of rows of the whole piece of work; each row counts as one step.
+        ks: the number of values of k (numbers of edits) for which each row is processed.
     """
 
     def report(done: int) -> None:
+        """Report that ``done`` rows are finished."""
         on_progress(Progress(done, rows, done * ks, rows * ks))
 
     return report
@@ -83,50 +85,56 @@ def train(
     on_progress: OnProgress = lambda progress: None,
     noise: Noise | None = None,
     on_epoch: Callable[[int, Box], None] | None = None,
-    checkpoints: Checkpoints = NOWHERE,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> Box:
-    """Train a head, with bounds on every neighbour's parameters for every k of the grid.
+    """Train a head by SGD, and bound its parameters on all datasets within k edits, for every k.
+
+    One edit removes, adds, replaces or changes the records of one unit (whose data they are); which
+    of these it does depends on the relation in ``setup``.
 
     Formal guarantees
-        * The box for k contains the parameters that the same call computes on every dataset that
-          is at most k away (Theorem 4 of docs/proofs/training.md).
-        * The box for k - 1 of a dataset one k away lies inside of the box for k, bit for bit,
-          unless the relation says otherwise (``Relation.reason_not_nested``).
-        * Both hold for the noise that was drawn: they say nothing about its privacy, which
-          ``NoisePlan`` states.
-        * A resumed training ends with the bits of one that was never interrupted.
+        * The box (elementwise bounds) for k contains the parameters that the same call computes on
+          every dataset within k edits of ``records`` (Theorem 4 of docs/proofs/training.md).
+        * The box for k - 1 of a dataset one edit away lies inside the box for k, bit for bit,
+          except for relations with a ``reason_not_nested``.
+        * Both hold for the noise that was drawn. They say nothing about the privacy of the noise,
+          for which see ``NoisePlan``.
+        * A resumed training ends with the same bits as an uninterrupted one.
 
     Args:
         head: layers and initial parameters; it is not changed.
-        setup: how to train.
-        records: the training records. None at all: every step is taken on an empty batch.
-        on_progress: called after every fragment of records.
-        noise: what DP-SGD adds to the direction of each step (000, Algorithm 1); None: no noise.
-        on_epoch: called with 0 and the initial box, then after each epoch with the number of
-            finished epochs and the box that a run which ended there would return.
-        checkpoints: where states are saved, and where an earlier attempt's last state is read;
-            ``on_epoch`` is then called for later epochs alone.
+        setup: loss, steps, clip level, batches, relation, grid of k and device.
+        records: the training records; there may be none, and then all batches are empty.
+        on_progress: called after every fragment (a part of a batch that is processed at once).
+        noise: the number of a step -> the noise that DP-SGD adds to the step's direction (000,
+            Algorithm 1), by parameter name; None: no noise.
+        on_epoch: called as on_epoch(0, initial box), and after each epoch with the number of
+            finished epochs and the box at that point. A resumed training calls it only for the
+            epochs that it finishes itself.
+        checkpoints: the place where states are saved and from which a killed training is resumed.
 
     Returns:
-        The nominal parameters and their bounds for every k, on the CPU.
+        The nominal parameters (those that ordinary training on ``records`` gives) and their bounds
+        for every k, on the CPU.
 
     Raises:
-        ConfigError: a layer, loss, batch, unit or public record that the relation does not
-            support; or no GPU where one was requested.
-        UnsoundError: a bound became NaN, infinite or inverted.
+        ConfigError: the relation does not support a layer, the loss, the size of a batch, the rows
+            of a unit or public records; or a GPU was requested and there is none.
+        UnsoundError: a bound became NaN or infinite, or its lower end exceeded its upper end.
     """
     run = TrainingRun(head, setup, records, on_progress, noise)
     with torch.no_grad():
-        state = checkpoints.last()
+        state = checkpoints.last_state()
         batches = run.plan.batches(records.units)
         if state:
+            # This takes the batches of the finished steps off the iterator; the loop has the rest.
             run.restore(state, islice(batches, state.step))
         elif on_epoch:
             on_epoch(0, run.result())
         for rows in batches:
             run.step(rows)
             is_finished = run.steps_taken == run.plan.steps
-            checkpoints.offer(run.steps_taken, run.tensors, last=is_finished)
+            checkpoints.save_if_due(run.steps_taken, run.tensors, is_last_step=is_finished)
             epoch, step_of_epoch = divmod(run.steps_taken, run.plan.count)
             if on_epoch and step_of_epoch == 0:
                 on_epoch(epoch, run.result())
@@ -134,12 +142,12 @@ def train(
 
 
 class SgdStep(NamedTuple):
-    """What the updates of all parameters in one step have in common.
+    """The values of one SGD step that the updates of all parameters share.
 
     Attributes:
         batch_size: b, the number of records in the batch.
-        lr: the learning rate.
-        noise: parameter name -> what is added to the direction; empty: no noise.
+        lr: the learning rate of the step.
+        noise: parameter name -> noise to add to the descent direction; empty: no noise.
     """
 
     batch_size: int
@@ -148,17 +156,21 @@ class SgdStep(NamedTuple):
 
 
 class TrainingRun:
-    """One run in progress: ``train`` takes its steps in order; a benchmark may take a single one.
+    """A training run with bounds on the parameters, which takes one step at a time.
+
+    ``train`` calls ``step`` for each batch of ``plan`` in order.
 
     Attributes:
-        plan: in which batch each record is, and how many steps there are.
-        rows_at_stake: [K] int64, how many rows of one batch an edit may remove or add.
-        point: parameter name -> nominal parameters.
-        bounds: parameter name -> bounds of shape [K, ...]. No tensor of ``point`` or ``bounds`` is
-            ever written to: each step makes new ones.
-        groups: parts of the grid for which one pass over a batch can select.
-        steps_taken: how many steps were taken.
-        work_done: as in ``Progress.done``.
+        plan: the assignment of records to batches, and the number of steps.
+        rows_at_stake: [K] int64, for each k the most rows of one batch that k edits can remove, or
+            can add.
+        point: parameter name -> the nominal parameters (those of ordinary training).
+        bounds: parameter name -> bounds of shape [K, ...] on the parameters of all datasets within
+            k edits. No tensor of ``point`` or ``bounds`` is ever changed: a step makes new ones.
+        groups: slices of the grid of k. Each group takes a pass of its own over every batch, where
+            memory does not suffice to select bounds for all k in one pass.
+        steps_taken: the number of steps that were taken.
+        work_done: the finished work, one for each record, k and epoch, as in ``Progress.done``.
     """
 
     def __init__(
@@ -169,6 +181,22 @@ class TrainingRun:
         on_progress: OnProgress = lambda progress: None,
         noise: Noise | None = None,
     ) -> None:
+        """Prepare a run: check that settings, records and memory fit, and start at the given head.
+
+        For every k both ends of the bounds are the initial parameters.
+
+        Args:
+            head: layers and initial parameters; it is not changed.
+            setup: loss, steps, clip level, batches, relation, grid of k and device.
+            records: the training records.
+            on_progress: called after every fragment of records.
+            noise: the number of a step -> the noise that is added to its direction, by parameter
+                name; None: no noise.
+
+        Raises:
+            ConfigError: the relation does not support a setting or the records; a unit has too many
+                rows; the sizes do not fit the memory; or a GPU was requested and there is none.
+        """
         training = setup.training
         self.relation = RELATIONS[setup.relation.name]
         self.radius = setup.relation.radius
@@ -194,26 +222,32 @@ class TrainingRun:
         }
         record_shape = records.features.shape[1:]
         self.network.check_record_shape(record_shape, self.point, "model: a record")
-        widths = self.network.numbers_per_record(record_shape, self.point)
-        self.stream = Stream.for_head(records, setup, self.point, widths)
+        numbers_per_record = self.network.numbers_per_record(record_shape, self.point)
+        self.stream = Stream.for_head(records, setup, self.point, numbers_per_record)
         check_sizes(setup, self.plan, self.stream.parameters)
         self.groups = [slice(0, len(self.ks))]
         if self.relation.selects:
+            # The selected bounds of all k may not fit the memory at once.
             self.groups = self.stream.groups(rows_at_stake, self.kernel.selection_bytes)
+        # The initial parameters are public, so they are the same for every neighbouring dataset.
         self.bounds = Box.point(self.ks, self.point).bounds
         self.sgd = Sgd(training)
         self.steps_taken = 0
         self.work_done = 0
 
     def result(self) -> Box:
-        """Return the parameters and bounds that were reached, on the CPU."""
+        """Return the current parameters and the bounds on those of all neighbours, on the CPU.
+
+        The bounds for k hold for the parameters on every dataset within k edits of the records.
+        """
         return Box(self.ks, self.point, self.bounds).to(torch.device("cpu"), self.dtype)
 
     def tensors(self) -> Tensors:
-        """Return everything that later steps depend on beside settings and records.
+        """Return the run's state for a checkpoint; ``restore`` continues from it.
 
-        The names are JSON lists, which ``restore`` reads: ["nominal", parameter], ["lower",
-        parameter], ["upper", parameter], and ["buffer", ...] followed by a key of ``Sgd.buffers``.
+        Returns:
+            Name -> tensor. A name is a JSON list: ["nominal", parameter], ["lower", parameter] or
+            ["upper", parameter], and ["buffer", side, parameter, ...] for each momentum buffer.
         """
         tensors: dict[BufferKey, Tensor] = {}
         for name, parameter in self.point.items():
@@ -226,11 +260,12 @@ class TrainingRun:
         return {json.dumps(key): tensor for key, tensor in tensors.items()}
 
     def restore(self, state: CheckpointState, batches: Iterable[np.ndarray]) -> None:
-        """Continue from a state that another run of the same settings and records had reached.
+        """Set this run to the state of an earlier run with the same settings and records.
 
         Args:
-            state: what ``tensors`` gave after ``state.step`` steps.
-            batches: the batches of those steps, to count the work that is done.
+            state: the state that ``tensors`` returned after ``state.step`` steps.
+            batches: the record indices of each batch of these steps; only their sizes are used, to
+                report the progress.
         """
         device = self.rows_at_stake.device
         tensors: dict[BufferKey, Tensor] = {}
@@ -252,15 +287,17 @@ class TrainingRun:
     # -- one step ----------------------------------------------------------------------------------
 
     def step(self, rows: np.ndarray) -> None:
-        """Take the next step of the training, on the nominal parameters and on every box.
+        """Take one SGD step on a batch, for the parameters and for the bounds on them.
+
+        The nominal parameters (``point``) take the ordinary step. The bounds (``bounds``) for each
+        k take a step that covers all batches which k edits of the dataset can make of this one.
 
         Args:
-            rows: [b] int, which records the batch has, in increasing order; none: the step is
-                taken with the sums of an empty batch.
+            rows: [b] int64, the indices of the batch's records in increasing order; b may be 0.
 
         Raises:
             ConfigError: the batch has more than ``plan.n_max`` records.
-            UnsoundError: a bound became NaN, infinite or inverted.
+            UnsoundError: a bound became NaN or infinite, or its lower end exceeded its upper end.
         """
         if len(rows) > self.plan.n_max:
             raise ConfigError(
@@ -276,76 +313,91 @@ class TrainingRun:
         nominal_sums = self.nominal_sums(rows)
         public = self.records.public[rows]
         if public.any():
-            # Private records first, so that a selection over private records is a prefix.
+            # Private records come first, so that those which an edit can change are a prefix.
             rows = np.concatenate([rows[~public], rows[public]])
-        eligible = self.relation.count_selectable(public)
-        # Lemma 3 of docs/proofs/training.md: boxes and point take the same step.
-        moved_groups = []
+        eligible = self.relation.count_selectable(public)  # the length of that prefix
+        # Lemma 3 of docs/proofs/training.md: bounds that contain the parameters of all datasets
+        # within k edits before the step contain them after it.
+        groups_after_step = []
         for group in self.groups:
             bound_sums = self.bound_sums(rows, eligible, group)
-            moved_groups.append(self._step_box(group, bound_sums, sgd_step))
-        self.bounds = _joined_groups(moved_groups)
+            groups_after_step.append(self._step_box(group, bound_sums, sgd_step))
+        self.bounds = _join_groups(groups_after_step)
         self.point = self._step_point(nominal_sums, sgd_step)
         self.steps_taken += 1
         self._report()
 
     def nominal_sums(self, rows: np.ndarray) -> Tensors:
-        """Return the sums over a batch of the records' clipped gradients.
+        """Return the sum of a batch's clipped gradients at the nominal parameters.
+
+        The nominal parameters are those of ordinary training (``point``). Gradients are rounded to
+        multiples of clip / 2^30, so that their sums are exact integers in any order.
 
         Args:
-            rows: [b] int, which records the batch has.
+            rows: [b] int64, the indices of the batch's records.
 
         Returns:
-            Parameter name -> int64 of the parameter's shape, in quanta of clip / 2^30, over the
-            records of all processes.
+            Parameter name -> int64 of the parameter's shape, in units of clip / 2^30. If several
+            processes share the training, each returns the sum over the whole batch.
         """
         sums: Tensors = {
             name: torch.zeros_like(parameter, dtype=torch.int64)
             for name, parameter in self.point.items()
         }
-        for _, x, y in self.stream.fragments(rows):
-            for layer, d, inputs in self.network.nominal_factors(x, y, self.point, self._scale):
+        for _, features, labels in self.stream.fragments(rows):
+            # ``_scale`` converts the loss gradient to units of clip / 2^30.
+            factors = self.network.nominal_factors(features, labels, self.point, self._scale)
+            for layer, output_gradient, inputs in factors:
                 rule = self.network.trained_rule(layer)
-                gradients = rule.nominal_gradients(d.double(), inputs.double())
-                for parameter, d_factor, x_factor in gradients:
-                    fragment_sum = self.kernel.nominal_sum(d_factor, x_factor)[None]
-                    # Of two classes the sum is of one row, and the other row's is its negative.
+                gradients = rule.nominal_gradients(output_gradient.double(), inputs.double())
+                # A record's gradient is the outer product of two factors. If the second one is
+                # None, the first one is the gradient.
+                for parameter, output_factor, input_factor in gradients:
+                    fragment_sum = self.kernel.nominal_sum(output_factor, input_factor)[None]
+                    # For two classes the last layer is computed as one row, the difference of its
+                    # two rows. The gradients in these two rows are the negative sum and the sum.
                     expanded, _ = self.network.expand_gradient_to_both_rows(
                         parameter, fragment_sum, fragment_sum
                     )
                     sums[parameter] += expanded.reshape(sums[parameter].shape)
-        processes().total([*sums.values()])
+        processes().total([*sums.values()])  # adds the sums of all processes, in place
         return sums
 
     def bound_sums(self, rows: np.ndarray, eligible: int, group: slice) -> dict[str, BoundSums]:
-        """Return the sums over a batch of the bounds on the records' clipped gradients.
+        """Return the sums over a batch of lower and of upper bounds on the clipped gradients.
+
+        For each k (number of edits of the dataset) the bounds on a gradient hold for all parameters
+        within the current bounds for k. If edits remove or change records, the sums of the most
+        extreme bounds are returned as well: they bound how much such edits change the sums.
 
         Args:
-            rows: [b] int, which records the batch has, those that a selection may take first.
-            eligible: how many of them a selection may take.
-            group: for which values of the grid.
+            rows: [b] int64, the indices of the batch's records. Those that an edit can remove or
+                change come first.
+            eligible: the number of records that an edit can remove or change.
+            group: the slice of the grid of k for which the sums are computed.
 
         Returns:
-            Parameter name -> int64 sums of shape [ks of the group, ...], in quanta of clip / 2^30,
-            over the records of all processes.
+            Parameter name -> int64 sums of shape [k of the group, ...], in units of clip / 2^30. If
+            several processes share the training, each returns the sums over the whole batch.
         """
         group_bounds = select_ks(self.bounds, group)
         lower = _integer_zeros(group_bounds)
         upper = _integer_zeros(group_bounds)
-        parts = self.stream.parts(group)
+        parts = self.stream.parts(group)  # slices for which the tensors of a fragment fit memory
         selectors = [self._selectors(part, len(rows), eligible) for part in parts]
         ks = group.stop - group.start
         work_before = self.work_done
-        for piece, x, y in self.stream.fragments(rows, eligible):
-            may_select = piece.start < eligible  # no fragment straddles this boundary
+        for piece, features, labels in self.stream.fragments(rows, eligible):
+            may_select = piece.start < eligible  # no fragment has rows on both sides of it
             for part, selector in zip(parts, selectors, strict=True):
                 in_group = slice(part.start - group.start, part.stop - group.start)
+                # Views into ``lower`` and ``upper``: adding to them fills the sums of the group.
                 lower_of_part = {name: sums[in_group] for name, sums in lower.items()}
                 upper_of_part = {name: sums[in_group] for name, sums in upper.items()}
-                record_bounds = self._record_bounds(x, y, part)
+                record_bounds = self._record_bounds(features, labels, part)
                 selection = selector if may_select else {}
                 self._add_bounds(record_bounds, lower_of_part, upper_of_part, selection)
-            self.work_done += len(x) * ks
+            self.work_done += len(features) * ks
             self._report()
         sums_of = {name: BoundSums(lower[name], upper[name]) for name in lower}
         if self.relation.selects:
@@ -354,9 +406,10 @@ class TrainingRun:
                 selected = self._selected_sums(name, selectors, counts)
                 sums_of[name] = BoundSums(sums.lower, sums.upper, *selected)
         tensors = [tensor for sums in sums_of.values() for tensor in sums if tensor is not None]
-        # Sums of integers are exact, whoever adds them (Lemma 6 of docs/proofs/training.md).
+        # The sums of all processes are added, in place. Integers add up to the same sum in any
+        # order and in any cut of the batch (Lemma 6 of docs/proofs/training.md).
         processes().total(tensors)
-        # The other processes' records are done as well.
+        # The loop has counted only this process's records.
         self.work_done = work_before + len(rows) * ks
         return sums_of
 
@@ -365,18 +418,22 @@ class TrainingRun:
         record_bounds: Iterable[tuple[Gradient, Iterable[Gradient]]],
         lower: Tensors,
         upper: Tensors,
-        selector: dict[str, Extremes],
+        selector: dict[str, BoundSelection],
     ) -> None:
-        """Add the bounds on a fragment's gradients to their sums and to a selection.
+        """Add the bounds on a fragment's gradients to the sums and to the selections, in place.
+
+        A fragment is a part of a batch.
 
         Args:
-            record_bounds: what ``_record_bounds`` yields for the fragment.
-            lower: parameter name -> int64 [K, ...] sums of lower bounds, which are added to.
-            upper: the sums of upper bounds.
-            selector: parameter name -> what collects the most extreme bounds; none: nothing does.
+            record_bounds: for each parameter, the bounds to add, and the bounds to select from.
+            lower: parameter name -> int64 [K, ...], the sums of lower bounds so far.
+            upper: parameter name -> int64 [K, ...], the sums of upper bounds so far.
+            selector: parameter name -> the selection of the most extreme bounds so far; empty: the
+                fragment's bounds are not selected.
         """
-        for (parameter, d, inputs), selectable in record_bounds:
-            ends = self.kernel.bound_sum(d, inputs, self.training.product)
+        for (parameter, output_gradient, inputs), selectable in record_bounds:
+            ends = self.kernel.bound_sum(output_gradient, inputs, self.training.product)
+            # For two classes the bounds are of one row, from which those of two rows follow.
             low, high = self.network.expand_gradient_to_both_rows(parameter, *ends)
             lower[parameter] += low.reshape(lower[parameter].shape)
             upper[parameter] += high.reshape(upper[parameter].shape)
@@ -385,55 +442,85 @@ class TrainingRun:
                     selector[parameter].update(gradient.left_factor, gradient.right_factor)
 
     def _record_bounds(
-        self, x: Tensor, y: Tensor, part: slice
+        self, features: Tensor, labels: Tensor, part: slice
     ) -> Iterator[tuple[Gradient, Iterable[Gradient]]]:
-        """Yield for each parameter the bounds on the records' gradients, and what to select from.
+        """Return an iterator over the parameters, with bounds on the records' gradients in each.
+
+        The relation decides which bounds are needed; some relations move the records' features.
 
         Args:
-            x: [n, ...] features of a fragment.
-            y: [n] its labels.
-            part: for which values of the grid.
+            features: [n, ...], the features of a fragment (a part of a batch).
+            labels: [n] int64.
+            part: the slice of the grid of k (numbers of edits) for which bounds are computed.
+
+        Returns:
+            An iterator over pairs: the bounds to add up, and the bounds from which the most extreme
+            ones are selected.
         """
-        bounds_of = partial(self._gradient_bounds, y=y, part=part)
+        bounds_of = partial(self._gradient_bounds, labels=labels, part=part)
         ks = part.stop - part.start
-        return self.relation.record_bounds(bounds_of, x, ks, self.radius, self.training.product)
+        return self.relation.record_bounds(
+            bounds_of, features, ks, self.radius, self.training.product
+        )
 
-    def _gradient_bounds(self, x: Tensor | Interval, y: Tensor, part: slice) -> Iterator[Gradient]:
-        """Yield bounds on the records' gradients in one parameter after another.
+    def _gradient_bounds(
+        self, features: Tensor | Interval, labels: Tensor, part: slice
+    ) -> Iterator[Gradient]:
+        """Yield bounds on the records' unclipped gradients, for one parameter after another.
+
+        For each k (number of edits of the dataset) they hold for all parameters within the current
+        bounds for k. They are in units of clip / 2^30 (``_scale``).
 
         Args:
-            x: [n, ...] features, or bounds on them of shape [K or 1, n, ...].
-            y: [n] labels.
-            part: for which values of the grid.
+            features: [n, ...], or bounds on them of shape [K or 1, n, ...].
+            labels: [n] int64.
+            part: the slice of the grid of k for which bounds are computed.
         """
         rounding = self.rounding[part]
         bounds = select_ks(self.bounds, part)
-        for factors in self.network.factors(x, y, bounds, rounding, self._scale):
+        for factors in self.network.factors(features, labels, bounds, rounding, self._scale):
             yield from self.network.gradients(factors, rounding)
 
-    def _selectors(self, part: slice, batch: int, eligible: int) -> dict[str, Extremes]:
-        """Return for each parameter what collects its most extreme bounds.
+    def _selectors(self, part: slice, batch: int, eligible: int) -> dict[str, BoundSelection]:
+        """Return, for each parameter, an empty selection for its most extreme gradient bounds.
+
+        A selection collects, at each k, the least upper and the greatest lower bounds on the
+        gradients of a batch's records. Their sums bound what edits of records do to the total sum.
 
         Args:
-            part: for which values of the grid.
+            part: the slice of the grid of k (numbers of edits) for which bounds are selected.
             batch: b, the number of records in the batch.
-            eligible: how many of them a selection may take.
+            eligible: the number of records in the batch that an edit can remove or change.
 
         Returns:
-            Parameter name -> an empty selection; no parameter where the relation selects none.
+            Parameter name -> selection; an empty dictionary if the relation needs no selection.
         """
         if not self.relation.selects:
             return {}
         counts = self._selected_counts(part, batch, eligible)
         capped = self.relation.caps_at_zero
         selectors = {}
+        # For two classes the selection is made on the difference of the last layer's two rows.
         for name, parameter in self.network.convert_to_logit_difference(self.point).items():
             shape = self.relation.selection_shape(parameter)
-            selectors[name] = self.kernel.extremes(counts, shape, capped, self.training.product)
+            selectors[name] = self.kernel.start_selection(
+                counts, shape, capped, self.training.product
+            )
         return selectors
 
     def _selected_counts(self, part: slice, batch: int, eligible: int) -> Tensor:
-        """Return how many records are selected at each k of ``part``, [K] int64."""
+        """Return how many gradient bounds of a batch are selected at each k, for each parameter.
+
+        It is at most the number of rows that k edits of the dataset can remove or change.
+
+        Args:
+            part: the slice of the grid of k.
+            batch: b, the number of records in the batch.
+            eligible: the number of records in the batch that an edit can remove or change.
+
+        Returns:
+            [k of the part] int64.
+        """
         rows_at_stake = self.rows_at_stake[part]
         counts = []
         for rows in rows_at_stake.tolist():
@@ -441,18 +528,21 @@ class TrainingRun:
         return rows_at_stake.new_tensor(counts)
 
     def _selected_sums(
-        self, name: str, selectors: list[dict[str, Extremes]], counts: list[Tensor]
+        self, name: str, selectors: list[dict[str, BoundSelection]], counts: list[Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Return this process's part of the sums over the selected records.
+        """Return the sums of the most extreme gradient bounds of a batch, for one parameter.
+
+        If several processes share the training, the results of all processes add up to the sums
+        over the whole batch.
 
         Args:
-            name: of the parameter.
-            selectors: for each part of the group, what collected the extremes.
-            counts: for each part of the group, [K] how many are selected.
+            name: the parameter's name.
+            selectors: for each part of the group of k, parameter name -> the selection.
+            counts: for each part of the group, [K] int64, the number of selected bounds at each k.
 
         Returns:
             (sums of the greatest lower bounds, sums of the least upper bounds), int64 of shape
-            [ks of the group, ...].
+            [k of the group, ...], in units of clip / 2^30.
         """
         lower_parts = []
         upper_parts = []
@@ -460,11 +550,13 @@ class TrainingRun:
             lower_part, upper_part = selected_sums(processes(), selector[name], count)
             lower_parts.append(lower_part)
             upper_parts.append(upper_part)
-        # Counted by one process, because the sums of all processes are added.
+        # Decoding adds a term for each selected bound. Only one process may add it (the counts of
+        # the others are 0), because the sums of all processes are added up.
         counted_here = torch.cat(counts) * (processes().rank == 0)
         lower = torch.cat(lower_parts)
         upper = torch.cat(upper_parts)
         lower, upper = self.relation.decode_selected_sums(lower, upper, counted_here)
+        # For two classes the selection was made on the difference of the last layer's two rows.
         parameter = self.network.convert_to_logit_difference(self.point)[name]
         lower = lower.reshape(-1, *parameter.shape)
         upper = upper.reshape(-1, *parameter.shape)
@@ -475,86 +567,136 @@ class TrainingRun:
     def _step_box(
         self, group: slice, sums: dict[str, BoundSums], sgd_step: SgdStep
     ) -> dict[str, Interval]:
-        """Return the bounds after the step, by parameter name, for the ks of ``group``."""
+        """Return the bounds on all parameters after an SGD step, for some values of k.
+
+        Args:
+            group: the slice of the grid of k (numbers of edits of the dataset).
+            sums: parameter name -> the sums of gradient bounds over the batch, for this slice.
+            sgd_step: batch size, learning rate and noise of the step.
+
+        Returns:
+            Parameter name -> bounds of shape [k of the group, ...].
+
+        Raises:
+            UnsoundError: a bound became NaN or infinite, or its lower end exceeded its upper end.
+        """
         normalizer = self.plan.normalizer
         clip = self.training.clip
+        # For each k, the most rows of one batch that k edits can remove, or can add.
         rows_at_stake = self.rows_at_stake[group]
-        moved = {}
+        bounds_after_step = {}
         for name, bounds in select_ks(self.bounds, group).items():
             low, high = self.relation.bound_direction(
                 sums[name], rows_at_stake, sgd_step.batch_size, normalizer, clip
             )
-            # The least parameters take the greatest direction: Lemma 2 of docs/proofs/training.md.
+            # A step subtracts the direction. So the lower bound on the parameters takes the upper
+            # bound on the direction, and vice versa (Lemma 2 of docs/proofs/training.md).
             lower_key = ("lower", name, group.start)
             upper_key = ("upper", name, group.start)
-            lower = self._descended(lower_key, bounds.lower, high, sgd_step)
-            upper = self._descended(upper_key, bounds.upper, low, sgd_step)
-            moved[name] = Interval(lower, upper)
-        return moved
+            lower = self._after_step(lower_key, bounds.lower, high, sgd_step)
+            upper = self._after_step(upper_key, bounds.upper, low, sgd_step)
+            bounds_after_step[name] = Interval(lower, upper)
+        return bounds_after_step
 
     def _step_point(self, sums: Tensors, sgd_step: SgdStep) -> Tensors:
-        """Return the nominal parameters after the step, by name."""
+        """Return the nominal parameters (those of ordinary training) after an SGD step.
+
+        Args:
+            sums: parameter name -> int64, the sum of the batch's clipped gradients in units of
+                clip / 2^30.
+            sgd_step: batch size, learning rate and noise of the step.
+
+        Returns:
+            Parameter name -> parameter.
+        """
         normalizer = self.plan.normalizer
         clip = self.training.clip
-        moved = {}
+        point_after_step = {}
         for name, parameter in self.point.items():
             direction = self.relation.nominal_direction(
                 sums[name], sgd_step.batch_size, normalizer, clip
             )
-            moved[name] = self._descended(("nominal", name), parameter, direction, sgd_step)
-        return moved
+            key = ("nominal", name)
+            point_after_step[name] = self._after_step(key, parameter, direction, sgd_step)
+        return point_after_step
 
-    def _descended(
+    def _after_step(
         self, key: BufferKey, parameter: Tensor, direction: Tensor, sgd_step: SgdStep
     ) -> Tensor:
-        """Return a parameter, or one end of its bounds, after the step.
+        """Return a parameter (or one end of its bounds) after an SGD step, as a new tensor.
+
+        The momentum buffer under ``key`` is updated as well.
 
         Args:
-            key: of the momentum buffer; its second item is the parameter's name.
-            parameter: its value before the step.
-            direction: the descent direction, float64, without noise.
-            sgd_step: the step.
+            key: the key of the momentum buffer, ("nominal", name) or ("lower" or "upper", name,
+                first index of the group of k).
+            parameter: the parameter, or one end of its bounds, before the step.
+            direction: the descent direction (or one end of its bounds), float64, without noise.
+            sgd_step: batch size, learning rate and noise of the step.
         """
-        noisy_direction = self._noisy(str(key[1]), direction, sgd_step.noise)
+        name = str(key[1])
+        noisy_direction = self._add_noise(name, direction, sgd_step.noise)
         update = self.sgd.update(key, noisy_direction)
         return descend(self.training, sgd_step.lr, parameter, update)
 
-    def _noisy(self, name: str, direction: Tensor, noise: Tensors) -> Tensor:
-        """Return the direction plus the parameter's noise, if any, in the parameters' precision.
+    def _add_noise(self, name: str, direction: Tensor, noise: Tensors) -> Tensor:
+        """Return the descent direction plus a parameter's noise, rounded to the training's dtype.
 
-        The sum is rounded to that precision once, after the noise is added, alike for the nominal
-        direction and for both bounds (Lemma 5 of docs/proofs/training.md).
+        The nominal direction and both its bounds get the same noise. Each sum is computed in
+        float64 and rounded once. Both operations are monotone, so bounds on the direction become
+        bounds on the result (Lemma 5 of docs/proofs/training.md).
+
+        Args:
+            name: the parameter's name.
+            direction: the direction or one end of its bounds, float64.
+            noise: parameter name -> noise of the step; empty: no noise is added.
         """
-        noisy = direction + noise[name].to(direction) if noise else direction
-        return noisy.to(self.dtype)
+        if noise:
+            direction = direction + noise[name].to(direction)
+        return direction.to(self.dtype)
 
     @property
     def _scale(self) -> float:
-        """How many quanta one unit of a gradient has."""
+        """The factor 2^30 / clip, which converts a gradient to the unit in which sums count."""
         return QUANTA / self.training.clip
 
     def _report(self) -> None:
-        """Report how far the run is."""
+        """Call ``on_progress`` with the steps and the work that are finished so far.
+
+        The unit of work is one record at one k in one epoch.
+        """
         work_of_epoch = len(self.records) * len(self.ks)
         work = self.plan.epochs * work_of_epoch
         self.on_progress(Progress(self.steps_taken, self.plan.steps, self.work_done, work))
 
 
 def _integer_zeros(bounds: dict[str, Interval]) -> Tensors:
-    """Return int64 zeros of each bound's shape."""
+    """Return an int64 tensor of zeros for each parameter, of the shape of its bounds.
+
+    Args:
+        bounds: parameter name -> bounds of shape [K, ...].
+    """
     return {
         name: torch.zeros_like(interval.lower, dtype=torch.int64)
         for name, interval in bounds.items()
     }
 
 
-def _joined_groups(groups: list[dict[str, Interval]]) -> dict[str, Interval]:
-    """Return the bounds of several groups of k, concatenated along K."""
+def _join_groups(groups: list[dict[str, Interval]]) -> dict[str, Interval]:
+    """Return the bounds of all parameters for the whole grid of k, from those of its groups.
+
+    Args:
+        groups: for each group of k in order, parameter name -> bounds of shape [k of the group,
+            ...].
+
+    Returns:
+        Parameter name -> bounds of shape [K, ...].
+    """
     if len(groups) == 1:
         return groups[0]
     joined = {}
     for name in groups[0]:
         lower = torch.cat([group[name].lower for group in groups])
         upper = torch.cat([group[name].upper for group in groups])
-        joined[name] = Interval.unchecked(lower, upper)
+        joined[name] = Interval.unchecked(lower, upper)  # the groups' bounds were checked
     return joined

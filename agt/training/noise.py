@@ -1,4 +1,4 @@
-"""DP-SGD's noise inside certified training (000, Algorithm 1): its settings, size and draws.
+"""The noise of DP-SGD inside certified training (000, Algorithm 1): settings, size and draws.
 
 The proof of its privacy is docs/proofs/noise.md.
 """
@@ -17,20 +17,21 @@ from agt.errors import ConfigError
 from agt.numeric import gaussian_delta, gaussian_mu
 from agt.settings import Positive, schema, validate
 
-SEED = "noise"  # the name under which checkpoints store the seed of private draws
-_SEED_BITS = 128
+SEED = "noise"  # the name under which checkpoints store the secret seed of the draws
+_SEED_BITS = 128  # the size of a Philox key
 
 
 @schema
 class NoiseConfig:
-    """The privacy that a run's noise is to guarantee, and the seed of its draws.
+    """Settings of the noise in a training: the target (epsilon, delta) and the seed of the draws.
 
     Attributes:
-        epsilon: of the released weights.
-        delta: of the released weights.
-        release: when the weights are released. ``inside_box`` (only if they lie in the box) is
-            refused, because no epsilon covers it (Lemma 3 of docs/proofs/noise.md).
-        seed: of the draws, for a simulation; None: the operating system gives one.
+        epsilon: the epsilon of differential privacy for releasing the trained weights.
+        delta: the delta of differential privacy for releasing the trained weights.
+        release: when the weights are released. ``inside_box`` (only if they lie within the
+            certified bounds) is refused, because no epsilon covers it (Lemma 3 of
+            docs/proofs/noise.md).
+        seed: a public seed of the draws, for simulations only. None: a secret random seed.
 
     Raises:
         ValueError: ``release`` is ``inside_box``.
@@ -42,29 +43,34 @@ class NoiseConfig:
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
 
     def __post_init__(self) -> None:
+        """Raise ValueError if ``release`` is ``inside_box``, which is not private.
+
+        It would release the weights only if they lie within the certified bounds (the box).
+        """
         if self.release == "inside_box":
             raise ValueError(
-                "release=inside_box is not private, because whether the weights lie in the box "
-                "depends on private data, and the noise covers neither the release nor the refusal "
-                "(docs/proofs/noise.md). Use release=always, or publish no weights"
+                "noise.release=inside_box is not private: whether the weights lie in the box "
+                "depends on private data, and the noise covers neither the release nor the "
+                "refusal (docs/proofs/noise.md). Use release=always, or publish no weights"
             )
 
 
 @schema
 class NoisePlan:
-    """How much noise each step of a run takes, and what the whole run guarantees with it.
+    """The standard deviation of the noise in a training, and the privacy guarantee that follows.
 
     Formal guarantees
-        * The released weights are mu-GDP, hence (epsilon, ``delta(epsilon)``)-DP for every epsilon
-          (Lemma 2 of docs/proofs/noise.md).
-        * There is no amplification by sampling: batches are fixed by public hashes.
+        * The trained weights are mu-GDP (Gaussian differential privacy), and so (epsilon,
+          ``delta(epsilon)``)-DP for every epsilon (Lemma 2 of docs/proofs/noise.md).
+        * Privacy amplification by sampling is not used, because public hashes fix the batches.
 
     Attributes:
-        sensitivity: Delta, how far in l2 one k moves the direction of one step (Lemma 1 of
-            docs/proofs/noise.md).
-        sigma: the noise's standard deviation on each element of a step's direction, before the
-            learning rate.
-        epochs: how many steps depend on any one unit: one of each epoch.
+        sensitivity: Delta, a bound on the l2 norm by which one edit of the dataset changes the
+            descent direction of a step (Lemma 1 of docs/proofs/noise.md).
+        sigma: the standard deviation of the noise on each element of a step's descent direction,
+            before the learning rate multiplies it.
+        epochs: the number of steps that use the records of one unit (whose data they are): one
+            step in each epoch.
     """
 
     sensitivity: Positive
@@ -73,48 +79,53 @@ class NoisePlan:
 
     @property
     def mu(self) -> float:
-        """The mu of Gaussian differential privacy of the whole run."""
+        """The mu of Gaussian differential privacy of the training: sqrt(epochs) Delta / sigma."""
         return math.sqrt(self.epochs) * self.sensitivity / self.sigma
 
     def delta(self, epsilon: float) -> float:
-        """Return the delta with which the whole run is (epsilon, delta)-DP."""
+        """Return the delta for which the whole training is (epsilon, delta)-DP.
+
+        Args:
+            epsilon: at least 0.
+        """
         return gaussian_delta(epsilon, self.mu)
 
 
 def plan_noise(config: NoiseConfig, sensitivity: float, epochs: int) -> NoisePlan:
-    """Return the least noise that reaches the target, sigma = sqrt(epochs) Delta / mu.
+    """Return the least noise with which a training reaches its target (epsilon, delta).
+
+    The standard deviation is sigma = sqrt(epochs) Delta / mu, where mu-GDP implies the target.
 
     Args:
         config: the target (epsilon, delta).
-        sensitivity: Delta, how far in l2 one k moves the direction of one step.
-        epochs: how many steps depend on any one unit.
+        sensitivity: Delta, a bound on the l2 norm by which one edit of the dataset changes the
+            descent direction of a step.
+        epochs: the number of steps that use the records of one unit: one step in each epoch.
     """
     mu = gaussian_mu(config.epsilon, config.delta)
     sigma = math.sqrt(epochs) * sensitivity / mu
     return NoisePlan(sensitivity=sensitivity, sigma=sigma, epochs=epochs)
 
 
-def noise_config(node: object) -> NoiseConfig | None:
-    """Return the settings under the key ``noise``.
+def read_noise_config(node: object) -> NoiseConfig | None:
+    """Return the validated settings of noise from a configuration; None if there is no noise.
 
     Args:
-        node: the configuration's value; None: records older than this key have none.
-
-    Returns:
-        None where there is no noise: no settings, or an epsilon of null.
+        node: the value under the key ``noise``: a mapping of settings, or None. A mapping whose
+            "epsilon" is None means no noise, as does None itself (old records lack the key).
 
     Raises:
-        ConfigError: a setting is unknown or wrong, or was given without an epsilon, so that it
-            would be ignored.
+        ConfigError: a setting is unknown or invalid; or epsilon is None while another setting
+            differs from its default, so that the setting would be ignored silently.
     """
     if node is None:
         return None
     if isinstance(node, Mapping) and node.get("epsilon", 0) is None:
-        # Any valid epsilon will do to see whether another setting differs from its default.
+        # Both have the same, arbitrary epsilon. So they differ if another setting was given.
         without_epsilon = validate(NoiseConfig, {**node, "epsilon": 1.0}, "noise")
         if without_epsilon != NoiseConfig(epsilon=1.0):
             raise ConfigError(
-                "noise: epsilon is null, so there is no noise, but other settings of noise are "
+                "noise: epsilon is null, which means no noise, but other noise settings are "
                 "given. Give epsilon as well, or leave them out"
             )
         return None
@@ -122,9 +133,10 @@ def noise_config(node: object) -> NoiseConfig | None:
 
 
 def noise_seed(config: NoiseConfig) -> int:
-    """Return the seed of a run's draws: the configured one, or 128 bits of the operating system's.
+    """Return the seed of a training's noise: the configured one, or a secret random integer.
 
-    Whoever learns the seed can subtract the noise, so it is stored with private data or not at all.
+    A random seed has 128 bits from the operating system. Somebody who learns it can subtract the
+    noise, so the caller must protect it like the private data.
     """
     if config.seed is not None:
         return config.seed
@@ -134,18 +146,21 @@ def noise_seed(config: NoiseConfig) -> int:
 def draw_noise(
     parameters: Mapping[str, Tensor], plan: NoisePlan, seed: int, step: int
 ) -> dict[str, Tensor]:
-    """Return the noise of one step, the same for the same seed, step and shapes in this order.
+    """Return independent Gaussian noise for all parameters in one step of a training.
+
+    The result is reproducible: equal seeds, steps and shapes (in the same order) give equal noise.
 
     Args:
-        parameters: name -> a tensor of which only the shape matters.
-        plan: has the standard deviation.
-        seed: the secret of the draws, below 2^128.
-        step: the number of the step, which is public.
+        parameters: parameter name -> tensor, of which only the shape is used.
+        plan: the noise plan, of which only ``sigma``, the standard deviation, is used.
+        seed: a secret integer from 0 to 2^128 - 1.
+        step: the number of the step, from 0. Each step has noise of its own.
 
     Returns:
-        Name -> float64 draws from N(0, sigma^2) of each parameter's shape, on the CPU.
+        Parameter name -> float64 draws from N(0, sigma^2) of the parameter's shape, on the CPU.
     """
-    # The step is the counter's highest word, which no draw within a step reaches.
+    # The counter of Philox has four words of 64 bits. Drawing counts up from the lowest word and
+    # never reaches the highest one, so the draws of two steps do not overlap.
     counter = np.array([0, 0, 0, step], dtype=np.uint64)
     generator = np.random.Generator(np.random.Philox(key=seed, counter=counter))
     noise = {}

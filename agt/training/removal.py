@@ -1,9 +1,9 @@
-"""The head that records can be removed from: training it, and the state that removals start from.
+"""Training of the head that records can be removed from, and the state that removals start from.
 
 Training minimises the objective L_b of training/objective.py, with strength s =
 ``training.weight_decay`` times the public normaliser. With ``masking=loss`` the linear term b is
 drawn before any record is read; with ``masking=output`` noise is added to the weights that are
-served. unlearning/newton.py takes records out. Proofs: docs/proofs/removal.md.
+served. unlearning/newton.py removes records. Proofs: docs/proofs/removal.md.
 """
 
 import math
@@ -32,49 +32,55 @@ from agt.numeric import (
     step_of,
 )
 from agt.settings import FeaturesConfig, Positive, schema
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.loop import OnProgress, Progress
 from agt.training.objective import ComputedGradient, Objective, gram, gram_rounding
-from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity, rows_moved
+from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity, records_per_edit
 from agt.training.spectral import largest_eigenvalue
 
 CholeskyFactor = tuple[np.ndarray, bool]
 """What ``scipy.linalg.cho_factor`` returns."""
 
-SEED_NAME = "removal"  # under which checkpoints keep the seed of b
-NEWTON_STEPS = 100  # at most; a dozen are usual
-POLISH_STEPS = 30  # at most, with the last Hessian; two or three are usual
-STEP_HALVINGS = 40  # at most, of the line search
+SEED_NAME = "removal"  # the name under which checkpoints store the seed of b
+NEWTON_STEPS = 100  # the largest number of Newton steps; a dozen are usual
+POLISH_STEPS = 30  # the largest number of steps with the last Hessian; two or three are usual
+STEP_HALVINGS = 40  # the largest number of halvings in a line search
 SUFFICIENT_DECREASE = 1e-4  # share of the decrease that the gradient predicts (Armijo)
-VALUE_ROUNDING = 1e-12  # relative: by so much a computed value may rise in the line search
-NOISE_TAIL_SIGMAS = 64  # no noise that is ever drawn is larger
+VALUE_ROUNDING = 1e-12  # relative increase of a value in the line search that is put to rounding
+NOISE_TAIL_SIGMAS = 64  # in standard deviations: the noise that is drawn is never larger
 
 
 @schema
 class RemovalConfig:
-    """The minimiser of a regularised loss, with noise that lets records be removed later (003).
+    """Settings of a head that supports certified removal: a regularised minimiser with noise.
+
+    The residual is the norm of the objective's gradient at the weights, which is 0 at the exact
+    minimiser. Noise hides the residual that a removal leaves.
 
     Attributes:
-        loss: logistic or least_squares, neither of them clamped; of several classes each has an
-            output of its own, against the others.
-        masking: what hides the error of a removal. output: noise on the weights that are served,
-            which is proved; loss: a random linear term b in the loss, as published, which is not
-            proved; none: nothing, only for least squares, whose removals are exact but for
-            rounding.
-        sigma: standard deviation of the noise in each coordinate: of a served weight; or of b, in
-            units of one record's gradient, where 1 is a common choice.
-        eps, delta: how close a model after a removal is to one trained without the records; not
-            read with masking=none.
-        bound: what a removal is charged: a bound from the data without another pass over them, the
-            worst case over all data, or the residual measured in one pass.
-        factorisation: of the Hessian: maintained from removal to removal, or fresh each time.
-        tolerance: public bound on the residual that training leaves, the norm of a sum of
-            gradients; training fails if it is not met.
+        loss: logistic or least_squares, neither of them clamped. With more than two classes, each
+            class has an output of its own, which is trained against all others.
+        masking: what hides the error of a removal. ``output``: noise on the weights that are
+            served, which is proved. ``loss``: a random linear term b in the loss, as published,
+            which is not proved. ``none``: no noise, for least squares only, whose removals are
+            exact except for rounding.
+        sigma: standard deviation of the noise in each coordinate: of a served weight with
+            ``masking=output``; of b with ``masking=loss``, in units of one record's gradient, where
+            1 is a common choice.
+        eps, delta: how close the model after a removal is, in distribution, to one that was trained
+            without the removed records. Not read with ``masking=none``.
+        bound: how the residual after a removal is bounded. ``data``: from the data, without another
+            pass over them. ``worst``: by the worst case over all data. ``measured``: by one pass
+            over the data.
+        factorisation: whether the Hessian is ``maintained`` from removal to removal, or computed
+            ``fresh`` for each removal.
+        tolerance: public bound on the residual that training leaves (a norm of a sum of gradients,
+            not of their mean). Training fails if it is not met.
         features: the public feature map.
         seed: of the noise, for a simulation; None: the operating system's generator.
 
     Raises:
-        ValueError: settings that exclude one another, such as noise of sigma = 0.
+        ValueError: settings exclude one another, for example noise of sigma = 0.
     """
 
     name: Literal["removal"] = "removal"
@@ -90,41 +96,51 @@ class RemovalConfig:
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
 
     def __post_init__(self) -> None:
+        """Raise ValueError if the masking does not fit the loss, sigma or the seed."""
         if self.masking == "none" and self.loss != "least_squares":
             raise ValueError(
-                f"masking=none: removals from loss={self.loss} leave an error that nothing would "
-                "hide; use masking=output, or loss=least_squares, whose removals are exact"
+                f"masking=none: with loss={self.loss}, removals leave an error that nothing "
+                "would hide; use masking=output, or loss=least_squares, whose removals are "
+                "exact"
             )
         if self.masking == "none" and (self.sigma or self.seed is not None):
-            raise ValueError("masking=none draws no noise; set sigma=0 and leave out seed")
+            raise ValueError(
+                "masking=none means no noise, so sigma and seed have no use: set sigma=0 and "
+                "leave out seed"
+            )
         if self.masking != "none" and not self.sigma:
             raise ValueError(
-                f"sigma=0: masking={self.masking} hides the error of a removal by noise; set sigma "
-                "above 0, or use masking=none with loss=least_squares"
+                f"masking={self.masking} hides the error of a removal by noise, but sigma=0 "
+                "means no noise; set sigma above 0, or use masking=none with "
+                "loss=least_squares"
             )
 
 
 @dataclass(frozen=True)
 class RemovalState:
-    """What later removals start from; private, since it depends on every record.
+    """The state that later removals start from; private, because it depends on every record.
+
+    L_b is the objective that training minimises: losses, regulariser and the linear term b.w.
 
     Attributes:
-        weight: w, [J, d] float64, before the noise of ``masking=output``.
-        tilt: b, [J, d]; zeros unless ``masking=loss``.
-        served: [J, d] the weights that answer queries: w, or w with noise on its lattice.
-        reference: w0, [J, d] the weights at which ``hessian`` was taken.
-        hessian: [J, d, d] the Hessian of L_b at w0 over the records that remain; [1, d, d] for
-            least squares, whose outputs share it.
-        gram: [d, d] X'X over the records that remain.
-        norm: upper bound on the spectral norm of their features X.
-        residual: upper bound on the norm of the gradient of L_b at w, over all outputs.
-        allowed: public bound that ``residual`` met: the tolerance, or a removal's budget.
-        count: the number of records that remain.
+        weight: [J, d] float64, w, before the noise of ``masking=output``.
+        tilt: [J, d] the linear term b of the objective; zeros unless ``masking=loss``.
+        served: [J, d] the weights that answer queries: w, or w with noise, rounded to a public
+            lattice.
+        reference: [J, d] the weights w0 at which ``hessian`` was computed.
+        hessian: [J, d, d] the Hessian of L_b at w0 over the remaining records. [1, d, d] for least
+            squares, because its outputs share one Hessian.
+        gram: [d, d] X'X for the features X of the remaining records.
+        norm: upper bound on the spectral norm of X.
+        residual: upper bound on the norm of the gradient of L_b at w, over all outputs together.
+        allowed: public bound that ``residual`` met: the tolerance of training, or the removal
+            budget.
+        count: the number of remaining records.
         removed: the number of records removed since training.
 
     Raises:
-        UnsoundError: shapes do not match, a number is NaN, infinite or negative, or the residual
-            is above ``allowed``.
+        UnsoundError: shapes do not match, a number is NaN, infinite or negative, or the residual is
+            above ``allowed``.
     """
 
     weight: np.ndarray
@@ -140,47 +156,56 @@ class RemovalState:
     removed: int = 0
 
     def __post_init__(self) -> None:
+        """Raise UnsoundError unless shapes match, numbers are valid and the residual is allowed."""
         self._check_shapes()
         for name in ("weight", "tilt", "served", "reference", "hessian", "gram", "norm", "allowed"):
             if not np.isfinite(getattr(self, name)).all():
-                raise UnsoundError("removal state: a number is NaN or infinite")
+                raise UnsoundError("the state for removals is damaged: a number is NaN or infinite")
         if min(self.norm, self.count, self.removed) < 0:
-            raise UnsoundError("removal state: a count or a norm is negative")
-        if not 0 <= self.residual <= self.allowed:  # nor where it is NaN
+            raise UnsoundError("the state for removals is damaged: a count or a norm is negative")
+        if not 0 <= self.residual <= self.allowed:  # refuses a NaN, too
             raise UnsoundError(
-                f"removal state: the residual {self.residual:.3g} exceeds the allowed "
-                f"{self.allowed:.3g}"
+                f"the state for removals is damaged: its residual {self.residual:.3g} exceeds "
+                f"the allowed {self.allowed:.3g}"
             )
 
     def _check_shapes(self) -> None:
-        """Raise UnsoundError unless every array has the shape that ``weight`` implies."""
+        """Raise UnsoundError unless all arrays have the shapes that ``weight`` implies."""
         outputs, width = self.weight.shape
         shapes = dict.fromkeys(("weight", "tilt", "served", "reference"), (outputs, width))
         for name, expected in {**shapes, "gram": (width, width)}.items():
             shape = getattr(self, name).shape
             if shape != expected:
-                raise UnsoundError(f"removal state: {name} is {shape}, expected {expected}")
+                raise UnsoundError(
+                    f"the state for removals is damaged: {name} has shape {shape}, but should "
+                    f"have {expected}"
+                )
         for_each_output = (outputs, width, width)
-        if self.hessian.shape not in (for_each_output, (1, width, width)):
+        shared_by_outputs = (1, width, width)
+        if self.hessian.shape not in (for_each_output, shared_by_outputs):
             raise UnsoundError(
-                f"removal state: hessian is {self.hessian.shape}, expected {for_each_output}"
+                "the state for removals is damaged: the Hessian has shape "
+                f"{self.hessian.shape}, but should have {for_each_output}"
             )
 
     @property
     def noise(self) -> np.ndarray:
-        """[J, d] the served weights minus w, to rounding; as private as w itself."""
+        """[J, d] the served weights minus w, up to rounding; as private as w itself."""
         return self.served - self.weight
 
 
 @dataclass(frozen=True)
 class RemovalProblem:
-    """The public numbers of one training, given its draw of b.
+    """The minimisation problem of one training, described by public numbers and the draw of b.
+
+    The objective L_b is a sum of losses, a regulariser and the linear term b.w for weights w.
 
     Attributes:
         config: the certificate's settings.
-        setting: width, batches and relation; of its loss, only the number of outputs is read.
+        setting: number of features, batches and relation. Of its loss only the number of outputs is
+            read.
         objective: the loss and the regulariser.
-        tilt: [J, d] b.
+        tilt: [J, d] the linear term b; zeros unless ``masking=loss``.
     """
 
     config: RemovalConfig
@@ -192,19 +217,27 @@ class RemovalProblem:
     def from_setting(
         cls, config: RemovalConfig, setting: LinearSetting, tilt: np.ndarray
     ) -> "RemovalProblem":
-        """Return the problem that some settings describe.
+        """Return the minimisation problem that a training solves.
+
+        Its regulariser has the strength weight_decay times the public normaliser.
+
+        Args:
+            config: the certificate's settings.
+            setting: the public settings of the training.
+            tilt: [J, d] the linear term b of the loss.
 
         Raises:
             ConfigError: the relation divides by the actual batch size, or the normaliser was
                 counted from the records, so that it would change with every removal.
         """
-        rows_moved(setting.relation)  # only because it refuses such relations
+        # Called because it raises for a relation that divides by the actual batch size.
+        records_per_edit(setting.relation)
         if not setting.plan.declared:
             raise ConfigError(
                 Message(
-                    "{config:dataset.declared_size}: certificate=removal needs a declared size, "
-                    "because a regulariser that depended on the actual number of records would "
-                    "change with every removal; declare the size, or set "
+                    "{config:dataset.declared_size}: certificate=removal needs a declared "
+                    "size, because a regulariser that depends on the actual number of records "
+                    "would change with every removal; declare the size, or set "
                     "{config:training.batch.normalizer}",
                 )
             )
@@ -213,62 +246,76 @@ class RemovalProblem:
         return cls(config, setting, objective, tilt)
 
     @property
-    def minimiser_norm(self) -> float:
-        """Upper bound on the norm of each output's minimiser, whatever the records."""
-        # Lemma 3 of docs/proofs/removal.md
+    def minimiser_norm_bound(self) -> float:
+        """Upper bound on the l2 norm of each output's minimiser, for any records."""
+        # Lemma 3 of docs/proofs/removal.md: the norm is at most
+        # logistic: min(n_max / s + q, q + sqrt(q^2 + 2 n_max ln 2 / s)),
+        # squares: sqrt(n_max / s) / 2 + q, with q = |b| / s and s the strength.
         strength = self.objective.strength
         n_max = self.setting.plan.n_max
         tilt_part = _max_row_norm(self.tilt) / strength
         if self.config.loss == "least_squares":
             label_part = math.sqrt(n_max / strength) / 2
+            # COVER (slightly above 1) covers the roundings of this bound itself.
             return (label_part + tilt_part) * COVER
+        # At the minimiser, strength w cancels the other gradients, which are at most n_max + |b|.
         by_gradient = n_max / strength + tilt_part
+        # The value at the minimiser is at most the value at 0, which is n_max log 2.
         twice_loss_at_zero = 2 * n_max * math.log(2)
         by_value = tilt_part + math.sqrt(tilt_part * tilt_part + twice_loss_at_zero / strength)
+        # COVER (slightly above 1) covers the roundings of this bound itself.
         return min(by_gradient, by_value) * COVER
 
     @property
     def loss(self) -> LinearLoss:
-        """The constants of the loss that certificates depend on."""
-        # Lemma 2 of docs/proofs/removal.md
+        """The loss's constants that certificates depend on: derivative bound and smoothness."""
+        # Lemma 2 of docs/proofs/removal.md: the derivative is at most 1 for the logistic loss. For
+        # squares it is |f - t|, at most 1 plus the minimiser's norm.
         derivative_bound = 1.0
         if self.config.loss == "least_squares":
-            derivative_bound = next_up(1 + self.minimiser_norm)
+            derivative_bound = next_up(1 + self.minimiser_norm_bound)
         outputs = self.setting.loss.outputs
         return removal_loss(outputs, self.objective.smoothness, derivative_bound)
 
-    def weight_norm(self, allowed: float) -> float:
-        """Bound the norm of each output's computed weights.
+    def weight_norm_bound(self, allowed: float) -> float:
+        """Return an upper bound on the l2 norm of each output's computed weights.
 
         Args:
-            allowed: bound on the residual that they were accepted with.
+            allowed: the bound on the residual (the norm of the objective's gradient) that the
+                weights met.
         """
         solver_distance = allowed / self.objective.strength
-        return (self.minimiser_norm + solver_distance) * COVER
+        # COVER (slightly above 1) covers the roundings of this bound itself.
+        return (self.minimiser_norm_bound + solver_distance) * COVER
 
     @property
     def served_limit(self) -> float:
-        """The limit that every served coordinate is clamped to with ``masking=output``.
+        """The limit that every served weight is clamped to with ``masking=output``.
 
-        It is a power of two, the same before and after removals, and beyond any weight with noise,
-        so the clamp never acts (Lemma 4 of docs/proofs/removal.md).
+        Served weights are those that answer queries: the trained weights plus noise. The limit is a
+        power of two, the same before and after removals. It is larger than any weight with noise,
+        so no weight is ever changed by the clamp (Lemma 4 of docs/proofs/removal.md).
         """
+        # The largest residual that any state may have, after training or after removals.
         budget = removal_budget(self.config, self.objective.strength) or 0.0
         max_allowed = max(budget, self.config.tolerance)
         noise_tail = NOISE_TAIL_SIGMAS * self.config.sigma
-        largest = (self.weight_norm(max_allowed) + noise_tail) * COVER
+        # COVER (slightly above 1) covers the roundings of this bound itself.
+        largest = (self.weight_norm_bound(max_allowed) + noise_tail) * COVER
         return 2.0 ** math.ceil(math.log2(largest))
 
     def serve(self, weight: np.ndarray, draw_index: int = 0) -> np.ndarray:
-        """Return the weights that answer queries, with fresh noise if ``masking=output``.
+        """Return the weights that answer queries, with newly drawn noise if ``masking=output``.
 
         Args:
-            weight: [J, d] w.
-            draw_index: which draw of the seed to take, if the noise is seeded (a simulation).
+            weight: [J, d] w, without noise.
+            draw_index: the number of this draw, which is added to a configured seed (a simulation)
+                so that every draw differs. Not read if the noise comes from the operating system.
 
         Returns:
-            [J, d]: ``weight`` itself without noise on the output; else multiples of the noise's
-            lattice step.
+            [J, d]: ``weight`` itself unless ``masking=output``. With it, weights with Gaussian
+                noise, rounded to multiples of the noise's lattice step and clamped to
+                ``served_limit``.
         """
         if self.config.masking != "output":
             return weight
@@ -279,24 +326,28 @@ class RemovalProblem:
         return np.clip(with_noise, -limit, limit)
 
     def check_served(self, state: RemovalState) -> None:
-        """Check that these settings can have made the weights that a state serves.
+        """Raise UnsoundError if these settings cannot have produced a state's served weights.
+
+        Args:
+            state: a state that was read from a file.
 
         Raises:
-            UnsoundError: there is a random term, noise, or a weight off the lattice or beyond the
-                limit, which the settings exclude.
+            UnsoundError: the state has a linear term or noise that ``masking`` excludes, or a
+                served weight is off the noise's lattice or beyond the limit.
         """
         if self.config.masking != "loss" and state.tilt.any():
             raise UnsoundError(
                 Message(
-                    "removal state: the loss has a random term, which "
-                    "{config:certificate.masking} excludes",
+                    "the state for removals is damaged: its loss has a random term, but "
+                    "{config:certificate.masking} is not loss",
                 )
             )
         if self.config.masking != "output":
             if not np.array_equal(state.served, state.weight):
                 raise UnsoundError(
                     Message(
-                        "removal state: the served weights differ from the weights, but "
+                        "the state for removals is damaged: the weights that are used for "
+                        "answers differ from the trained ones, but "
                         "{config:certificate.masking} adds no noise to them",
                     )
                 )
@@ -305,46 +356,58 @@ class RemovalProblem:
         is_off_lattice = np.fmod(state.served, lattice_step).any()
         if is_off_lattice or np.abs(state.served).max() > self.served_limit:
             raise UnsoundError(
-                "removal state: a served weight is not on the lattice of its noise, or exceeds "
-                "the limit"
+                "the state for removals is damaged: a weight that is used for answers is not "
+                "on the lattice of its noise, or exceeds the limit"
             )
 
     def sensitivity(self, allowed: float) -> Sensitivity:
-        """Bound how far one record moves the weights that are served, given the draws.
+        """Bound how far one record moves the served weights, for fixed draws of b and the noise.
+
+        Served weights are those that answer queries; b is the random linear term of the loss.
 
         Args:
-            allowed: public bound on the residuals of both states that are compared.
+            allowed: public bound on the residual (the norm of the objective's gradient) of both
+                models that are compared.
 
         Formal guarantees:
-            - Served weights of two datasets k records apart are at most k ``per_k`` apart, for
-              k >= 1, with the same b and the same noise (Lemma 5 of docs/proofs/removal.md).
+            - Served weights of two datasets that differ in k records are at most k ``per_k`` apart
+              in l2 norm, for k >= 1, if both use the same b and the same noise (Lemma 5 of
+              docs/proofs/removal.md).
             - The draws are independent of the records.
         """
         strength = self.objective.strength
         solver_distance = next_up(allowed / strength)
-        radius = self.weight_norm(allowed)
-        lattice_diameter = 0.0
+        radius = self.weight_norm_bound(allowed)
+        lattice_diameter = 0.0  # the diameter of one cell of the lattice of served weights
         if self.config.masking == "output":
             root_width = math.sqrt(self.setting.width)
             radius = root_width * self.served_limit * COVER
             lattice_diameter = root_width * step_of(self.config.sigma)
         rho = next_up(self.loss.derivative_bound / strength)
+        # COVER (slightly above 1) covers the roundings of this bound itself.
         served_rounding = (lattice_diameter / 2 + UNIT * radius) * COVER
         rounding = 2 * next_up(solver_distance + served_rounding)
-        rows = rows_moved(self.setting.relation)
-        return Sensitivity(rho, rounding, radius, rate_limit=None, rows=rows)
+        edited_records = records_per_edit(self.setting.relation)
+        return Sensitivity(
+            rho=rho,
+            rounding=rounding,
+            radius=radius,
+            rate_limit=None,  # no step size enters the bound
+            records_per_edit=edited_records,
+        )
 
     def check_tolerance(self) -> None:
-        """Refuse a tolerance that rounding may exceed or that takes half of the removal budget.
+        """Raise ConfigError if the tolerance is too small to reach or too large for the budget.
 
         Raises:
             ConfigError: the tolerance is below four times ``gradient_rounding``, or above half of
-                the budget.
+                the removal budget (the residual that the noise hides).
         """
-        # Lemma 6 of docs/proofs/removal.md
+        # Lemma 6 of docs/proofs/removal.md: whether the tolerance can be met depends on public
+        # numbers only, so a failure says nothing about the records.
         rounding = self.gradient_rounding
         tolerance = self.config.tolerance
-        if not tolerance >= 4 * rounding:  # nor where that is NaN
+        if not tolerance >= 4 * rounding:  # refuses a NaN, too
             raise ConfigError(
                 Message(
                     "{config:certificate.tolerance}={tolerance:g}: a gradient of up to {n_max} "
@@ -360,9 +423,10 @@ class RemovalProblem:
         if budget is not None and tolerance > budget / 2:
             raise ConfigError(
                 Message(
-                    "{config:certificate.tolerance}={tolerance:g}: the removal budget is "
-                    "{budget:.3g} in all, of which the optimiser's residual would take more than "
-                    "half; use a larger {config:certificate.sigma}, or a smaller tolerance",
+                    "{config:certificate.tolerance}={tolerance:g}: the residual that the "
+                    "optimiser may leave would use more than half of the removal budget, "
+                    "{budget:.3g}; use a larger {config:certificate.sigma}, or a smaller "
+                    "tolerance",
                     tolerance=tolerance,
                     budget=budget,
                 )
@@ -370,61 +434,82 @@ class RemovalProblem:
 
     @property
     def gradient_rounding(self) -> float:
-        """Bound on the rounding error of a gradient near the minimiser, over all outputs.
+        """Upper bound on the l2 rounding error of a gradient near the minimiser, over all outputs.
 
-        It follows from public numbers alone.
+        It depends on public numbers only.
         """
         setting = self.setting
         n_max = setting.plan.n_max
-        length = self.weight_norm(self.config.tolerance)
-        without_records = self.objective.strength * length + _max_row_norm(self.tilt)
-        (of_one_output,) = self.objective.gradient_rounding(
-            lengths=np.array([length]),
-            without_records=np.array([without_records]),
-            sizes=np.array([n_max * self.loss.derivative_bound]),
+        length = self.weight_norm_bound(self.config.tolerance)
+        regulariser_size = self.objective.strength * length + _max_row_norm(self.tilt)
+        (rounding_of_output,) = self.objective.gradient_rounding(
+            weight_norms=np.array([length]),
+            regulariser_sizes=np.array([regulariser_size]),
+            derivative_sums=np.array([n_max * self.loss.derivative_bound]),
             count=n_max,
             width=setting.width,
         )
-        return float(of_one_output) * math.sqrt(setting.loss.outputs) * COVER
+        # The errors of J outputs, each within the same bound, add in squares.
+        return float(rounding_of_output) * math.sqrt(setting.loss.outputs) * COVER
 
 
 def removal_loss(outputs: int, smoothness: float, derivative_bound: float) -> LinearLoss:
-    """Return the constants of a removable head's loss.
+    """Return the constants of a removable head's loss that certificates depend on.
 
     Args:
-        outputs: 1 for two classes; else one output for each class against the others.
-        smoothness: largest second derivative of the loss in a logit.
-        derivative_bound: largest first derivative, in absolute value.
+        outputs: J, which is 1 for two classes. With more classes, each output is one class against
+            the others.
+        smoothness: the largest second derivative of the loss in a logit.
+        derivative_bound: the largest absolute first derivative of the loss in a logit.
     """
     if outputs == 1:
-        return LinearLoss("binary", 1, derivative_bound, smoothness, 1.0, 1.0)
-    root_outputs = next_up(math.sqrt(outputs))
-    return LinearLoss("one_vs_all", outputs, derivative_bound, smoothness, 2.0, root_outputs)
+        return LinearLoss(
+            kind="binary",
+            outputs=1,
+            derivative_bound=derivative_bound,
+            smoothness=smoothness,
+            margin_factor=1.0,
+            all_classes_factor=1.0,
+        )
+    return LinearLoss(
+        kind="one_vs_all",
+        outputs=outputs,
+        derivative_bound=derivative_bound,
+        smoothness=smoothness,
+        margin_factor=2.0,  # a margin is the difference of two classifiers' logits
+        all_classes_factor=next_up(math.sqrt(outputs)),  # the classes' distances add in squares
+    )
 
 
 def removal_budget(config: RemovalConfig, strength: float) -> float | None:
-    """Return how large a residual the noise hides, rounded down; None if there is no noise.
+    """Return the largest residual that the noise hides, rounded down; None if there is no noise.
 
-    It is sigma mu with ``masking=loss``, and strength sigma mu - tolerance with ``masking=output``,
-    mu the largest whose Gaussian mechanism is (eps, delta)-private. The tolerance is what training
-    without the records would leave itself (Lemma 1 of docs/proofs/masking.md).
+    The residual is the norm of the objective's gradient at the weights, which removals increase.
+    The budget is sigma mu with ``masking=loss``, and strength sigma mu - tolerance with
+    ``masking=output``. Here mu is the largest parameter whose Gaussian mechanism is (eps,
+    delta)-private. The tolerance is subtracted because a model that was trained without the records
+    may itself be that far from its minimiser (Lemma 1 of docs/proofs/masking.md).
 
     Args:
-        config: the settings; its noise, eps, delta and tolerance are read.
-        strength: of the objective.
+        config: the certificate's settings. Its masking, sigma, eps, delta and tolerance are read.
+        strength: the strength of the objective's regulariser.
     """
     if config.masking == "none":
         return None
     hidden = config.sigma * gaussian_mu(config.eps, config.delta)
+    # Divided by COVER, because the budget must not exceed what the noise hides.
     if config.masking == "loss":
         return hidden / COVER
     return hidden * strength / COVER - config.tolerance
 
 
-def draw_seed(config: RemovalConfig, checkpoints: Checkpoints = NOWHERE) -> int:
-    """Return the seed of a run's b: the configured one (a simulation), or a fresh secret one.
+def draw_seed(config: RemovalConfig, checkpoints: Checkpoints = NO_CHECKPOINTS) -> int:
+    """Return the seed from which the random linear term b of a run's loss is drawn.
 
-    A fresh seed is stored with the run's checkpoints, so that a run that continues has the same b.
+    Args:
+        config: the certificate's settings. A configured seed is returned (a simulation).
+        checkpoints: where a secret seed is drawn and stored if none is configured. A run that
+            continues reads the stored seed, so it has the same b.
     """
     if config.seed is not None:
         return config.seed
@@ -432,17 +517,18 @@ def draw_seed(config: RemovalConfig, checkpoints: Checkpoints = NOWHERE) -> int:
 
 
 def draw_tilt(
-    config: RemovalConfig, shape: tuple[int, int], checkpoints: Checkpoints = NOWHERE
+    config: RemovalConfig, shape: tuple[int, int], checkpoints: Checkpoints = NO_CHECKPOINTS
 ) -> np.ndarray:
-    """Draw b, the random linear term of the loss.
+    """Draw b, the random linear term of the loss ("tilt").
 
     Args:
-        config: the settings.
+        config: the certificate's settings. Its masking, sigma and seed are read.
         shape: (J, d).
-        checkpoints: where the seed of a killed run is found.
+        checkpoints: where the seed of a run that was stopped is found, and a new one is stored.
 
     Returns:
-        [J, d] float64, N(0, sigma^2) in double precision; zeros unless ``masking=loss``.
+        [J, d] float64 of independent N(0, sigma^2), drawn in double precision; zeros unless
+        ``masking=loss``.
     """
     if config.masking != "loss":
         return np.zeros(shape)
@@ -456,26 +542,29 @@ def minimise(
     features: np.ndarray,
     targets: np.ndarray,
     on_progress: OnProgress = lambda progress: None,
-    checkpoints: Checkpoints = NOWHERE,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
     start: np.ndarray | None = None,
 ) -> RemovalState:
-    """Minimise L_b by Newton's method with a line search.
+    """Minimise the objective by Newton's method with a line search, and return the trained state.
 
-    Steps with the last Hessian follow, as long as they reduce the residual.
+    At the end, Newton steps with the last Hessian are taken for as long as they reduce the
+    residual.
 
     Args:
-        problem: the public numbers and b.
+        problem: the public numbers and the linear term b.
         features: [n, d] float32 or float64, rows of norm at most 1; may be memory-mapped.
         targets: [n, J] as ``Objective.targets`` returns them.
         on_progress: called after every Newton step.
-        checkpoints: where a killed run's state is found, and this one's is stored.
-        start: [J, d] weights to start from; None: 0.
+        checkpoints: where the state of a run that was stopped is found, and where the state of this
+            run is stored.
+        start: [J, d] the weights to start from; None: 0.
 
     Returns:
-        The state, whose residual is at most the tolerance; its noise is freshly drawn.
+        The state, with a residual of at most the tolerance, and newly drawn noise on the served
+        weights if ``masking=output``.
 
     Raises:
-        ConfigError: rounding may exceed the tolerance (``RemovalProblem.check_tolerance``).
+        ConfigError: the tolerance is too small to be reached or too large for the removal budget.
         UnsoundError: the tolerance was not met.
     """
     problem.check_tolerance()
@@ -486,11 +575,12 @@ def minimise(
     values_at = partial(objective.values, features=features, targets=targets, tilt=tilt)
     weight = np.zeros_like(tilt) if start is None else start.astype(np.float64)
     steps_done = 0
-    state = checkpoints.last()
+    state = checkpoints.last_state()
     if state:
         weight = state.tensors["weight"].numpy()
         steps_done = state.step
-    # A run that was stopped after its last step takes that one again, for its matrices.
+    # A run that was stopped after its last step takes that step again, because the checkpoint does
+    # not hold the Hessian.
     for step in range(min(steps_done, NEWTON_STEPS - 1), NEWTON_STEPS):
         gradient = gradient_at(weight)
         hessian = objective.hessian(weight, features)
@@ -501,10 +591,11 @@ def minimise(
         direction = group().sent(solve_newton_step(factors, gradient.value))
         weight = _line_search(values_at, weight, gradient.value, direction)
         steps_done = step + 1
-        checkpoints.offer(steps_done, partial(dict, weight=torch.from_numpy(weight)))
+        checkpoints.save_if_due(steps_done, partial(dict, weight=torch.from_numpy(weight)))
         on_progress(Progress(steps_done, NEWTON_STEPS, steps_done, NEWTON_STEPS))
     weight, gradient = _polish(gradient_at, factors, weight, gradient)
-    # Lemma 1 of docs/proofs/removal.md
+    # Lemma 1 of docs/proofs/removal.md: the computed norm plus its rounding bounds the exact
+    # gradient's norm, however the weights were found.
     residual = gradient.norm_bound
     if not residual <= tolerance:
         raise UnsoundError(
@@ -518,15 +609,15 @@ def minimise(
             )
         )
     count = len(features)
-    products = gram(features)
+    gram_matrix = gram(features)
     return RemovalState(
         weight=weight,
         tilt=tilt,
         served=group().sent(problem.serve(weight)),
         reference=reference,
         hessian=hessian,
-        gram=products,
-        norm=spectral_norm(products, count),
+        gram=gram_matrix,
+        norm=spectral_norm_bound(gram_matrix, count),
         residual=residual,
         allowed=tolerance,
         count=count,
@@ -539,15 +630,16 @@ def _polish(
     weight: np.ndarray,
     gradient: ComputedGradient,
 ) -> tuple[np.ndarray, ComputedGradient]:
-    """Take Newton steps with the same Hessian as long as they reduce the residual.
+    """Take Newton steps with a fixed Hessian for as long as they reduce the residual.
 
     Args:
-        gradient_at: the gradient at some [J, d] weights.
-        factors: of the Hessian, one for each output or one for all.
-        weight, gradient: where to start, and the gradient there.
+        gradient_at: returns the gradient at some [J, d] weights.
+        factors: Cholesky factors of the Hessian, one for each output or one for all.
+        weight: [J, d] the weights to start from.
+        gradient: the gradient at ``weight``.
 
     Returns:
-        (weight, gradient) at the end.
+        (the weights of the smallest residual, the gradient at these weights).
     """
     for _ in range(POLISH_STEPS):
         step = solve_newton_step(factors, gradient.value)
@@ -561,7 +653,7 @@ def _polish(
 
 
 def solve_newton_step(factors: list[CholeskyFactor], gradient: np.ndarray) -> np.ndarray:
-    """Return [J, d] the inverse Hessian times the gradient, for each output.
+    """Return the inverse Hessian times the gradient, [J, d].
 
     Args:
         factors: Cholesky factors of the Hessians, one for each output or one for all.
@@ -579,12 +671,16 @@ def _line_search(
     gradient: np.ndarray,
     direction: np.ndarray,
 ) -> np.ndarray:
-    """Return ``weight`` minus a step, halved for each output until its value decreases enough.
+    """Return the weights after one Newton step, shortened until the objective decreases enough.
+
+    Each output's step is halved on its own, until the decrease is at least ``SUFFICIENT_DECREASE``
+    times what the gradient predicts (Armijo's rule).
 
     Args:
-        values_at: [J] the objective of each output at some [J, d] weights.
-        weight, gradient: [J, d] where to start, and the gradient there.
-        direction: [J, d] the full step.
+        values_at: returns the objective of each output, [J], at some [J, d] weights.
+        weight: [J, d] the weights to start from.
+        gradient: [J, d] the gradient at ``weight``.
+        direction: [J, d] the full step, which is subtracted from ``weight``.
     """
     values = values_at(weight)
     predicted_decrease = np.einsum("jd,jd->j", gradient, direction)
@@ -599,18 +695,21 @@ def _line_search(
     return weight - step * direction
 
 
-def spectral_norm(products: np.ndarray, count: int) -> float:
-    """Bound the spectral norm of features X from above.
+def spectral_norm_bound(gram_matrix: np.ndarray, count: int) -> float:
+    """Return an upper bound on the spectral norm of features X.
 
     Args:
-        products: [d, d] X'X as ``objective.gram`` computes it.
-        count: the number of records.
+        gram_matrix: [d, d] X'X as ``objective.gram`` computes it.
+        count: the number of records, which the rounding error of X'X depends on.
     """
-    squared_norm = largest_eigenvalue(products, gram_rounding(count))
+    # The squared spectral norm of X is the largest eigenvalue of X'X.
+    squared_norm = largest_eigenvalue(gram_matrix, gram_rounding(count))
+    # COVER (slightly above 1) covers the roundings of this bound itself.
     return math.sqrt(squared_norm) * COVER
 
 
 def _max_row_norm(rows: np.ndarray) -> float:
-    """Bound the norm of the longest row of a [J, d] array from above; 0 if all are 0."""
+    """Return an upper bound on the largest l2 norm of a row of a [J, d] array; 0 if all are 0."""
     norms = np.linalg.norm(rows, axis=1)
+    # COVER (slightly above 1) covers the roundings of this bound itself.
     return float(norms.max(initial=0.0)) * COVER

@@ -1,8 +1,8 @@
-"""Linear classifiers that are a function of their training records to the last bit.
+"""Linear classifiers that depend on their training records only, to the last bit.
 
-The members of ``certificate=votes``. Whatever other members, queries or threads are around, a
-member's weights and answers have the same bits, on any IEEE 754 machine. Features come as
-integers, multiples of 2^-22. Weights are rounded to integers, so scores are exact. Proofs:
+They are the members of ``certificate=votes``: a member's weights and answers have the same bits
+whatever other members, queries or threads there are, on any IEEE 754 machine. Features come as
+integers in units of 2^-22. Weights are rounded to integers, so scores are exact. Proofs:
 docs/proofs/ridge.md.
 """
 
@@ -11,23 +11,26 @@ import math
 import numpy as np
 from numba import njit
 
-EXACT_SUM_ROWS = 256  # rows whose products of coordinates add up exactly: 2^8 times 2^45 is 2^53
-FEATURE_EXPONENT = -22  # features are multiples of 2 to this
-WEIGHT_BITS = 28  # rows of integer weights are shorter than 2 to this
-INFLUENCE_BITS = 29  # rows of ``label_influence`` have lengths whose sum is below 2 to this
-LOGISTIC_STEPS = 100
-SCORE_LIMIT = 64.0  # of ``fit_logistic``'s scores in size
+# Rows over which products of two features add up exactly: each product is at most 2^45, and
+# float64 holds sums up to 2^8 2^45 = 2^53.
+EXACT_SUM_ROWS = 256
+FEATURE_EXPONENT = -22  # features are integers times 2^-22
+WEIGHT_BITS = 28  # rows of integer weights have l2 norm below 2^28
+INFLUENCE_BITS = 29  # the norms of the rows of ``label_influence`` add up to less than 2^29
+LOGISTIC_STEPS = 100  # iterations of ``fit_logistic``
+SCORE_LIMIT = 64.0  # ``fit_logistic`` clips scores to [-64, 64], so that exp does not overflow
 
 
 def encode_targets(labels: np.ndarray, classes: int) -> np.ndarray:
-    """Encode labels as regression targets.
+    """Return the regression targets of class labels, one column for each output.
 
     Args:
-        labels: [n] integers, 0 to classes - 1.
-        classes: the number of classes.
+        labels: [n] integers, from 0 to classes - 1.
+        classes: the number of classes, at least 2.
 
     Returns:
-        [n, J] float64: for two classes J = 1 and +1 or -1; else J = classes and one-hot rows.
+        [n, J] float64. For two classes J = 1, with 1 for class 1 and -1 for class 0. For more
+        classes J = classes, and each row is one-hot.
     """
     if classes == 2:
         return np.where(labels == 1, 1.0, -1.0)[:, None]
@@ -35,27 +38,32 @@ def encode_targets(labels: np.ndarray, classes: int) -> np.ndarray:
 
 
 def fit_ridge(rows: np.ndarray, targets: np.ndarray, strength: float) -> np.ndarray:
-    """Minimise sum_i |W x_i - y_i|^2 + strength |W|^2, and round W to integers.
+    """Fit ridge regression to one shard's records, and round the weights to integers.
+
+    It minimises sum_i |W x_i - y_i|^2 + strength |W|^2 over W. A shard is the part of the training
+    records that one member of the ensemble is trained on.
 
     Args:
-        rows: [n, w] float64 features x in multiples of 2^-22, as integers, in the order of the
-            shard; n may be 0.
+        rows: [n, w] features x in units of 2^-22: integers stored as float64, in the order of the
+            shard. n may be 0.
         targets: [n, J] float64 targets y (``encode_targets``).
-        strength: of the regulariser, at least 1e-6, a public constant.
+        strength: factor of the regulariser, at least 1e-6; a public constant.
 
     Returns:
-        [J, w] int32 weights, up to a positive factor.
+        [J, w] int32, W times a positive factor, rounded. The factor does not change which class has
+        the largest score.
 
     Formal guarantees:
-        - The result is a function of the arguments alone, to the last bit (Lemma 2 of
+        - The result depends only on the arguments, to the last bit (Lemma 2 of
           docs/proofs/ridge.md).
-        - Without records it is all zeros; so it is where the computed system is singular.
+        - It is all zeros if there are no records, or if the computed linear system is singular.
     """
     count, width = rows.shape
     if count <= width:
-        # W = A^T (A A^T + strength I)^-1 Y: the smaller system
+        # W^T = A^T (A A^T + strength I)^-1 Y is the solution from the smaller linear system.
         dual = solve_positive_definite(_smaller_gram(rows), targets, strength)
         return round_to_lattice(combine_rows(rows, dual))
+    # W^T = (A^T A + strength I)^-1 A^T Y. Features enter A^T Y once, so it is scaled once.
     integer_sums = _blocked_product(rows, targets)
     feature_target_sums = np.ldexp(integer_sums, FEATURE_EXPONENT)
     solution = solve_positive_definite(_smaller_gram(rows), feature_target_sums, strength)
@@ -63,18 +71,22 @@ def fit_ridge(rows: np.ndarray, targets: np.ndarray, strength: float) -> np.ndar
 
 
 def fit_logistic(rows: np.ndarray, targets: np.ndarray, strength: float) -> np.ndarray:
-    """Minimise sum_i log(1 + exp(-s_i W x_i)) + strength |W|^2, one class against the others each.
+    """Fit logistic regression to one shard's records, and round the weights to integers.
 
-    ``LOGISTIC_STEPS`` times W becomes the minimiser of a quadratic function that lies above this
-    one and touches it at W (Boehning and Lindsay 1988): a ridge regression of strength 8
+    It minimises sum_i log(1 + exp(-s_i W x_i)) + strength |W|^2 for each output, where s_i is the
+    sign of record i's target. With several classes, each output is one class against the others.
+    ``LOGISTIC_STEPS`` times, W becomes the minimiser of a quadratic upper bound that touches the
+    objective at W (Boehning and Lindsay 1988), which is a ridge regression of strength 8
     ``strength``.
 
     Args:
-        rows, targets, strength: as for ``fit_ridge``; s is the sign of a target.
+        rows: [n, w] features in units of 2^-22: integers stored as float64. n may be 0.
+        targets: [n, J] targets (``encode_targets``), of which only the sign counts.
+        strength: factor of the regulariser, at least 1e-6; a public constant.
 
     Returns:
-        [J, w] int32 weights, up to a positive factor; with the guarantees of ``fit_ridge`` (Lemma 3
-        of docs/proofs/ridge.md).
+        [J, w] int32, W times a positive factor, rounded. It depends only on the arguments, to the
+        last bit (Lemma 3 of docs/proofs/ridge.md).
     """
     x = np.ldexp(rows, FEATURE_EXPONENT)
     signs = np.where(targets > 0, 1.0, -1.0)
@@ -85,7 +97,7 @@ def fit_logistic(rows: np.ndarray, targets: np.ndarray, strength: float) -> np.n
     scores = np.zeros_like(signs)
     for _ in range(LOGISTIC_STEPS):
         working_targets = scores + scaled_residuals(scores, signs)
-        if len(rows) <= rows.shape[1]:
+        if len(rows) <= rows.shape[1]:  # the inverse is of A A^T, which is the smaller matrix
             # Scores are A A^T (A A^T + ridge_strength I)^-1 working_targets.
             dual = combine_rows(inverse, working_targets).T
             weight = combine_rows(x, dual)
@@ -99,22 +111,23 @@ def fit_logistic(rows: np.ndarray, targets: np.ndarray, strength: float) -> np.n
 
 
 def label_influence(rows: np.ndarray, strength: float) -> np.ndarray:
-    """Return what each record's target of 1 adds to the weights of ``fit_ridge``, as integers.
+    """Return how much each record's target adds to the weights of ``fit_ridge``, as integers.
 
-    The ridge weights are W = Y^T P for targets Y, and this is P up to one positive factor. No label
-    enters P.
+    The ridge weights are W = Y^T P for targets Y, and the result is P times one positive factor.
+    Row i is what a target of 1 at record i adds to the weights. No label enters P.
 
     Args:
-        rows, strength: as for ``fit_ridge``.
+        rows: [n, w] features in units of 2^-22: integers stored as float64. n may be 0.
+        strength: factor of the regulariser, at least 1e-6; a public constant.
 
     Returns:
-        [n, w] int32, whose rows have lengths that add up to less than 2^29, to rounding (Lemma 5
-        of docs/proofs/ridge.md).
+        [n, w] int32. The lengths of its rows add up to less than 2^29 (1 + 2^-20) (Lemma 5 of
+        docs/proofs/ridge.md).
 
     Formal guarantees:
-        - A label that changes moves a query's score by a whole multiple of the row's product with
-          the query, without rounding (Lemma 6 of docs/proofs/ridge.md).
-        - The result is a function of the arguments alone, to the last bit.
+        - Changing one label changes a query's score by a whole multiple of the dot product of the
+          record's row with the query, without rounding (Lemma 6 of docs/proofs/ridge.md).
+        - The result depends only on the arguments, to the last bit.
     """
     count, width = rows.shape
     identity = np.eye(min(count, width))
@@ -122,23 +135,28 @@ def label_influence(rows: np.ndarray, strength: float) -> np.ndarray:
     if count <= width:
         influence = combine_rows(rows, inverse)
     else:
-        # A block of rows at a time, which stays in the cache.
+        # The product is taken over a block of rows at a time, because a block stays in the cache.
         parts = []
         for start in range(0, count, EXACT_SUM_ROWS):
             block = rows[start : start + EXACT_SUM_ROWS]
             parts.append(combine_rows(inverse, np.ascontiguousarray(block.T)))
         influence = np.concatenate(parts)
     influence = np.nan_to_num(influence, nan=0.0, posinf=0.0, neginf=0.0)
-    _, length_exponent = math.frexp(sum_of_row_lengths(influence))
-    scaled = np.ldexp(influence, INFLUENCE_BITS - length_exponent)
-    # Cutting off, not rounding: rows may only become shorter.
+    _, norm_exponent = math.frexp(sum_of_row_lengths(influence))
+    scaled = np.ldexp(influence, INFLUENCE_BITS - norm_exponent)
+    # Truncated towards 0, because rounding to nearest could make rows longer than the bound.
     return np.trunc(scaled).astype(np.int32)
 
 
 def sum_of_row_lengths(influence: np.ndarray) -> float:
-    """Bound the sum of the lengths of the rows [n, w] from above, to rounding.
+    """Return an upper bound, to rounding, on the sum of the l2 norms of the rows.
 
-    Each row is counted as sqrt(w) times its largest entry in size.
+    The norm of a row is at most sqrt(w) times its largest absolute entry. Maxima and ``math.fsum``
+    have the same bits on every machine, whereas the sum of squares in a norm may be rounded
+    differently.
+
+    Args:
+        influence: [n, w].
     """
     largest_entries = np.abs(influence).max(axis=1, initial=0.0)
     return math.fsum(largest_entries) * math.sqrt(influence.shape[1])
@@ -149,10 +167,16 @@ LEARNERS = {"ridge": fit_ridge, "logistic": fit_logistic}
 
 
 def _smaller_gram(rows: np.ndarray) -> np.ndarray:
-    """Return A A^T or A^T A of the [n, w] features A, whichever is smaller.
+    """Return the Gram matrix A A^T or A^T A of the features A, whichever is smaller.
 
-    A A^T is exact, and so are sums of A^T A within ``EXACT_SUM_ROWS`` rows, which are added in the
-    order of the rows (Lemma 1 of docs/proofs/ridge.md).
+    A A^T is exact. A^T A is summed exactly within blocks of ``EXACT_SUM_ROWS`` rows, and the blocks
+    are added in the order of the rows (Lemma 1 of docs/proofs/ridge.md).
+
+    Args:
+        rows: [n, w] A in units of 2^-22: integers stored as float64.
+
+    Returns:
+        [n, n] float64 if n <= w; else [w, w].
     """
     count, width = rows.shape
     gram = rows @ rows.T if count <= width else _blocked_product(rows, rows)
@@ -160,11 +184,14 @@ def _smaller_gram(rows: np.ndarray) -> np.ndarray:
 
 
 def _blocked_product(rows: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return rows^T right, exact within ``EXACT_SUM_ROWS`` rows, whose sums are added in order.
+    """Return rows^T right, summed exactly within blocks of ``EXACT_SUM_ROWS`` rows.
+
+    The sums of the blocks are added in the order of the rows, so the result has the same bits on
+    every machine.
 
     Args:
-        rows: [n, w] integers in float64.
-        right: [n, m] integers in float64.
+        rows: [n, w] integers stored as float64.
+        right: [n, m] integers stored as float64.
 
     Returns:
         [w, m] float64.
@@ -177,31 +204,35 @@ def _blocked_product(rows: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def round_to_lattice(weight: np.ndarray) -> np.ndarray:
-    """Scale weights by a power of two that they decide, and round them to integers.
+    """Scale weights by a power of two, and round them to integers.
+
+    The power of two depends only on the largest absolute weight.
 
     Args:
-        weight: [J, w] float64; entries that are not finite count as 0.
+        weight: [J, w] float64. NaN and infinite entries count as 0.
 
     Returns:
-        [J, w] int32, whose rows are shorter than 2^28 (Lemma 4 of docs/proofs/ridge.md).
+        [J, w] int32, whose rows have l2 norm below 2^28 (Lemma 4 of docs/proofs/ridge.md).
     """
     weight = np.nan_to_num(weight, nan=0.0, posinf=0.0, neginf=0.0)
     largest_entry = float(np.abs(weight).max())
-    _, length_exponent = math.frexp(largest_entry * math.sqrt(weight.shape[1]))
-    scaled = np.ldexp(weight, WEIGHT_BITS - 1 - length_exponent)
+    _, norm_exponent = math.frexp(largest_entry * math.sqrt(weight.shape[1]))
+    scaled = np.ldexp(weight, WEIGHT_BITS - 1 - norm_exponent)
     return np.rint(scaled).astype(np.int32)
 
 
 def predict_labels(queries: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Return each member's label of each query, ties going to the smaller class.
+    """Return each member's label of each query.
+
+    Scores are exact integers, so a label does not depend on the other members and queries of the
+    call (Lemma 4 of docs/proofs/ridge.md). If scores are equal, the smaller class wins.
 
     Args:
-        queries: [n, w] float64 features in multiples of 2^-22, as integers.
-        weight: [T, J, w] int32, of T members (``round_to_lattice``).
+        queries: [n, w] features in units of 2^-22: integers stored as float64.
+        weight: [T, J, w] int32, the weights of T members (``fit_ridge``, ``fit_logistic``).
 
     Returns:
-        [T, n] int16. Scores are exact, so a label is the same whatever other members and queries
-        are computed with it (Lemma 4 of docs/proofs/ridge.md).
+        [T, n] int16, from 0 to classes - 1.
     """
     members, outputs, width = weight.shape
     all_rows = weight.reshape(-1, width)
@@ -216,7 +247,10 @@ def predict_labels(queries: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 @njit(cache=True)
 def solve_positive_definite(matrix, right, strength):  # type: ignore[no-untyped-def]
-    """Return (matrix + strength I)^-1 right by Cholesky, each operation rounded alone.
+    """Solve (matrix + strength I) X = right by Cholesky decomposition, and return X.
+
+    It is compiled without reordered or fused operations, so each operation is rounded on its own
+    and the result has the same bits on every machine.
 
     Args:
         matrix: [m, m] positive semidefinite; it is overwritten.
@@ -224,7 +258,7 @@ def solve_positive_definite(matrix, right, strength):  # type: ignore[no-untyped
         strength: added to the diagonal.
 
     Returns:
-        [m, p]; zeros if a pivot is not positive.
+        [m, p]; all zeros if a pivot is not positive.
     """
     size = len(matrix)
     columns = right.shape[1]
@@ -233,7 +267,7 @@ def solve_positive_definite(matrix, right, strength):  # type: ignore[no-untyped
     # The upper factor is written row by row, since rows are contiguous in memory.
     for j in range(size):
         pivot = matrix[j, j]
-        if not pivot > 0.0:  # nor where it is NaN
+        if not pivot > 0.0:  # a NaN pivot ends here, too
             return np.zeros_like(right)
         root = math.sqrt(pivot)
         for i in range(j, size):
@@ -261,7 +295,9 @@ def solve_positive_definite(matrix, right, strength):  # type: ignore[no-untyped
 
 @njit(cache=True)
 def combine_rows(rows, coefficients):  # type: ignore[no-untyped-def]
-    """Return [J, w] coefficients^T rows, summed one row after another.
+    """Return coefficients^T rows, [J, w], with the rows added one after another.
+
+    The fixed order gives the same bits on every machine, which a BLAS product would not.
 
     Args:
         rows: [n, w].
@@ -278,10 +314,14 @@ def combine_rows(rows, coefficients):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def scaled_residuals(scores, signs):  # type: ignore[no-untyped-def]
-    """Return [n, J] 4 s / (1 + exp(s f)) of scores f and signs s, each operation rounded alone.
+    """Return 4 s / (1 + exp(s f)) for scores f and signs s, [n, J].
+
+    It is the step of the logistic loss's quadratic upper bound: minus the loss's derivative over
+    the largest curvature, 1/4. The exponential is computed from additions, products and divisions,
+    because those give the same bits on every machine.
 
     Args:
-        scores: [n, J] of size at most 64.
+        scores: [n, J] of absolute value at most 64.
         signs: [n, J], +1 or -1.
     """
     residuals = np.empty_like(scores)

@@ -1,8 +1,8 @@
-"""Sums over the rows of a large array, a block at a time and shared among processes.
+"""Sums over the rows of a large array, a block of rows at a time, shared among processes.
 
-What the strongly convex problems have in common (training/objective.py, training/tilted_erm.py).
-The features may be float32 and memory-mapped: only one block is in memory in float64. Blocks and
-the order in which their sums are added do not depend on the number of processes.
+The strongly convex problems use them (training/objective.py, training/erm_with_linear_term.py).
+The features may be float32 and memory-mapped: only one block is in memory in float64. Blocks, and
+the order in which their sums are added, do not depend on the number of processes.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import torch
 
 from agt.distributed import group, spans
 
-# Rows of a block: a few MB of float64 for some hundred features.
+# Rows of a block, which takes a few MB in float64 for some hundred features.
 BLOCK_ROWS = 8192
 
 
@@ -21,27 +21,32 @@ def sum_over_rows(
     sum_of_block: Callable[[slice], tuple[np.ndarray, ...]],
     block_rows: int = BLOCK_ROWS,
 ) -> tuple[np.ndarray, ...]:
-    """Return the sums of a function over blocks of rows, shared among the processes of a group.
+    """Return the sum over all rows of functions that are computed a block of rows at a time.
+
+    The blocks are shared among the processes of a group; all processes get the same bits.
 
     Args:
-        count: the number of rows.
-        sum_of_block: takes the rows of one block and returns one or more fresh arrays, of the same
-            shapes for each block; it is called with an empty slice if there are no rows.
-        block_rows: the number of rows of a block.
+        count: the number of rows, at least 0.
+        sum_of_block: called with a slice of row numbers, returns the sums over these rows: one or
+            more arrays, of the same shapes for every block. The arrays must be newly made, because
+            later blocks are added into them. If there are no rows, it is called once with an empty
+            slice.
+        block_rows: the number of rows of a block, at least 1. The last block may be shorter.
 
     Returns:
-        One array for each that ``sum_of_block`` returns. All processes get the same bits.
+        The total of each array that ``sum_of_block`` returns, in the same order.
     """
 
     def sum_of_span(span: slice) -> tuple[torch.Tensor, ...]:
+        """Return the sums over the rows of ``span``, added in the order of the blocks."""
         length = span.stop - span.start
         blocks = row_blocks(length, block_rows, span.start)
         if not blocks:
-            blocks = [span]
+            blocks = [span]  # an empty slice, from which the shapes of the totals follow
         totals = sum_of_block(blocks[0])
         for rows in blocks[1:]:
-            for total, of_block in zip(totals, sum_of_block(rows), strict=True):
-                total += of_block
+            for total, block_sum in zip(totals, sum_of_block(rows), strict=True):
+                total += block_sum
         return tuple(map(torch.from_numpy, totals))
 
     row_spans = spans(count, block_rows)
@@ -50,17 +55,26 @@ def sum_over_rows(
 
 
 def row_blocks(count: int, block_rows: int = BLOCK_ROWS, start: int = 0) -> list[slice]:
-    """Return slices that cover ``count`` consecutive rows in blocks; the last may be shorter.
+    """Return slices that cover ``count`` consecutive rows (or columns) in blocks.
 
     Args:
-        count: the number of rows, or of coordinates; 0: no slices.
-        block_rows: the number of rows of a block.
-        start: the first row.
+        count: the number of rows; 0 returns no slices.
+        block_rows: the number of rows of a block. The last block may be shorter.
+        start: the number of the first row.
     """
     stop = start + count
     return [slice(first, min(first + block_rows, stop)) for first in range(start, stop, block_rows)]
 
 
 def float64_rows(features: np.ndarray, rows: slice) -> np.ndarray:
-    """Return some rows of an array as a contiguous float64 array, copied only if necessary."""
+    """Return some rows of an array as a contiguous float64 array.
+
+    Args:
+        features: [n, d], of any float type; may be memory-mapped.
+        rows: the rows to return.
+
+    Returns:
+        [b, d] float64; a view of ``features`` where no conversion is needed, so do not write into
+        it.
+    """
     return np.ascontiguousarray(features[rows], dtype=np.float64)

@@ -1,35 +1,37 @@
-"""Selections over a batch that several processes share: the most extreme bounds of all records."""
+"""Selects the most extreme bounds on records' gradients in a batch that several processes share."""
 
 import torch
 from torch import Tensor
 
 from agt.distributed import Group
-from agt.kernels.reference import EMPTY_SLOT, Extremes
+from agt.kernels.reference import EMPTY_SLOT, BoundSelection
 
-_EXCHANGED_NUMBERS = 1 << 24  # how many numbers processes exchange at once
+_EXCHANGED_NUMBERS = 1 << 24  # the most numbers that a process sends at once, to bound its memory
 
 
-def selected_sums(group: Group, extremes: Extremes, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Return this process's part of the sums over the most extreme bounds of all processes.
+def selected_sums(group: Group, extremes: BoundSelection, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Return this process's part of the sums over a shared batch's most extreme gradient bounds.
 
-    Each process selects for its own share of the parameters, so that every number is sent once.
+    Each process has collected the most extreme bounds of its own records. The scalar parameters are
+    divided among the processes: a process receives the bounds on its parameters from all others,
+    selects the most extreme ones and returns their sums, and 0 for all other parameters.
 
     Formal guarantees
-        * The parts add up, over all processes, to what ``Extremes.result`` would give if one
-          process had taken in all records (Lemma 7 of docs/proofs/training.md).
-        * The result of a process that is alone is ``extremes.result()``.
+        * The results of all processes add up to what one process would return that had all records
+          (Lemma 7 of docs/proofs/training.md).
 
     Args:
-        group: the processes; all of them call this alike.
-        extremes: what this process collected of its own records.
-        counts: [K] how many bounds to select at each k, as ``extremes`` was made for.
+        group: the processes; all of them must call this together.
+        extremes: the bounds that this process has collected.
+        counts: [K] int64, the number of bounds to select at each k, equal in all processes.
 
     Returns:
         (sums of the greatest lower bounds, sums of the least upper bounds), int64 of shape
-        [K, *shape of the parameter]; 0 for parameters that other processes select for.
+        [K, *shape of the parameter].
     """
     if group.size == 1:
         return extremes.result()
+    # The greatest lower bounds are the least of their negatives.
     negated_lower, upper = extremes.selected_values()
     lower_sums = _sum_least(group, negated_lower, counts).neg_()
     upper_sums = _sum_least(group, upper, counts)
@@ -37,41 +39,57 @@ def selected_sums(group: Group, extremes: Extremes, counts: Tensor) -> tuple[Ten
 
 
 def _sum_least(group: Group, collected: Tensor, counts: Tensor) -> Tensor:
-    """Return the sums of the least numbers that any process collected.
+    """Return, for each k and parameter, the sum of the least numbers that all processes collected.
+
+    Each process computes the sums of its own share of the scalar parameters.
 
     Args:
-        group: the processes.
-        collected: int32 [K, *shape, c] the least numbers of this process's records in any order, at
-            most c of them; the rest are ``EMPTY_SLOT``.
-        counts: [K] how many to sum at each k, at most c.
+        group: the processes; all of them must call this together.
+        collected: int32 [K, *shape, c], for each k and scalar parameter up to c numbers that this
+            process collected, in any order. Unused places contain ``EMPTY_SLOT``, which is greater
+            than any of the numbers.
+        counts: [K] int64, how many of the least numbers are summed at each k, at most c.
 
     Returns:
-        int64 [K, *shape], which is 0 outside of this process's share of the parameters.
+        int64 [K, *shape], with 0 for parameters outside of this process's share.
     """
-    flat = collected.flatten(1, -2)
+    flat = collected.flatten(1, -2)  # [K, parameters, c]
     ks, parameters, slots = flat.shape
     sums = torch.zeros((ks, parameters), dtype=torch.int64, device=collected.device)
     share = _share_size(group.size, ks, parameters, slots)
     chunk_size = share * group.size
     is_counted = torch.arange(slots, device=collected.device) < counts[:, None, None]
+    # Parameters are exchanged in chunks, of which each process gets ``share`` parameters. With no
+    # slots there is nothing to sum.
     for start in range(0, parameters if slots else 0, chunk_size):
         chunk = flat[:, start : start + chunk_size]
+        # The last chunk is filled up, because all processes must receive tensors of one shape.
         padded = flat.new_full((ks, chunk_size, slots), EMPTY_SLOT)
         padded[:, : chunk.shape[1]] = chunk
         sent = padded.view(ks, group.size, share, slots).transpose(0, 1)
+        # Entry r of ``sent`` goes to process r; entry r of ``received`` comes from process r.
         received = group.dealt(sent)  # [process, K, share, c]
-        candidates = received.permute(1, 2, 0, 3).flatten(2)
-        smallest = candidates.topk(slots, largest=False).values
+        candidates = received.permute(1, 2, 0, 3).flatten(2)  # [K, share, processes * c]
+        smallest = candidates.topk(slots, largest=False).values  # ascending
         chosen = torch.where(is_counted & (smallest != EMPTY_SLOT), smallest, 0)
         own_start = start + group.rank * share
-        own_sums = sums[:, own_start : own_start + share]
+        own_sums = sums[:, own_start : own_start + share]  # a view; shorter at the end
         own_sums += chosen.sum(dim=2)[:, : own_sums.shape[1]]
     return sums.view(collected.shape[:-1])
 
 
 def _share_size(processes: int, ks: int, parameters: int, slots: int) -> int:
-    """Return for how many parameters of a chunk each process selects, at least 1."""
-    equal_share = -(-parameters // processes)
+    """Return how many scalar parameters each process selects for in one exchange, at least 1.
+
+    The exchange is limited to about ``_EXCHANGED_NUMBERS`` numbers per process.
+
+    Args:
+        processes: the number of processes.
+        ks: the number of values of k.
+        parameters: the number of scalar parameters.
+        slots: the number of collected bounds for each k and parameter.
+    """
+    equal_share = -(-parameters // processes)  # rounded up, so that one exchange suffices
     numbers_per_parameter = max(1, ks * slots)
     affordable = _EXCHANGED_NUMBERS // (numbers_per_parameter * processes)
     return max(1, min(equal_share, affordable))

@@ -1,12 +1,13 @@
-"""How far one record can move a linear head that plain SGD trains, from public numbers alone.
+"""Bounds on how far one record moves a linear head that plain SGD trains, from public numbers.
 
-``sgd_sensitivity`` is for runs of SGD (training/linear.py); minimisers and removable heads fill in
-the same ``Sensitivity``. Derivative c of the loss in the logits, its bound C and its smoothness h:
+``sgd_sensitivity`` is for runs of SGD (training/linear.py). Minimisers and removable heads compute
+the same ``Sensitivity`` elsewhere. For logits f and label y, c is the derivative of the loss in the
+logits, C a bound on its norm, and h its Lipschitz constant:
 
 | loss       | c                             | C         | h   |
 |------------|-------------------------------|-----------|-----|
 | binary     | clamp(sigmoid(f) - y, -C, C)  | min(C, 1) | 1/4 |
-| one_vs_all | the same for each class alone | min(C, 1) | 1/4 |
+| one_vs_all | as binary, for each class     | min(C, 1) | 1/4 |
 | softmax    | p - e_y, never clamped        | sqrt 2    | 1/2 |
 
 Proofs: docs/proofs/sensitivity.md.
@@ -33,16 +34,20 @@ from agt.training.spectral import UNDERFLOW_ALLOWANCE
 class LinearLoss:
     """A loss of a linear head, with the constants that its sensitivity depends on.
 
+    The distance below is the l2 distance between two heads' weights: of the whole matrices for
+    ``binary`` and ``softmax``, of one class's weights for ``one_vs_all``.
+
     Attributes:
-        kind: ``binary`` (one logit for two classes), ``one_vs_all`` or ``softmax``.
-        outputs: J, the number of logits and of rows of the weights.
-        derivative_bound: C, a bound on the norm of the loss's derivative in the logits; of each
-            class's derivative for ``one_vs_all``.
-        smoothness: h, the Lipschitz constant of that derivative.
-        margin_factor: a margin at a feature vector of norm 1 moves by at most this times the
-            movement of the weights (of one class's weights, for ``one_vs_all``).
-        all_classes_factor: the weights of all classes together move by at most this times the same
-            movement.
+        kind: ``binary`` (one logit for two classes), ``one_vs_all`` (one logistic classifier for
+            each class) or ``softmax``.
+        outputs: J, the number of logits, which is the number of rows of the weights.
+        derivative_bound: C, a bound on the norm of the loss's derivative in the logits. For
+            ``one_vs_all`` it bounds the derivative in each class's logit.
+        smoothness: h, a Lipschitz constant of the derivative in the logits.
+        margin_factor: the margin at a feature vector of norm 1 changes by at most this factor times
+            the distance. A margin is the one logit, or the difference of two.
+        all_classes_factor: the whole weight matrices differ by at most this factor times the
+            distance.
     """
 
     kind: str
@@ -54,21 +59,21 @@ class LinearLoss:
 
     @classmethod
     def from_settings(cls, training: TrainingConfig, classes: int) -> "LinearLoss":
-        """Return the loss that the training settings name.
+        """Return the loss that the training settings name, with its constants.
 
         Args:
             training: its ``loss`` and ``clip`` are read.
-            classes: the number of classes; ``binary_cross_entropy`` is ``binary`` for two and
-                ``one_vs_all`` for more.
+            classes: the number of classes. ``binary_cross_entropy`` becomes ``binary`` for two
+                classes, and ``one_vs_all`` for more.
 
         Raises:
-            ConfigError: no bound of the loss's derivative is known, or a softmax's derivative would
+            ConfigError: no bound on the loss's derivative is known, or a softmax's derivative would
                 be clamped (clip below 1).
         """
         if training.loss not in ("binary_cross_entropy", "cross_entropy"):
             raise ConfigError(
                 Message(
-                    "{config:training.loss}={loss}: no certificate in closed form covers this "
+                    "{config:training.loss}={loss}: no closed-form certificate covers this "
                     "loss; use {config:training.loss}=binary_cross_entropy, or certificate=box",
                     loss=training.loss,
                 )
@@ -77,21 +82,41 @@ class LinearLoss:
             if training.clip < 1:
                 raise ConfigError(
                     Message(
-                        "{config:training.clip}={clip:g}: a clamped softmax gradient is not the "
-                        "gradient of a convex function, so nothing bounds how far training "
-                        "moves; use {config:training.clip}=1 (nothing is clamped), or "
-                        "{config:training.loss}=binary_cross_entropy, which trains one clamped "
-                        "classifier for each class",
+                        "{config:training.clip}={clip:g}: a clamped softmax gradient is not "
+                        "the gradient of a convex function, so there is no bound on how far "
+                        "training moves; use {config:training.clip}=1 (nothing is clamped), "
+                        "or {config:training.loss}=binary_cross_entropy, which trains one "
+                        "clamped classifier for each class",
                         clip=training.clip,
                     )
                 )
             root_two = next_up(math.sqrt(2))
-            return cls("softmax", classes, root_two, 0.5, root_two, 1.0)
+            return cls(
+                kind="softmax",
+                outputs=classes,
+                derivative_bound=root_two,  # of p - e_y, a difference of two distributions
+                smoothness=0.5,
+                margin_factor=root_two,  # the norm of (v, -v), for a difference of two logits
+                all_classes_factor=1.0,
+            )
         derivative_bound = min(training.clip, 1.0)
         if classes == 2:
-            return cls("binary", 1, derivative_bound, 0.25, 1.0, 1.0)
-        root_classes = next_up(math.sqrt(classes))
-        return cls("one_vs_all", classes, derivative_bound, 0.25, 2.0, root_classes)
+            return cls(
+                kind="binary",
+                outputs=1,
+                derivative_bound=derivative_bound,
+                smoothness=0.25,
+                margin_factor=1.0,
+                all_classes_factor=1.0,
+            )
+        return cls(
+            kind="one_vs_all",
+            outputs=classes,
+            derivative_bound=derivative_bound,
+            smoothness=0.25,
+            margin_factor=2.0,  # a margin is the difference of two classifiers' logits
+            all_classes_factor=next_up(math.sqrt(classes)),  # their distances add in squares
+        )
 
 
 @dataclass(frozen=True)
@@ -101,9 +126,10 @@ class LinearSetting:
     Attributes:
         loss: the loss and its constants.
         width: the number of public features of a record.
-        training: learning rates and weight decay.
-        plan: the batches: how many, their public normaliser B, and n_max, the most records of one.
-        relation: which datasets are neighbours.
+        training: the training settings, of which learning rates and weight decay are read.
+        plan: the batches: how many, their public normaliser B, and n_max, the largest number of
+            records in one batch.
+        relation: which datasets are neighbours, that is, what one edit of a dataset is.
     """
 
     loss: LinearLoss
@@ -114,11 +140,12 @@ class LinearSetting:
 
     @classmethod
     def from_training_setup(cls, setup: TrainingSetup, records: int, width: int) -> "LinearSetting":
-        """Return the settings of a linear head trained by ``setup``.
+        """Return the public settings of a linear head that is trained as ``setup`` says.
 
         Args:
-            setup: how to train.
-            records: the number of training records, read only if no public size was declared.
+            setup: how to train: loss, steps, clip level, batches, relation, grid of k.
+            records: the number of training records, which is read only if no public size was
+                declared.
             width: the number of public features of a record.
 
         Raises:
@@ -130,10 +157,11 @@ class LinearSetting:
 
     @property
     def rate_limit(self) -> float:
-        """The largest learning rate at which no step drives two heads apart.
+        """The largest learning rate at which no step can increase the distance between two heads.
 
-        It is 2 / (2 weight_decay + h n_max / B), to rounding; ``StepCoefficients.may_expand``
-        decides exactly.
+        It is 2 / (2 weight_decay + h n_max / B), up to rounding, where h is the smoothness of the
+        loss, n_max the largest number of records in a batch, and B the public normaliser.
+        ``StepCoefficients.may_expand`` decides exactly.
         """
         plan = self.plan
         loss_curvature = self.loss.smoothness * plan.n_max / plan.normalizer
@@ -142,45 +170,53 @@ class LinearSetting:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How far training can move a head, in l2 norm and from public numbers alone.
+    """Bounds on how far training can move a linear head, in l2 norm and from public numbers.
 
-    Distances are of the whole weights for ``binary`` and ``softmax``, of one class's weights for
-    ``one_vs_all``.
+    Distances are between the whole weight matrices for ``binary`` and ``softmax``, and between one
+    class's weights for ``one_vs_all``.
 
     Attributes:
-        rho: how far one record moves the weights in exact arithmetic.
-        rounding: how far apart two computed runs on the same records can be.
-        radius: a bound on the norm of the computed weights.
-        rate_limit: the largest learning rate that is allowed; None where no step size matters.
-        rows: how many records one k of the relation moves (``rows_moved``).
+        rho: bound on how far one record moves the weights, in exact arithmetic.
+        rounding: bound on the distance between two computed runs on the same records, which may
+            differ in the order of summation.
+        radius: bound on the norm of the computed weights.
+        rate_limit: the largest learning rate that is allowed; None: the bounds hold for any step
+            size.
+        records_per_edit: how many records one edit changes. What one edit is depends on the
+            relation.
     """
 
     rho: float
     rounding: float
     radius: float
     rate_limit: float | None
-    rows: int
+    records_per_edit: int
 
     @property
     def rho_fp(self) -> float:
-        """How far one record moves the computed weights."""
+        """Bound on how far one record moves the computed weights: rho plus rounding ("fp")."""
         return next_up(self.rho + self.rounding)
 
     @property
     def per_k(self) -> float:
-        """How far one k of the relation moves the computed weights."""
-        return next_up(self.rows * self.rho_fp)
+        """Bound on how far one edit of the dataset moves the computed weights.
+
+        One edit is one unit of k. It is what the relation allows, for example one person's records
+        removed.
+        """
+        return next_up(self.records_per_edit * self.rho_fp)
 
 
 @dataclass(frozen=True)
 class StepCoefficients:
     """The two public numbers of one step of SGD with decoupled weight decay.
 
-    The step is theta' = ``decay_factor`` theta - ``step_size`` (sum of the batch's gradients).
+    The step replaces the weights theta by ``decay_factor`` theta - ``step_size`` times the sum of
+    the batch's gradients.
 
     Attributes:
-        decay_factor: 1 - lr weight_decay.
-        step_size: lr / B, B the public normaliser.
+        decay_factor: 1 - lr weight_decay, with lr the learning rate of the step.
+        step_size: lr / B, with B the public normaliser.
     """
 
     decay_factor: float
@@ -188,33 +224,47 @@ class StepCoefficients:
 
     @classmethod
     def at_step(cls, training: TrainingConfig, plan: BatchPlan, step: int) -> "StepCoefficients":
-        """Return the numbers of one step; the first is step 0."""
+        """Return the two numbers of one step.
+
+        Args:
+            training: the training settings, of which learning rates and weight decay are read.
+            plan: the batches, whose normaliser is read.
+            step: the index of the step, from 0.
+        """
         rate = learning_rate(training, step)
         decay_factor = 1 - rate * training.weight_decay
         return cls(decay_factor, step_size=rate / plan.normalizer)
 
     def may_expand(self, loss: LinearLoss, n_max: int) -> bool:
-        """Return whether the step may drive two heads apart, decided in rational arithmetic.
+        """Return whether the step may increase the distance between two heads on the same batch.
 
-        It cannot if step_size h n_max <= 2 decay_factor, for any batch of up to n_max records
-        (Lemma 1 of docs/proofs/sensitivity.md).
+        The step cannot increase it if step_size h n_max <= 2 decay_factor, for any batch of at most
+        n_max records (Lemma 1 of docs/proofs/sensitivity.md). This is decided in rational
+        arithmetic, without rounding.
+
+        Args:
+            loss: the loss, of which the smoothness h is read.
+            n_max: the largest number of records in the batch.
         """
         step_curvature = Fraction(self.step_size) * Fraction(loss.smoothness) * n_max
         return step_curvature > 2 * Fraction(self.decay_factor)
 
 
-def rows_moved(relation: RelationConfig, loss: LinearLoss | None = None) -> int:
-    """Return how many records one k of the relation moves, a changed label counted as records.
+def records_per_edit(relation: RelationConfig, loss: LinearLoss | None = None) -> int:
+    """Return how many records one edit of a dataset changes, for the bound on training's movement.
 
-    A label that changes counts as one record or as two (Lemma 3 of docs/proofs/sensitivity.md).
+    An edit that only changes a label counts as one or two records, depending on the loss, because
+    it can move the weights as far as one or two added records (Lemma 3 of
+    docs/proofs/sensitivity.md).
 
     Args:
-        relation: which datasets are neighbours.
-        loss: the loss of a linear head, whose labels may change; None: any model.
+        relation: which datasets are neighbours, that is, what one edit is.
+        loss: the loss of the linear head, which edits of labels need. None: edits of labels are
+            refused.
 
     Raises:
-        ConfigError: only labels change and no loss was given, or the relation divides by the actual
-            batch size, which one record changes.
+        ConfigError: edits change labels only and no loss was given, or the relation divides by the
+            actual batch size, which one record changes.
     """
     derivative_bound = None if loss is None else loss.derivative_bound
     rule = RELATIONS[relation.name]
@@ -222,29 +272,31 @@ def rows_moved(relation: RelationConfig, loss: LinearLoss | None = None) -> int:
 
 
 def sgd_sensitivity(setting: LinearSetting, average: int = 1) -> Sensitivity:
-    """Bound how far one record moves the weights that plain SGD from 0 ends with.
+    """Bound how far one record moves the weights that plain SGD from weights 0 ends with.
 
     Args:
         setting: the public settings of the run.
-        average: the model is the mean of this many last iterates; 1: the last one.
+        average: the trained weights are the mean of the last ``average`` iterates. 1 takes the last
+            iterate.
 
     Formal guarantees:
-        - Two computed runs whose records are k apart under the relation have weights at most
-          k ``per_k`` apart, for every k >= 1; two runs on the same records at most ``rounding``.
-        - No record is read: all that enters is public.
-        - Every number is rounded up.
+        - Two computed runs on datasets that are k edits apart have weights at most k ``per_k``
+          apart in l2 norm, for every k >= 1. What one edit is depends on the relation.
+        - Two computed runs on the same dataset have weights at most ``rounding`` apart.
+        - Only public numbers are read, and every bound is rounded up.
 
     Raises:
-        ConfigError: the relation is not covered, there is momentum, a step may drive two heads
-            apart, or more iterates are averaged than there are steps.
+        ConfigError: the relation is not covered, there is momentum, a step may increase the
+            distance between two heads, or ``average`` exceeds the number of steps.
     """
-    rows = rows_moved(setting.relation, setting.loss)
+    edited_records = records_per_edit(setting.relation, setting.loss)
     check_no_momentum(setting.training)
     steps = setting.plan.steps
     if average > steps:
         raise ConfigError(
             Message(
-                "{config:certificate.average}={average}: there are only {steps} steps",
+                "{config:certificate.average}={average} exceeds the number of training steps, "
+                "{steps}: give a smaller number",
                 average=average,
                 steps=steps,
             )
@@ -253,21 +305,31 @@ def sgd_sensitivity(setting: LinearSetting, average: int = 1) -> Sensitivity:
     movements = _movement_bounds(setting, all_coefficients)
     drifts, radii = _rounding_bounds(setting, all_coefficients)
     max_radius = max(radii)
+    # The mean of the last iterates moves by at most the mean of their movements.
     rho = _mean_rounded_up(movements[-average:])
     drift = _mean_rounded_up(drifts[-average:])
     if average > 1:
-        # Lemma 6 of docs/proofs/sensitivity.md: the mean is rounded, too.
+        # Lemma 6 of docs/proofs/sensitivity.md: computing the mean of the iterates adds a rounding
+        # error of at most gamma_up(average + 2) times the largest norm.
         mean_rounding = next_up(gamma_up(average + 2) * max_radius)
         drift = next_up(drift + mean_rounding)
     final_radius = next_up(max_radius + drift)
-    return Sensitivity(rho, 2 * drift, final_radius, setting.rate_limit, rows)
+    return Sensitivity(
+        rho=rho,
+        rounding=2 * drift,  # each of the two runs is within drift of exact arithmetic
+        radius=final_radius,
+        rate_limit=setting.rate_limit,
+        records_per_edit=edited_records,
+    )
 
 
 def _checked_coefficients(setting: LinearSetting) -> list[StepCoefficients]:
-    """Return the coefficients of every step of a run.
+    """Return the decay factor and step size of every step of a run.
+
+    No step of these can increase the distance between two heads.
 
     Raises:
-        ConfigError: a step may drive two heads apart.
+        ConfigError: a step may increase the distance between two heads.
     """
     all_coefficients = []
     for step in range(setting.plan.steps):
@@ -281,9 +343,19 @@ def _checked_coefficients(setting: LinearSetting) -> list[StepCoefficients]:
 def _movement_bounds(
     setting: LinearSetting, all_coefficients: list[StepCoefficients]
 ) -> list[float]:
-    """Bound, after each step, how far one record has moved the weights in exact arithmetic."""
-    # Lemma 2 of docs/proofs/sensitivity.md: a record is in one batch of each epoch, so of an
-    # epoch's steps only the one that moves the weights furthest counts.
+    """Return, for each step, a bound on how far one record has moved the weights by then.
+
+    The bounds are for exact arithmetic, rounded up.
+
+    Args:
+        setting: the public settings of the run.
+        all_coefficients: the coefficients of every step. No step may increase a distance.
+    """
+    # Lemma 2 of docs/proofs/sensitivity.md: a record is in one batch of each epoch. Which batch is
+    # unknown, so the bound of an epoch is the largest over its steps. The step that the record is
+    # in moves the weights by at most step_size derivative_bound; every later step multiplies the
+    # movement by its decay factor.
+    # next_up after each operation keeps the result an upper bound.
     bounds = []
     earlier_epochs = 0.0
     this_epoch = 0.0
@@ -292,9 +364,9 @@ def _movement_bounds(
             earlier_epochs = next_up(earlier_epochs + this_epoch)
             this_epoch = 0.0
         earlier_epochs = next_up(earlier_epochs * coefficients.decay_factor)
-        if_moved_before = next_up(this_epoch * coefficients.decay_factor)
-        if_moved_now = next_up(coefficients.step_size * setting.loss.derivative_bound)
-        this_epoch = max(if_moved_before, if_moved_now)
+        if_in_earlier_batch = next_up(this_epoch * coefficients.decay_factor)
+        if_in_this_batch = next_up(coefficients.step_size * setting.loss.derivative_bound)
+        this_epoch = max(if_in_earlier_batch, if_in_this_batch)
         bounds.append(next_up(earlier_epochs + this_epoch))
     return bounds
 
@@ -304,16 +376,23 @@ def _rounding_bounds(
 ) -> tuple[list[float], list[float]]:
     """Bound the rounding error and the norm of the computed weights after each step.
 
+    Args:
+        setting: the public settings of the run.
+        all_coefficients: the coefficients of every step. No step may increase a distance.
+
     Returns:
-        (bounds on the distance from exact weights, bounds on the norm), one of each a step.
+        (for each step a bound on the l2 distance between computed and exact weights, for each step
+        a bound on the l2 norm of the computed weights).
     """
-    # Lemma 5 of docs/proofs/sensitivity.md
+    # Lemma 5 of docs/proofs/sensitivity.md: a step multiplies the error so far by at most its decay
+    # factor and adds its own rounding. The norm grows by the update of n_max gradients as well.
     drifts = []
     radii = []
-    drift = 0.0
-    radius = 0.0
+    drift = 0.0  # bound on the distance between computed and exact weights
+    radius = 0.0  # bound on the norm of the computed weights
     for coefficients in all_coefficients:
         step_rounding = _step_rounding(setting, coefficients, radius)
+        # next_up after each operation keeps the result an upper bound.
         decayed_drift = next_up(drift * coefficients.decay_factor)
         drift = next_up(decayed_drift + step_rounding)
         summed_step_size = next_up(coefficients.step_size * setting.plan.n_max)
@@ -326,18 +405,18 @@ def _rounding_bounds(
 
 
 def _mean_rounded_up(numbers: list[float]) -> float:
-    """Return an upper bound of the mean of nonnegative numbers."""
+    """Return an upper bound on the mean of nonnegative numbers, of which there is at least one."""
     total = 0.0
     for number in numbers:
+        # next_up after each operation keeps the result an upper bound.
         total = next_up(total + number)
     return next_up(total / len(numbers))
 
 
 def check_no_momentum(training: TrainingConfig) -> None:
-    """Refuse momentum, with which a step depends on more than the current weights.
+    """Raise ConfigError if training uses momentum.
 
-    Raises:
-        ConfigError: ``training.momentum`` is not 0.
+    With momentum a step depends on earlier steps, too, which the closed forms do not cover.
     """
     if training.momentum:
         raise ConfigError(
@@ -350,12 +429,17 @@ def check_no_momentum(training: TrainingConfig) -> None:
 
 
 def _refused_learning_rate(setting: LinearSetting, step: int) -> Message:
-    """Return the message about a learning rate at which a step may drive two heads apart."""
+    """Return the message for a learning rate at which a step may drive two heads apart.
+
+    Args:
+        setting: the public settings of the run.
+        step: the index of the step, from 0, whose learning rate is too large.
+    """
     training = setting.training
     plan = setting.plan
     rate = learning_rate(training, step)
     key = "training.lr_min" if rate <= training.lr_min else "training.lr"
-    limit = math.floor(setting.rate_limit * 1e4) / 1e4  # rounded down: it must be allowed
+    limit = math.floor(setting.rate_limit * 1e4) / 1e4  # rounded down, so that it is allowed
     return Message(
         "{setting}: the learning rate {rate:g} of step {step} may drive two models apart, because "
         "it is above 2 / (2 weight_decay + {smoothness:g} n_max / normalizer) with n_max = "
@@ -373,19 +457,21 @@ def _refused_learning_rate(setting: LinearSetting, step: int) -> Message:
 
 
 def _step_rounding(setting: LinearSetting, coefficients: StepCoefficients, radius: float) -> float:
-    """Bound the rounding error of one computed step of up to n_max records, in norm.
+    """Bound the l2 rounding error of one computed step over at most n_max records.
 
     Args:
         setting: the public settings of the run.
-        coefficients: the step's numbers.
-        radius: bound on the norm of the weights before the step.
+        coefficients: the step's decay factor and step size.
+        radius: bound on the l2 norm of the weights before the step.
     """
-    # Lemma 4 of docs/proofs/sensitivity.md
+    # Lemma 4 of docs/proofs/sensitivity.md: the rounding of n_max derivatives, of their sum, and of
+    # the new weights.
     loss = setting.loss
     n_max = setting.plan.n_max
     step_size = coefficients.step_size
+    # gamma_up(n): the relative error of n roundings in a row, rounded up.
     from_logits = loss.smoothness * gamma_up(setting.width) * radius
-    from_activation = 16 * loss.outputs**1.5 * UNIT
+    from_activation = 16 * loss.outputs**1.5 * UNIT  # of the sigmoid or softmax
     derivative_error = from_logits + from_activation
     computed_derivative = loss.derivative_bound + derivative_error
     summation_error = gamma_up(n_max + 2) * n_max * computed_derivative
@@ -393,35 +479,42 @@ def _step_rounding(setting: LinearSetting, coefficients: StepCoefficients, radiu
     update_size = step_size * n_max * computed_derivative
     weight_size = coefficients.decay_factor * radius + update_size
     error = step_size * sum_error + 4 * UNIT * weight_size
+    # COVER (slightly above 1) covers the roundings of this bound itself.
     return error * COVER + UNDERFLOW_ALLOWANCE
 
 
 def gradient_sum_rounding(setting: LinearSetting, radius: float) -> float:
-    """Bound the rounding error of a computed gradient sum of up to n_max records, in norm.
+    """Bound the l2 rounding error of a computed sum of gradients of at most n_max records.
 
     Args:
         setting: the public settings of the run.
-        radius: bound on the norm of the weights at which the gradients are taken.
+        radius: bound on the l2 norm of the weights at which the gradients are computed.
     """
+    # With decay factor 0 and step size 1, a step is the negative sum of the gradients.
     only_the_sum = StepCoefficients(decay_factor=0.0, step_size=1.0)
     return _step_rounding(setting, only_the_sum, radius)
 
 
-def margin_rounding(loss: LinearLoss, width: int, radius: float, length: np.ndarray) -> np.ndarray:
+def margin_rounding(
+    loss: LinearLoss, width: int, radius: float, feature_norms: np.ndarray
+) -> np.ndarray:
     """Bound the rounding error of computed margins.
 
-    A margin is one dot product of weights and features (``binary``), or the difference of two.
+    A margin is the one logit (``binary``), or the difference of two logits. A logit is the dot
+    product of weights and features.
 
     Args:
         loss: the loss of the head.
         width: the number of public features.
-        radius: bound on the norm of one row of the weights.
-        length: [n] upper bounds on the norms of the feature vectors.
+        radius: bound on the l2 norm of one row of the weights.
+        feature_norms: [n] upper bounds on the l2 norms of the feature vectors.
 
     Returns:
-        [n] bounds, one for each feature vector.
+        [n] upper bounds, one for each feature vector.
     """
     dot_products = 1 if loss.kind == "binary" else 2
+    # gamma_up(n): the relative error of n roundings in a row, rounded up.
     product_error = dot_products * gamma_up(width + 2)
     relative_error = product_error + 2 * UNIT
-    return relative_error * radius * length * COVER + UNDERFLOW_ALLOWANCE
+    # COVER (slightly above 1) covers the roundings of this bound itself.
+    return relative_error * radius * feature_norms * COVER + UNDERFLOW_ALLOWANCE

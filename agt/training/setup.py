@@ -9,21 +9,22 @@ from agt.training.batches import BatchPlan
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """How to train, and which other datasets a certificate speaks of.
+    """The public settings of a training and of the neighbouring datasets that it is certified for.
 
     Attributes:
         classes: the number of classes.
-        training: loss, steps, clip level, batches; nothing in it is still ``recipe``.
-        relation: which datasets are neighbours.
-        kgrid: the values of k to carry bounds for.
-        compute: device, kernel and memory, which change the speed alone.
-        declared_size: a public constant, about how many records there are, from which the
-            normaliser of sums follows. None: it is counted from the records, and then condition c
-            does not hold.
+        training: loss, steps, clip level and batches, with a number for each setting (none is left
+            as ``recipe``).
+        relation: the neighbour relation: what one edit of the dataset is.
+        kgrid: the values of k (numbers of edits) for which bounds are computed.
+        compute: device, kernel and memory, which change only the speed.
+        declared_size: the public size of the dataset, from which the divisor of gradient sums
+            follows. None: the records are counted, and condition c (all constants are public) does
+            not hold.
 
     Raises:
-        UnsoundError: a setting of ``training`` is still left to be resolved, which whoever builds
-            this has to do first.
+        UnsoundError: a setting of ``training`` was left to the recipe (the default settings) and
+            not replaced by a number.
     """
 
     classes: int
@@ -34,21 +35,26 @@ class TrainingSetup:
     declared_size: float | None = None
 
     def __post_init__(self) -> None:
+        """Raise UnsoundError if a training setting still has the value ``recipe``.
+
+        The value stands for a default that is computed from public constants. The caller replaces
+        it by a number first (training/strength.py).
+        """
         if self.training.by_recipe:
             raise UnsoundError(
-                f"training.{self.training.by_recipe[0]} is still left to the recipe, so it cannot "
-                "be trained with"
+                f"training.{self.training.by_recipe[0]} is still set to recipe, so the recipe "
+                "must be applied before training"
             )
 
     def plan(self, records: int) -> BatchPlan:
-        """Return the plan of batches for so many records.
+        """Return the plan of batches: their number, their largest size and the divisor of sums.
 
         Args:
-            records: how many there are; it matters only where neither a size nor a normaliser was
-                declared.
+            records: the number of records. It is used only if neither the size of the dataset nor
+                the divisor (``training.batch.normalizer``) is given.
 
         Raises:
-            ConfigError: the sizes of batches are out of range (``BatchPlan.from_settings``).
+            ConfigError: the largest size of a batch is below 1.1 times the divisor, or above 2^30.
         """
         training = self.training
         return BatchPlan.from_settings(training.batch, training.epochs, self.declared_size, records)

@@ -1,6 +1,7 @@
 """SGD with momentum, Nesterov steps, decoupled weight decay and a learning-rate schedule.
 
-The same code updates nominal parameters and the ends of their bounds (method.md sections 1 and 2).
+The same code updates the nominal parameters (those of ordinary training) and the ends of the bounds
+on them (reference.md sections 1 and 2).
 """
 
 from dataclasses import dataclass, field
@@ -10,14 +11,14 @@ from torch import Tensor
 from agt.settings import TrainingConfig
 
 BufferKey = tuple[str | int, ...]
-"""What a momentum buffer is of: a side ("nominal", "lower" or "upper"), a parameter's name, ..."""
+"""Names a momentum buffer: ("nominal", parameter) or ("lower" or "upper", parameter, group)."""
 
 
 def learning_rate(config: TrainingConfig, step: int) -> float:
-    """Return the learning rate of a step, max(lr / (1 + decay step), lr_min).
+    """Return the learning rate of a step: lr / (1 + decay * step), but at least lr_min.
 
     Args:
-        config: ``lr``, ``decay`` and ``lr_min``.
+        config: the training settings, of which ``lr``, ``decay`` and ``lr_min`` are used.
         step: the number of the step, counted from 0 over all epochs.
     """
     return max(config.lr / (1 + config.decay * step), config.lr_min)
@@ -25,55 +26,60 @@ def learning_rate(config: TrainingConfig, step: int) -> float:
 
 @dataclass
 class Sgd:
-    """The momentum buffers of one run.
+    """SGD's momentum, with one buffer for each tensor that is updated.
 
     Attributes:
-        config: ``momentum``, ``dampening`` and ``nesterov``.
-        buffers: the buffer of each key that was updated; none where there is no momentum.
+        config: the training settings, of which ``momentum``, ``dampening`` and ``nesterov`` are
+            used.
+        buffers: key -> momentum buffer, of each key that was updated; empty without momentum.
     """
 
     config: TrainingConfig
     buffers: dict[BufferKey, Tensor] = field(default_factory=dict)
 
     def update(self, key: BufferKey, gradient: Tensor) -> Tensor:
-        """Take in a gradient, and return what the learning rate multiplies.
+        """Return a gradient with momentum, and store the new momentum buffer under ``key``.
 
         Formal guarantees
-            * Every rounded operation is elementwise and monotone in the gradients given so far, so
-              lower bounds on these give a lower bound on the result, and upper bounds an upper one
-              (Lemma 2 of docs/proofs/training.md).
+            * Every operation is elementwise and, rounding included, monotone in the gradients given
+              so far. So lower bounds on all of these give a lower bound on the result, and upper
+              bounds give an upper bound (Lemma 2 of docs/proofs/training.md).
 
         Args:
-            key: of the momentum buffer.
-            gradient: the descent direction of this step.
+            key: the key of the momentum buffer; use one key for each tensor that is updated.
+            gradient: the gradient of this step, or one end of its bounds.
 
         Returns:
-            The gradient itself without momentum; else the new buffer v = momentum v + (1 -
-            dampening) gradient, or gradient + momentum v for Nesterov steps. The first gradient
-            becomes the buffer undampened, as in PyTorch.
+            The tensor that the learning rate multiplies: ``gradient`` itself if there is no
+            momentum; with momentum the buffer v = momentum * v + (1 - dampening) * gradient; with
+            Nesterov steps gradient + momentum * v. The first gradient becomes the buffer without
+            dampening, as in PyTorch.
         """
         momentum = self.config.momentum
         if not momentum:
             return gradient
-        buffer = gradient
+        buffer = gradient  # of the first step
         if key in self.buffers:
             buffer = self.buffers[key] * momentum + gradient * (1 - self.config.dampening)
         self.buffers[key] = buffer
-        return gradient + buffer * momentum if self.config.nesterov else buffer
+        if self.config.nesterov:
+            return gradient + buffer * momentum
+        return buffer
 
 
-def descend(config: TrainingConfig, lr: float, theta: Tensor, update: Tensor) -> Tensor:
-    """Return the parameters after a step, (1 - lr weight_decay) theta - lr update.
+def descend(config: TrainingConfig, lr: float, parameter: Tensor, update: Tensor) -> Tensor:
+    """Return a parameter after a step of SGD: (1 - lr * weight_decay) * parameter - lr * update.
 
     Formal guarantees
-        * The result grows with ``theta`` and falls with ``update``, as rounded, so a lower bound
-          comes from theta's lower bound and the update's upper bound (Lemma 2 of
-          docs/proofs/training.md).
+        * Rounding included, the result increases with ``parameter`` and decreases with ``update``.
+          So the lower bound on a parameter has to be called with the upper bound on the update, and
+          vice versa (Lemma 2 of docs/proofs/training.md).
 
     Args:
-        config: ``weight_decay``; settings see to it that lr weight_decay is at most 1.
+        config: the training settings, of which ``weight_decay`` is used. Their validation ensures
+            that lr * weight_decay is at most 1.
         lr: the learning rate of the step.
-        theta: the parameters, or one end of their bounds.
-        update: what ``Sgd.update`` returned.
+        parameter: the parameter before the step, or one end of its bounds.
+        update: the gradient with momentum (``Sgd.update``), or one end of its bounds.
     """
-    return theta * (1 - lr * config.weight_decay) - update * lr
+    return parameter * (1 - lr * config.weight_decay) - update * lr

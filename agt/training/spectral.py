@@ -1,9 +1,8 @@
-"""Upper bounds of the largest eigenvalue of a symmetric matrix that are proved, not estimated.
+"""Proved upper bounds on the largest eigenvalue of a symmetric matrix.
 
-The residual of a removable head needs a bound on how much longer X v can be than v. A power
-iteration comes from below and may miss the largest eigenvalue for long, so whatever is certified
-with it would be void. Here an estimate is only a guess, and a completed Cholesky factorisation is
-its proof. Proofs: docs/proofs/spectral.md.
+Certificates need a bound. A power iteration gives an estimate that may be too small, so here an
+estimate is only a guess: a Cholesky factorisation of guess * I - matrix that completes proves a
+bound close to the guess. Proofs: docs/proofs/spectral.md.
 """
 
 import numpy as np
@@ -11,80 +10,91 @@ from scipy.linalg import LinAlgError, cholesky, eigh
 
 from agt.numeric import COVER, UNIT, gamma_up, next_up
 
-# Far above anything that underflow loses, far below anything that matters.
+# Added for what underflow may lose, which is less; it is negligible beside any usual eigenvalue.
 UNDERFLOW_ALLOWANCE = 1e-290
 
-# Relative amounts by which a guess is raised, one after another, until it is proved.
-RELATIVE_SLACKS = (1e-9, 1e-6, 1e-3, 0.1, 1.0)
+# Relative amounts by which the estimate is raised; the first that can be proved is taken.
+RELATIVE_INCREASES = (1e-9, 1e-6, 1e-3, 0.1, 1.0)
 
 
 def largest_eigenvalue(matrix: np.ndarray, error: float = 0.0) -> float:
-    """Bound the largest eigenvalue of a positive semidefinite matrix from above.
+    """Return a proved upper bound on the largest eigenvalue of a positive semidefinite matrix.
 
     Args:
-        matrix: [d, d] symmetric and finite, d >= 1; only its lower triangle and its diagonal are
-            read.
-        error: bound on the spectral norm of the difference between ``matrix`` and the matrix that
-            is meant, at least 0.
+        matrix: [d, d] symmetric and finite, d at least 1; only its lower triangle and its diagonal
+            are read. It may be an approximation of the positive semidefinite matrix in question.
+        error: a bound on the spectral norm of the approximation's error, at least 0.
 
     Returns:
-        The bound. It is usually within 1e-9 of the largest eigenvalue, relative.
+        The bound. It usually exceeds the largest eigenvalue by a relative 1e-9, plus ``error``.
 
-    Formal guarantees:
-        - It holds for every positive semidefinite matrix within ``error`` of ``matrix``.
-        - It is never above the trace of ``matrix`` (diagonal in absolute value) plus d ``error``,
-          roundings included.
-        - A zero matrix has a bound above 0, of the size of the underflow allowance.
+    Formal guarantees, rounding included:
+        - The bound holds for every positive semidefinite matrix within ``error`` of ``matrix`` in
+          spectral norm.
+        - It is at most 1 + 2^-20 times (the sum of the diagonal's absolute values + d ``error``),
+          plus 1e-290.
+        - It is above 0, also for a matrix of zeros.
     """
     width = len(matrix)
     diagonal = np.abs(np.diagonal(matrix))
-    # Lemma 3 of docs/proofs/spectral.md
+    # Lemma 3 of docs/proofs/spectral.md: the trace bounds the largest eigenvalue, as no eigenvalue
+    # is negative. The factor COVER = 1 + 2^-20 exceeds all roundings here.
     trace = float(diagonal.sum()) + width * error
     trace_bound = trace * COVER + UNDERFLOW_ALLOWANCE
-    guess = _estimate_largest_eigenvalue(matrix)
-    for slack in RELATIVE_SLACKS:
-        raised_guess = guess * (1 + slack)
-        bound = prove_eigenvalue_bound(matrix, raised_guess)
+    estimate = _estimate_largest_eigenvalue(matrix)
+    for increase in RELATIVE_INCREASES:
+        guess = estimate * (1 + increase)
+        bound = prove_eigenvalue_bound(matrix, guess)
         if bound is not None:
             return min((bound + error) * COVER, trace_bound)
     return trace_bound
 
 
 def _estimate_largest_eigenvalue(matrix: np.ndarray) -> float:
-    """Return the largest eigenvalue as LAPACK computes it, without any guarantee."""
-    last = len(matrix) - 1
+    """Return the largest eigenvalue of a symmetric matrix as LAPACK computes it.
+
+    The result may be below the true value: it is an estimate without a guarantee.
+
+    Args:
+        matrix: [d, d] symmetric and finite; only its lower triangle and its diagonal are read.
+    """
+    last = len(matrix) - 1  # eigenvalues come in increasing order
     try:
         values, _ = eigh(matrix, check_finite=False, subset_by_index=[last, last])
     except LinAlgError:
         values = np.empty(0)
     if not len(values):
-        # LAPACK's search for one eigenvalue finds none of some small matrices of integers; its
-        # search for all of them does.
+        # For some small matrices of integers LAPACK's search for one eigenvalue returns none. The
+        # slower driver, which computes all eigenvalues, does return them.
         values, _ = eigh(matrix, check_finite=False, driver="evd")
     return float(values[-1])
 
 
 def prove_eigenvalue_bound(matrix: np.ndarray, guess: float) -> float | None:
-    """Try to prove an upper bound of the largest eigenvalue near a guess.
+    """Return a proved upper bound on the largest eigenvalue, slightly above a guess, or None.
+
+    If the Cholesky factorisation of guess * I - matrix completes, this matrix is positive definite
+    up to rounding, so no eigenvalue of ``matrix`` exceeds the guess by more than rounding.
 
     Args:
-        matrix: [d, d] symmetric and finite.
-        guess: about the largest eigenvalue.
+        matrix: [d, d] symmetric and finite; only its lower triangle and its diagonal are read.
+        guess: a number that is expected to be at least the largest eigenvalue.
 
     Returns:
-        A number slightly above ``guess`` that no eigenvalue of ``matrix`` exceeds; None if the
-        Cholesky factorisation of ``guess`` I - ``matrix`` breaks down, so that nothing is proved.
+        The guess plus a bound on all roundings, rounded up; None if the factorisation breaks down,
+        as nothing is proved then.
     """
     shifted = -matrix
     shifted[np.diag_indices_from(shifted)] += guess
     diagonal = np.diagonal(shifted)
     try:
-        # Only that it runs to its end matters: the factor itself is not used.
+        # The factor is not used: it is enough that the factorisation completes.
         cholesky(shifted, lower=True, check_finite=False)
     except LinAlgError:
         return None
-    # Lemma 1 of docs/proofs/spectral.md for the factor, Lemma 2 of docs/proofs/spectral.md for
-    # the shift.
+    # Lemma 1 of docs/proofs/spectral.md: the least eigenvalue of the shifted matrix is at least
+    # -trace * g / (1 - g), where g bounds the relative rounding of the factorisation.
+    # Lemma 2 of docs/proofs/spectral.md: computing the shift rounds each diagonal entry once.
     growth = gamma_up(2 * len(matrix) + 16)
     shift_rounding = UNIT * float(np.abs(diagonal).max())
     factor_rounding = growth / (1 - growth) * float(diagonal.sum())

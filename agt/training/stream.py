@@ -1,7 +1,8 @@
-"""A batch and the grid of k in pieces that fit the working memory.
+"""Batches and the grid of k, cut into pieces that fit the working memory.
 
-Records come in fragments. The grid is cut into groups, for each of which one pass over a batch
-selects, and a group into parts, for each of which a fragment's tensors fit.
+A fragment is a part of a batch that is processed at once. A group is a slice of the grid of k for
+which one pass over a batch selects bounds, and a part is a slice of a group for which a fragment's
+tensors fit.
 """
 
 import os
@@ -26,36 +27,36 @@ from agt.training.batches import BatchPlan
 from agt.training.setup import TrainingSetup
 from agt.training.transfer import Accelerator, CudaDevice, StagedRecords
 
-# A CPU's caches hold no larger fragment, and a GPU wants few launches.
+# The largest fragments: on a CPU they should fit its caches; a GPU is faster with few, large ones.
 _MAX_FRAGMENT_RECORDS = {"cpu": 1024, "cuda": 8192}
-# What a selection keeps may take so many times the working memory of a fragment.
+# The memory for selected bounds, as a multiple of the working memory of a fragment.
 _SELECTION_MEMORIES = 8
-# Tensors of one layer's width that are alive at once, for one record and one k.
+# The number of tensors of a layer's width that exist at once, for one record and one k.
 _TENSORS_PER_WIDTH = 12
 _GIB = 2**30
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A run's records on their way through memory: a fragment of a batch at a time.
+    """Reads batches of training records in fragments, and cuts the grid of k, to fit the memory.
 
-    Every size is public or a setting, so that every step is cut alike. How a step is cut moves no
-    bound past its rounding (Lemma 6 of docs/proofs/training.md).
+    All sizes follow from public numbers and settings, never from the content of records. Bounds
+    hold however batches and grid are cut (Lemma 6 of docs/proofs/training.md).
 
     Attributes:
         records: the training records.
-        compute: the memory to use, and the device.
-        dtype: of the features that ``fragments`` yields: float64 or float32.
-        parameters: how many scalar parameters the head has.
-        widths: how many numbers of one record the layers hold, their inputs and outputs together.
-        staged: the records on their way to a GPU; None: they are read where they are.
+        compute: the device, the working memory, and the size of fragments.
+        dtype: the type of the features that ``fragments`` yields, "float64" or "float32".
+        parameters: the number of scalar parameters of the head.
+        numbers_per_record: the numbers that the layers hold for one record, inputs and outputs.
+        staged: the records for a GPU; None: they are read from ``records``.
     """
 
     records: Records
     compute: ComputeConfig
     dtype: str
     parameters: int
-    widths: int
+    numbers_per_record: int
     staged: StagedRecords | None = None
 
     @classmethod
@@ -64,17 +65,18 @@ class Stream:
         records: Records,
         setup: TrainingSetup,
         point: Mapping[str, Tensor],
-        widths: int,
+        numbers_per_record: int,
         accelerator: Accelerator | None = None,
     ) -> "Stream":
-        """Return the stream of records through a head.
+        """Return a stream of records for training a head, with the records copied to a GPU if used.
 
         Args:
             records: the training records.
-            setup: has the memory, the device and the precision.
-            point: parameter name -> the head's parameters.
-            widths: as in the class.
-            accelerator: where the records are copied; None: the GPU if one computes.
+            setup: the training setup, of which the device, the memory and the dtype are used.
+            point: parameter name -> parameter of the head; only the number of scalars is used.
+            numbers_per_record: the numbers that the layers hold for one record, inputs and outputs.
+            accelerator: the device to which records are copied. None: the current GPU if the setup
+                trains on one, else no copy.
         """
         dtype = setup.training.dtype
         if accelerator is None and setup.compute.device != "cpu":
@@ -84,35 +86,37 @@ class Stream:
             read = partial(_read, records, dtype)
             staged = StagedRecords.on(accelerator, read, len(records))
         parameters = sum(parameter.numel() for parameter in point.values())
-        return cls(records, setup.compute, dtype, parameters, widths, staged)
+        return cls(records, setup.compute, dtype, parameters, numbers_per_record, staged)
 
     @property
     def fragment_records(self) -> int:
-        """How many records a fragment has, at most."""
+        """The largest number of records of a fragment (a part of a batch processed at once)."""
         if self.compute.fragment != "auto":
             return self.compute.fragment
         fitting = self._memory_bytes // self._record_bytes
+        # Below 16 records the overhead of a fragment would outweigh the work on it.
         return max(16, min(_MAX_FRAGMENT_RECORDS[self.compute.device], fitting))
 
     def fragments(
         self, rows: np.ndarray, boundary: int = 0
     ) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Yield this process's fragments of a batch.
+        """Yield the fragments of a batch that this process computes, in order.
 
-        Fragments are cut as if one process had them all, so a fragment is the same whichever
-        process computes it.
+        If several processes share a training, each computes some of the fragments. How the batch is
+        cut does not depend on the number of processes, so the sums have the same bits.
 
         Args:
-            rows: [b] int, which records the batch has, in the order in which they are read.
-            boundary: no fragment has rows on both sides of ``rows[boundary]``.
+            rows: [b] int64, the indices of the batch's records in the order in which they are read.
+            boundary: a position in ``rows`` that fragments must not straddle: rows[:boundary] and
+                rows[boundary:] are cut separately.
 
         Yields:
-            (which of ``rows``, features [n, ...], labels [n]).
+            (slice of ``rows``, features [n, ...], labels [n] int64), on the training's device.
         """
         size = self.fragment_records
-        before = range(0, boundary, size)
-        after = range(boundary, len(rows), size)
-        cuts = sorted({*before, *after, len(rows)})
+        starts_before = range(0, boundary, size)
+        starts_after = range(boundary, len(rows), size)
+        cuts = sorted({*starts_before, *starts_after, len(rows)})
         pieces = [slice(start, stop) for start, stop in pairwise(cuts)]
         own = [pieces[index] for index in processes().mine(len(pieces))]
         selected = [_as_slice(rows[piece]) for piece in own]
@@ -120,38 +124,46 @@ class Stream:
             pairs = self.staged.fragments(selected)
         else:
             pairs = (_read(self.records, self.dtype, part) for part in selected)
-        for piece, (x, y) in zip(own, pairs, strict=True):
-            yield piece, x, y
+        for piece, (features, labels) in zip(own, pairs, strict=True):
+            yield piece, features, labels
 
     def groups(
         self, rows_at_stake: list[int], selection_bytes: Callable[[int], int]
     ) -> list[slice]:
-        """Return the grid cut into groups, for each of which one pass over a batch selects.
+        """Cut the grid of k into slices whose selections fit the memory together.
+
+        For some relations a pass over a batch selects, for each parameter and k, the most extreme
+        bounds on the records' gradients. Each slice takes a pass of its own over every batch.
 
         Args:
-            rows_at_stake: [K] how many bounds on each parameter a selection keeps at each k.
-            selection_bytes: how many bytes the kernel needs to keep so many, for one parameter.
+            rows_at_stake: for each k of the grid, how many bounds are selected of each parameter.
+            selection_bytes: returns the bytes in which the kernel stores a given number of selected
+                bounds of one scalar parameter.
+
+        Returns:
+            Consecutive slices of the grid, with at least one k each.
 
         Raises:
-            ConfigError: what is kept for one k alone exceeds a GPU's memory.
+            ConfigError: the selection for a single k exceeds a GPU's memory.
         """
         device_bytes = device_memory(self.compute.device)
         on_cpu = self.compute.device == "cpu"
         budget = _SELECTION_MEMORIES * self._memory_bytes
         if not on_cpu:
-            budget = min(budget, device_bytes // 4)
+            budget = min(budget, device_bytes // 4)  # records and fragments need the rest
         groups = []
-        start = 0
-        used = 0
+        start = 0  # the first k of the current group
+        used = 0  # bytes of the current group
         for index, rows in enumerate(rows_at_stake):
             cost = self.parameters * selection_bytes(rows)
+            # Only a GPU refuses: on a CPU the operating system can swap memory to the disk.
             if cost > device_bytes and not on_cpu:
                 raise ConfigError(
                     Message(
-                        "{config:kgrid}: the {rows} most extreme bounds on each of {parameters} "
-                        "parameters, which this relation keeps, need {needed:.1f} GiB and this "
-                        "device has {available:.1f} GiB: lower {config:kgrid.max}, or train with "
-                        "{config:compute=default}",
+                        "{config:kgrid}: storing the {rows} most extreme bounds on each of "
+                        "{parameters} parameters, as this relation requires, needs "
+                        "{needed:.1f} GiB, but this device has {available:.1f} GiB: lower "
+                        "{config:kgrid.max}, or train with {config:compute=default}",
                         rows=rows,
                         parameters=self.parameters,
                         needed=cost / _GIB,
@@ -166,51 +178,62 @@ class Stream:
         return [*groups, slice(start, len(rows_at_stake))]
 
     def parts(self, group: slice) -> list[slice]:
-        """Return a group cut into parts of as many k as fit the memory beside a fragment."""
+        """Cut a group of k into slices for each of which a fragment's tensors fit the memory.
+
+        Args:
+            group: a slice of the grid of k.
+
+        Returns:
+            Consecutive slices of the grid that make up the group, with at least one k each.
+        """
+        # The bytes of a fragment's tensors for one k are record bytes times records.
         ks = max(1, self._memory_bytes // (self._record_bytes * self.fragment_records))
         starts = range(group.start, group.stop, ks)
         return [slice(start, min(start + ks, group.stop)) for start in starts]
 
     @property
     def _memory_bytes(self) -> int:
-        """The working memory of a fragment: the setting, on a GPU at most a quarter of all."""
-        available = sys.maxsize
+        """The working memory in bytes: as configured, but on a GPU at most a quarter of its own."""
+        available = sys.maxsize  # on a CPU the setting is taken as it is
         if self.compute.device == "cuda":
             available = device_memory("cuda") // 4
         return min(self.compute.memory_mb * 2**20, available)
 
     @property
     def _record_bytes(self) -> int:
-        """How many bytes one record's tensors take for one k."""
-        return _TENSORS_PER_WIDTH * np.dtype(self.dtype).itemsize * self.widths
+        """The bytes of all tensors that exist at once for one record and one k."""
+        number_bytes = np.dtype(self.dtype).itemsize
+        return _TENSORS_PER_WIDTH * number_bytes * self.numbers_per_record
 
 
 def check_sizes(setup: TrainingSetup, plan: BatchPlan, parameters: int) -> None:
-    """Refuse, before the first step, sizes with which training cannot work.
+    """Raise ConfigError if the sizes of fragments, batches or bounds do not work together.
+
+    This is called before the first step, so that a long training does not fail later.
 
     Args:
-        setup: how to train.
-        plan: its batches.
-        parameters: how many scalar parameters the head has.
+        setup: the training setup: grid of k, relation, momentum, device and size of fragments.
+        plan: the plan of batches.
+        parameters: the number of scalar parameters of the head.
 
     Raises:
-        ConfigError: a fragment is larger than any batch may be, batches are too large for a
-            relation that divides by the batch's size, or the boxes for the whole grid exceed the
-            device's memory.
+        ConfigError: fragments are larger than the largest batch; the relation is not proved for
+            batches of this size; or the bounds for the whole grid of k exceed the device's memory.
     """
     compute = setup.compute
     ks = len(setup.kgrid.ks)
     if compute.fragment != "auto" and compute.fragment > plan.n_max:
         raise ConfigError(
             Message(
-                "{config:compute.fragment}={fragment} is larger than a batch may be (n_max "
-                "{n_max}): use {config:compute.fragment}=auto, or a smaller one",
+                "{config:compute.fragment}={fragment} exceeds the largest possible batch "
+                "(n_max {n_max}): use {config:compute.fragment}=auto, or a smaller number",
                 fragment=compute.fragment,
                 n_max=plan.n_max,
             )
         )
     RELATIONS[setup.relation.name].check_batch_size(plan.n_max)
-    # Boxes, sums and directions, and with momentum buffers: of each a lower and an upper side.
+    # Tensors of 8-byte numbers for each k and parameter, with a lower and an upper side each: the
+    # bounds before and after the step, the sums and the directions; and with momentum the buffers.
     tensors = 10 if setup.training.momentum else 8
     needed_bytes = 8 * tensors * parameters * ks
     device_bytes = device_memory(compute.device)
@@ -218,8 +241,8 @@ def check_sizes(setup: TrainingSetup, plan: BatchPlan, parameters: int) -> None:
         raise ConfigError(
             Message(
                 "{config:kgrid}: boxes for {ks} values of k over {parameters} parameters need "
-                "{needed:.1f} GiB and this device has {available:.1f} GiB: lower "
-                "{config:kgrid.max}, or split the grid over several runs",
+                "{needed:.1f} GiB, but this device has {available:.1f} GiB: lower "
+                "{config:kgrid.max}, or divide the grid among several runs",
                 ks=ks,
                 parameters=parameters,
                 needed=needed_bytes / _GIB,
@@ -229,37 +252,65 @@ def check_sizes(setup: TrainingSetup, plan: BatchPlan, parameters: int) -> None:
 
 
 def device_memory(device: str) -> int:
-    """Return how many bytes of memory a device has in all, free or not."""
+    """Return the total memory of a device in bytes, whether it is free or not.
+
+    Args:
+        device: "cuda" for the current GPU; any other name for the machine's main memory.
+    """
     if device == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _read(records: Records, dtype: str, part: np.ndarray | slice) -> tuple[Tensor, Tensor]:
-    """Return some records' features [n, ...] in ``dtype``, and their labels [n] int64."""
+    """Return the features and labels of some records as tensors on the CPU.
+
+    Args:
+        records: the training records.
+        dtype: the type of the features, "float64" or "float32".
+        part: the indices of the records, or a slice.
+
+    Returns:
+        (features [n, ...], labels [n] int64).
+    """
     features = _as_tensor(records.features[part], dtype)
     labels = _as_tensor(records.labels[part], "int64")
     return features, labels
 
 
 def _as_slice(rows: np.ndarray) -> np.ndarray | slice:
-    """Return an unbroken run of rows as a slice, so that reading copies nothing; else the rows."""
-    is_long_enough = rows[-1] - rows[0] + 1 == len(rows)
-    if is_long_enough and (np.diff(rows) == 1).all():
+    """Return indices as a slice if they are consecutive, else as they are.
+
+    Indexing an array with a slice copies nothing.
+
+    Args:
+        rows: [b] int64 indices, b at least 1.
+    """
+    # The first test is cheap, and fails for most rows that are not consecutive.
+    may_be_consecutive = rows[-1] - rows[0] + 1 == len(rows)
+    if may_be_consecutive and (np.diff(rows) == 1).all():
         return slice(int(rows[0]), int(rows[-1]) + 1)
     return rows
 
 
 def _as_tensor(array: np.ndarray, dtype: str) -> Tensor:
-    """Return an array as a tensor that is contiguous and aligned as PyTorch's own tensors are.
+    """Return an array as a contiguous tensor that is aligned like PyTorch's own tensors.
 
-    A product may round otherwise at an address of another alignment, and where an array lies
-    depends on what the process did before. The tensor may share the array's memory: nothing writes
-    to it. A read-only array is copied, because PyTorch takes none.
+    A matrix product may round differently at an address of another alignment, and the address of an
+    array depends on what the process did before.
+
+    Args:
+        array: an array of any shape and type.
+        dtype: the NumPy name of the tensor's type.
+
+    Returns:
+        A tensor on the CPU. It may share the array's memory, so the caller must not write to it.
     """
-    # A number beyond float32 becomes infinite, which the first interval refuses.
+    # A number beyond the range of float32 becomes infinite, which the first interval refuses.
     with np.errstate(over="ignore"):
         ready = np.ascontiguousarray(array, dtype=dtype)
-    tensor = torch.from_numpy(ready if ready.flags.writeable else ready.copy())
+    if not ready.flags.writeable:
+        ready = ready.copy()  # PyTorch warns about read-only arrays
+    tensor = torch.from_numpy(ready)
     is_aligned = tensor.data_ptr() % ALIGNMENT_BYTES == 0
     return tensor if is_aligned else tensor.clone()

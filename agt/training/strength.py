@@ -1,9 +1,9 @@
-"""The recipe of linear heads: how strongly a head is regularised, from public constants alone.
+"""The recipe: default regularisation of linear heads, computed only from public constants.
 
-The strength Lambda is a number of records: one record moves a head by at most C / Lambda, so
-larger Lambda means longer stable distances and a less accurate head. Minimisers and plain SGD take
-the same Lambda. The constants were chosen once by ``scripts/choose_recipe.py`` at revision
-837fd68, on public data. Why the two agree: docs/proofs/strength.md.
+Its strength Lambda is measured in records: one record changes the weights by at most C / Lambda,
+where C bounds a record's loss gradient. A larger Lambda certifies labels against more edits, at
+less accuracy. Minimisers and plain SGD take the same Lambda (docs/proofs/strength.md).
+``scripts/choose_recipe.py`` chose the constants on public data, at revision 837fd68.
 """
 
 import math
@@ -19,40 +19,48 @@ from agt.training.sensitivity import LinearLoss
 RECORDS_PER_STRENGTH = 1000.0  # for few records Lambda is the records divided by this
 ROOT_FACTOR = 0.13  # for many records Lambda is this times the square root of the records
 
-# Records of a batch; for units of u rows u^2 times as many (Lemma 3 of docs/proofs/strength.md).
+# The default records of a batch; u^2 times as many if a unit may have u rows (Lemma 3 of
+# docs/proofs/strength.md: batches then stay below their cap).
 BATCH_RECORDS = 512
 
-RATE_SHARE = 0.999  # of the largest learning rate at which no step expands
+# The default learning rate as a share of the largest at which a step is nonexpansive (two weight
+# vectors do not get further apart). It is below 1 to leave room for rounding.
+RATE_SHARE = 0.999
 
 
 def recipe_strength(size: float, classes: int, caution: float = 1.0) -> float:
-    """Return Lambda, the recipe's strength in records.
+    """Return Lambda, the default strength of a linear head's regularisation, in records.
 
-    It grows with the records, so more records mean longer distances; for many records it grows more
-    slowly than they do, so they also mean a better fit. It is smaller for more classes, whose heads
-    have few records each.
+    Lambda multiplies |weights|^2 / 2 in an objective that sums the records' losses. It is the
+    smaller of size / 1000 and 0.13 sqrt(size), divided by classes - 1. So it grows with the
+    records, which certifies labels against more edits; for many records it grows more slowly than
+    they do, so that the fit improves, too. With more classes each class has fewer records, and
+    Lambda is smaller.
 
     Args:
         size: the public number of records, at least 1.
-        classes: the number of classes.
-        caution: public factor of Lambda, the recipe's one setting.
+        classes: the number of classes, at least 1.
+        caution: a public factor on Lambda, ``training.caution``.
     """
     for_few_records = size / RECORDS_PER_STRENGTH
     for_many_records = ROOT_FACTOR * math.sqrt(size)
-    heads = max(1, classes - 1)
+    heads = max(1, classes - 1)  # two classes share one head, the difference of their scores
     return caution * min(for_few_records, for_many_records) / heads
 
 
-def refuse_recipe(training: TrainingConfig, certificate: str) -> None:
-    """Refuse settings that are left to the recipe, for a certificate that has none.
+def check_no_recipe_settings(training: TrainingConfig, certificate: str) -> None:
+    """Raise ConfigError if a setting has the value ``recipe``, for a certificate without a recipe.
 
-    Raises:
-        ConfigError: a setting is left to the recipe.
+    The recipe is the defaults of linear heads, which are computed from public constants.
+
+    Args:
+        training: the training settings; ``by_recipe`` has the names of those with this value.
+        certificate: the name of the certificate, for the message.
     """
     if training.by_recipe:
         raise ConfigError(
             Message(
-                "{setting}=recipe: the recipe is for linear heads, but this is "
+                "{setting}=recipe: the recipe only covers linear heads, but this is "
                 "certificate={certificate}; use a linear head (certificate=stability "
                 "{config:model=linear}), or training=generic with {config:training.epochs}, "
                 "{config:training.lr} and {config:training.clip} chosen on public data",
@@ -63,21 +71,24 @@ def refuse_recipe(training: TrainingConfig, certificate: str) -> None:
 
 
 def resolve_minimiser(training: TrainingConfig, classes: int, size: float) -> TrainingConfig:
-    """Return the settings of a minimiser with numbers for what they leave to the recipe.
+    """Return training settings for a regularised loss minimiser, with numbers for all defaults.
 
     Args:
-        training: as configured; returned unchanged if nothing is left to the recipe.
+        training: the settings; those listed in ``by_recipe`` are replaced by numbers. If none is
+            listed, ``training`` itself is returned.
         classes: the number of classes.
         size: the public number of records, or one ensemble member's share of them.
 
     Returns:
-        Settings whose weight_decay times the records is ``recipe_strength``.
+        Settings in which weight_decay times the number of records is ``recipe_strength``.
     """
     if not training.by_recipe:
         return training
-    # Lemma 1 of docs/proofs/strength.md
+    # Lemma 1 of docs/proofs/strength.md: weight_decay multiplies |weights|^2 / 2 in an objective
+    # with the mean loss, so it is Lambda divided by the records.
     records = _public_records(training, size)
     strength = recipe_strength(records, classes, training.caution)
+    # A minimiser uses all records at once and has no learning rate, so the other numbers are 1.
     numbers = {"weight_decay": strength / records, "lr": 1.0, "epochs": 1, "batch.count": 1}
     return with_numbers(training, numbers)
 
@@ -85,34 +96,43 @@ def resolve_minimiser(training: TrainingConfig, classes: int, size: float) -> Tr
 def resolve_sgd(
     training: TrainingConfig, classes: int, size: float, unit_rows: int = 1
 ) -> TrainingConfig:
-    """Return the settings of plain SGD with numbers for what they leave to the recipe.
+    """Return training settings for plain SGD on a linear head, with numbers for all defaults.
 
     Args:
-        training, classes, size: as for ``resolve_minimiser``.
-        unit_rows: the public cap on the rows of one unit.
+        training: the settings; those listed in ``by_recipe`` are replaced by numbers. If none is
+            listed, ``training`` itself is returned.
+        classes: the number of classes.
+        size: the public number of records, or one ensemble member's share of them.
+        unit_rows: the public cap on the records of one unit (whose data they are).
 
     Returns:
-        Settings whose learning rates add up to the records divided by ``recipe_strength``, each
-        small enough that no step expands.
+        Settings in which the learning rates of all steps add up to the number of records divided
+        by ``recipe_strength``. Each rate is small enough that a step is nonexpansive (two weight
+        vectors do not get further apart).
     """
     if not training.by_recipe:
         return training
     records = _public_records(training, size)
     strength = recipe_strength(records, classes, training.caution)
+    # A configured normaliser times the count is the number of records, so the count stays then.
     count = training.batch.count
     if "batch.count" in training.by_recipe and training.batch.normalizer is None:
         count = _recipe_batches(records, unit_rows)
     smoothness = LinearLoss.from_settings(training, classes).smoothness
-    # Lemma 2 of docs/proofs/strength.md
+    # Lemma 2 of docs/proofs/strength.md: with rates of this sum one record changes the weights by
+    # at most C / Lambda, as for a minimiser.
     rate_sum = records / strength
     numbers = _sgd_numbers(training, smoothness, rate_sum, records, count)
     return with_numbers(training, numbers)
 
 
 def _public_records(training: TrainingConfig, size: float) -> float:
-    """Return the public number of records, at least 1.
+    """Return the public number of records according to the settings, at least 1.
 
-    A configured normaliser says how many there are; else ``size`` does.
+    Args:
+        training: the training settings. If they have a normaliser (the divisor of a batch's sum),
+            the number of records is the normaliser times the number of batches.
+        size: the public number of records if there is no normaliser; it may be below 1.
     """
     if training.batch.normalizer is not None:
         size = training.batch.normalizer * training.batch.count
@@ -120,33 +140,46 @@ def _public_records(training: TrainingConfig, size: float) -> float:
 
 
 def _recipe_batches(records: float, unit_rows: int) -> int:
-    """Return how many batches an epoch has for so many records, at least 1."""
-    # Lemma 3 of docs/proofs/strength.md
+    """Return the default number of batches of an epoch, from 1 to ``MOST_BATCHES``.
+
+    Args:
+        records: the public number of records.
+        unit_rows: the public cap on the records of one unit, all of which are in one batch.
+    """
+    # Lemma 3 of docs/proofs/strength.md: with 512 unit_rows^2 records in the mean, the size of a
+    # batch stays seven standard deviations below its cap.
     batch_records = BATCH_RECORDS * unit_rows**2
     full_batches = int(records / batch_records)
     return min(max(1, full_batches), MOST_BATCHES)
 
 
 def with_numbers(training: TrainingConfig, numbers: Mapping[str, Any]) -> TrainingConfig:
-    """Return settings with numbers in place of all that they leave to the recipe.
+    """Return training settings in which given numbers replace those left to the recipe.
+
+    The recipe is the defaults that are computed from public constants.
 
     Args:
-        training: as configured.
-        numbers: by name: ``lr``, ``epochs``, ``weight_decay`` and ``batch.count``; those that the
-            settings do not leave to the recipe are ignored.
+        training: the settings; ``by_recipe`` has the names of those left to the recipe.
+        numbers: name -> number, for "lr", "epochs", "weight_decay" and "batch.count". Numbers of
+            settings that ``by_recipe`` does not list are ignored.
     """
     resolved = {name: numbers[name] for name in training.by_recipe}
+    # "batch.count" is a setting of ``training.batch``, the others are of ``training`` itself.
     count = resolved.pop("batch.count", training.batch.count)
     batch = replace(training.batch, count=count)
     return replace(training, by_recipe=(), batch=batch, **resolved)
 
 
 def recipe_numbers(training: TrainingConfig, names: Iterable[str]) -> dict[str, float | int]:
-    """Return the numbers that the recipe decided, as ``recipe.NAME`` in records.
+    """Return the numbers that the recipe (the default settings) chose, for the files of a run.
 
     Args:
-        training: the settings with all numbers resolved.
-        names: which settings were left to the recipe; empty: nothing is returned.
+        training: the settings in which numbers have replaced the defaults.
+        names: the settings that were left to the recipe: any of "lr", "epochs", "weight_decay" and
+            "batch.count".
+
+    Returns:
+        "recipe.NAME" -> number, for each name.
     """
     numbers = {
         "lr": training.lr,
@@ -160,27 +193,32 @@ def recipe_numbers(training: TrainingConfig, names: Iterable[str]) -> dict[str, 
 def _sgd_numbers(
     training: TrainingConfig, smoothness: float, rate_sum: float, records: float, count: int
 ) -> dict[str, Any]:
-    """Return the numbers of plain SGD without decay whose learning rates have a given sum.
+    """Return default numbers for plain SGD without weight decay, for a given sum of learning rates.
+
+    The epochs are the least with which the rates can reach the sum.
 
     Args:
-        training: as configured.
-        smoothness: bound on the loss's second derivative in the logit.
-        rate_sum: what the rates of all steps shall add up to; unused if the epochs are configured.
+        training: the settings; ``by_recipe`` has the names of those that defaults replace.
+        smoothness: a bound on the second derivative of the loss in the logit.
+        rate_sum: the sum of the learning rates of all steps. It is not used if the epochs are
+            configured; the default rate is then the largest safe one.
         records: the public number of records.
         count: the number of batches of an epoch.
 
     Returns:
-        ``weight_decay``, ``lr``, ``epochs`` and ``batch.count``, for ``with_numbers``.
+        "weight_decay", "lr", "epochs" and "batch.count" -> number. The caller takes those that
+        ``by_recipe`` lists.
     """
     normalizer = training.batch.normalizer or records / count
     n_max = training.batch.n_max or default_n_max(normalizer)
-    # No step expands up to 2 / (2 weight_decay + smoothness n_max / normalizer).
+    # A step is nonexpansive for rates up to 2 / (2 weight_decay + smoothness n_max / normalizer).
     curvature = 2 * training.weight_decay + smoothness * (n_max / normalizer)
     max_rate = RATE_SHARE * 2 / curvature
     rate = max_rate
     epochs = training.epochs
     if "epochs" in training.by_recipe:
-        rate_of_epochs = max_rate if "lr" in training.by_recipe else training.lr
-        epochs = max(1, math.ceil(rate_sum / (rate_of_epochs * count)))
+        largest_usable_rate = max_rate if "lr" in training.by_recipe else training.lr
+        epochs = max(1, math.ceil(rate_sum / (largest_usable_rate * count)))
+        # The epochs were rounded up, so a smaller rate reaches the sum.
         rate = min(max_rate, rate_sum / (epochs * count))
     return {"weight_decay": 0.0, "lr": rate, "epochs": epochs, "batch.count": count}

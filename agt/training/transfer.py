@@ -1,7 +1,7 @@
-"""How records reach a GPU: all of them once where they fit, else one fragment ahead of its use.
+"""The transfer of records to a GPU: all at once if they fit, else one fragment ahead of its use.
 
-A fragment has the same numbers at an address of the same alignment either way, so that neither way
-changes a bit: which of them is taken depends on what else the GPU's memory holds.
+Which way is taken depends on the GPU's free memory. A fragment has the same numbers at an address
+of the same alignment in both ways, so that training ends with the same bits.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,80 +19,105 @@ from agt.data.arrays import ALIGNMENT_BYTES
 # rest.
 RESIDENT_SHARE = 0.5
 
-_COPY_RECORDS = 1 << 16  # records that are copied to the device at once
+_COPY_RECORDS = 1 << 16  # the number of records that are copied to the device at once
 
 Part = np.ndarray | slice
-"""Which records: their indices, or an unbroken run."""
+"""Some of the records: their indices [n] int64, or a slice if these are consecutive."""
 
 Pair = tuple[Tensor, Tensor]
-"""Features [n, ...] and labels [n]."""
+"""Features [n, ...] and labels [n] of the same records."""
 
 ReadPart = Callable[[Part], Pair]
-"""Reads some records on the host."""
+"""Returns some of the records as tensors in the host's memory."""
 
 
 class Accelerator(Protocol):
-    """A device with a memory of its own, such as a GPU."""
+    """A device with its own memory, such as a GPU."""
 
     def free_bytes(self) -> int:
-        """Return how much memory is free."""
+        """Return the number of bytes of the device's memory that are free."""
 
     def copy(self, tensor: Tensor) -> Tensor:
-        """Return a copy of a host's tensor on the device."""
+        """Return a copy of a tensor from the host's memory on the device."""
 
     def send(self, pair: Pair) -> Callable[[], Pair]:
-        """Begin to copy a pair to the device.
+        """Start to copy features and labels to the device, without waiting for the end.
+
+        Args:
+            pair: (features, labels) in the host's memory.
 
         Returns:
-            What waits until the pair is there and returns it; the thread that uses the pair calls
-            it.
+            A function without arguments that returns the copies when they are ready. Call it from
+            the thread that computes with them.
         """
 
 
 class CudaDevice:
-    """The current CUDA device; ``send`` copies through pinned memory on a stream of its own."""
+    """The current CUDA device as an ``Accelerator``.
+
+    ``send`` copies through pinned memory on a separate CUDA stream, so that copies run beside
+    computations.
+    """
 
     def __init__(self) -> None:
+        """Take the current CUDA device, and create a stream for copies."""
         self.device = torch.device("cuda", torch.cuda.current_device())
         self._copying = torch.cuda.Stream(self.device)
 
     def free_bytes(self) -> int:
-        """Return how much memory is free, with what PyTorch has reserved and does not use."""
+        """Return the bytes of GPU memory that PyTorch can still allocate.
+
+        These are the bytes that are free on the GPU, and those that PyTorch has reserved for this
+        process but does not use now.
+        """
         reserved = torch.cuda.memory_reserved(self.device)
         unused = reserved - torch.cuda.memory_allocated(self.device)
         free, _ = torch.cuda.mem_get_info(self.device)
         return free + unused
 
     def copy(self, tensor: Tensor) -> Tensor:
-        """Return a copy on the device."""
+        """Return a copy of a tensor from the host's memory on the GPU."""
         return tensor.to(self.device)
 
     def send(self, pair: Pair) -> Callable[[], Pair]:
-        """Begin to copy a pair to the device; see ``Accelerator.send``."""
-        # The stream is chosen in here because each thread has a current stream of its own.
+        """Start to copy features and labels to the GPU on a separate CUDA stream.
+
+        Args:
+            pair: (features, labels) in the host's memory.
+
+        Returns:
+            A function without arguments that returns the copies on the GPU. Call it from the
+            thread that computes with them: it makes that thread's CUDA stream wait for the copy.
+        """
+        # The stream is selected here because each thread has a current stream of its own.
         with torch.cuda.stream(self._copying):
-            x, y = (tensor.pin_memory().to(self.device, non_blocking=True) for tensor in pair)
+            features, labels = (
+                tensor.pin_memory().to(self.device, non_blocking=True) for tensor in pair
+            )
             copied = self._copying.record_event()
 
         def wait() -> Pair:
+            """Let the current stream wait for the copy, and return the copied tensors."""
             computing = torch.cuda.current_stream(self.device)
             computing.wait_event(copied)
-            for tensor in (x, y):
-                # Without this its memory would be given away while it is computed with.
+            for tensor in (features, labels):
+                # The tensors belong to the copying stream. Unless the allocator knows that this
+                # stream uses them, too, it may reuse their memory before a computation ends.
                 tensor.record_stream(computing)
-            return x, y
+            return features, labels
 
         return wait
 
 
 @dataclass(frozen=True)
 class StagedRecords:
-    """Records that a device computes with.
+    """Records for computations on a device: all of them in its memory, or sent in fragments.
 
     Attributes:
         accelerator: the device.
-        read: reads some of the records on the host, as fragments are to be.
-        resident: all records on the device; None: they do not fit, and are sent in fragments.
+        read: returns some of the records as tensors in the host's memory.
+        resident: (features, labels) of all records on the device. None: they do not fit, and each
+            fragment is sent when it is needed.
     """
 
     accelerator: Accelerator
@@ -101,14 +126,14 @@ class StagedRecords:
 
     @classmethod
     def on(cls, accelerator: Accelerator, read: ReadPart, rows: int) -> "StagedRecords":
-        """Copy all records to a device if they fit in ``RESIDENT_SHARE`` of its free memory.
+        """Return records for a device, and copy them there if they fit in half of its free memory.
 
         Args:
             accelerator: the device.
-            read: reads some of the records on the host.
-            rows: how many records there are, at least one.
+            read: returns some of the records as tensors in the host's memory.
+            rows: the number of records, at least 1.
         """
-        first = read(slice(0, 1))
+        first = read(slice(0, 1))  # all records have its shape and types
         record_bytes = sum(tensor.numel() * tensor.element_size() for tensor in first)
         resident = None
         if rows * record_bytes <= RESIDENT_SHARE * accelerator.free_bytes():
@@ -116,54 +141,79 @@ class StagedRecords:
         return cls(accelerator, read, resident)
 
     def fragments(self, parts: Iterable[Part]) -> Iterator[Pair]:
-        """Return an iterator over parts of the records, on the device."""
+        """Return an iterator over the features and labels of parts of the records, on the device.
+
+        Args:
+            parts: for each part, the indices of its records, or a slice.
+
+        Returns:
+            An iterator over (features [n, ...], labels [n]), in the order of the parts.
+        """
         if self.resident is None:
             return prefetch(parts, lambda part: self.accelerator.send(self.read(part)))
         return map(self._resident_part, parts)
 
     def _resident_part(self, part: Part) -> Pair:
-        """Return some of the records that are on the device, aligned as a tensor of its own is."""
+        """Return the features and labels of some records out of those stored on the device.
+
+        The features begin at an aligned address, as those of a fragment that was sent do: a matrix
+        product may round differently at another alignment.
+
+        Args:
+            part: the indices of the records, or a slice.
+        """
         assert self.resident is not None
         index: Part | Tensor = part
         if not isinstance(part, slice):
             index = self.accelerator.copy(torch.from_numpy(part))
-        x, y = (tensor[index] for tensor in self.resident)
-        is_aligned = x.data_ptr() % ALIGNMENT_BYTES == 0
-        return x if is_aligned else x.clone(), y
+        features, labels = (tensor[index] for tensor in self.resident)
+        # Indexing with a slice gives a view, which may begin at any address.
+        is_aligned = features.data_ptr() % ALIGNMENT_BYTES == 0
+        return features if is_aligned else features.clone(), labels
 
 
 def _copy_all(accelerator: Accelerator, read: ReadPart, rows: int, first: Pair) -> Pair:
-    """Return all records on the device, copied ``_COPY_RECORDS`` at a time.
+    """Return the features and labels of all records on the device.
+
+    The records are read and copied in chunks, so that the host needs no second copy of all.
 
     Args:
         accelerator: the device.
-        read: reads some of the records on the host.
-        rows: how many records there are.
-        first: the first record, whose shapes and types the others have.
+        read: returns some of the records as tensors in the host's memory.
+        rows: the number of records, at least 1.
+        first: (features, labels) of one record, whose shapes and types all records have.
     """
-    x, y = (accelerator.copy(tensor).new_empty((rows, *tensor.shape[1:])) for tensor in first)
+    all_features, all_labels = (
+        accelerator.copy(tensor).new_empty((rows, *tensor.shape[1:])) for tensor in first
+    )
     for start in range(0, rows, _COPY_RECORDS):
         chunk = slice(start, min(start + _COPY_RECORDS, rows))
         features, labels = read(chunk)
-        x[chunk] = accelerator.copy(features)
-        y[chunk] = accelerator.copy(labels)
-    return x, y
+        all_features[chunk] = accelerator.copy(features)
+        all_labels[chunk] = accelerator.copy(labels)
+    return all_features, all_labels
 
 
 def prefetch(parts: Iterable[Part], send: Callable[[Part], Callable[[], Pair]]) -> Iterator[Pair]:
-    """Yield each part as it was sent; a thread reads and sends the next one while it is used.
+    """Yield parts of the records from a device, while a thread sends the next part to it.
 
     Args:
-        parts: which records, in order.
-        send: begins to copy a part to the device, as ``Accelerator.send`` does; where it raises,
-            its error is raised when the part would be yielded.
+        parts: for each part, the indices of its records, or a slice.
+        send: reads a part, starts to copy it to the device, and returns a function that waits for
+            the copy and returns it. If it raises, the error is raised when the part would be
+            yielded.
+
+    Yields:
+        (features [n, ...], labels [n]) on the device, in the order of the parts.
     """
     with ThreadPoolExecutor(1) as worker:
-        waiting: Future[Callable[[], Pair]] | None = None
+        previous: Future[Callable[[], Pair]] | None = None
         for part in parts:
+            # The next part is submitted before the previous one is yielded, so that it is sent
+            # while the caller computes with the previous one.
             sending = worker.submit(send, part)
-            if waiting is not None:
-                yield waiting.result()()
-            waiting = sending
-        if waiting is not None:
-            yield waiting.result()()
+            if previous is not None:
+                yield previous.result()()  # the result of ``send``, called: it waits for the copy
+            previous = sending
+        if previous is not None:
+            yield previous.result()()

@@ -1,11 +1,12 @@
-"""Certified removal: one Newton step takes records out, and bounds the gradient that it leaves.
+"""Certified removal: one Newton step removes records, and bounds the gradient that remains.
 
-The weights are within residual / strength of the minimiser over the records that remain. The
-residual starts as measured on the weights that training left. What each method costs and leaves:
+The residual is the norm of the objective's gradient, l2 over all outputs. The weights are within
+residual / strength of the minimiser over the remaining records. The residual starts as training
+measured it. What each method costs, and which residual it leaves:
 
 | method | reads of the data | the residual afterwards |
 |---|---|---|
-| ``remove`` | none, O(d^2) for each record | what it was, plus a bound on what the step adds |
+| ``remove`` | none, O(d^2) for each record | as before, plus a bound on what the step adds |
 | ``polish`` | a few of O(n d) | measured; little more than rounding, if it converges |
 | ``refresh`` | a few of O(n d^2) | as after ``polish``, from any weights |
 
@@ -39,22 +40,24 @@ from agt.training.objective import (
     gram,
     gram_rounding,
 )
-from agt.training.removal import RemovalConfig, RemovalState, spectral_norm
+from agt.training.removal import RemovalConfig, RemovalState, spectral_norm_bound
 from agt.training.row_sums import row_blocks
 from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import Remark
 
-MAX_REFINEMENTS = 4  # of the solution of one linear system
-_MIN_WIDTH_PER_ROW = 8  # with more rows than width / 8, a new inverse is as cheap as Woodbury's
+MAX_REFINEMENTS = 4  # steps of iterative refinement for one linear system
+# With more removed rows than width / 8, a new inverse is as cheap as an update by Woodbury's
+# formula.
+_MIN_WIDTH_PER_ROW = 8
 
 
 @dataclass
 class BoundedMatrix:
-    """A symmetric positive semidefinite matrix from which terms are subtracted, with error bounds.
+    """A symmetric positive semidefinite matrix with error bounds; terms can be subtracted.
 
     Attributes:
         matrix: [d, d] float64, as computed.
-        error: bound on the Frobenius norm of matrix - exact matrix.
+        error: bound on the Frobenius norm of the computed minus the exact matrix.
         size: bound on the Frobenius norm of both, now and after any removal.
     """
 
@@ -64,49 +67,72 @@ class BoundedMatrix:
 
     @classmethod
     def from_matrix(cls, matrix: np.ndarray, error: float) -> "BoundedMatrix":
-        """Return a matrix [d, d] as it was computed, with a bound on its error."""
+        """Return a computed matrix with the bounds that follow from its error.
+
+        Args:
+            matrix: [d, d] float64, as computed.
+            error: bound on the Frobenius norm of the computed minus the exact matrix.
+        """
+        # COVER (slightly above 1) covers the roundings of this bound itself.
         size = (float(np.linalg.norm(matrix)) + error) * COVER
         return cls(matrix, error, size)
 
     def remove(self, rows: np.ndarray, sum_error: float) -> None:
-        """Subtract the sum of r r' over rows.
+        """Subtract the sum of the outer products r r' over rows r, and update the error bounds.
 
         Args:
-            rows: [m, d].
-            sum_error: bound on the error of the computed sum (Frobenius), for a sum in the blocks
-                of ``training.objective.gram_rounding``.
+            rows: [m, d] float64.
+            sum_error: bound on the Frobenius norm of the error of the computed sum, if it is
+                computed in the blocks that ``training.objective.gram_rounding`` describes.
         """
-        # Lemma 9 of docs/proofs/removal.md
+        # Lemma 9 of docs/proofs/removal.md: the error grows by that of the subtracted sum and by
+        # the rounding of the subtraction.
         blocks = [rows[block] for block in row_blocks(len(rows))]
         self.matrix = self.matrix - sum(block.T @ block for block in blocks)
+        # COVER (slightly above 1) covers the roundings of this bound itself.
         self.error = (self.error + sum_error + UNIT * self.size) * COVER
+        # The exact matrix only loses positive semidefinite terms, so its norm does not grow. The
+        # computed one differs from it by at most the error.
         self.size += self.error
 
     def multiply(self, vector: np.ndarray) -> tuple[np.ndarray, float]:
-        """Return the computed product with a vector [d], and a bound on its error (l2)."""
-        # Lemma 10 of docs/proofs/removal.md
+        """Return the computed product of the matrix with a vector, and a bound on its error.
+
+        Args:
+            vector: [d].
+
+        Returns:
+            (the product [d], a bound on its l2 distance from the exact matrix's product).
+        """
+        # Lemma 10 of docs/proofs/removal.md: the error is at most (gamma_up(d + 2) size + error)
+        # times the vector's norm, in any order of summation.
         relative_error = gamma_up(len(vector) + 2) * self.size + self.error
         product_error = relative_error * float(np.linalg.norm(vector)) * COVER
         return self.matrix @ vector, product_error
 
     def bound_norm(self, vector: np.ndarray) -> float:
-        """Return an upper bound on sqrt(v'Kv), K the exact matrix and v a vector [d]."""
+        """Return an upper bound on sqrt(v' K v) for the exact matrix K and a vector v.
+
+        Args:
+            vector: [d] v.
+        """
         product, product_error = self.multiply(vector)
         quadratic_form = float(vector @ product)
         inner_product_error = gamma_up(len(vector) + 2) * float(np.linalg.norm(product))
         form_error = float(np.linalg.norm(vector)) * (product_error + inner_product_error)
+        # COVER (slightly above 1) covers the roundings of this bound itself.
         return math.sqrt(max(0.0, quadratic_form) + form_error * COVER) * COVER
 
 
 @dataclass
 class Factor:
-    """A Hessian with an approximate inverse, by which systems are solved.
+    """A Hessian with an approximate inverse, with which linear systems are solved.
 
     Attributes:
-        hessian: the Hessian H with its error bounds.
-        inverse: [d, d] P, an approximate inverse; no bound depends on how close it is. None: it is
-            computed when it is needed.
-        inversions: how often P was computed from the matrix.
+        hessian: the Hessian H, with its error bounds.
+        inverse: [d, d] an approximate inverse. Error bounds hold however far it is from the exact
+            inverse. None: it is computed when it is needed.
+        inversions: how often the inverse was computed from the matrix.
     """
 
     hessian: BoundedMatrix
@@ -114,17 +140,19 @@ class Factor:
     inversions: int = 0
 
     def remove(self, rows: np.ndarray, sum_error: float) -> None:
-        """Subtract the sum of r r' over rows [m, d] from the Hessian, and update its inverse.
+        """Subtract the outer products r r' of rows r from the Hessian, and update the inverse.
 
         Args:
-            rows: [m, d].
-            sum_error: as for ``BoundedMatrix.remove``.
+            rows: [m, d] float64.
+            sum_error: bound on the Frobenius norm of the error of the computed sum, as for
+                ``BoundedMatrix.remove``.
         """
         self.hessian.remove(rows, sum_error)
         if self.inverse is None or len(rows) * _MIN_WIDTH_PER_ROW > rows.shape[1]:
-            self.inverse = None
+            self.inverse = None  # computed again when it is needed
             return
-        # Woodbury's formula
+        # Woodbury's formula: (H - R'R)^-1 = P + P R' (I - R P R')^-1 R P, with R the rows and P the
+        # inverse of H.
         inverse_times_rows = self.inverse @ rows.T
         try:
             inner = cho_factor(np.eye(len(rows)) - rows @ inverse_times_rows, check_finite=False)
@@ -134,57 +162,67 @@ class Factor:
         solved_rows = cho_solve(inner, inverse_times_rows.T, check_finite=False)
         self.inverse = self.inverse + inverse_times_rows @ solved_rows
 
-    def solve(self, force: np.ndarray) -> tuple[np.ndarray, float]:
-        """Solve H v = force approximately.
+    def solve(self, right_side: np.ndarray) -> tuple[np.ndarray, float]:
+        """Solve H v = right_side approximately, with a bound on the error that remains.
 
         The solution is refined until most of its error is rounding.
 
         Args:
-            force: [d].
+            right_side: [d].
 
         Returns:
-            v [d], and a bound on |H v - force| for the exact H.
+            (v [d], a bound on |H v - right_side| for the exact H).
 
         Raises:
             UnsoundError: the matrix is not positive definite in floating point.
         """
-        solution, computed_error, rounding = self._refined_solution(force)
+        solution, computed_error, rounding = self._refined_solution(right_side)
         if computed_error > rounding:
-            self.inverse = None  # it has drifted too far from the matrix
-            solution, computed_error, rounding = self._refined_solution(force)
+            # After many updates the inverse is too inaccurate, so it is computed again.
+            self.inverse = None
+            solution, computed_error, rounding = self._refined_solution(right_side)
+        # COVER (slightly above 1) covers the roundings of this bound itself.
         return solution, (computed_error + rounding) * COVER
 
-    def _refined_solution(self, force: np.ndarray) -> tuple[np.ndarray, float, float]:
-        """Solve H v = force by iterative refinement with the inverse at hand.
+    def _refined_solution(self, right_side: np.ndarray) -> tuple[np.ndarray, float, float]:
+        """Solve H v = right_side by iterative refinement with the approximate inverse.
+
+        Args:
+            right_side: [d].
 
         Returns:
-            v [d]; |H v - force| as computed; and what rounding and the matrix's own error may add.
+            (v [d], the norm of H v - right_side as computed, a bound on what rounding and the error
+            of the computed H add to it).
+
+        Raises:
+            UnsoundError: the matrix is not positive definite in floating point.
         """
         if self.inverse is None:
             self.inverse = _invert(self.hessian.matrix)
             self.inversions += 1
-        force_norm = float(np.linalg.norm(force))
-        solution = np.zeros_like(force)
-        remainder = force
+        right_side_norm = float(np.linalg.norm(right_side))
+        solution = np.zeros_like(right_side)
+        remainder = right_side
         error = math.inf
         rounding = 0.0
         for _ in range(MAX_REFINEMENTS):
             refined = solution + self.inverse @ remainder
             product, product_error = self.hessian.multiply(refined)
-            remainder = force - product
+            remainder = right_side - product
             refined_error = float(np.linalg.norm(remainder)) * COVER
-            if not refined_error < error / 2:  # nor where it is NaN
+            if not refined_error < error / 2:  # a NaN ends here, too
                 break
             solution = refined
             error = refined_error
-            rounding = (product_error + UNIT * (refined_error + force_norm)) * COVER
+            # COVER (slightly above 1) covers the roundings of this bound itself.
+            rounding = (product_error + UNIT * (refined_error + right_side_norm)) * COVER
             if error <= rounding:
                 break
         return solution, error, rounding
 
 
 def _invert(matrix: np.ndarray) -> np.ndarray:
-    """Return the inverse of a positive definite matrix [d, d], by Cholesky's decomposition.
+    """Return the inverse of a positive definite matrix [d, d], by Cholesky decomposition.
 
     Raises:
         UnsoundError: the matrix is not positive definite in floating point.
@@ -200,24 +238,30 @@ def _invert(matrix: np.ndarray) -> np.ndarray:
     return inverse
 
 
-MAX_POLISHING_STEPS = 12  # each of which halves the residual or is the last
-GOAL_DIVISOR = 64  # whoever reads the data reduces the residual to 1/64 of what is allowed
-MAX_REFRESHES = 30  # iterations of Newton's method, the last few of which square the error
+MAX_POLISHING_STEPS = 12  # each step halves the residual or is the last
+# A pass over the data reduces the residual to 1/64 of what is allowed, so that later removals need
+# no pass.
+GOAL_DIVISOR = 64
+MAX_REFRESHES = 30  # iterations of Newton's method; each of the last few squares the error
 
 
 @dataclass(frozen=True)
 class NewtonStep:
-    """The bounds of one step, rounded up.
+    """Upper bounds on the effect of one Newton step that removes records.
+
+    The step is v with H0 v = f nearly, where H0 is the stored Hessian and f the sum of the removed
+    records' loss gradients. The residual is the norm of the objective's gradient.
 
     Attributes:
         before: bound on the residual before the step.
-        after: bound on the residual after it.
-        solve_error: bound on |H0 v - force|: the linear system is not solved exactly.
-        curvature_error: bound on |(A - H0) v|: the loss is not quadratic, and the Hessian was taken
-            at other weights.
-        fresh_curvature_error: the part of ``curvature_error`` that a Hessian at the current weights
-            would leave; half of what 003's corollary has.
-        length: |v|, over all outputs.
+        after: bound on the residual after the step.
+        solve_error: bound on |H0 v - f|, which is not 0 because the linear system is solved
+            approximately.
+        curvature_error: bound on |(A - H0) v|, where A is the Hessian averaged along the step. It
+            is not 0 because the loss is not quadratic, and H0 was computed at other weights.
+        fresh_curvature_error: the ``curvature_error`` that would remain if H0 were computed at the
+            current weights; half of the bound of Guo et al. (2020, corollaries 1, 2).
+        length: |v|, l2 over all outputs.
     """
 
     before: float
@@ -230,19 +274,22 @@ class NewtonStep:
 
 @dataclass
 class RemovableHead:
-    """A minimiser from which records are removed in place; ``copy`` it to be able to undo a step.
+    """A trained linear head from which records are removed in place, with a bound on its gradient.
+
+    ``copy`` it before a removal to be able to undo the removal.
 
     Attributes:
-        objective: the loss and the strength.
-        weight: w, [J, d].
-        tilt: b, [J, d], the linear term of the objective.
-        residual: bound on the norm of the gradient at w, l2 over all outputs.
-        reference: w0, [J, d], the weights at which the Hessian was taken.
-        factors: the Hessian at w0 over the records that remain, one for each output; of least
-            squares one for all outputs.
-        gram: K = X'X over these records.
-        norm: bound on the spectral norm of X; removals never increase it.
-        count: how many records remain.
+        objective: the loss and the strength of the regulariser.
+        weight: [J, d] w.
+        tilt: [J, d] the linear term b of the objective.
+        residual: bound on the l2 norm of the objective's gradient at w over the remaining records,
+            over all outputs together.
+        reference: [J, d] w0, the weights at which the Hessian was computed.
+        factors: the Hessian at w0 over the remaining records, one for each output; for least
+            squares one for all outputs, which share it.
+        gram: X'X for the features X of the remaining records.
+        norm: bound on the spectral norm of X. Removals never increase it.
+        count: the number of remaining records.
     """
 
     objective: Objective
@@ -264,12 +311,17 @@ class RemovableHead:
         features: np.ndarray,
         targets: np.ndarray,
     ) -> "RemovableHead":
-        """Return a head with any weights, its matrices formed and its residual measured on data.
+        """Return a head with given weights, whose matrices and residual are computed from records.
 
-        Arguments are those of ``Objective.gradient``.
+        Args:
+            objective: the loss and the strength of the regulariser.
+            weight: [J, d] float64, any weights.
+            tilt: [J, d] float64, the linear term b of the objective.
+            features: [n, d] float32 or float64, rows of norm at most 1; may be memory-mapped.
+            targets: [n, J] as ``Objective.targets`` returns them.
 
         Raises:
-            UnsoundError: a record of norm above 1, rounding included.
+            UnsoundError: a record has a norm above 1, rounding included.
         """
         gradient = objective.gradient(weight, features, targets, tilt)
         head = cls(objective, weight, tilt, gradient.norm_bound)
@@ -278,21 +330,27 @@ class RemovableHead:
 
     @classmethod
     def from_state(cls, objective: Objective, state: RemovalState) -> "RemovableHead":
-        """Return the head of a state.
+        """Return the head of a stored state, without reading any record.
 
-        The state's matrices were formed over its records, as training and ``form_matrices`` do.
+        Args:
+            objective: the loss and the strength that the state was made with.
+            state: a state whose matrices were computed over its records, as
+                ``training.removal.minimise`` and ``form_matrices`` do.
         """
         head = cls(objective, state.weight, state.tilt, state.residual)
         head._set_matrices(state.reference, state.hessian, state.gram, state.norm, state.count)
         return head
 
     def state(self, before: RemovalState, served: np.ndarray, allowed: float) -> RemovalState:
-        """Return what later removals start from, after ``form_matrices``.
+        """Return the state that later removals start from, to be stored.
+
+        Call ``form_matrices`` before: the state does not hold the matrices' error bounds, and
+        ``from_state`` takes them as computed over the remaining records.
 
         Args:
             before: the state before the removal, whose number of removed records is continued.
-            served: [J, d], the weights that answer queries from now on.
-            allowed: public bound on the residual.
+            served: [J, d] the weights that answer queries from now on.
+            allowed: public bound on the residual (the norm of the objective's gradient).
 
         Raises:
             UnsoundError: the residual exceeds ``allowed``.
@@ -312,9 +370,9 @@ class RemovableHead:
         )
 
     def copy(self) -> "RemovableHead":
-        """Return a copy that can be changed on its own."""
+        """Return a copy; changing one of the two does not change the other."""
         other = copy.copy(self)
-        # Arrays are shared, because methods replace them and never write into them.
+        # The arrays may be shared, because methods replace arrays and never write into them.
         other.factors = [
             replace(factor, hessian=replace(factor.hessian)) for factor in self.factors
         ]
@@ -323,61 +381,75 @@ class RemovableHead:
 
     @property
     def distance(self) -> float:
-        """Bound on |w - w*|, w* the exact minimiser over the records that remain."""
+        """Bound on |w - w*|, where w* is the exact minimiser over the remaining records."""
+        # COVER (slightly above 1) covers the roundings of this bound itself.
         return self.residual / self.objective.strength * COVER
 
     def remove(
         self, features: np.ndarray, targets: np.ndarray, remaining: np.ndarray | None = None
     ) -> NewtonStep:
-        """Remove records by one Newton step.
+        """Remove records by one Newton step, in place.
+
+        ``residual``, the bound on the gradient's norm over the remaining records, becomes ``after``
+        of the returned step.
 
         Args:
-            features: [m, d] of the records to remove.
-            targets: [m, J] of these records.
-            remaining: [n - m, d], features of all other records: the matrices are formed anew over
-                them at the current weights. None: the part of the removed records is subtracted
-                from the matrices, and no other record is read.
+            features: [m, d] float32 or float64, the records to remove.
+            targets: [m, J] as ``Objective.targets`` returns them, of the records to remove.
+            remaining: [n - m, d] the features of all other records, over which the matrices are
+                computed again at the current weights. None: the removed records' terms are
+                subtracted from the matrices, and no other record is read.
+
+        Returns:
+            Bounds on the effect of the step.
 
         Raises:
-            ValueError: more records than there are, or another number of remaining ones.
-            UnsoundError: a removed or remaining record has a norm above 1; the Hessian is not
-                positive definite in floating point; or a bound is not finite. The residual is then
+            ValueError: more records than there are, or another number of remaining records.
+            UnsoundError: a removed or remaining record has a norm above 1, the Hessian is not
+                positive definite in floating point, or a bound is not finite. ``residual`` is then
                 infinite until it is measured.
         """
         remaining_count = self.count - len(features)
         if remaining_count < 0 or (remaining is not None and len(remaining) != remaining_count):
             raise ValueError(
-                f"{len(features)} of {self.count} records cannot be removed while these "
-                "other records stay"
+                f"the records to remove ({len(features)}) and the records that remain must "
+                f"together be {self.count}"
             )
         removed = np.ascontiguousarray(features, dtype=np.float64)
         check_norms(removed)
-        force = self.objective.loss_gradient(self.weight, removed, targets)
+        removed_gradient = self.objective.loss_gradient(self.weight, removed, targets)
         before = self.residual
-        # Nothing is known of the remaining records until the step has been taken.
+        # No bound holds for the remaining records until the step has been taken. If an error is
+        # raised before, the residual stays infinite.
         self.residual = math.inf
         if remaining is None:
             self._downdate(removed)
         else:
             self.form_matrices(remaining)
-        return self._step(force, before)
+        return self._step(removed_gradient, before)
 
     def polish(self, features: np.ndarray, targets: np.ndarray, goal: float = 0.0) -> bool:
-        """Measure the residual, and reduce it by Newton steps with the matrices at hand.
+        """Measure the residual over the remaining records, and reduce it by Newton steps.
+
+        The stored Hessian is used for all steps. The weights end at the smallest residual that was
+        measured.
 
         Args:
-            features: [n, d] of all records that remain.
-            targets: [n, J] of these records.
-            goal: the residual to reach; 0: the least that rounding lets be known.
+            features: [n, d] of all remaining records.
+            targets: [n, J] as ``Objective.targets`` returns them, of these records.
+            goal: the residual to reach; 0: the smallest one that rounding allows to verify.
 
         Returns:
-            True if the goal was reached; False if the steps ceased to help before.
+            True if the goal was reached; False if a step no longer halved the residual before.
 
         Raises:
             ValueError: another number of records than remain.
         """
         if len(features) != self.count:
-            raise ValueError(f"{len(features)} records were given, but {self.count} are left")
+            raise ValueError(
+                f"{len(features)} records were given, but the state expects the {self.count} "
+                "that remain"
+            )
         self.residual = math.inf
         best_weight = self.weight
         for _ in range(MAX_POLISHING_STEPS):
@@ -394,12 +466,15 @@ class RemovableHead:
         return is_reached
 
     def refresh(self, features: np.ndarray, targets: np.ndarray, goal: float = 0.0) -> None:
-        """Minimise by Newton's method: form the matrices and ``polish``, until that ceases to help.
+        """Minimise the objective over records by Newton's method, from any weights.
+
+        It computes the matrices and calls ``polish`` in turns, until the goal is reached or the
+        residual is no longer halved.
 
         Args:
-            features: [n, d] of any records, which are the head's records from now on.
-            targets: [n, J] of these records.
-            goal: as for ``polish``.
+            features: [n, d] of any records. They are the head's records from now on.
+            targets: [n, J] as ``Objective.targets`` returns them, of these records.
+            goal: the residual to reach; 0: the smallest one that rounding allows to verify.
         """
         before = math.inf
         for _ in range(MAX_REFRESHES):
@@ -409,18 +484,21 @@ class RemovableHead:
             before = self.residual
 
     def form_matrices(self, features: np.ndarray) -> None:
-        """Form the matrices anew over records [n, d], at the current weights.
+        """Compute the Hessian and the Gram matrix over records, at the current weights.
 
-        Afterwards nothing in the head depends on earlier weights or on removed records, apart from
-        the weights themselves and the residual.
+        Afterwards only ``weight`` and ``residual`` still depend on earlier weights and removed
+        records.
+
+        Args:
+            features: [n, d] of all remaining records.
 
         Raises:
-            UnsoundError: a record of norm above 1, rounding included.
+            UnsoundError: a record has a norm above 1, rounding included.
         """
         check_norms(features)
         count = len(features)
         gram_matrix = gram(features)
-        norm = spectral_norm(gram_matrix, count)
+        norm = spectral_norm_bound(gram_matrix, count)
         hessian = self.objective.hessian(self.weight, features)
         self._set_matrices(self.weight, hessian, gram_matrix, norm, count)
 
@@ -432,13 +510,13 @@ class RemovableHead:
         norm: float,
         count: int,
     ) -> None:
-        """Set matrices that were formed over ``count`` records.
+        """Set matrices that were computed over ``count`` records, with bounds on their rounding.
 
         Args:
-            reference: [J, d] the weights at which the Hessian was taken.
-            hessian: [J or 1, d, d].
-            gram_matrix: [d, d].
-            norm: bound on the spectral norm of the features as computed.
+            reference: [J, d] the weights at which the Hessian was computed.
+            hessian: [J, d, d], or [1, d, d] if the outputs share it.
+            gram_matrix: [d, d] X'X.
+            norm: bound on the spectral norm of the features X.
             count: the number of records.
         """
         hessian_error = self.objective.hessian_rounding(reference, count)
@@ -451,10 +529,15 @@ class RemovableHead:
         self.norm = norm * COVER
 
     def _downdate(self, features: np.ndarray) -> None:
-        """Subtract the part of removed records [m, d] from the matrices."""
+        """Subtract the terms of removed records from the Hessian and the Gram matrix.
+
+        Args:
+            features: [m, d] float64, of the removed records, whose norms have been checked.
+        """
         count = len(features)
         hessian_error = self.objective.hessian_rounding(self.reference, count)
         curvatures = self.objective.curvatures(chunked_logits(features, self.reference))
+        # A record x adds l'' x x' to the Hessian, which is the outer product of sqrt(l'') x.
         roots = np.sqrt(curvatures)
         for output, factor in enumerate(self.factors):
             scaled_rows = roots[:, output : output + 1] * features
@@ -462,62 +545,73 @@ class RemovableHead:
         self.gram.remove(features, gram_rounding(count))
         self.count -= count
 
-    def _step(self, force: ComputedGradient, before: float) -> NewtonStep:
-        """Move by v, where H0 v = force nearly, and bound the residual that this leaves.
+    def _step(self, removed_gradient: ComputedGradient, before: float) -> NewtonStep:
+        """Take one Newton step for removed records, and bound the residual that it leaves.
 
         Args:
-            force: the gradients of the removed records' losses at the current weights.
+            removed_gradient: the sum of the removed records' loss gradients at the current weights.
             before: bound on the residual before the step.
 
         Raises:
-            UnsoundError: the bound is not finite.
+            UnsoundError: the bound is not finite. The weights are then unchanged.
         """
-        moved, bounds = self._newton_move(force.value)
-        # The bounds of the outputs add in squares.
+        moved, bounds = self._newton_move(removed_gradient.value)
+        # Outputs are separate problems, so their bounds add in squares.
         solved, curved, fresh, length = (
             float(size) * COVER for size in np.linalg.norm(bounds, axis=1)
         )
-        # Lemma 7 of docs/proofs/removal.md; residuals of removals in a row add:
-        # Lemma 13 of docs/proofs/removal.md
-        after = (before + force.error + solved + curved) * COVER + SQUARE_UNDERFLOW_ALLOWANCE
+        # Lemma 7 of docs/proofs/removal.md: the residual after the step is at most the one before
+        # plus |H0 v - f| plus |(A - H0) v|. Lemma 13 of docs/proofs/removal.md: so residuals of
+        # several removals add up.
+        residual_sum = before + removed_gradient.error + solved + curved
+        after = residual_sum * COVER + SQUARE_UNDERFLOW_ALLOWANCE
         if not math.isfinite(after):
             raise UnsoundError(
                 "a bound on the residual is not finite, so nothing was removed: train again"
             )
         self.weight = moved
         self.residual = after
-        return NewtonStep(before, after, solved + force.error, curved, fresh, length)
+        return NewtonStep(before, after, solved + removed_gradient.error, curved, fresh, length)
 
-    def _newton_move(self, force: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the weights after a Newton step, and bounds on its parts.
+    def _newton_move(self, right_side: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the weights after a Newton step, and bounds on the parts of its error.
+
+        The step is v with H0 v = f nearly, from the weights w to w + v. H0 is the stored Hessian,
+        computed at the weights w0.
 
         Args:
-            force: [J, d], the right-hand side of H0 v = force.
+            right_side: [J, d] f.
 
         Returns:
-            w + v [J, d], and [4, J] the attributes ``solve_error``, ``curvature_error``,
-            ``fresh_curvature_error`` and ``length`` of ``NewtonStep`` for each output.
+            (the new weights w + v [J, d], bounds [4, J] for each output). The rows of the bounds
+            are the attributes ``solve_error``, ``curvature_error``, ``fresh_curvature_error`` and
+            ``length`` of ``NewtonStep``.
         """
-        bounds = np.zeros((4, len(force)))
+        bounds = np.zeros((4, len(right_side)))
         moved = np.array(self.weight)
-        # Lemma 8 of docs/proofs/removal.md
-        lever = self.objective.curvature_lipschitz / 2 * self.norm
+        # Lemma 8 of docs/proofs/removal.md: |(A - H0) v|, with A the Hessian averaged along the
+        # step, is at most curvature_change times |X v| times the sum of the old and the new
+        # weights' distances from w0 (``drift``). X are the features.
+        curvature_change = self.objective.curvature_lipschitz / 2 * self.norm
         largest_curvature = self.objective.smoothness * self.norm**2 + self.objective.strength
-        for output, output_force in enumerate(force):
-            factor = self.factors[output if len(self.factors) > 1 else 0]
-            step, solve_error = factor.solve(output_force)
+        for output, right_side_of_output in enumerate(right_side):
+            # A single factor is shared by all outputs.
+            factor_index = output if len(self.factors) > 1 else 0
+            factor = self.factors[factor_index]
+            step, solve_error = factor.solve(right_side_of_output)
             moved[output] += step
             length = _length(step)
             moved_length = _length(moved[output])
-            # w + v is that far from its rounding: Lemma 11 of docs/proofs/removal.md
+            # Lemma 11 of docs/proofs/removal.md: storing w + v rounds the weights by at most
+            # UNIT |w + v|, which moves the gradient by at most the largest curvature times that.
             rounding = UNIT * moved_length
             drift_before = _length(self.weight[output] - self.reference[output])
             drift_after = _length(moved[output] - self.reference[output])
             drift = drift_before + drift_after + rounding
-            # |X v|, by the smaller of two bounds
+            # The smaller of two bounds on |X v|.
             image_length = min(self.gram.bound_norm(step), self.norm * length)
-            curvature_error = lever * image_length * drift
-            fresh_curvature_error = lever * image_length * length
+            curvature_error = curvature_change * image_length * drift
+            fresh_curvature_error = curvature_change * image_length * length
             solve_error += largest_curvature * UNIT * moved_length
             bounds[:, output] = (solve_error, curvature_error, fresh_curvature_error, length)
         return moved, bounds
@@ -530,13 +624,13 @@ def reduce_residual(
 
     Args:
         head: changed in place.
-        features: [n, d] of all records that remain.
-        targets: [n, J] of these records.
+        features: [n, d] of all remaining records.
+        targets: [n, J] as ``Objective.targets`` returns them, of these records.
         allowed: the largest residual that is allowed.
 
     Returns:
-        The methods that were used: none, polish, refresh, or both. The residual may still exceed
-        what is allowed; then nothing but training anew, with new noise, helps.
+        The names of the methods that were used, in order: "polish", "refresh", both or none. The
+            residual may still exceed ``allowed``; then only training again with new noise helps.
     """
     methods = []
     for name, reduce in (("polish", head.polish), ("refresh", head.refresh)):
@@ -554,113 +648,174 @@ def worst_case(
     derivative_bound: float = 1.0,
     outputs: int = 1,
 ) -> float:
-    """Return the most that a step at w = w0 adds to the residual on any data, without rounding.
+    """Return the largest amount that one Newton step can add to the residual, on any data.
 
-    It is gamma sqrt(J) n' (m C / s)^2, because outputs are separate problems whose errors add in
-    squares. The bound of 003 (theorems 1 and 4) is 4 times as large: its regulariser depends on the
-    number of records, which doubles the force; and its gamma is 1/4.
+    The residual is the norm of the objective's gradient. The amount is gamma sqrt(J) n' (m C /
+    s)^2, for a Hessian at the current weights and without rounding. Outputs are separate problems,
+    so their errors add in squares. The bound of Guo et al. (2020, theorems 1 and 4) is 4 times as
+    large, because their regulariser depends on the number of records, which doubles the removed
+    gradient. Their gamma is 1/4.
 
     Args:
         curvature_lipschitz: gamma, the Lipschitz constant of the loss's second derivative.
         removed: m, the number of removed records.
-        remaining: n', the number of records that remain.
-        strength: s.
-        derivative_bound: C, a bound on the loss's first derivative.
-        outputs: J.
+        remaining: n', the number of remaining records.
+        strength: s, the factor of the regulariser.
+        derivative_bound: C, a bound on the loss's absolute first derivative.
+        outputs: J, the number of outputs.
     """
-    # Lemma 12 of docs/proofs/removal.md
+    # Lemma 12 of docs/proofs/removal.md: a step is at most m C / s long.
     distance = removed * derivative_bound / strength
     return curvature_lipschitz * math.sqrt(outputs) * remaining * distance**2
 
 
 def _length(vector: np.ndarray) -> float:
     """Return an upper bound on the l2 norm of a vector [d]."""
+    # COVER (slightly above 1) covers the roundings of this bound itself.
     return float(np.linalg.norm(vector)) * COVER
 
 
-STATES = 10  # served states for which it is said how close they are all together
-DEPENDENT = not_held("residual_depends_on_noise")
-FLOATING = not_held("noise_in_floating_point")
-EXACT_NOISE = proved("noise_exact")
-DRAWN_ANEW = proved("noise_drawn_anew")
-SIMULATION = not_held("noise_from_recorded_seed")
+STATES_TOGETHER = (
+    10  # the number of served states for which the promise says how close all together are
+)
+RESIDUAL_DEPENDS_ON_NOISE = not_held("residual_depends_on_noise")
+NOISE_IN_FLOATING_POINT = not_held("noise_in_floating_point")
+NOISE_IS_EXACT = proved("noise_exact")
+NOISE_IS_NEW = proved("noise_drawn_anew")
+NOISE_FROM_SEED = not_held("noise_from_recorded_seed")
 
 
 def joint_epsilon(eps: float, delta: float, states: int) -> float:
-    """Return the eps, rounded up, at which several served states together are (eps, delta)-close.
+    """Return the eps at which several served states together are (eps, delta)-close, rounded up.
 
     Args:
-        eps: that of each state.
-        delta: that of each state, and of all together.
-        states: the number of served states.
+        eps: the eps at which each served state is close to one that was trained without the removed
+            records.
+        delta: the delta of each state, and of all states together.
+        states: the number of served states, at least 1.
     """
-    # Lemma 3 of docs/proofs/masking.md
+    # Lemma 3 of docs/proofs/masking.md: k states together are as close as two normal distributions
+    # sqrt(k) mu apart.
     return gaussian_epsilon(math.sqrt(states) * gaussian_mu(eps, delta), delta)
 
 
 def promise_after_removal(config: RemovalConfig, residual: float, strength: float) -> Promise:
-    """Return what holds of a state after a removal by Newton steps.
+    """Return what is promised about a state after a removal by Newton steps.
 
     Args:
         config: the settings that the head was trained with.
-        residual: bound on the norm of the gradient, within the removal budget.
-        strength: the strength of the objective.
+        residual: bound on the norm of the objective's gradient; at most the removal budget.
+        strength: the strength of the objective's regulariser.
     """
     distance = next_up(residual / strength)
     near_minimiser = proved(
         "near_minimiser_before_noise", distance=distance, gradient=residual, strength=strength
     )
-    # Lemma 4 of docs/proofs/masking.md
+    # Lemma 4 of docs/proofs/masking.md: both models are near the same minimiser, so they are within
+    # (residual + tolerance) / strength of each other.
     within = next_up((residual + config.tolerance) / strength * COVER)
     if config.masking == "none":
         retrained_distance = next_up(config.tolerance / strength)
-        terms = (
-            Remark("near_retrained", {"within": within}),
-            Remark("near_minimiser", {"distance": distance, "retrained": retrained_distance}),
-        )
-        return Promise(
-            method="newton",
-            exact=True,
-            eps=0.0,
-            delta=0.0,
-            adaptive=True,
-            terms=terms,
-            assumptions=(near_minimiser,),
-            within=within,
-        )
-    is_simulated = config.seed is not None
+        return _promise_without_noise(near_minimiser, within, distance, retrained_distance)
     if config.masking == "loss":
-        eps = config.eps
-        close_code = "close_as_published"
-        other_terms = _TERMS_OF_LOSS_NOISE
-        facts: tuple[Fact, ...] = (near_minimiser, DEPENDENT, FLOATING)
-        if is_simulated:
-            facts = (*facts, SIMULATION)
+        return _promise_of_loss_noise(config, near_minimiser)
+    retrained = proved("retraining_near_minimiser", distance=config.tolerance / strength)
+    return _promise_of_output_noise(config, (near_minimiser, retrained), within)
+
+
+def _promise_without_noise(
+    near_minimiser: Fact, within: float, distance: float, retrained_distance: float
+) -> Promise:
+    """Return the promise for ``masking=none``: exact up to a distance.
+
+    Args:
+        near_minimiser: the fact that the weights are near the minimiser over the remaining records.
+        within: bound on the l2 distance of the weights from those trained without the records.
+        distance: bound on the distance of the weights from the minimiser.
+        retrained_distance: the distance from the minimiser at which training again would stop.
+    """
+    terms = (
+        Remark("near_retrained", {"within": within}),
+        Remark("near_minimiser", {"distance": distance, "retrained": retrained_distance}),
+    )
+    return Promise(
+        method="newton",
+        exact=True,
+        eps=0.0,
+        delta=0.0,
+        adaptive=True,
+        terms=terms,
+        assumptions=(near_minimiser,),
+        within=within,
+    )
+
+
+def _promise_of_loss_noise(config: RemovalConfig, near_minimiser: Fact) -> Promise:
+    """Return the promise for ``masking=loss``: what the paper claims, which is not proved.
+
+    Args:
+        config: the settings, whose eps, delta and seed are read.
+        near_minimiser: the fact that the weights are near the minimiser over the remaining records.
+    """
+    facts = [near_minimiser, RESIDUAL_DEPENDS_ON_NOISE, NOISE_IN_FLOATING_POINT]
+    is_simulated = config.seed is not None
+    if is_simulated:
+        facts.append(NOISE_FROM_SEED)
+    close = Remark("close_as_published", {"eps": config.eps, "delta": config.delta})
+    return Promise(
+        method="newton",
+        exact=False,
+        eps=config.eps,
+        delta=config.delta,
+        adaptive=False,
+        terms=(close, *_TERMS_OF_LOSS_NOISE),
+        assumptions=tuple(facts),
+    )
+
+
+def _promise_of_output_noise(
+    config: RemovalConfig, distance_facts: tuple[Fact, ...], within: float
+) -> Promise:
+    """Return the promise for ``masking=output``: (eps, delta)-close to training again.
+
+    Args:
+        config: the settings, whose sigma, eps, delta and seed are read.
+        distance_facts: the facts that these weights, and those of training again, are near the
+            same minimiser.
+        within: bound on the l2 distance between the two, before the noise.
+    """
+    eps = _output_noise_epsilon(config, within)
+    is_simulated = config.seed is not None
+    if is_simulated:
+        close_code = "close_without_seed"
+        noise_facts: tuple[Fact, ...] = (NOISE_FROM_SEED,)
     else:
-        eps = _output_noise_epsilon(config, within)
-        close_code = "close_without_seed" if is_simulated else "close"
-        other_terms = _output_noise_terms(config)
-        retrained = proved("retraining_near_minimiser", distance=config.tolerance / strength)
-        noise_facts = (SIMULATION,) if is_simulated else (DRAWN_ANEW, EXACT_NOISE)
-        facts = (near_minimiser, retrained, *noise_facts)
+        close_code = "close"
+        noise_facts = (NOISE_IS_NEW, NOISE_IS_EXACT)
     close = Remark(close_code, {"eps": eps, "delta": config.delta})
     return Promise(
         method="newton",
         exact=False,
         eps=eps,
         delta=config.delta,
-        adaptive=config.masking == "output",
-        terms=(close, *other_terms),
-        assumptions=facts,
+        adaptive=True,
+        terms=(close, *_output_noise_terms(config)),
+        assumptions=(*distance_facts, *noise_facts),
     )
 
 
 def _output_noise_epsilon(config: RemovalConfig, within: float) -> float:
-    """Return the least eps at which noise on the served weights hides a distance of ``within``.
+    """Return the smallest eps at which the noise on served weights hides a distance.
 
-    It is 0 where delta alone suffices, and never above the eps of the settings.
+    It is 0 if delta suffices without eps, and at most the eps of the settings.
+
+    Args:
+        config: the settings, whose sigma, eps and delta are read.
+        within: bound on the l2 distance of the weights from those trained without the records.
     """
-    # Lemma 2 of docs/proofs/masking.md
+    # Lemma 2 of docs/proofs/masking.md: the served weights are as close as two normal distributions
+    # that are within / sigma apart.
+    # COVER (slightly above 1) covers the roundings of this bound itself.
     mu = within / config.sigma * COVER
     if gaussian_delta(0.0, mu) <= config.delta:
         return 0.0
@@ -671,9 +826,13 @@ _TERMS_OF_LOSS_NOISE: tuple[Remark, ...] = (Remark("proof_has_gap"), Remark("noi
 
 
 def _output_noise_terms(config: RemovalConfig) -> tuple[Remark, ...]:
-    """Return what else is promised where the noise is on the served weights."""
-    eps_of_states = joint_epsilon(config.eps, config.delta, STATES)
-    states_together = {"states": STATES, "eps": eps_of_states, "delta": config.delta}
+    """Return the further terms of the promise for ``masking=output``.
+
+    Args:
+        config: the settings, whose eps and delta are read.
+    """
+    eps_of_states = joint_epsilon(config.eps, config.delta, STATES_TOGETHER)
+    states_together = {"states": STATES_TOGETHER, "eps": eps_of_states, "delta": config.delta}
     return (
         Remark("noise_after_request"),
         Remark("at_most", {"eps": config.eps, "delta": config.delta}),

@@ -1,6 +1,4 @@
-"""What a removal of records guarantees and has done, as values that are stored, shown and verified
-(method.md section 7).
-"""
+"""What a removal of records did and guarantees, as values that are stored and verified."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -19,26 +17,27 @@ NonNegative = Annotated[float, Field(ge=0)]
 
 @schema
 class Promise:
-    """How the model after a removal compares with one that never saw the removed records.
+    """A guarantee: how a model after a removal compares with one trained without the records.
 
     Attributes:
         method: the name of the removal method.
-        exact: True: the model is the one that training without the records gives (of method
-            ``certificate``: its answers are), or ``within`` a distance of it. False: its
-            distribution is (eps, delta)-close to that of such a training, in both directions.
-        eps: 0 where exact.
-        delta: 0 where exact.
-        adaptive: True: it holds for requests that were chosen after seeing what the model gave
-            out. False: it holds only for oblivious requests, chosen without looking.
-        terms: what is promised and to whom; the first is a summary of one line.
-        assumptions: the facts that the promise needs, each proved, declared or not held. One that
-            is not held is shown in every account of the removal.
-        within: bound on the l2 distance over all served weights, where the model is exact up to a
-            distance; None: it is exact bit for bit.
+        exact: True: the model equals the one that training without the removed records gives, or
+            its weights are ``within`` a distance of that model's. (For method ``certificate`` only
+            the answers are equal.) False: its distribution is (eps, delta)-close to that of such a
+            model, in both directions.
+        eps: the eps of the closeness, at least 0; 0 if exact.
+        delta: the delta of the closeness, in [0, 1); 0 if exact.
+        adaptive: True: the guarantee also holds for requests that were chosen after seeing what the
+            model gave out. False: only for oblivious requests, which were chosen without looking.
+        terms: what is promised and to whom. The first is a summary in one line.
+        assumptions: the facts that the promise depends on, each proved, declared or not held. A
+            fact that is not held is shown wherever the removal is reported.
+        within: bound on the l2 distance over all served weights, if the model is exact up to a
+            distance; None: an exact model is equal bit for bit.
 
     Raises:
-        ConfigError: a distance of what is not exact, or a budget of what is; a number is out of
-            range; or there are no terms.
+        ConfigError: ``within`` is given but not ``exact``, eps or delta is above 0 although
+            ``exact``, a number is out of range, or there are no terms.
     """
 
     method: MethodName
@@ -51,32 +50,35 @@ class Promise:
     within: NonNegative | None = None
 
     def __post_init__(self) -> None:
+        """Raise ConfigError if a distance or a budget is given that does not go with ``exact``."""
         if self.within is not None and not self.exact:
             raise ConfigError(
-                f"within={self.within}: a distance can be promised only with exact=true"
+                f"within={self.within}: only an exact result (exact=true) can be promised up "
+                "to a distance"
             )
         if self.exact and (self.eps or self.delta):
             raise ConfigError(
-                f"eps={self.eps} and delta={self.delta} cannot be given together with exactness"
+                f"eps={self.eps} and delta={self.delta} are for results that are not exact, "
+                "so they cannot be given together with exact=true"
             )
 
     @property
     def proved(self) -> bool:
-        """Whether no assumption is known to fail.
+        """True if no assumption is known to fail.
 
-        If False, eps and delta are as published, and guarantee nothing.
+        If False, eps and delta are those that a paper claims, and guarantee nothing.
         """
         return all(fact.standing is not Standing.VOID for fact in self.assumptions)
 
     @property
     def requests(self) -> Requests:
-        """For which sequences of requests the promise holds, after Gupta et al. (2021).
+        """The sequences of removal requests for which the promise holds, after Gupta et al. (2021).
 
-        * ``adaptive``: any sequence. Keys or noise were drawn after the last request, or the method
-          draws none.
+        * ``adaptive``: any sequence. Keys and noise were drawn after the last request, or the
+          method draws none.
         * ``adaptive for fixed keys``: any sequence, given the seed and the keys. The model is then
-          a function of the remaining records and the keys, bit for bit, whoever chose the requests.
-          But requests that depend on the keys make its distribution another one than with fresh
+          a function of the remaining records and the keys, bit for bit, for any requests. But if
+          requests depend on the keys, the model's distribution differs from that with newly drawn
           keys.
         * ``oblivious``: sequences that were chosen without looking at what the model gave out.
         """
@@ -94,9 +96,9 @@ class Promise:
 
 @schema
 class RemovalBudget:
-    """The removal budget of a model: the error that its noise hides, and the error there is.
+    """A model's removal budget: the error that its noise hides, and the error that there is.
 
-    Errors are norms of the gradient that removals and the optimiser left (the residual).
+    Errors are residuals: norms of the objective's gradient that training and removals have left.
 
     Attributes:
         spent: bound on the residual now.
@@ -109,17 +111,17 @@ class RemovalBudget:
 
 @schema
 class Removal:
-    """What one removal did, and what it promises.
+    """A report of one removal: what was done, and what is promised.
 
     Attributes:
-        promise: what holds of the model after the removal.
-        records: how many records were removed.
-        seconds: wall time of the method alone, without reading data and writing reports.
-        facts: values by name for metrics.json and the account, such as the number of members that
-            were trained again, bounds, or the noise.
+        promise: what holds for the model after the removal.
+        records: the number of removed records.
+        seconds: wall time of the method, without reading data and writing reports.
+        facts: values by name for metrics.json and the removal's report, for example the number of
+            members that were trained again, bounds, or the noise.
         steps: what was done, in order.
-        budget: the removal budget afterwards, which a certificate kind's own method always has
-            (``CertificateKind.removal_bounds``); None: the method is of no kind of certificate.
+        budget: the removal budget afterwards (``CertificateKind.removal_bounds``); None: the method
+            belongs to no kind of certificate and has no budget.
     """
 
     promise: Promise
@@ -136,28 +138,31 @@ class Removal:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """JSON values of all fields but the promise, which a log stores on its own."""
+        """JSON values of all fields except the promise, which a request log stores separately."""
         return {name: value for name, value in plain_of(self).items() if name != "promise"}
 
 
 def read_promise(promise: Mapping[str, Any]) -> Promise:
-    """Return the promise of JSON values, in the form of this version or of an earlier one.
+    """Return the promise that JSON values describe, in the format of this or of an earlier version.
+
+    Args:
+        promise: JSON values by field name.
 
     Raises:
-        ConfigError, KeyError, TypeError, ValueError: the values are no promise.
+        ConfigError, KeyError, TypeError, ValueError: the values do not describe a promise.
     """
     return validate(Promise, promise_with_codes(promise), "promise")
 
 
 def read_removal(promise: Mapping[str, Any], plain: Mapping[str, Any]) -> Removal:
-    """Return the removal that a request log stores, in the form of this version or an earlier one.
+    """Return the removal that a request log stores, in the format of this or an earlier version.
 
     Args:
-        promise: JSON values of the promise.
+        promise: JSON values of the promise, by field name.
         plain: JSON values of the other fields (``Removal.plain``).
 
     Raises:
-        ConfigError, KeyError, TypeError, ValueError: the values are no removal.
+        ConfigError, KeyError, TypeError, ValueError: the values do not describe a removal.
     """
     node = removal_with_codes(plain)
     node["promise"] = plain_of(read_promise(promise))
@@ -165,17 +170,17 @@ def read_removal(promise: Mapping[str, Any], plain: Mapping[str, Any]) -> Remova
 
 
 def promise_with_codes(promise: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON values of a promise in the form of this version.
+    """Return the JSON values of a promise in the format of this version.
 
     Args:
-        promise: JSON values. Those of earlier versions have text in ``words`` instead of ``terms``,
-            or assumptions with a text ``why`` instead of a code.
+        promise: JSON values by field name. Those of earlier versions have text in ``words`` instead
+            of ``terms``, or assumptions with a text ``why`` instead of a code.
 
     Raises:
-        KeyError, TypeError, ValueError: the values are in no such form.
+        KeyError, TypeError, ValueError: the values are in none of these formats.
     """
     node = dict(promise)
-    if "words" in node:
+    if "words" in node:  # the format of earlier versions
         node["terms"] = [in_words(text) for text in node.pop("words")]
     facts = node.pop("assumptions", ())
     node["assumptions"] = [with_code(fact) if "why" in fact else fact for fact in facts]
@@ -183,17 +188,18 @@ def promise_with_codes(promise: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def removal_with_codes(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON values of a removal, without its promise, in the form of this version.
+    """Return the JSON values of a removal, without its promise, in the format of this version.
 
     Args:
-        plain: JSON values (``Removal.plain``). Those of earlier versions have text in ``steps``; or
-            text in ``words`` instead, and the budget as ``allowance``, with a sentence as its unit.
+        plain: JSON values (``Removal.plain``). Those of earlier versions have text in ``steps``. Or
+            they have text in ``words`` instead, and the budget as ``allowance`` with a sentence as
+            its unit.
 
     Raises:
-        KeyError, TypeError, ValueError: the values are in no such form.
+        KeyError, TypeError, ValueError: the values are in none of these formats.
     """
     node = dict(plain)
-    if "words" not in node:
+    if "words" not in node:  # the format of this version or of the one before
         node["steps"] = [with_fact(step) for step in node["steps"]]
         return node
     node["steps"] = [in_words(text) for text in node.pop("words")]

@@ -1,8 +1,9 @@
 """Sharded, isolated, aggregated training (SISA of Bourtoule et al. 2021, without its slices).
 
 After a removal, ``retrain_affected`` trains again only the members of an ensemble whose shard
-changed. Until then ``answerable`` says for which queries the vote is certain all the same, and
-``gaps`` says why the certificates of a run do not cover removals. Proofs: docs/proofs/sisa.md.
+(their part of the training records) changed. Until then ``answerable`` returns for which queries
+the vote is certain nevertheless. ``reasons_not_covered`` returns why the certificates of a run do
+not cover removals. Proofs: docs/proofs/sisa.md.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,16 +26,16 @@ from agt.training.ensemble import member_folder, member_records
 from agt.training.loop import OnProgress
 from agt.unlearning.sentences import Remark
 
-INSTEAD = "use method=retrain"
+USE_RETRAIN = "use method=retrain"
 
 
 @dataclass(frozen=True)
 class Retrained:
-    """An ensemble of which some members were trained again.
+    """An ensemble of which some members were trained again after a removal.
 
     Attributes:
-        model: the ensemble on the records that remain.
-        trained: the members that were trained again, in ascending order.
+        model: the ensemble on the remaining records.
+        trained: the indices of the members that were trained again, in ascending order.
     """
 
     model: EnsembleModel
@@ -42,7 +43,11 @@ class Retrained:
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """The names of what bits depend on, records and settings aside, that differ by member."""
+        """The names of what differs between the members' training environments, sorted.
+
+        An environment holds what a member's bits depend on besides records and settings, for
+        example code version, machine and threads.
+        """
         environments = [shard.environment for shard in self.model.shards]
         first = environments[0]
         changed = set()
@@ -53,7 +58,10 @@ class Retrained:
 
     @property
     def steps(self) -> int:
-        """The number of steps in one member's batch plan; a minimiser takes other steps."""
+        """The number of steps in one member's batch plan.
+
+        A minimiser's solver takes another number of steps.
+        """
         return self.model.plan.steps
 
 
@@ -62,28 +70,33 @@ def retrain_affected(
 ) -> Retrained:
     """Train again the members of a stored ensemble whose shards lost records.
 
-    Formal guarantees
-        * The result has the bits of an ensemble that is trained anew, if all else that bits depend
-          on is the same, which ``Retrained.changed`` tells (Lemma 1 of docs/proofs/sisa.md).
+    A shard is the part of the training records that one member is trained on.
+
+    Formal guarantees:
+        - The result has the same bits as an ensemble that is trained again completely, if all else
+          that bits depend on is the same. ``Retrained.changed`` lists what is not (Lemma 1 of
+          docs/proofs/sisa.md).
 
     Args:
-        problem: the records that remain, and the settings that the ensemble was trained with.
-        reader: the folder of the ensemble, with what ``EnsembleModel.save_shards`` writes.
+        problem: the remaining records, and the settings that the ensemble was trained with.
+        reader: the folder of the ensemble, as ``EnsembleModel.save_shards`` writes it.
         on_progress: called after every member that was trained.
 
     Raises:
-        CheckError: the run is no ensemble, or its members depend on more than their shards.
-        ConfigError: a file is missing or not what was written.
+        CheckError: the run is no ensemble, a file on its shards is missing or damaged, or its
+            members depend on more than their shards.
+        ConfigError: another file is missing or damaged.
     """
     if not problem.settings.ensembled:
         raise CheckError(
             "method=sisa: the run is a single model that was trained on all records "
-            f"(ensemble.members=1): {INSTEAD}"
+            f"(ensemble.members=1): {USE_RETRAIN}"
         )
     ensemble = problem.settings.ensemble
     indices = range(ensemble.members)
     shard_records = _read_shard_records(reader, indices)
     remaining = member_records(problem.dataset.train, ensemble)
+    # A shard has lost records if the fingerprint of its records differs from the recorded one.
     affected = []
     unaffected = []
     for index in indices:
@@ -93,7 +106,8 @@ def retrain_affected(
             affected.append(index)
     members = dict(zip(unaffected, load_members(problem, reader, unaffected), strict=True))
     for index, member in members.items():
-        _check_features(member, problem.dataset.bare.with_shard(remaining[index], None))
+        shard = problem.dataset.bare.with_shard(remaining[index], None)
+        _check_features(member, shard)
     trained = fit_members(problem, affected, on_progress)
     for index, (member, shard_record) in zip(affected, trained, strict=True):
         members[index] = member
@@ -105,35 +119,45 @@ def retrain_affected(
 def _read_shard_records(reader: FileReader, indices: Sequence[int]) -> list[ShardRecord]:
     """Read what each member of an ensemble was trained on.
 
+    Args:
+        reader: the folder of the ensemble.
+        indices: the indices of the members.
+
     Raises:
-        CheckError: a file is missing or not what was written.
+        CheckError: a file is missing or damaged.
     """
     try:
         return [ShardRecord.read(reader.part(member_folder(index))) for index in indices]
     except ConfigError as error:
         raise CheckError(
             "method=sisa: the run does not record what each member was trained on "
-            f"({error}): {INSTEAD}"
+            f"({error}): {USE_RETRAIN}"
         ) from None
 
 
 def _check_features(member: Model, shard: Dataset) -> None:
-    """Raise CheckError if a member's public features are not those of the public rows of now.
+    """Raise CheckError unless a stored member computes features as a new member would.
 
-    A member that is trained now would have these, so that the others would not be as trained anew.
+    Features may depend on public rows. If these changed since the member was trained, every member
+    that is trained now would have other features than the stored one.
+
+    Args:
+        member: a stored member.
+        shard: a data set of the member's records and the public rows as they are now.
     """
     if not member.has_features_of(shard):
         raise CheckError(
             "method=sisa: the public rows from which the features are computed "
-            f"(certificate.features.public) changed, so every member would change: {INSTEAD}"
+            f"(certificate.features.public) changed, so every member would change: {USE_RETRAIN}"
         )
 
 
-# The names of condition d where an answer's certificate depends on it.
-STEPS = ("every step non-expansive", "a record moves one vote")
+# Names of condition d for the certificates whose stable distances depend on it: linear heads in
+# closed form, and votes.
+CONDITION_D_NAMES = ("every step non-expansive", "a record moves one vote")
 
 
-def gaps(
+def reasons_not_covered(
     settings: Settings,
     conditions: Sequence[Condition],
     compared: Collection[Fact] = (),
@@ -143,22 +167,23 @@ def gaps(
 
     Args:
         settings: the settings of the run.
-        conditions: a to g, as the run recorded them.
-        compared: facts about constants that were compared with those of the remaining records, so
-            that they need not be proved for every dataset (``untouched``).
-        public: whether one of the removed records was declared public.
+        conditions: the seven conditions a to g of a certificate, as the run recorded them.
+        compared: facts about constants that were compared with those of the remaining records. They
+            hold for this removal, so they need not be proved for every data set.
+        public: True if one of the removed records was declared public.
     """
     relation = RELATIONS[settings.relation.name]
     certificate = settings.certificate
     reasons = []
-    if not certificate.covers_retraining:
+    if not certificate.covers_retraining:  # it holds only for the noise of one training
         reasons.append(Remark("certificate_given_noise", {"certificate": certificate.name}))
-    if settings.noise is not None:
+    if settings.noise is not None:  # training again draws other noise
         reasons.append(Remark("noise_drawn_again"))
-    if public and relation.private_only:
+    if public and relation.private_only:  # edits of public records are not counted
         reasons.append(Remark("public_not_counted", {"relation": relation.name}))
-    if public and certificate.features.public == "train":
+    if public and certificate.features.public == "train":  # features depend on public records
         reasons.append(Remark("public_features"))
+    # Training again uses the same settings, so how they were chosen does not matter here.
     not_required = {settings.choices, *compared}
     for fact in required_facts(conditions):
         if not fact.held and fact not in not_required:
@@ -167,15 +192,16 @@ def gaps(
 
 
 def required_facts(conditions: Sequence[Condition]) -> tuple[Fact, ...]:
-    """Return every fact that must hold for a certified answer to stay after a removal.
+    """Return every fact that must hold for a certified answer to stay the same after a removal.
 
     Args:
-        conditions: a to g, as the run recorded them.
+        conditions: the seven conditions a to g of a certificate, as the run recorded them.
     """
-    # Lemma 2 of docs/proofs/sisa.md
+    # Lemma 2 of docs/proofs/sisa.md: a removal leaves a certified label unchanged if conditions b,
+    # c and e hold, and for linear heads and votes condition d.
     facts: list[Fact] = []
     for condition in conditions:
-        if condition.letter in "bce" or condition.name in STEPS:
+        if condition.letter in "bce" or condition.name in CONDITION_D_NAMES:
             facts.extend(condition.evidence.facts)
     return tuple(facts)
 
@@ -183,24 +209,29 @@ def required_facts(conditions: Sequence[Condition]) -> tuple[Fact, ...]:
 def answerable(
     distances: np.ndarray, labels: np.ndarray, pending: np.ndarray, classes: int = 2
 ) -> np.ndarray:
-    """Return for which queries the vote's label is certain while removals wait, [n] bool.
+    """Return for which queries the vote's label is certain while removals are pending.
 
-    Formal guarantees
-        * An answerable query has the label that the ensemble gives it after the removals, whichever
-          units they remove (Lemma 3 of docs/proofs/sisa.md).
-        * A query is answerable wherever the ensemble's own stable distance covers the removals
-          (Lemma 4 of docs/proofs/sisa.md), and in more cases.
+    Formal guarantees:
+        - An answerable query has the label that the ensemble will give it after the removals,
+          whichever units they remove (Lemma 3 of docs/proofs/sisa.md).
+        - Every query is answerable whose stable distance under the whole ensemble's certificate is
+          at least the number of pending removals (Lemma 4 of docs/proofs/sisa.md). Other queries
+          may be answerable, too.
 
     Args:
-        distances: [T, n] stable distances of the members, under a relation that covers removals.
-            Zeros: there are no certificates, so a member with a waiting removal is not counted.
-        labels: [T, n] the members' labels, 0..classes-1 (``VoteCertificates.members``).
-        pending: [T] how many units of each member's shard are to be removed.
-        classes: C.
+        distances: [T, n] the stable distances of the T members' labels: how many removed units (for
+            example people) leave a member's label unchanged. The relation must cover removals.
+            Zeros if there are no certificates: then a member with a pending removal is not counted.
+        labels: [T, n] the members' labels, from 0 to classes - 1 (``VoteCertificates.members``).
+        pending: [T] how many units of each member's shard are to be removed, at least 0.
+        classes: C, the number of classes.
+
+    Returns:
+        [n] bool.
 
     Raises:
         ConfigError: labels or distances do not fit (``count_selected_votes``).
-        ValueError: pending is not one count, at least 0, for each member.
+        ValueError: ``pending`` is not one count, at least 0, for each member.
     """
     pending = np.asarray(pending)
     if pending.shape != labels.shape[:1] or (pending < 0).any():
@@ -208,13 +239,15 @@ def answerable(
             f"the pending requests {pending} are not one count for each of the {len(labels)} "
             "members"
         )
-    # Lemma 3 of docs/proofs/sisa.md
+    # Lemma 3 of docs/proofs/sisa.md: a member's vote is known if its distance covers its pending
+    # removals. A query is answerable if the winner leads every rival by at least the number of
+    # unknown votes, which could all go to the rival.
     known = pending[:, None] <= distances
     counts = count_selected_votes(labels, distances, classes, known)
     unknown = (~known).sum(axis=0)
     winner = counts.argmax(axis=0)
     rivals = np.arange(classes)[:, None]
-    # A rival of smaller number wins a tie, so the winner needs one vote more against it.
+    # The smaller class wins a tie, so the winner needs one more vote than a smaller rival.
     leads = counts.max(axis=0) - counts
     is_ahead = leads >= unknown + (rivals < winner)
     is_winner = rivals == winner
@@ -222,13 +255,17 @@ def answerable(
 
 
 def spread_requests(members: int, requests: int) -> np.ndarray:
-    """Return how many requests each member gets from an adversary who spreads them, [T] int64.
+    """Return how many removal requests each member gets if an adversary spreads them evenly.
 
-    The adversary knows the public key, and sends one request to each member in turn.
+    The adversary knows the public key that assigns units to shards, and sends one request to each
+    member in turn.
 
     Args:
-        members: T.
+        members: T, the number of members.
         requests: the number of requests, each to remove one unit.
+
+    Returns:
+        [T] int64.
     """
     return np.bincount(np.arange(requests) % members, minlength=members)
 
@@ -242,16 +279,17 @@ def availability(
     classes: int = 2,
     draws: int = 100,
 ) -> np.ndarray:
-    """Estimate the share of queries that are answerable while random requests wait.
+    """Estimate the share of queries that are answerable while random removal requests are pending.
 
     Args:
-        distances: [T, n], as in ``answerable``.
-        labels: [T, n], as in ``answerable``.
-        shard_of_units: [units] the member of each unit (``training.ensemble.shards``).
-        requests: numbers of waiting requests, each at most the number of units. The requests of a
-            draw are of different units, chosen uniformly.
+        distances: [T, n] the stable distances of the members' labels, as in ``answerable``.
+        labels: [T, n] the members' labels, as in ``answerable``.
+        shard_of_units: [units] the index of the member that each unit belongs to
+            (``training.ensemble.assign_shards``).
+        requests: the numbers of pending requests to evaluate, each at most the number of units. A
+            draw of requests is of different units, chosen uniformly.
         rng: draws the units.
-        classes: C.
+        classes: C, the number of classes.
         draws: how often requests are drawn for each number of them.
 
     Returns:
@@ -260,6 +298,7 @@ def availability(
     members = len(labels)
 
     def share_of_draw(count: int) -> float:
+        """Return the share of answerable queries after one draw of ``count`` requests."""
         shards_of_requests = rng.choice(shard_of_units, size=count, replace=False)
         pending = np.bincount(shards_of_requests, minlength=members)
         return float(answerable(distances, labels, pending, classes).mean())

@@ -47,7 +47,7 @@ def configure(config: Mapping[str, Any]) -> CertifyConfig:
     only_keys(config, ("run", "digest", "inputs", "map_resolution", "compute", "output_dir"))
     if str(config.get("inputs")) == str(LINES):
         raise ConfigError(
-            "inputs=-: agt certify cannot read queries from standard input: give a file, or "
+            "inputs=-: agt certify cannot read queries from standard input: give a file; or "
             "use agt predict, which answers line by line"
         )
     given = {"trained": TrainedRun.of(config), "map_resolution": config.get("map_resolution")}
@@ -147,8 +147,9 @@ def _say(
     if median >= 1:
         k = math.floor(median)
         console.say(
-            f"against poisoning: half of the answers stay the same under any attack up to "
-            f"k = {k:,}, that is, with {within(relation, k)}"
+            "against poisoning: half of the answers stay the same under any attack that "
+            f"changes the training data by up to k = {k:,}, that is, with "
+            f"{within(relation, k)}"
         )
     say_quality(console, quality)
     if subject.caveat:

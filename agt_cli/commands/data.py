@@ -43,8 +43,8 @@ HEAD = """\
 """
 MIXED = "some are whole numbers and some are not, so 7 and 07 are different names"
 COUNTS_ROWS = (
-    "counts rows, so condition b is not met; if it names each record permanently "
-    "nevertheless, write id_permanent: true"
+    "seems to be a row number, so condition b (a record's batch depends on that record only) "
+    "is not met; if it names each record permanently, write id_permanent: true"
 )
 CODES_LONG = (
     "a few whole numbers are treated as ordered; if they are codes without an order, list "
@@ -52,9 +52,12 @@ CODES_LONG = (
 )
 SIZE = (
     "approximate number of training records: a public round number that you know without "
-    "counting (condition c)"
+    "counting the rows (condition c)"
 )
-ROWS = "largest number of rows of one unit, a public number: training refuses a unit with more rows"
+ROWS = (
+    "largest number of rows of one unit (person), a public number: training refuses a unit "
+    "with more rows"
+)
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _RESERVED = {"yes", "no", "on", "off", "true", "false", "null", "y", "n", "nan", "inf"}
 
@@ -98,8 +101,8 @@ class InspectSettings:
         in_source_tree = self.force and self.target.exists() and config_files.user_conf() is None
         if config_files.is_own("dataset", self.dataset) and not in_source_tree:
             raise ConfigError(
-                f"dataset={self.dataset} is one of agt's own data sets: give another name, "
-                f"such as name=my_{self.dataset}"
+                f"dataset={self.dataset} is the name of one of agt's own data sets: give "
+                f"another name, such as name=my_{self.dataset}"
             )
         if self.target.exists() and not self.force:
             raise ConfigError(
@@ -156,9 +159,11 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     if any(column.remark == CODES for column in inspection.features):
         console.say(f"{CODES} {CODES_LONG}")
     if inspection.label is None:
-        likely = ", ".join(map(repr, inspection.labels[:5])) or "no column has 2 to 100 values"
+        likely = ", ".join(map(repr, inspection.labels[:5])) or (
+            "no column has between 2 and 100 different values"
+        )
         raise ConfigError(
-            "label: the column to predict is not known, so nothing was written: give "
+            "label: agt does not know which column to predict, so nothing was written: give "
             f"label=NAME (likely: {likely})"
         )
     text = dataset_yaml(inspection, settings.dataset)
@@ -170,7 +175,7 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     table = markdown_table(("column", "kind", "seen", "proposal"), rows)
     record.report(
         document(
-            f"# {plain(inspection.path.name)}, only for its owner",
+            f"# Columns of {plain(inspection.path.name)}: only for the owner of the data",
             f"Written: `{settings.target}`",
             table,
         )
@@ -178,9 +183,9 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     unsaid, command = from_data(inspection), f"agt train dataset={settings.dataset}"
     console.say(f"written: {settings.target}")
     console.say(
-        "not public until you replace it or declare it public (from_data in that file): "
-        f"ranges or values of {len(unsaid) - 1} of {len(inspection.features)} columns, and "
-        "the classes"
+        f"the ranges or values of {len(unsaid) - 1} of {len(inspection.features)} columns, "
+        "and the classes, were read off your data; they count as private until you replace "
+        "them or declare them public (from_data in that file)"
     )
     console.note(f"next: {command}")
     return {
@@ -247,8 +252,8 @@ def seen(column: Column) -> str:
     markers = f" ({', '.join(map(repr, column.markers))})" if column.markers else ""
     tells = (
         (
-            f", predicts the label of {100 * column.tells:.1f} % of the rows by itself: is its "
-            "value known before the label is?"
+            f"; this column alone predicts the label of {100 * column.tells:.1f} % of the "
+            "rows: is its value known before the label is?"
         )
         if column.tells
         else ""
@@ -259,19 +264,22 @@ def seen(column: Column) -> str:
 def proposal(column: Column, inspection: Inspection) -> str:
     """What a column is to be, in a few words."""
     if column.name == inspection.unit:
-        return "whose record it is"
+        return "names the person to whom each record belongs"
     if column.name == inspection.id:
         return "the record's id" + (f": {COUNTS_ROWS}" if column.counts_rows else "")
     if column.name == inspection.label:
         gaps = (
-            f"; {column.missing} rows have no value: remove them from the file"
+            f"; {column.missing} rows have no label: remove them from the file"
             if column.missing
             else ""
         )
         return f"the label: {len(inspection.classes)} classes{gaps}"
     remark = f" ({column.remark})" if column.remark else ""
     if column.categorical:
-        return f"{len(column.categorical)} values listed, any other value counts as other{remark}"
+        return (
+            f"{len(column.categorical)} values are listed; any other value counts as "
+            f'"other"{remark}'
+        )
     if column.numeric:
         low, high = (bound(column, value) for value in column.numeric)
         return f"range [{low}, {high}]{remark}"
@@ -310,11 +318,11 @@ def dataset_yaml(
             ),
             between="; ",
         )
-        raise ConfigError(f"{inspection.path}: no column can be a feature; {remarks}")
+        raise ConfigError(f"{inspection.path}: no column can be used as a feature: {remarks}")
     if UNWRITABLE in inspection.classes:
         raise ConfigError(
-            f"{inspection.path}: a class cannot be named '???' in a configuration: use "
-            "another word in the file"
+            f"{inspection.path}: a class is named '???', which a configuration cannot "
+            "contain: use another word in the file"
         )
     markers, said = (
         dict.fromkeys(m for column in inspection.features for m in column.markers),
@@ -328,13 +336,13 @@ def dataset_yaml(
     }
     form, id = (
         inspection.form,
-        "null    # each record is named by a hash of its own content, unless you declare a "
-        "column of names here",
+        "null    # the id of each record is a hash of its own content, unless you declare a "
+        "column of ids here",
     )
     if inspection.id is not None:
         id = (
-            f"{_scalar(inspection.id)}    # you declare that this column names a record "
-            "permanently, whatever happens to other records"
+            f"{_scalar(inspection.id)}    # you declare that this column gives each record a "
+            "permanent id, whatever happens to other records"
         )
     names = inspection.names
     permanent = said and bool(names) and not any(column.counts_rows for column in names)

@@ -37,10 +37,10 @@ def run(config: None, console: Console) -> dict[str, Any]:
     result = {"healthy": not problems, "checks": [check.as_json() for check in checks]}
     if problems:
         raise CheckError(
-            f"{len(problems)} of {len(checks)} checks found a problem",
+            f"{len(problems)} of {len(checks)} checks found a problem: the table says what to do",
             {"command": "doctor", **result},
         )
-    console.say(f"no problem in {len(checks)} checks (agt works despite the notes)")
+    console.say(f"agt works: {len(checks)} checks found no problem (notes do not matter)")
     return result
 
 
@@ -52,7 +52,7 @@ def check_compute(findings: Findings) -> None:
             f"{torch.cuda.get_device_name()}, {free:.1f} of {total:.1f} GiB free; CUDA "
             f"{torch.version.cuda}"
         )
-        findings.ok("device", f"{name}: compute=gpu uses it")
+        findings.ok("device", f"{name}: used with compute=gpu")
         _check_kernel("gpu", "cuda", findings)
     elif torch.version.cuda is not None:
         words = (
@@ -68,7 +68,7 @@ def check_compute(findings: Findings) -> None:
         )
     wrong = floating_point()
     right = (
-        "Python, NumPy and PyTorch round to nearest, once per operation, and keep "
+        "Python, NumPy and PyTorch round correctly (to nearest, once per operation), and keep "
         "numbers below 2^-1022"
     )
     findings.compare(
@@ -87,8 +87,8 @@ def _check_kernel(name: str, device: str, findings: Findings) -> None:
         findings.problem(f"kernel {name}", str(error))
     except Exception as error:  # whatever a compiler may throw
         words = (
-            f"does not work here ({type(error).__name__}: {error}): the reference kernel is "
-            "used, which is slower"
+            f"this kernel does not work here ({type(error).__name__}: {error}), so the "
+            "reference kernel is used, which is slower"
         )
         remedy = (
             "install a Numba version that supports this NumPy"
@@ -99,8 +99,8 @@ def _check_kernel(name: str, device: str, findings: Findings) -> None:
     else:
         findings.ok(
             f"kernel {name}",
-            "compiled; it returns the same integers as the reference kernel in "
-            f"{len(selftest.CASES)} cases",
+            "this kernel is compiled, and returns the same integers as the reference kernel "
+            f"in {len(selftest.CASES)} cases",
         )
 
 
@@ -113,16 +113,16 @@ def floating_point() -> list[str]:
     many = torch.full((1 << 16,), TINY, dtype=torch.float64)
     odd = torch.full((4, 4), 2.0**26 + 1, dtype=torch.float64)
     tests = {
-        "Python rounds numbers below 2^-1022 to zero": ONE * TINY != 0,
-        "NumPy rounds numbers below 2^-1022 to zero": bool((np.full(64, TINY) * ONE != 0).all()),
-        "PyTorch rounds numbers below 2^-1022 to zero (was torch.set_flush_denormal called?)": bool(
+        "Python replaces numbers below 2^-1022 by zero": ONE * TINY != 0,
+        "NumPy replaces numbers below 2^-1022 by zero": bool((np.full(64, TINY) * ONE != 0).all()),
+        "PyTorch replaces numbers below 2^-1022 by zero (torch.set_flush_denormal?)": bool(
             (many * ONE != 0).all()
         ),
         "sums of positive numbers are not rounded to nearest": ONE + U == 1
         and ONE + 1.5 * U == 1 + 2 * U,
         "sums of negative numbers are not rounded to nearest": -ONE - U == -1
         and -ONE - 1.5 * U == -1 - 2 * U,
-        "sums are rounded twice": ONE * 2**53 + 1.00001 == 2**53 + 2,
+        "sums are rounded twice (extended precision)": ONE * 2**53 + 1.00001 == 2**53 + 2,
         "NumPy rounds differently from Python": bool(
             (np.full(64, ONE) + 1.5 * U == 1 + 2 * U).all()
         ),

@@ -79,7 +79,7 @@ class LedgerConfig:
             if any(self.total.values()) if key == "total" else getattr(self, key):
                 actions = " and ".join(action for action, keys in _KEYS.items() if key in keys)
                 raise ConfigError(
-                    f"{key} belongs to agt ledger {actions}: leave it out of agt ledger "
+                    f"{key} is a setting of agt ledger {actions}: leave it out of agt ledger "
                     f"{self.action}"
                 )
         empty = [
@@ -94,7 +94,7 @@ class LedgerConfig:
         )
         checks = {
             (
-                f"head={self.head}: at least the first 16 digits of the hash are needed: give "
+                f"head={self.head}: the hash must have at least its first 16 digits: give "
                 "head=COUNT:HASH"
             ): noted,
             (
@@ -102,22 +102,21 @@ class LedgerConfig:
                 "the ledger another name"
             ): (self.action == "init" and self.ledger in (NO_LEDGER, "null")),
             (
-                "run and data: give only one of them, because a run records the digest of its data"
+                "run and data cannot be given together: leave data out, because the run "
+                "records the digest of its data"
             ): self.run and self.data,
             (
-                "unit_column and unit_rows are only for data=DIGEST, because a run records how "
-                "it counts units"
+                "unit_column and unit_rows are only for data=DIGEST: leave them out, because "
+                "the run records how its rows are counted"
             ): ((column and not self.data) or (self.unit_rows is not None and not column)),
             (
-                "unit: only the unit of a table can be declared here: give run=FOLDER, or "
-                "data=DIGEST table=NAME"
+                "unit: give the unit together with its table: run=FOLDER, or data=DIGEST table=NAME"
             ): (self.action == "admit" and self.unit and not (self.run or self.data)),
-            f"replaces={self.replaces}: give the 16 digits that agt printed": (
-                self.replaces and not _FIRST_ENTRY.fullmatch(self.replaces)
-            ),
+            f"replaces={self.replaces}: give the first 16 digits of the replaced ledger, as "
+            "agt printed them": (self.replaces and not _FIRST_ENTRY.fullmatch(self.replaces)),
             (
-                "data: give data_digest of a run's env.json (32 hexadecimal digits) together "
-                "with table=NAME"
+                "data: give the data_digest in a run's env.json (32 hexadecimal digits) as "
+                "data=, together with table=NAME"
             ): (self.data and no_digest),
         }
         for message in [*empty, *(message for message, wrong in checks.items() if wrong)]:
@@ -181,9 +180,9 @@ class LedgerConfig:
         """
         if self.total.get("eps") is None:
             raise ConfigError(
-                "total.eps: the ledger needs a budget, for example total.eps=1 "
-                "total.delta=1e-5; it limits everything that is ever released about these "
-                "people, and cannot be raised later"
+                "total.eps: a ledger needs a budget, for example total.eps=1 "
+                "total.delta=1e-5; the budget limits everything that is ever released about "
+                "these people, and cannot be raised later"
             )
         allowance = validate(
             Allowance,
@@ -228,12 +227,15 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
     with Ledger.create(config.path, population, config.second_head, tables, declared) as ledger:
         _list(ledger, console)
         allowance = population.allowance
-        console.say(f"ledger: {ledger.path}, {budget(allowance)}, which cannot be raised")
+        console.say(
+            f"ledger {ledger.path} was created with the budget {budget(allowance)}, which "
+            "cannot be raised later"
+        )
         if allowance.delta:
-            leak, share = float(allowance.leak), f"(total.leaks={allowance.leaks:g})"
+            leak, share = float(allowance.leak_limit), f"(total.leaks={allowance.leaks:g})"
             console.say(
-                f"of delta, {leak:g} is reserved for releases that have their own delta, the "
-                f"rest for Gaussian releases {share}"
+                f"of the budget's delta, {leak:g} is reserved for releases that have their "
+                f"own delta, and the rest is for Gaussian releases {share}"
             )
         result = _say_state(ledger, console)
         _say_others(config, people, console)
@@ -253,9 +255,9 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
     declared = config.declared
     if people is None and place is None and not declared:
         raise ConfigError(
-            "agt ledger admit: nothing to admit was given: give run=FOLDER, data=DIGEST "
-            "table=NAME, or head=FILE for a second head; or unreadable=FILE or "
-            "replaces=DIGITS, if a message asked for it"
+            "agt ledger admit needs something to admit: give run=FOLDER, or data=DIGEST "
+            "table=NAME, or head=FILE for a second copy of the ledger's end; or "
+            "unreadable=FILE or replaces=DIGITS, if a message asked for it"
         )
     say_skipped(config.path.parent)
     there = place is not None and place.exists()
@@ -298,16 +300,17 @@ def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: C
     ]
     if unpaid:
         console.warn(
-            f"released about this data without a ledger, so not counted here: {few(unpaid)}; "
-            "the privacy losses add up"
+            "these releases about the same data were made without a ledger, so they are not "
+            f"counted here, although privacy losses add up: {few(unpaid)}"
         )
     for line in dict.fromkeys(similar_elsewhere(config.path, people.table) if people else ()):
         console.warn(line)
     if people and not people.table.people:
         name = people.table.name
         console.warn(
-            f"the people of {name} cannot be compared with those of other ledgers, because "
-            "only a run has a list of people, under its key"
+            f"agt cannot check whether another ledger has the people of {name}, because only "
+            "a run contains a list of people (as keyed hashes): admit with run=FOLDER if you "
+            "can"
         )
 
 
@@ -359,17 +362,21 @@ def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
         book, population = ledger.book, ledger.population
         allowance, last = population.allowance, debits[-1] if debits else None
         eps = eps_so_far(allowance, book.spent)
-        more = None if last is None else allowance.fitting(book.spent, last.charge.guarantee, _MANY)
+        more = (
+            None
+            if last is None
+            else allowance.max_lot_size(book.spent, last.charge.guarantee, _MANY)
+        )
         tables = (
             ", ".join(dict.fromkeys(table.name for table in book.tables.values()))
-            or "none yet; add one with agt ledger admit"
+            or "none yet (agt ledger admit adds one)"
         )
         console.say(
-            f"{population.name}: {budget(allowance)} for everything that is ever released on "
-            "this ledger"
+            f"{population.name}: the budget is {budget(allowance)}, for everything that is "
+            "ever released on this ledger"
         )
         console.say(
-            f"people: one unit is {ledger.unit}; neighbours by "
+            f"people: one unit is {ledger.unit}; neighbouring datasets are those of "
             f"relation={population.relation}; tables: {tables}"
         )
         if debits:
@@ -377,8 +384,9 @@ def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
         console.say(_spent(eps, more, allowance.eps))
         state = _say_state(ledger, console)
         console.note(
-            f"store the head somewhere else: agt ledger verify {ledger.path} head=COUNT:HASH "
-            "then detects an older copy"
+            "store the ledger's head (its last entry's COUNT:HASH) somewhere else: agt "
+            f"ledger verify {ledger.path} head=COUNT:HASH then detects whether the ledger was "
+            "replaced by an older copy"
         )
         return {
             **state,
@@ -411,7 +419,10 @@ def _say_debits(debits: list[Debit], console: Console) -> None:
     title = (
         "spent on"
         if all_shown
-        else (f"spent on (the last {MAX_DEBITS_SHOWN} of {len(debits)} entries; --json lists all)")
+        else (
+            f"what the budget was spent on (the last {MAX_DEBITS_SHOWN} of {len(debits)} "
+            "entries; --json lists all)"
+        )
     )
     for debit in debits[-MAX_DEBITS_SHOWN:]:
         charge, time = debit.charge, debit.entry.time.removesuffix("+00:00").replace("T", " ")
@@ -430,11 +441,11 @@ def _say_debits(debits: list[Debit], console: Console) -> None:
 
 def _spent(now: float, more: int | None, eps: float) -> str:
     if more is None:
-        return "spent: nothing on this ledger so far"
+        return "spent: nothing has been spent on this ledger so far"
     left = f"{more:,}" if more < _MANY else "more than a billion"
     return (
-        f"spent: eps = {now:.4g} of {eps:g} ({100 * now / eps:.3g} %); enough is left for "
-        f"{left} more releases like the last"
+        f"spent: eps = {now:.4g} of {eps:g} ({100 * now / eps:.3g} %); the rest is enough for "
+        f"{left} more releases like the last one"
     )
 
 

@@ -19,7 +19,7 @@ from agt.data.labelled import class_names
 from agt.data.table import CLASSES, SIZE, MeasurementNote, Table
 from agt.errors import AgtError, ConfigError
 from agt.facts import declared, evidence, proved
-from agt.mechanisms.claims import neighbours_of
+from agt.mechanisms.claims import describe_neighbours
 from agt.mechanisms.measurement import Measurement, TableConstants, TableValues
 from agt.mechanisms.mechanism_config import TotalConfig
 from agt.models.portable import CLAIM
@@ -69,10 +69,10 @@ class MeasureSettings:
         few_rows = [name for name, count in counts.items() if count < sure]
         if len(counts) - len(few_rows) < 2 and counts:
             raise ConfigError(
-                f"total.eps is too small: a class needs about {sure:,.0f} rows to be found "
-                "despite the noise, so fewer than two classes would probably be found. "
-                "Nothing was spent. List the classes in dataset.classes if their names are "
-                "public (they usually are), or raise total.eps"
+                "total.eps is too small: in spite of the noise, a class is found only if it "
+                f"has about {sure:,.0f} rows, so fewer than two classes would probably be "
+                "found. Nothing was spent. List the classes in dataset.classes if their "
+                "names are public (they usually are), or raise total.eps"
             )
 
     @property
@@ -114,8 +114,9 @@ class MeasureSettings:
         classes = table.classes if found is None else class_names(np.array(found), self.target)
         if len(classes or ()) < 2:
             raise ConfigError(
-                "the values found despite the noise do not make a data set: number of "
-                f"classes: {len(classes or ())}; declare more, or spend more"
+                "the values that were found in spite of the noise do not make a data set, "
+                f"because the number of classes is {len(classes or ())}; declare more values, "
+                "or spend more"
             )
         changed = {
             "numeric": {
@@ -137,15 +138,17 @@ class MeasureSettings:
             build(given, "dataset")
         except AgtError as error:
             raise ConfigError(
-                f"the values found despite the noise do not make a data set: {error}; "
-                "declare more, or spend more"
+                "the values that were found in spite of the noise do not make a data set: "
+                f"{error}; declare more values, or spend more"
             ) from None
         return {key: value for key, value in given.items() if key not in ("_target_", "data_dir")}
 
     @property
     def claimed(self) -> str:
         """The price, in words."""
-        return sentences.price(str(self.mechanism.guarantee), neighbours_of(self.settings.relation))
+        return sentences.price(
+            str(self.mechanism.guarantee), describe_neighbours(self.settings.relation)
+        )
 
 
 def configure(config: Mapping[str, Any]) -> MeasureSettings:
@@ -155,17 +158,18 @@ def configure(config: Mapping[str, Any]) -> MeasureSettings:
     del given["total"]
     if not re.fullmatch(r"[\w-]+", name):
         raise ConfigError(
-            f"name={name}: give letters, digits, - and _, because the name becomes that of "
-            "conf/dataset/NAME.yaml"
+            f"name={name}: give letters, digits, - and _, because conf/dataset/NAME.yaml gets "
+            "this name"
         )
     settings, target = settings_of(given), Path("conf", "dataset", f"{name}.yaml")
     if not isinstance(settings.source, Table):
         raise ConfigError(
-            "dataset: agt measure only measures tables; agt data inspect writes the file of one"
+            "dataset: agt measure only measures tables; agt data inspect writes the "
+            "configuration of one"
         )
     if total.eps is None:
         raise ConfigError(
-            "total.eps: measuring spends budget: give an amount, for example total.eps=0.1"
+            "total.eps: measuring spends privacy budget: say how much, for example total.eps=0.1"
         )
     if target.exists():
         raise ConfigError(
@@ -174,14 +178,16 @@ def configure(config: Mapping[str, Any]) -> MeasureSettings:
     if settings.source.measurement is not None:
         raise ConfigError(
             "dataset.measurement: these constants were already measured, and measuring them "
-            "again would lose the record of what that spent: measure the original data set"
+            "again would delete the record of the budget that was spent: measure the original "
+            "data set"
         )
     mechanism = Measurement(total.eps, total.delta, settings.relation)
     mechanism.check()
     measure = MeasureSettings(given, settings, settings.source, mechanism, target)
     if not measure.unknown:
         raise ConfigError(
-            "dataset.from_data is empty and the size is declared, so there is nothing to measure"
+            "there is nothing to measure, because dataset.from_data is empty and the size is "
+            "declared"
         )
     return measure
 
@@ -200,8 +206,8 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
     rests_on, subject = conditions(loaded, measure.settings), {"data_digest": loaded.digest}
     enough = mechanism.threshold(len(wanted.numbers), len(wanted.texts))
     console.note(
-        f"a word or a class can be found if about {enough:,.0f} rows have it; rows of any "
-        "other class must be removed"
+        f"only words and classes with about {enough:,.0f} rows or more are likely to be "
+        "found; remove the rows of all other classes"
     )
     people, earlier = (
         people_of(loaded, measure.settings, measure.config),
@@ -226,7 +232,7 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
             f"{measure.claimed}\n{to_yaml({'defaults': ['table', '_self_'], **made})}"
         )
         record.write("dataset.yaml", text.encode())
-        record.write(CLAIM, claimed.written(datetime.now(UTC).date()).content)
+        record.write(CLAIM, claimed.for_file(datetime.now(UTC).date()).content)
         measure.target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(measure.target, text.encode())
         page = (
@@ -240,8 +246,8 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
     dropped = [name for name in measure.table.categorical if name not in made["categorical"]]
     lines = [
         (
-            f"'{name}': the column is left out, because none of its values was found despite the "
-            "noise"
+            f"the column '{name}' is left out, because none of its values was found in spite "
+            "of the noise"
         )
         for name in dropped
     ]

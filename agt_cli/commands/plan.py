@@ -27,7 +27,7 @@ from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.quality import Quality, rate_words
 from agt_cli.report.quality_md import judge, quality_section, say_quality, write_quality
 from agt_cli.report.record import RunRecord
-from agt_cli.report.sections_md import conditions_section, figures_section, unmet_letters
+from agt_cli.report.sections_md import conditions_section, figures_section, unmet_requirements
 from agt_cli.report.training_md import caution_words
 from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun, TrainedRun
@@ -64,7 +64,7 @@ class PlanConfig:
             values = getattr(self, key) or ()
             for value in values:
                 if values.count(value) > 1:
-                    raise ConfigError(f"{key}: {value} is given twice")
+                    raise ConfigError(f"{key}: the value {value} is listed twice")
         for name in self.mechanisms or ():
             if name not in MECHANISMS:
                 raise ConfigError(
@@ -85,12 +85,12 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     opened = trained.open(record, console)
     if opened.labels is None:
         raise DataError(
-            f"inputs={trained.inputs}: these queries have no labels, but agt plan needs "
-            "labels to compute accuracies: give queries with labels"
+            f"inputs={trained.inputs}: agt plan needs labels to compute accuracies, but these "
+            "queries have none: give queries with labels"
         )
     planned = _plan(config, opened, opened.labels, console)
     evidence = planned.evidence
-    offers = offer_table(planned.offers)
+    offers = offer_table(planned.releases)
     record.table("plan", offers)
     record.conditions(opened.conditions)
     names = ", ".join(planned.names)
@@ -109,8 +109,8 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
         console.say(quality.verdict)
     nominal = rate_words(evidence.accuracy)
     title = (
-        f"{opened.dataset.name}: expected accuracy by total budget and number of queries "
-        f"(without noise {nominal})"
+        f"{opened.dataset.name}: expected accuracy of private answers, by total budget and "
+        f"number of queries (without noise {nominal})"
     )
     console.table(title, columns, rows)
     say_quality(console, quality)
@@ -141,11 +141,11 @@ def _plan(config: PlanConfig, opened: OpenedRun, labels: np.ndarray, console: Co
 def _advice(opened: OpenedRun, planned: Plan) -> list[str]:
     """Return what to use and what it gives; first of all, if nothing can be released, why."""
     advice = list[str]()
-    unmet = unmet_letters(opened.conditions)
+    unmet = unmet_requirements(opened.conditions)
     if unmet:
         advice.append(
-            f"agt predict refuses to release answers of this run, because {unmet}; the reason is "
-            "in its report."
+            f"agt predict refuses to release answers of this run, because {unmet}; the run's "
+            "report gives the reason."
         )
     advice += plan_words.advice(planned)
     for name in planned.names:
@@ -227,7 +227,7 @@ def draw(record: RunRecord, opened: OpenedRun, planned: Plan, offers: pd.DataFra
     )
     return (
         "Expected accuracy against the number of queries that share a total budget. Dotted "
-        "line: without noise. Dashed grey line: the majority-class baseline."
+        "line: accuracy without noise. Dashed grey line: the majority-class baseline."
     )
 
 
@@ -251,19 +251,19 @@ def plan_report(
     nominal = rate_words(planned.evidence.accuracy)
     always = rate_words(planned.evidence.majority)
     return document(
-        f"# What private answers would cost: {plain(dataset)}",
+        f"# Accuracy of private answers: {plain(dataset)}",
         f"**{plain(quality.verdict or _lead(opened, planned))}**",
         [f"Accuracy without noise {nominal}; majority-class baseline {always}.", *advice],
         *figures_section(dataset, {FIGURE: caption}),
         "Nothing was released.",
         Markdown(
-            "*Only for the data owner. The plan depends on private stable distances, so "
+            "*Only for the data owner. This plan depends on private stable distances, so "
             "choosing a mechanism or a budget by it means choosing by private data, unless "
             "the data that the plan was made from are public.*"
         ),
         "Every number is an expected accuracy over the mechanism's random draws, on "
-        f"{plain(opened.trained.words)}, which are assumed to be public. It is exact unless "
-        f"simulated draws are named{_first_order(planned)}.",
+        f"{plain(opened.trained.words)}, which are assumed to be public. The number is exact "
+        f"unless simulated draws are mentioned{_first_order(planned)}.",
         "## Accuracy by total budget and number of queries",
         accuracies,
         *quality_section(quality),
@@ -279,17 +279,17 @@ def _lead(opened: OpenedRun, planned: Plan) -> str:
 
 def _conditional(sentence: str, opened: OpenedRun) -> str:
     """Return a sentence about releases, after the refusal where nothing may be released."""
-    unmet = unmet_letters(opened.conditions)
+    unmet = unmet_requirements(opened.conditions)
     if not unmet:
         return sentence
-    return f"Nothing may be released, because {unmet}. Otherwise: {sentence}"
+    return f"Nothing may be released, because {unmet}. If this were different: {sentence}"
 
 
 def _first_order(planned: Plan) -> str:
     """Return which accuracies were worked out to first order in a mechanism's noise."""
-    offered = {offer.mechanism for offer in planned.offers}
+    offered = {offer.mechanism for offer in planned.releases}
     text = ""
     for name, method in planned.methods.items():
         if method.name == "first order" and name in offered:
-            text += f"; that of {name} is a first-order approximation in its noise"
+            text += f"; the accuracy of {name} is a first-order approximation in its noise"
     return text

@@ -25,8 +25,8 @@ def configure(config: Mapping[str, Any]) -> Union["PrivateAnswers", PortableAnsw
         return PortableAnswers.of(config)
     if config.get("run") is None:
         raise ConfigError(
-            "run: a value is required: give run=FOLDER, or release=FOLDER for weights that "
-            "were released earlier"
+            "run: give run=FOLDER, the folder of a training run; or release=FOLDER, the "
+            "folder of weights that were released earlier"
         )
     from agt_cli.releasing.private import PrivateAnswers  # loads torch, and what draws
 

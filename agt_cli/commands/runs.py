@@ -43,8 +43,8 @@ class RunsConfig:
     def __post_init__(self) -> None:
         if self.command is not None and self.command not in usage.COMMANDS:
             raise ConfigError(
-                f"command={self.command}: there is no such "
-                f"command{nearest(self.command, usage.COMMANDS)}"
+                f"command={self.command}: agt has no command of this "
+                f"name{nearest(self.command, usage.COMMANDS)}"
             )
         moment(self.since or "2000-01-01")
 
@@ -86,7 +86,7 @@ def run(settings: RunsConfig, console: Console) -> dict[str, Any]:
 
 def _say(runs: Sequence[Run], total: int, outputs: Path, console: Console) -> None:
     if not runs:
-        console.say(f"no run below {outputs} matches")
+        console.say(f"no run below {outputs} matches this selection")
         return
     states = ", ".join(
         f"{count} {state}" for state, count in Counter(run.state for run in runs).items()
@@ -115,8 +115,8 @@ def _say(runs: Sequence[Run], total: int, outputs: Path, console: Console) -> No
     )
     if total > len(runs):
         console.note(
-            f"{total - len(runs)} more: limit={total} shows them, or select with state=done "
-            "data=... since=..."
+            f"{total - len(runs)} more runs are not shown: limit={total} shows them, or "
+            "select with state=done data=... since=..."
         )
 
 
@@ -161,7 +161,7 @@ def moment(text: str) -> datetime:
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
         raise ConfigError(
-            f"since={text}: expected a day like 2026-01-31, or a time like 2026-01-31T12:00"
+            f"since={text}: give a day like 2026-01-31, or a time like 2026-01-31T12:00"
         ) from None
 
 
@@ -182,11 +182,11 @@ def named(text: str, runs: Sequence[Run]) -> Run:
     ]
     if len(some) != 1:
         which = (
-            f"{len(some)} runs ({', '.join(str(run.folder) for run in some[:3])})"
+            f"{len(some)} runs, such as {', '.join(str(run.folder) for run in some[:3])}"
             if some
             else "no run here"
         )
-        raise ConfigError(f"compare: '{text}' is {which}: give the folder of one run")
+        raise ConfigError(f"compare: '{text}' matches {which}: give the folder of one run")
     return some[0]
 
 

@@ -25,7 +25,7 @@ from pydantic import BeforeValidator, Field
 from agt.data.table import CLASSES
 from agt.errors import AgtError, ConfigError, few
 from agt.mechanisms.budget import MAX_TOTAL_EPS
-from agt.mechanisms.claims import too_much
+from agt.mechanisms.claims import weak_budget_warnings
 from agt.mechanisms.planning import ACCURACY_TOLERANCE, Plan, plan
 from agt.models.model import Model
 from agt.settings import MOST_ROWS, build, schema, validate
@@ -117,21 +117,21 @@ class StartSettings(InspectSettings):
         column = next(iter(found.names), None)
         if column and column.missing:
             raise ConfigError(
-                f"id={name}: {column.missing:,} of {found.rows:,} rows have no value: fill "
-                "in whose rows they are, or give id=none"
+                f"id={name}: {column.missing:,} of {found.rows:,} rows have no value in this "
+                "column: fill in to whom each row belongs, or give id=none"
             )
         if self.unit_rows and self.id == NONE:
             raise ConfigError(
-                f"unit_rows={self.unit_rows}: it limits the rows of one person, so it needs "
-                "a column of people: give id=COLUMN, or leave unit_rows out"
+                f"unit_rows={self.unit_rows} limits the rows of one person, so it needs a "
+                "column of people: give id=COLUMN, or leave unit_rows out"
             )
         if not column or (column.most_rows == 1 and not self.unit_rows):
             return found
         if self.unit_rows and column.most_rows > self.unit_rows:
             raise ConfigError(
                 f"unit_rows={self.unit_rows}: one value of '{name}' has {column.most_rows:,} "
-                "rows, and training refuses more rows than unit_rows: give a higher number, "
-                "or keep fewer rows of each person in the file"
+                "rows, but training refuses more than unit_rows for one person: give a "
+                "higher number, or keep fewer rows of each person in the file"
             )
         return replace(found, id=None, unit=name)
 
@@ -176,8 +176,8 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
             answers = yaml.safe_load(file)
         if not isinstance(answers, dict):
             raise ConfigError(
-                f"answers={path}: the file must have one line for each answer, for "
-                "example label: income"
+                f"answers={path}: the file must have one line for each answer, for example: "
+                "label: income"
             )
         only_keys(answers, QUESTIONS)
         given = answers | given
@@ -219,7 +219,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     if settings.purpose != "answers":
         ahead = _ahead(compared.others.get("boosting"), compared.model, compared.constant)
     remarks = (
-        *(f"{line}." for line in too_much(eps)),
+        *(f"{line}." for line in weak_budget_warnings(eps)),
         quality.verdict,
         *_lost(inspection),
         *map(_telling, inspection.features),
@@ -233,7 +233,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     recommendation = (
         lines[best]
         if worth
-        else "nothing, because private answers would not beat the majority-class baseline"
+        else "nothing, because private answers would not be better than the majority-class baseline"
     )
     summary = Summary(
         table=settings.file.name,
@@ -367,8 +367,8 @@ def _ahead(
 def _telling(column: Column) -> str:
     return (
         (
-            f"'{column.name}' alone predicts nearly every label: leave it out if it is known only "
-            "later."
+            f"'{column.name}' alone predicts nearly every label: leave it out if it is known "
+            "only later."
         )
         if column.tells
         else ""
@@ -648,7 +648,7 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
     weights = singly = "not yet" if not held else "none at this budget"
     if not held and measures:
         weights = "once the constants that are not public are measured (below)"
-    useful, mechanism, (count, name) = False, "", planned.singly.get(eps, (0, ""))
+    useful, mechanism, (count, name) = False, "", planned.one_by_one.get(eps, (0, ""))
     if held and planned.weights:
         ((_, accuracy, mechanism),) = planned.weights
         useful = accuracy > max(evidence.majority, (evidence.accuracy + evidence.majority) / 2)
@@ -658,11 +658,11 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
             else "not better than the majority-class baseline"
         )
         weights = (
-            f"any number of answers, {rate_words(accuracy)} right{'' if useful else f': {why}'}"
+            f"any number of answers, {rate_words(accuracy)} correct{'' if useful else f': {why}'}"
         )
     if held and count:
         accuracy = evidence.accuracy - ACCURACY_TOLERANCE
-        singly = f"{count:,} answer{'s' * (count > 1)}, {rate_words(accuracy)} right, with {name}"
+        singly = f"{count:,} answer{'s' * (count > 1)}, {rate_words(accuracy)} correct, with {name}"
     lines = [
         f"weights, published once ({cost}): {weights}",
         f"labels, published one by one, same budget: {singly}",

@@ -118,7 +118,7 @@ def _say(
         console.say(quality.verdict)
     reach = ("k up to", str(m.get("k_with_radius", m["k_max"])))
     if "moved_by_one_k" in m:
-        reach = ("moved by one k", show(float(m["moved_by_one_k"]), 5))
+        reach = ("sensitivity per k", show(float(m["moved_by_one_k"]), 5))
     console.table(
         f"trained on {name}",
         ("train records", "test records", "train accuracy", reach[0], "steps", "seconds"),
@@ -139,8 +139,8 @@ def _say(
     console.say(f"run folder: {record.folder}")
     console.say(f"digest: {record.digest}")
     console.note(
-        "store the digest elsewhere: with digest=..., certify, plan and predict refuse any "
-        "other run and any change to this one"
+        "store the digest elsewhere: if you give it as digest=..., certify, plan and predict "
+        "refuse any other run and any change to this one"
     )
 
 
@@ -170,13 +170,13 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
         return None
     if not isinstance(folder, str) or not folder:
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: this is not a run that was killed: give the folder of "
-            f"one, or leave {RESUME_KEY} out"
+            f"{RESUME_KEY}={folder}: this run was not killed, so it cannot be resumed: give "
+            f"the folder of a killed run, or leave {RESUME_KEY} out"
         )
     if sweep:
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: a sweep starts many runs, but only one run can be "
-            "resumed: leave out -m"
+            f"{RESUME_KEY}={folder}: a sweep (-m) starts many runs, but only a single run can "
+            "be resumed: leave out -m"
         )
     run = open_unfinished(Path(folder), "train")
     recorded, given = flat(run.config), dict(_given(config, overrides))
@@ -186,7 +186,7 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
             had = "not set" if before is _ABSENT else before
             raise ConfigError(
                 f"{RESUME_KEY}={folder}: {key}={value} differs from the run's own setting, "
-                f"{had}: leave all settings out, because a resumed run keeps its own; or "
+                f"{had}: a resumed run keeps its own settings, so leave all settings out; or "
                 f"start a new run without {RESUME_KEY}="
             )
     if "data_dir" in given and "dataset.data_dir" in recorded:
@@ -212,9 +212,9 @@ def checkpoints_of(
     seed, spent = folder / f"{SEED}.json", record.folder / SPENT_FILE
     if record.again and noise and noise.seed is None and spent.exists() and not seed.exists():
         raise ConfigError(
-            f"{RESUME_KEY}={record.folder}: noise was drawn for this run, but {seed}, the "
-            "file with its seed, is missing: start a new run, whose noise is a second "
-            "release in addition to the one that spent.json records"
+            f"{RESUME_KEY}={record.folder}: noise was already drawn for this run, but {seed}, "
+            "the file with the seed of the noise, is missing: start a new run, whose noise "
+            "is a second release in addition to the one that spent.json records"
         )
     if record.again:
         reached = (
@@ -222,7 +222,9 @@ def checkpoints_of(
             if list(folder.rglob("step=*"))
             else "from the start, because it has no checkpoint"
         )
-        console.note(f"the run started at {record.again.status['started']} continues {reached}")
+        console.note(
+            f"the run that started at {record.again.status['started']} continues {reached}"
+        )
     about = {key: value for key, value in flat(record.config).items() if key not in FREE} | _around(
         record, settings, prepared
     )

@@ -77,8 +77,8 @@ class TuneConfig:
             "expected": "the expected accuracy of released weights",
         }[self.objective]
         return (
-            f"best by {what}; among all candidates within one standard error, the one "
-            f"with the highest {other}"
+            f"best by {what}; among all candidates within one standard error of the best, the "
+            f"one with the highest {other}"
         )
 
 
@@ -202,9 +202,9 @@ class TuningData:
         if self._loaded and not prepared.loaded.same_records(self._loaded[0][1].loaded):
             raise ConfigError(
                 f"tune.grid: {choice.words}: this candidate has other test records, ids or "
-                "units than the other candidates, so records that are public for one "
-                "candidate would be private for another: leave out of tune.grid what changes "
-                "the split, the ids or the units (where columns of features vary, "
+                "units (people) than the other candidates, so records that are public for "
+                "one candidate would be private for another: leave out of tune.grid what "
+                "changes the split, the ids or the units (if the feature columns vary, "
                 "dataset.id=COLUMN keeps the ids)"
             )
         self._loaded.append((node, prepared))
@@ -230,7 +230,8 @@ class TuningData:
         """
         if encoder_of(choice.settings) is not None:
             raise ConfigError(
-                "model.encoder: agt tune only reads features from files: prepare the features first"
+                "model.encoder: agt tune cannot compute features with an encoder, it only "
+                "reads them from files: prepare the features first"
             )
         rows = public_rows(self.which, self.prepared(choice).loaded, choice.settings.source)
         if self.which == "train" and not len(rows):
@@ -348,11 +349,11 @@ def _say(
     tune, total = tuning.tune, tuning.total
     shown = {
         "accuracy": "accuracy",
-        "certified": f"right, k >= {tune.k}",
-        "expected": f"released, eps = {total.eps or USUAL:g}",
+        "certified": f"correct, stable distance >= {tune.k}",
+        "expected": f"accuracy if released, eps = {total.eps or USUAL:g}",
     }
     console.table(
-        f"{tune.folds} folds of {data.words}: mean ± standard error",
+        f"mean ± standard error over {tune.folds} folds of {data.words}",
         ("", "settings", *shown.values()),
         [
             (
@@ -368,10 +369,10 @@ def _say(
             f"tune.k: no candidate has an answer that is correct and certified at {tune.k}: "
             "give a smaller distance with tune.k=K"
         )
-    console.say(f"chosen (*), {tune.words}: {table['settings'][at]}")
+    console.say(f"chosen (marked *), {tune.words}: {table['settings'][at]}")
     console.say(f"experiment: {tuning.path}")
     console.note(
-        f"the file declares that its settings were chosen on {data.words}, declared public; "
-        "by using the file you make the same declaration"
+        f"the written file declares that its settings were chosen on {data.words}, which are "
+        "declared public; by using the file you make the same declaration"
     )
     console.note(f"next: agt train experiment={tuning.path.stem}")

@@ -85,7 +85,7 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
     console.say(f"digest: {erased.digest}")
     console.say(f"account: {record.folder}, {digest}")
     console.note(
-        "store both digests elsewhere: with digest=..., a command refuses whatever was "
-        "changed later"
+        "store both digests elsewhere: if you give one as digest=..., a command refuses "
+        "whatever was changed later"
     )
     return {"account": plain_of(told), "digest": erased.digest, "account_digest": digest}

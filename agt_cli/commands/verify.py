@@ -36,24 +36,25 @@ CONDITION_COLUMNS = ("", "asks", "stands", "why")
 LIMITS = (
     PAGES_LIMIT,
     MAKER_LIMIT,
-    "whether the code that ran was agt's: version and revision are only text in the record; "
-    "to check, train again on the same data with the same config.yaml and compare",
-    "whether env.json is right about the machine, its packages, the command line and the "
-    "paths of files, because no other file records them",
-    "whether another run or release about the same people was made elsewhere: privacy losses "
-    "add up whether or not they are recorded",
-    "whether this was the only training run: the best of many runs may have been kept, which "
-    "condition e forbids but no file records",
-    "how long anything took, what was refused, and what else could be observed: guarantees "
-    "cover outputs only",
+    "no file proves that agt's own code produced this, because version and revision are only "
+    "text in the record; to check, train again on the same data with the same config.yaml and "
+    "compare",
+    "env.json may be wrong about the machine, its packages, the command line and the paths of "
+    "files, because no other file records them",
+    "other runs or releases about the same people may have been made elsewhere, and privacy "
+    "losses add up whether or not they are recorded",
+    "other training runs may have been made, of which only the best was kept: condition e "
+    "(settings use public data only) forbids that, but no file records it",
+    "the guarantees cover only outputs, not side channels such as how long a step took or "
+    "what was refused",
 )
 DRAW_LIMIT = (
-    "whether the random draws came from the operating system and were made only once: a "
-    "record cannot show where its numbers came from"
+    "a record cannot prove that its random draws came from the operating system and were made "
+    "only once"
 )
 DECLARED_LIMIT = (
-    "whether the declarations are true: each declaration above is a person's statement, "
-    "listed with what would make it false"
+    "the declarations above may be false: each is a person's statement, which no code can "
+    "check, and is listed with what would make it false"
 )
 
 
@@ -96,16 +97,16 @@ def configure(config: Mapping[str, Any]) -> VerifyConfig:
             )
         if page.resolve().is_relative_to(path.resolve()):
             raise ConfigError(
-                f"page={page}: lies in the folder that is verified, which must not be "
-                "changed: give a place outside of it"
+                f"page={page}: this place is in the folder that is verified, which must not "
+                "be changed: give a place outside of it"
             )
     head, ledger = config.get("head"), config.get("ledger")
     noted: NotedHead = None if head is None else Head.read(str(head))
     if head is not None and noted is None:
         if not os.path.exists(str(head)):
             raise ConfigError(
-                f"head={head}: give COUNT:HASH, as agt ledger show prints it, or the file of "
-                "the second head"
+                f"head={head}: give COUNT:HASH, as agt ledger show prints it, or the file "
+                "with the second copy of the ledger's end"
             )
         noted = Path(str(head))
     return VerifyConfig(
@@ -135,7 +136,7 @@ def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
     if subject.problems:
         raise CheckError(headline(subject), {"command": "verify", **result})
     for check in subject.checks_of(CheckState.BUSY):
-        raise Busy(f"not everything could be checked: {check.words}")
+        raise Busy(f"some checks could not be made: {check.words}")
     return result
 
 
@@ -168,10 +169,11 @@ def tree(subject: VerifiedItem, above: VerifiedItem | None = None) -> TreeBranch
         lines += [f"{words}: declared" for words in subject.declared]
         void = (c for c in subject.conditions if c.standing is Standing.VOID)
         lines += [
-            f"{c.letter} {excerpt(c.name)}: not met: {excerpt(c.evidence.missing, 1000)}"
+            f"condition {c.letter} ({excerpt(c.name)}) is not met: "
+            f"{excerpt(c.evidence.missing, 1000)}"
             for c in void
         ]
-        parts.append(("the conditions of a guarantee of privacy", [(line, ()) for line in lines]))
+        parts.append(("conditions of a privacy guarantee", [(line, ()) for line in lines]))
     parts += [tree(part, subject) for part in subject.rests_on]
     digest = f", {subject.digest[:19]}..." if subject.digest else ""
     return f"{subject.name}{digest}: {subject.state}", parts
@@ -212,7 +214,7 @@ def say(subject: VerifiedItem, console: Console) -> None:
         console.say(f"  {check.state} {check.name}: {check.told}")
     for name, value in subject.facts:
         console.say(f"  {name}: {value}")
-    console.tree("what rests on what", tree(subject))
+    console.tree("what depends on what", tree(subject))
     console.table("checks", CHECK_COLUMNS, rows(subject))
     console.say("not shown by this check:")
     for line in limits(subject):

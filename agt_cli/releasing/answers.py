@@ -55,7 +55,7 @@ class PortableAnswers:
             )
         release = Portable.open(folder, digest_of(config, "digest"))
         if inputs is None:
-            raise ConfigError(f"release={folder}: the file of queries is missing: give inputs=FILE")
+            raise ConfigError(f"release={folder}: give the file of queries as inputs=FILE")
         release.queries()  # what reads them may be code that is not trusted, or not there
         return cls(folder, release, Path(str(inputs)), config.get("force") is True)
 
@@ -76,7 +76,9 @@ class PortableAnswers:
             console.note(line)
         mismatches = queries.population_mismatches
         if mismatches and not self.force:
-            raise ConfigError(f"{'; '.join(mismatches)}; force=true answers nevertheless")
+            raise ConfigError(
+                f"{'; '.join(mismatches)}; to answer these queries nevertheless, add force=true"
+            )
         with record.opened(table.file) as file:
             shown = table.write(file, map(release.labels, pieces(queries.features)))
         path = record.folder / table.file

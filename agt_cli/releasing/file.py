@@ -91,20 +91,20 @@ def _check_worth(request: PredictRequest, release: AnyRelease) -> None:
     console = request.console
     willing = request.force or release.simulated
     objections = [] if willing else _misfits(request, release)
-    if release.wanted:
+    if release.requested:
         # a ledger is debited before anything private is computed, and by whoever asks
         if not request.payer.name and not (willing and console.quiet):
-            doubts = doubt_worth(request, release, release.wanted_claim)
+            doubts = doubt_worth(request, release, release.requested_claim)
             if willing:
                 for line in doubts:
                     console.note(line)
             else:
                 objections += doubts
-        for line in release.wanted_claim.doubts(request.opened.dataset.declared_size):
+        for line in release.requested_claim.owner_warnings(request.opened.dataset.declared_size):
             console.note(line)
     if objections:
         raise ConfigError(
-            f"{'; '.join(objections)}: nothing was spent; force=true releases nevertheless"
+            f"{'; '.join(objections)}. Nothing was spent; to release nevertheless, add force=true"
         )
 
 
@@ -113,11 +113,11 @@ def _misfits(request: PredictRequest, release: AnyRelease) -> list[str]:
     values.
     """
     lines = list(request.opened.queries.population_mismatches)
-    remaining = request.payer.remaining(release.claim.guarantee, release.wanted)
-    if remaining and remaining < release.wanted:
+    remaining = request.payer.remaining(release.claim.guarantee, release.requested)
+    if remaining and remaining < release.requested:
         lines.append(
-            f"the budget of {request.payer.name} only suffices for {remaining:,} of "
-            f"{release.wanted:,} labels"
+            f"the budget of {request.payer.name} covers only {remaining:,} of "
+            f"{release.requested:,} labels"
         )
     return lines
 

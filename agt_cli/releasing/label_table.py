@@ -61,8 +61,8 @@ class LabelTable:
         """What whoever reads it should know of its names, if they are not the queries' own."""
         said = (
             "record_id is the number of the query, counted from 0, in its file or among the "
-            "test records, because no column names the queries (in a file: the dataset's id "
-            "column, or a column id)"
+            "test records, because no column gives the queries' ids (in a file, this would be "
+            "the dataset's id column, or a column named id)"
         )
         return [said] if isinstance(self.names, Mapped) else []
 

@@ -87,7 +87,7 @@ def existing_ledger(name: str) -> Path:
         return path
     known = nearest(name, [other.stem for other in Path(FOLDER).glob(f"*{SUFFIX}")])
     raise ConfigError(
-        f"ledger={name}: {path} does not exist{known}: create it with agt ledger init"
+        f"ledger={name}: the ledger {path} does not exist{known}: create it with agt ledger init"
     )
 
 

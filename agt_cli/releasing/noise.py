@@ -20,7 +20,7 @@ from agt.errors import CheckError, ConfigError
 from agt.ledger.book import DRAW
 from agt.ledger.payer import Reservation
 from agt.mechanisms.accounts import Uncounted
-from agt.mechanisms.claims import neighbours_of
+from agt.mechanisms.claims import describe_neighbours
 from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.judging import refusal_of
 from agt.mechanisms.output import Output
@@ -37,14 +37,15 @@ from agt_cli.runs.prepare import Prepared, RunSettings
 MECHANISM = "noise in training"
 REQUIRED_CONDITIONS = "bceg"  # a and f speak of boxes alone; d of their nesting
 REDRAWN = (
-    "certificates compare with runs that have the same noise as this run; training again "
+    "certificates compare this run only with runs that have the same noise; training again "
     "draws new noise and may give a query another label, so the certificates say nothing "
     "about retraining or unlearning"
 )
 SCOPE = (
-    "only model.safetensors, because the bounds, the metrics and the rest of the folder "
-    "depend on the private data; and only for data that training accepts (it refuses a batch "
-    "above n_max, a unit above relation.unit_rows, a missing class and the like)"
+    "the guarantee covers only model.safetensors, because the bounds, the metrics and the "
+    "rest of the folder depend on the private data; and it covers only data that training "
+    "accepts (training refuses a batch above n_max, a unit above relation.unit_rows, a "
+    "missing class and the like)"
 )
 
 
@@ -80,8 +81,8 @@ def drawing(
     if noise is None:
         if ledger is not None:
             raise ConfigError(
-                f"ledger={ledger}: training without noise does not release anything, so "
-                "there is nothing to pay for: leave ledger out"
+                f"ledger={ledger}: training without noise releases nothing, so there is "
+                "nothing to pay for: leave ledger out"
             )
         yield ()
         return
@@ -129,10 +130,10 @@ def _pay(
         before = spent_before(record).get("ledger")
         if before and reservation is None:
             raise CheckError(
-                f"ledger={payer.name or 'none'}: spent.json says that entry "
-                f"{before['entry']} of the ledger of {before['population']} paid for this "
-                "run, but this ledger does not have that entry, so it is another ledger or "
-                "an older copy, or spent.json is from another run: start a new run"
+                f"ledger={payer.name or 'none'}: spent.json says that entry {before['entry']} "
+                f"of the ledger of {before['population']} paid for this run, but this ledger "
+                "does not have that entry: it is another ledger or an older copy, or "
+                "spent.json is from another run. Start a new run"
             )
         reservation = reservation or payer.reserve(charged, 1)
         counted = payer.account(reservation)
@@ -175,36 +176,37 @@ def noise_words(
     if missing:
         words = [
             (
-                f"NO PROOF OF PRIVACY for the noisy weights, which should be {guarantee}: "
-                f"{refusal_of(c)}"
+                "NO PROOF OF PRIVACY for the noisy weights, which were meant to be "
+                f"{guarantee}: {refusal_of(c)}"
             )
             for c in missing
         ]
     else:
         words = [
-            f"the weights in model.safetensors are {guarantee} for {neighbours_of(relation)}, in "
-            "exact arithmetic",
+            f"the weights in model.safetensors are {guarantee} for "
+            f"{describe_neighbours(relation)}, in exact arithmetic",
             SCOPE,
         ]
     steps = (
-        f"{noise.epochs} of the {settings.training.epochs * settings.training.batch.count} steps"
+        f"{noise.epochs} of the {settings.training.epochs * settings.training.batch.count} "
+        "training steps"
     )
     caveat = (
-        "the noise comes from a pseudo-random generator seeded by the operating system, and "
-        "is added in floating point, where the last digits of a sum can reveal the number "
-        "without noise (Mironov 2012)"
+        "the training noise comes from a pseudo-random generator seeded by the operating "
+        "system, and is added in floating point, where the last digits of a sum can reveal "
+        "the number without noise (Mironov 2012)"
     )
     if config.seed is not None:
         caveat = (
-            f"simulation: the noise is determined by seed={config.seed}, so the result is "
-            "not protected from anyone who knows the seed"
+            f"this is a simulation: the training noise is determined by seed={config.seed}, "
+            "so the result is not protected from anyone who knows the seed"
         )
     words += [
         (
-            f"Gaussian noise with standard deviation {noise.sigma:.4g} in every element is added "
-            f"to the direction of each step; its l2 sensitivity is {noise.sensitivity:.4g} "
-            f"(elementwise clip), and {steps} depend on any one unit: mu = {noise.mu:.4g} in "
-            "total"
+            f"Gaussian noise with standard deviation {noise.sigma:.4g} is added to every "
+            "element of the direction of each training step; its l2 sensitivity is "
+            f"{noise.sensitivity:.4g} (elementwise clip), and {steps} depend on any one unit "
+            f"(person): mu = {noise.mu:.4g} in total"
         ),
         caveat,
         *map(str, declarations([c for c in conditions if c.letter in REQUIRED_CONDITIONS])),

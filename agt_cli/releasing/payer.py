@@ -58,7 +58,7 @@ def payer_of(
                 f"or ledger={NO_LEDGER} to release without a ledger"
             )
         for error in refusals:
-            raise type(error)(f"{error}; or give ledger={NO_LEDGER} to release without a ledger")
+            raise type(error)(f"{error}; or, to release without a ledger, give ledger={NO_LEDGER}")
         yield NoPayer(Uncounted("unnamed"))
     elif name == NO_LEDGER:
         holding, refusals = _ledgers_of(people)

@@ -53,18 +53,18 @@ class PrivateAnswers:
                 name = self.mechanism.kind.name
                 raise ConfigError(
                     f"{key}={getattr(self, key)}: mechanism={name} does not use stable "
-                    "distances: leave this setting out"
+                    "distances, so this setting has no effect: leave it out"
                 )
         if self.lot > 1 and self.trained.inputs != LINES:
             raise ConfigError(
-                f"lot={self.lot}: the queries of a file are always paid for together: leave "
-                "lot out, or answer line by line with inputs=-"
+                f"lot={self.lot}: all queries of a file are paid for together, so lot has no "
+                "effect: leave it out, or answer line by line with inputs=-"
             )
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "PrivateAnswers":
         """Validate the settings, the budget and the run, before any data is read."""
-        mechanism = MechanismConfig.of(
+        mechanism = MechanismConfig.from_settings(
             config.get("mechanism"), validate(TotalConfig, config.get("total"), "total")
         )
         trained = TrainedRun.of(config)

@@ -54,7 +54,7 @@ class PredictRequest:
         it is.
         """
         if isinstance(release, LabelRelease):
-            return release.rows
+            return release.rows_to_label
         return range(len(self.opened.queries))
 
     @property

@@ -46,7 +46,7 @@ from agt_cli.releasing.writing import ReleasePage
 METRICS = ("lines", "bad_lines", "n_queries", "answered", "stored", "unanswered")
 MAX_LINE_BYTES = 2**24
 ENTRIES = ("record", "records", "features")
-OVER = "this session does not answer any more queries"
+OVER = "this session has ended and does not answer any more queries"
 """What an asker is told of a run that was changed: neither which run, nor why; stderr tells the
 owner.
 """
@@ -67,7 +67,8 @@ def serve(request: PredictRequest, lot: int) -> dict[str, Any]:
     console = request.console
     if console.json:
         raise ConfigError(
-            "--json: the answers are already printed as JSON, one line each: leave --json out"
+            "--json: answers are already printed as JSON, one line each, so --json has no "
+            "effect: leave it out"
         )
     for text in request.earlier_attempts:
         console.note(text)
@@ -76,7 +77,7 @@ def serve(request: PredictRequest, lot: int) -> dict[str, Any]:
             'type one query per line, for example {"id": 1, "record": {...}}; Ctrl-D '
             "ends the session"
         )
-    put_line({"claim": plain_of(session.claim.written())})
+    put_line({"claim": plain_of(session.claim.for_file())})
     try:
         for number, line in read_lines(sys.stdin.buffer):
             session.hear(number, line)
@@ -115,21 +116,21 @@ class Session:
         total, opened, terms = request.config.total, request.opened, request.terms
         if total.eps is not None and total.queries is None:
             raise ConfigError(
-                "total.eps is divided among the queries, but their number is not known when "
-                "they come line by line: give total.queries too, or give mechanism.eps "
-                "instead of total.eps"
+                "total.eps is divided among the queries, but if they come line by line, their "
+                "number is not known: give total.queries too, or give mechanism.eps instead "
+                "of total.eps"
             )
         mechanism = request.mechanism(total.queries or 1)
         if not isinstance(mechanism, Mechanism):
             raise ConfigError(
-                f"mechanism={mechanism.name}: this mechanism does not answer line by line: "
-                "give a file of queries"
+                f"mechanism={mechanism.name} cannot answer line by line (inputs=-): give a "
+                "file of queries"
             )
         source = opened.kept.source
         if not hasattr(source, "read_queries"):
             raise ConfigError(
                 f"inputs=-: {type(source).__name__} can only read queries from files: give "
-                "the class a method read_queries(columns)"
+                "this class a method read_queries(columns)"
             )
         labelling = Labelling.judged(
             opened.model, mechanism, terms.conditions, terms.accounting, terms.counting
@@ -154,16 +155,19 @@ class Session:
             releases=reserved or 1,
             answers=reserved or None,
         )
-        return claim.counted_by(self.lots.account(self.lots.newest))
+        return claim.with_account(self.lots.account(self.lots.newest))
 
     @property
     def why(self) -> str:
         """Why nothing more may be drawn."""
         if self.lots.at_maximum:
-            return f"total.queries={self.lots.maximum} are paid for"
+            return (
+                f"all total.queries={self.lots.maximum} queries of this session are paid for, "
+                "and no more may be asked"
+            )
         return (
-            f"the budget of {self.request.payer.name} is not enough for another label, each "
-            f"of which is {self.labelling.claim.guarantee}"
+            f"the budget of {self.request.payer.name} is not enough for another label (each "
+            f"label is {self.labelling.claim.guarantee})"
         )
 
     def hear(self, number: int, line: bytes | None) -> None:
@@ -183,7 +187,7 @@ class Session:
             self.counts["bad_lines"] += 1
             put_line({"id": id, "error": str(error), "code": ConfigError.exit_code})
             return
-        release = LabelRelease.asked(self.labelling, features, self.terms)
+        release = LabelRelease.from_labelling(self.labelling, features, self.terms)
         labels = self._draw(release)
         put_line({"id": id, **self._answer(several, release.questions, labels)})
 
@@ -220,7 +224,9 @@ class Session:
         mismatches = records.population_mismatches
         if mismatches and not (self.request.force or self.terms.randomness.simulated):
             refusal = f"{where}: {'; '.join(mismatches)}: nothing was spent"
-            self.request.console.note(f"{refusal}; force=true answers such lines nevertheless")
+            self.request.console.note(
+                f"{refusal}; to answer such lines nevertheless, add force=true"
+            )
             raise DataError(refusal)
         encoder = opened.kept.encoder
         features: np.ndarray = (
@@ -273,7 +279,7 @@ class Session:
         if self.lots.left:
             words.append(
                 f"{self.lots.left} labels were paid for (lot={self.lots.size}) but not "
-                "requested; they remain spent"
+                "requested; their cost is not refunded"
             )
             request.console.note(words[-1])
         words += filter(None, [short])
@@ -310,7 +316,7 @@ def opened_line(line: bytes | None) -> tuple[Any, dict[str, Any]]:
     """
     if line is None:
         raise ConfigError(
-            f"a line is longer than {MAX_LINE_BYTES} bytes: send fewer queries per line"
+            f"a line of queries is longer than {MAX_LINE_BYTES} bytes: send fewer queries per line"
         )
     try:
         node = parse_object(line, "a line")
@@ -324,7 +330,7 @@ def opened_line(line: bytes | None) -> tuple[Any, dict[str, Any]]:
         or not isinstance(id, str | int | float | None)
         or HALF_CHARACTER.search(str(id))
     ):
-        raise ConfigError("id: must be text, a number or null")
+        raise ConfigError("id must be text, a number or null")
     return id, node
 
 
@@ -341,7 +347,11 @@ def rows_of(node: Mapping[str, Any], array: str) -> tuple[list[dict[str, object]
     given = [key for key in ENTRIES if key in node]
     unknown = [key for key in node if key not in ENTRIES]
     if unknown or len(given) != 1:
-        wrong = f"unknown entry '{unknown[0]}'" if unknown else "expected one of them"
+        wrong = (
+            f"unknown entry '{unknown[0]}'"
+            if unknown
+            else ("none of the entries is a query, or several are")
+        )
         raise ConfigError(f"{wrong}: a line must have id and one of {', '.join(ENTRIES)}")
     several = given[0] == "records"
     value = node[given[0]] if several else [node[given[0]]]
@@ -351,8 +361,8 @@ def rows_of(node: Mapping[str, Any], array: str) -> tuple[list[dict[str, object]
         or not all(isinstance(row, dict | list) for row in value)
     ):
         raise ConfigError(
-            f"{given[0]}: must be "
-            f"{'a list of them' if several else 'an object of columns, or a list'}"
+            f"{given[0]} must be "
+            f"{'a list of objects or lists' if several else 'an object of columns, or a list'}"
         )
     return [row if isinstance(row, dict) else {array: row} for row in value], several
 

@@ -130,8 +130,8 @@ def write_spent(record: RunRecord, subject: Mapping[str, str], about: Spending) 
         if about.ledger is None:
             raise
         raise AgtError(
-            f"{error.filename}: {error.strerror}; nothing was drawn, but the ledger keeps "
-            f"the debit{about.entry}"
+            f"{error.filename}: {error.strerror}; nothing was released, but the debit stays "
+            f"in the ledger{about.entry}"
         ) from error
 
 
@@ -188,7 +188,8 @@ def _attempt(path: Path, subject: Mapping[str, str], before: Collection[str]) ->
     except (Broken, KeyError, TypeError, ValueError) as error:
         return (
             f"an earlier attempt ({path.parent}, {state}) may have released something, but "
-            f"its spent.json cannot be read ({error}): count an unknown amount as spent"
+            f"its spent.json cannot be read ({error}): assume that it spent an unknown amount "
+            "of budget"
         )
     other = any(
         value.get(key) not in (subject[key], *before) for key in subject if key.endswith("_digest")
@@ -197,7 +198,7 @@ def _attempt(path: Path, subject: Mapping[str, str], before: Collection[str]) ->
         return None
     return (
         f"an earlier attempt ({path.parent}, {value.get('time')}, {state}) may have released "
-        f"{about}: count this as spent: {totals}"
+        f"{about}: count this as spent budget: {totals}"
     )
 
 

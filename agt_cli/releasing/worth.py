@@ -22,7 +22,8 @@ MAX_RECORDS = 1_000  # of other models, whose certificates take time
 # of the way from labels drawn by lot to the model's own: what is less right is not drawn unasked
 LOT = 0.2
 OWNER_ALONE = (
-    "(only for you: this depends on private data, and so does any choice that is based on it)"
+    "(the preceding lines are only for you: they depend on private data, and so does any "
+    "choice that is based on them)"
 )
 
 
@@ -84,13 +85,17 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
     warnings = [str(verdict)] if verdict else []
     objections = list[str]()
     if expected <= always:
-        warnings.append("the majority-class baseline would be at least as accurate as these labels")
+        warnings.append(
+            "always answering the most frequent class (the majority-class baseline) would be "
+            "at least as accurate as these labels"
+        )
     if expected <= always or expected - by_lot < LOT * (accuracy - by_lot):
         estimated = "an estimated" if labels is None else "an"
         objections.append(
-            f"these labels would have {estimated} accuracy of {rate_words(expected)}; "
-            f"without noise: {rate_words(accuracy)}; majority-class baseline: "
-            f"{rate_words(always or None)}; labels drawn at random: {rate_words(by_lot)}"
+            f"these labels would have {estimated} accuracy of {rate_words(expected)}, "
+            f"although the model has {rate_words(accuracy)} without noise, the majority-class "
+            f"baseline {rate_words(always or None)}, and labels drawn at random "
+            f"{rate_words(by_lot)}"
         )
     if warnings or objections:
         warnings.append(OWNER_ALONE)
@@ -103,10 +108,10 @@ def _sample(opened: OpenedRun, rows: np.ndarray | range) -> tuple[Records, np.nd
     maximum = MAX_RECORDS if opened.model.linear_head is None else MAX_RECORDS_LINEAR
     if len(records) == len(rows) <= maximum:
         return records, labels, words
-    which = f"sample of {maximum:,} of"
+    which = f"a sample of {maximum:,} of"
     if len(rows) <= maximum:
         maximum = len(rows)
-        which = f"{len(rows):,} new ones among"
+        which = f"the {len(rows):,} new ones among"
     sampled = np.array(
         [rows[place] for place in np.linspace(0, len(rows) - 1, maximum).astype(np.int64)]
     )

@@ -117,15 +117,18 @@ class LabelWriter(ReleaseWriter):
         self.request.record.add_metrics(**counts)
         answered = counts["answered"]
         drawn_now = self.release.reservation.size if self.release.reservation else 0
-        repeated = f"{answered - drawn_now} repeated at no cost"
-        line = f"answered {answered} of {len(labels)}: {drawn_now} drawn now, {repeated}"
+        repeated = f"{answered - drawn_now} repeated from the ledger at no cost"
+        line = (
+            f"{answered} of {len(labels)} queries were answered: {drawn_now} with newly drawn "
+            f"labels, {repeated}"
+        )
         unanswered = ""
         if counts["unanswered"]:
             unanswered = (
-                f"{line}; {counts['unanswered']} were not answered: "
-                f"{_rows_in_words(np.flatnonzero(labels == UNANSWERED))}; the budget of "
-                f"{self.request.payer.name} is not enough for another label, each of which "
-                f"is {self.release.claim.guarantee}"
+                f"{line}; {counts['unanswered']} were not answered "
+                f"({_rows_in_words(np.flatnonzero(labels == UNANSWERED))}), because the "
+                f"budget of {self.request.payer.name} is not enough for another label (each "
+                f"label is {self.release.claim.guarantee})"
             )
         return Written(result, [line], unanswered)
 
@@ -143,7 +146,10 @@ class NumberWriter(ReleaseWriter):
     def write(self, drawn: int, claim: Claim) -> Written:
         self.request.record.add_metrics(certified_quantile=drawn)
         fraction = self.metrics["fraction"]
-        line = f"{fraction:g} of the queries are certified up to a distance of about {drawn}"
+        line = (
+            f"{fraction:g} of the queries are certified up to a stable distance of about "
+            f"{drawn} (released with noise)"
+        )
         return Written({"certified_quantile": drawn}, [line])
 
 
@@ -209,7 +215,7 @@ class ReleasePage:
         """Write claim.json and the report, and finish the record."""
         record, opened = request.record, request.opened
         if self.claim is not None:
-            record.write(CLAIM, self.claim.written(datetime.now(UTC).date()).content)
+            record.write(CLAIM, self.claim.for_file(datetime.now(UTC).date()).content)
         about = opened.trained.words
         record.report(
             predict_report(
@@ -235,19 +241,19 @@ def write_weights(
         claim: of the release.
     """
     record.released_weights(
-        released.weight, {**released.described, "simulated": released.simulated}
+        released.weight, {**released.public_parameters, "simulated": released.simulated}
     )
     if released.simulated:
-        return ["folder release was not written, because this is a simulation"], {}
+        return ["the folder release was not written, because this is a simulation"], {}
     if source is None or (head := model.release_head) is None:
         return [
             (
-                "folder release was not written, because queries need the encoder, which is only "
-                "in the training run"
+                "the folder release was not written, because answering queries needs the "
+                "encoder, which is only in the training run"
             )
         ], {}
     portable = Portable.from_release(head, released, source, claim.lines(), claim.lines(brief=True))
-    digest = portable.save(record.part("release"), claim.written().content)
+    digest = portable.save(record.part("release"), claim.for_file().content)
     folder = record.folder / "release"
     said = (
         f"release: {folder} (digest {digest}): this folder may be published, and answers "

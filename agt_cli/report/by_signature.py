@@ -34,7 +34,9 @@ def finished_record(folder: Path, command: str, signature: str) -> Run | None:
     run = open_run(folder, command)
     noted = run.environment.get(ENTRY)
     if noted != signature:
-        raise ConfigError(f"{folder}: this folder was written as {noted}, which is another result")
+        raise ConfigError(
+            f"{folder}: this folder was written for another result: its record names it {noted}"
+        )
     return run
 
 

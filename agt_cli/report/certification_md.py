@@ -27,16 +27,16 @@ from agt_cli.report.sections_md import (
     guarantee,
     headline,
     next_section,
-    unmet_letters,
+    unmet_requirements,
 )
 
 HANDFUL = (0, 1, 5, 10, 20, 50, 100, 150, 200, 500, 1000)
 LEAST_STABLE = 20
 OWED = "not answered until the next update"
 OWNER_ONLY = (
-    "For the data owner only. Stable distances, logits, bounds, and which answers are certified "
-    "depend on private records. Publishing them, or answering only certified queries, is not "
-    "private."
+    "For the data owner only. Stable distances, logits, bounds, and the list of certified "
+    "answers depend on private records. Publishing them, or answering only certified queries, "
+    "is not private."
 )
 MOST_ROWS = 24  # of the table by k on a page
 
@@ -213,8 +213,8 @@ def certify_report(
         *(["## Figures", *more] if more else []),
         *conditions_section(subject.conditions),
         "## Least stable answers",
-        f"The {len(least):,} answers with the smallest stable distances. Row: position in "
-        "the file, counted from 0. All answers: `certificates.parquet`.",
+        f"These are the {len(least):,} answers with the smallest stable distances. Row: "
+        "position in the file, counted from 0. All answers: `certificates.parquet`.",
         _least_stable_table(least),
         *next_section(*next_commands(trained.folder, subject.conditions)),
         f"Trained run: [{plain(trained.folder.name)}](<{trained_folder}/report.html>). Its "
@@ -225,7 +225,7 @@ def certify_report(
 def next_commands(folder: Path, conditions: Sequence[Condition]) -> tuple[str, ...]:
     """Return the commands that go on from a training run: a release only where one is allowed."""
     plan = f"plan run={folder}"
-    unmet = unmet_letters(conditions)
+    unmet = unmet_requirements(conditions)
     if unmet:
         return (
             f"{plan}    # accuracy of private answers; nothing can be released, because {unmet}",
@@ -262,8 +262,9 @@ def results_section(table: pd.DataFrame, caveat: str) -> list[str]:
     legend = "All k: `tables/certified.csv`."
     if "worst_accuracy" in table:
         legend = (
-            "Lowest: only certified correct answers count. Highest: every answer counts that is "
-            f"not certified to be wrong. {legend}"
+            "Lowest possible accuracy: only certified correct answers count as correct. "
+            "Highest possible: every answer counts that is not certified to be wrong. "
+            f"{legend}"
         )
     return [
         results_table(table),

@@ -34,12 +34,13 @@ def tune_report(
     ]
     return document(
         f"# Settings chosen on {rows}",
-        f"Chosen: {rule}: **{table['settings'][at]}**, written to `{path}`. Private records "
-        "were not used: the numbers below depend only on rows declared public, and on "
-        "constants. By training with that file you make the same declaration.",
+        f"These settings were chosen by this rule: {rule}. Chosen: "
+        f"**{table['settings'][at]}**, written to `{path}`. Private records were not used: "
+        "the numbers below depend only on rows that are declared public, and on constants. "
+        "By training with that file you make the same declaration.",
         markdown_table(("settings", *names), lines),
-        "Means over the folds ± standard errors. The result of the chosen row is slightly "
-        "too good, because it is the best of several.",
+        "Each number is a mean over the folds ± its standard error. The result of the chosen "
+        "row is slightly too good, because it is the best of several.",
         "## Setting",
         setting_section(record.config),
     )

@@ -124,7 +124,7 @@ def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str,
         ends([axes], "x")
         keys(figure, [axes])
         headline(figure, _keeps(subject, table), subject.about)
-    return {"certified_fraction": f"Certified fraction against k ({subject.ball})."}
+    return {"certified_fraction": f"Fraction of certified answers against k ({subject.ball})."}
 
 
 def _lines(table: pd.DataFrame) -> dict[str, str]:
@@ -205,7 +205,7 @@ def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) ->
             f"Half of the predictions stay the same at least up to k = {middle:,}",
             subject.about,
         )
-    return {"stable_distances": "Number of queries by stable distance."}
+    return {"stable_distances": "Number of queries at each stable distance."}
 
 
 def plane_map(
@@ -273,12 +273,12 @@ def plane_map(
         share = rate_words(float((certificates.stable_distance >= level).mean()))
         headline(
             figure,
-            f"{share} of this part of the plane keeps its label at k = {level:,}",
+            f"in {share} of this part of the plane, the label stays the same at k = {level:,}",
             subject.about,
         )
     return {
         "plane_map": (
-            "Regions with the same stable distance, the decision boundary and the training points."
+            "Regions of equal stable distance, the decision boundary, and the training points."
         )
     }
 

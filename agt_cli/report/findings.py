@@ -127,33 +127,39 @@ class Finding:
         numbers, loss = (self.claimed, self.found), self.measure in LOWER
         rigorous, chance = self.strength in RIGOROUS, self.strength is not Strength.CERTAIN
         rules = {
-            "an epsilon or a mu must be at least 0": not loss
+            "an epsilon or a mu in a finding must be at least 0": not loss
             or all(number is None or number >= 0 for number in numbers),
-            "a claimed epsilon must be given with its delta, even if delta is 0": (
+            "a finding with a claimed epsilon must also give its delta, even if delta is 0": (
                 self.measure != "epsilon" or self.claimed is None or self.delta is not None
             ),
-            "a bound that can fail by chance must be given with its confidence": (
+            "a finding with a bound that can fail by chance must give the bound's confidence": (
                 self.confidence is not None or not chance or self.found is None
             ),
             (
                 "only a counterexample, or a confidence bound that holds for any number of "
-                "trials, can show that a claim is false"
+                "trials, can contradict a claim"
             ): (rigorous or not self.violated),
-            "an audit that found a violation of a claim cannot also say that the claim is met": (
+            "a finding that contradicts a claim cannot also say that the claim is met": (
                 not self.violated or None in numbers or not _meets(self.claimed, self.found, loss)
             ),
-            ("a claim must be called violated if the measured loss is certainly larger"): (
+            (
+                "a finding must call the claim violated if the measured privacy loss is "
+                "larger than claimed, with the stated confidence"
+            ): (
                 self.outcome is not Outcome.STANDS
                 or not loss
                 or not rigorous
                 or _meets(self.claimed, self.found, loss)
             ),
-            "an attack that was not made cannot have a result": self.outcome is not Outcome.UNTESTED
+            "a finding about an attack that was not made cannot have a result": self.outcome
+            is not Outcome.UNTESTED
             or self.found is None,
         }
         wrong = [rule for rule, holds in rules.items() if not holds]
         if wrong:
-            raise ConfigError(f"the finding about {self.subject} contradicts itself: {wrong[0]}")
+            raise ConfigError(
+                f"the finding about {self.subject} contradicts the rules for findings: {wrong[0]}"
+            )
 
     @property
     def violated(self) -> bool:
@@ -249,7 +255,10 @@ class Audit:
         untested = sum(finding.outcome is Outcome.UNTESTED for finding in self.findings)
         rest = f"; {counted(untested, 'attack')} not made" if untested else ""
         if wrong := len(self.violations):
-            return f"claims VIOLATED, shown by {wrong} of {counted(len(tested), 'attack')}{rest}"
+            return (
+                f"claims VIOLATED: {wrong} of {counted(len(tested), 'attack')} contradicted a "
+                f"claim{rest}"
+            )
         if not tested:
             return f"no claim was tested{rest}"
         return (
@@ -277,10 +286,14 @@ def _weak(tested: list[Finding]) -> str:
         return ""
     worst, _ = max(weak, key=lambda each: each[1])
     limit = (
-        f"{worst.measure} of at least {number(worst.noticed or 0.0, up=True)}; claimed: "
-        f"{number(worst.claimed or 0.0)}"
+        f"one of them only {worst.measure} of at least "
+        f"{number(worst.noticed or 0.0, up=True)}, where {number(worst.claimed or 0.0)} is "
+        "claimed"
     )
-    return f", and {len(weak)} of {len(known)} could only have detected a far larger loss ({limit})"
+    return (
+        f", but {len(weak)} of {len(known)} attacks could only have detected a far larger "
+        f"loss than claimed ({limit})"
+    )
 
 
 def _selftest_verdict(tested: list[Finding]) -> str:
@@ -290,11 +303,11 @@ def _selftest_verdict(tested: list[Finding]) -> str:
     )
     missed, accused = (sum(each.violated for each in some) for some in (planted, sound))
     first = f"all {len(planted)} planted violations were detected"
-    first = f"{missed} of {len(planted)} planted violations MISSED" if missed else first
+    first = f"{missed} of {len(planted)} planted violations were MISSED" if missed else first
     second = (
-        f"{accused} of {len(sound)} correct claims were REJECTED (false alarms)"
+        f"{accused} of {len(sound)} correct claims were wrongly REJECTED (false alarms)"
         if accused
-        else f"all {len(sound)} correct claims passed"
+        else f"all {len(sound)} correct claims passed (no false alarm)"
     )
     return f"{first}; {second}" if sound else first  # an earlier version had none
 
@@ -321,9 +334,9 @@ def _of_version_1(node: dict[str, Any]) -> dict[str, Any]:
         return node
     if node.get("parts"):
         raise Superseded(
-            f"a summary of other audits, written by agt {node.get('by')}, cannot be checked "
-            "by this version: type agt runs command=audit to list the audits, and agt verify "
-            "for each of them"
+            f"this is a summary of other audits, written by agt {node.get('by')}, which this "
+            "version cannot check: type agt runs command=audit to list the audits, and agt "
+            "verify for each of them"
         )
     text = json.dumps({**node, "schema": VERSION})
     now: dict[str, Any] = json.loads(text, object_hook=_without_summary_entries)

@@ -81,7 +81,8 @@ class RecordedEntries(dict[str, Any]):
 
     def __missing__(self, key: str) -> Any:
         raise ConfigError(
-            f"{self.file} has no entry '{key}', so agt did not write it in this form: train again"
+            f"{self.file} has no entry '{key}', so this version of agt did not write it: "
+            "train again"
         )
 
 
@@ -285,9 +286,9 @@ class Run(Folder):
             simulated = "SIMULATION of " if metrics.get("simulated") else ""
             proof = "" if metrics.get("proved") or simulated else ", not proved"
             earlier = (
-                "answers that were already released"
+                "answers that were released earlier, at no further cost"
                 if "stored" in metrics
-                else "labels computed from weights that were already released"
+                else ("labels computed from weights that were released earlier, at no further cost")
             )
             total = earlier
             with suppress(ConfigError, KeyError, TypeError, IndexError, ValueError):
@@ -331,7 +332,7 @@ def spent_lines(spent: Mapping[str, Any]) -> list[str]:
     """
     guarantee, totals = spent.get("guarantee", ""), spent["totals"]
     if not isinstance(totals, list):
-        raise TypeError(f"totals must be a list, but are {totals!r}")
+        raise TypeError(f"the entry totals must be a list, but is {totals!r}")
     if isinstance(guarantee, str):
         return [str(line) for line in totals]
     what = spent["what"]
@@ -349,7 +350,7 @@ def spent_lines(spent: Mapping[str, Any]) -> list[str]:
 
 UNLEARN, ACCOUNT_FILE = "unlearn", "account.json"
 
-_SWAPPED = "agt unlearn changed its state while it was being read: type the command again"
+_SWAPPED = "agt unlearn changed the run while it was being read: type the command again"
 
 
 def manifest_digest(folder: Path) -> str:

@@ -77,7 +77,7 @@ def resolve_latest(config: dict[str, Any], note: Callable[[str], None]) -> dict[
         return config
     if config["run"] != LATEST:
         raise ConfigError(
-            f"run={config['run']!r}: give the folder of a finished agt train, or latest"
+            f"run={config['run']!r}: give the folder of a finished agt train, or run=latest"
         )
     home = Path(str(config.get("output_dir"))) / "train"
     runs = runs_of(home, "train")
@@ -85,8 +85,8 @@ def resolve_latest(config: dict[str, Any], note: Callable[[str], None]) -> dict[
     if done is None:
         unfinished = f" (not finished: {_summary(runs)})" if runs else ""
         raise ConfigError(
-            f"run=latest: {home} has no finished training run{unfinished}: start agt train, "
-            "or give run=FOLDER (runs are looked for under output_dir)"
+            f"run=latest: there is no finished training run in {home}{unfinished}: start agt "
+            "train, or give run=FOLDER (agt looks for runs under output_dir)"
         )
     note(f"run=latest is {runs[done].folder}")
     if done:
@@ -97,7 +97,7 @@ def resolve_latest(config: dict[str, Any], note: Callable[[str], None]) -> dict[
 def _summary(runs: list[Run]) -> str:
     first = runs[0]
     state = (
-        f"killed; type agt train resume={first.folder} to resume it"
+        f"killed; type agt train resume={first.folder} to continue it"
         if first.state == "killed"
         else first.state
     )

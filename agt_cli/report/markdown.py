@@ -159,7 +159,7 @@ class CheckState(StrEnum):
     OK = "ok"
     NOTE = "note"
     UNCHECKED = "not checked"
-    BUSY = "not checked, because another process is using it"
+    BUSY = "this was not checked, because another process is using it"
     PROBLEM = "PROBLEM"
 
     @property
@@ -254,8 +254,8 @@ class Findings:
         except MemoryError:
             self.problem(
                 name,
-                "reading it needs more memory than this machine has; agt does not write "
-                "records of this size",
+                "this was not read, because it needs more memory than this machine has; agt "
+                "does not write records of this size",
             )
         except (
             LookupError,
@@ -267,8 +267,8 @@ class Findings:
         ) as error:
             self.problem(
                 name,
-                "its record lacks an entry that every such record has "
-                f"({type(error).__name__}: {error})",
+                "the record lacks an entry that every such record has, or the entry has "
+                f"another type ({type(error).__name__}: {error})",
             )
 
 
@@ -333,7 +333,7 @@ def _sentence(text: str) -> bool:
     return len(text) >= CLAUSE and " " in text
 
 
-FOLDED = ("Every number", "Setting", "Setting of the training run")
+FOLDED = ("Every number", "Setting", "Settings of the training run")
 BOX = '<div class="scroll" tabindex="0">'
 
 

@@ -115,7 +115,8 @@ def commit(folder: Path) -> None:
         new = _check_whole(folder, staged)
     except (OSError, Broken) as error:
         raise ConfigError(
-            f"run={folder}: its next state is incomplete ({error}), so nothing was changed"
+            f"run={folder}: the new state that agt unlearn left there is incomplete "
+            f"({error}), so nothing was changed"
         ) from None
     sync_folder(staged)
     staged.rename(folder / COMMIT)
@@ -134,9 +135,9 @@ def _check_places(folder: Path, key: str) -> None:
         odd = "a link" if path.is_symlink() else "no folder" if no_folder else ""
         if odd:
             raise ConfigError(
-                f"{key}={folder}: {name} is {odd}, which agt unlearn never creates there, so "
-                "nothing was changed: find out where it comes from, and delete it with rm "
-                f"{path}"
+                f"{key}={folder}: {name} is {odd}, but agt unlearn never creates such a file "
+                "there, so nothing was changed: find out where it comes from, and delete it "
+                f"with rm {path}"
             )
 
 
@@ -174,8 +175,8 @@ def _take_lock(folder: Path, key: str) -> Lock:
     except OSError as error:
         raise ConfigError(
             f"{key}={folder}: {error.filename or STATE_LOCK} cannot be written "
-            f"({error.strerror or error}), but an erasure must change the run in its folder: "
-            "make the file writable"
+            f"({error.strerror or error}), but an erasure has to change the run in its "
+            "folder: make the file writable"
         ) from None
     if not got:
         raise ConfigError(
@@ -216,9 +217,9 @@ def _finish_commit(folder: Path, key: str) -> None:
             new = _check_whole(folder, commit)
         except (OSError, Broken) as error:
             raise ConfigError(
-                f"{key}={folder}: {COMMIT} contains a new state that is not as agt unlearn "
-                f"wrote it ({error}), so nothing was changed: restore it; or, if you do not "
-                f"need it, move {commit} away, and the run is used as it is"
+                f"{key}={folder}: the new state in {COMMIT} is not as agt unlearn wrote it "
+                f"({error}), so nothing was changed: restore it; or, if you do not need it, "
+                f"move {commit} away, and the run stays as it is"
             ) from None
         _roll_forward(folder, new)
     _remove_commit(folder)

@@ -22,7 +22,7 @@ def check_folder(folder: Path, command: str, key: str = "run") -> None:
     if not folder.is_dir():
         run = newest(folder.parent, command)
         beside = f"; the newest finished {command} run is {run.folder}" if run else ""
-        raise ConfigError(f"{key}={folder}: no such folder{beside}")
+        raise ConfigError(f"{key}={folder}: this folder does not exist{beside}")
 
 
 def check_edits(run: Run, doing: str) -> None:
@@ -40,7 +40,7 @@ def check_edits(run: Run, doing: str) -> None:
     rule = RELATIONS[relation]
     if not rule.edits_whole_records and doing != "agt audit certificate":
         raise ConfigError(
-            f"run={run.folder}: relation={relation}: its certificates count changed "
+            f"run={run.folder}: the certificates of relation={relation} count changed "
             f"{rule.changes}, but {doing} adds or removes records: train with "
             "relation=add_remove"
         )
@@ -75,7 +75,9 @@ def open_run(folder: Path, command: str, digest: str | None = None, key: str = "
 
 def _open_verified(folder: Path, command: str, digest: str | None, key: str) -> Run:
     if not (folder / "status.json").exists():
-        raise ConfigError(f"{key}={folder}: not a run folder (status.json is missing)")
+        raise ConfigError(
+            f"{key}={folder}: this is not the folder of a run (status.json is missing)"
+        )
     there = Run.at(folder, key)
     there.json("status.json")  # says why it cannot be read
     _check_done(there, command)
@@ -89,7 +91,8 @@ def _check_done(run: Run, command: str) -> None:
     named = f"{run.key}={run.folder}"
     if run.command != command:
         raise ConfigError(
-            f"{named}: status.json says that this is a run of {run.command!r}, not of {command!r}"
+            f"{named}: this is a run of {run.command!r} according to status.json, but a run "
+            f"of {command!r} is needed"
         )
     if run.state == "done":
         return
@@ -103,5 +106,6 @@ def _check_done(run: Run, command: str) -> None:
         why = ", but its process no longer exists, so it was killed"
     said = run.status.get("state")
     raise ConfigError(
-        f"{named}: status.json says {said!r}{why}, so there is no result to use: {resume}"
+        f"{named}: this run has no result to use, because its state in status.json is "
+        f"{said!r}{why}: {resume}"
     )

@@ -20,25 +20,23 @@ def finding(plan: Plan) -> str:
     nominal, always = rate_words(plan.evidence.accuracy), rate_words(plan.evidence.majority)
     if not plan.useful_weights and not plan.evidence.useful:
         return (
-            f"No release is worthwhile here: {nominal} right without noise; majority-class "
-            f"baseline: {always}"
+            "No release is worthwhile here, because the model is not useful: accuracy "
+            f"{nominal} without noise, majority-class baseline {always}"
         )
     if plan.useful_weights:
         eps, accuracy, _ = min(plan.useful_weights, key=lambda row: abs(math.log(row[0])))
-        answers = (
-            f"{rate_words(accuracy)} right at total eps = {eps:g} ({nominal} by the run itself)"
-        )
+        answers = f"{rate_words(accuracy)} correct at total eps = {eps:g} ({nominal} without noise)"
         return f"Weights released once would answer any number of queries, {answers}"
-    if not plan.singly:
+    if not plan.one_by_one:
         return (
-            "Not even one query could be answered at an accuracy within 0.01 of the "
-            f"noise-free {nominal}"
+            "The budget does not cover even one query at an accuracy within 0.01 of the "
+            f"{nominal} that the model has without noise"
         )
-    eps, (count, _) = min(plan.singly.items(), key=lambda row: abs(math.log(row[0])))
+    eps, (count, _) = min(plan.one_by_one.items(), key=lambda row: abs(math.log(row[0])))
     queries = counted(count, "query", "queries")
     return (
         f"At total eps = {eps:g}, {queries} could be answered one by one at an accuracy "
-        f"within 0.01 of the noise-free {nominal}"
+        f"within 0.01 of the {nominal} that the model has without noise"
     )
 
 
@@ -48,37 +46,41 @@ def advice(plan: Plan) -> tuple[str, ...]:
         return (verdict(plan),)
     nominal = rate_words(plan.evidence.accuracy)
     listed = "; ".join(
-        f"total eps = {eps:g}: {count:,} with {name}" for eps, (count, name) in plan.singly.items()
+        f"{count:,} with {name} at total eps = {eps:g}"
+        for eps, (count, name) in plan.one_by_one.items()
     )
     singly = (
-        "Queries that can be answered one by one at an accuracy within 0.01 of the "
-        f"noise-free {nominal}: {listed}."
+        "Number of queries that can be answered one by one at an accuracy within 0.01 of the "
+        f"{nominal} that the model has without noise: {listed}."
     )
     if not plan.evidence.useful:
         singly = (
             "Labels released one by one would not be better than the majority-class baseline "
             f"({rate_words(plan.evidence.majority)})."
         )
-    elif not plan.singly:
+    elif not plan.one_by_one:
         singly = (
             "No mechanism can answer even one query here at an accuracy within 0.01 of the "
-            f"noise-free {nominal}: larger stable distances are needed (more records, a "
-            "smaller clip level, fewer steps)."
+            f"{nominal} that the model has without noise: larger stable distances are needed "
+            "(more records, a smaller clip level, fewer steps)."
         )
     if not plan.weights:
-        return (singly,) if plan.weights is None else ("Releasing weights needs delta > 0.", singly)
+        return (
+            (singly,)
+            if plan.weights is None
+            else ("Weights can only be released with delta > 0.", singly)
+        )
     if not plan.useful_weights:
         return (
-            "Released weights would not be better than the majority-class baseline at these "
-            "budgets.",
+            "Released weights would not be more accurate than the majority-class baseline at "
+            "these budgets.",
             singly,
         )
     alike = groupby(plan.useful_weights, lambda row: row[2])
     gained = ", ".join(_gained(plan.methods[name], name, list(rows)) for name, rows in alike)
     return (
-        "Release the weights once to answer any number of queries at an expected accuracy of "
-        f"{gained} (delta = {plan.delta:g}; {nominal} without noise, as the run itself "
-        "answers).",
+        "Release the weights once to answer any number of queries, at an expected accuracy "
+        f"of {gained}, with delta = {plan.delta:g} (without noise, the model has {nominal}).",
         singly,
     )
 

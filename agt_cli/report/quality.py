@@ -67,7 +67,10 @@ class RateEstimate:
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.value <= self.high <= 1:  # NaN compares false
-            raise ValueError(f"not an estimate: {self.value} in [{self.low}, {self.high}]")
+            raise ValueError(
+                f"{self.value} is not an estimate, because it is not inside its interval "
+                f"[{self.low}, {self.high}]"
+            )
 
     def __str__(self) -> str:
         return self.with_interval(" ")
@@ -404,15 +407,15 @@ class Quality:
                 return f"{constant} here."
             return (
                 f"{constant} here. A constant answer is always certified, however inaccurate "
-                "it is (there are no labels to compare with)."
+                "it is (there are no labels, so the accuracy is unknown)."
             )
         if self.whole.majority.value == 1:
             return (
                 f"All {many} have the label '{self.majority}', so a constant answer would do "
-                "as well, and the accuracy shows little."
+                "as well, and the accuracy says little."
             )
         always = f"{rate_words(self.whole.majority.value)} for always answering '{self.majority}'"
-        against = f"accuracy {self.whole.accuracy} against {always}{self._ranks}"
+        against = f"its accuracy is {self.whole.accuracy}, compared with {always}{self._ranks}"
         if self.constant and self.rounding_doubt:
             return f"{constant}: {against}."
         if self.constant:
@@ -433,7 +436,7 @@ class Quality:
     def _ranks(self) -> str:
         area = self.whole.auc
         return (
-            f"; its scores do separate the classes (AUC {area})"
+            f"; the model's scores do separate the classes (AUC {area})"
             if area is not None and area.low > 0.5
             else ""
         )

@@ -159,7 +159,7 @@ def say_quality(console: Console, quality: Quality) -> None:
     columns, rows = _table(quality, groups, shown_ks, space="\n")  # a heading has two lines
     console.table(title, columns, rows[:CONSOLE_ROWS])
     if len(rows) > CONSOLE_ROWS:
-        console.say(f"{len(rows) - CONSOLE_ROWS} more groups: tables/quality.csv")
+        console.say(f"{len(rows) - CONSOLE_ROWS} more groups are in tables/quality.csv")
     if quality.distance_doubt:
         console.say(quality.distance_doubt)
 
@@ -174,13 +174,14 @@ def quality_section(quality: Quality) -> list[str]:
     has_subgroups = any(group.column is not None for group in quality.groups)
     title = "## Accuracy by class and subgroup" if has_subgroups else "## Accuracy by class"
     legend = (
-        "95 % intervals for independent records: Clopper-Pearson (shares), DeLong (AUC). A "
-        "certified answer can be wrong."
+        "Intervals are 95 % confidence intervals for independent records: Clopper-Pearson "
+        "(shares), DeLong (AUC). A certified answer can be wrong."
     )
     if quality.majority:
         legend += (
             " Majority: the accuracy of always giving a group's most frequent class (of all "
-            f"records: '{plain(quality.majority)}'). Certified and correct: `tables/quality.csv`."
+            f"records: '{plain(quality.majority)}'). The shares of answers that are certified "
+            "and correct are in `tables/quality.csv`."
         )
     return [title, markdown_table(columns, rows), legend]
 

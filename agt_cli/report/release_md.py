@@ -67,17 +67,23 @@ def publish_headline(publishable: str | None) -> str:
 
 def publish_section(publishable: str | None) -> list[str]:
     """What may be published of a release; None: nothing."""
-    published = "Nothing, because no guarantee holds. Everything here is for the data owner only."
+    published = (
+        "Nothing may be published, because no guarantee holds. Everything here is for the "
+        "data owner only."
+    )
     if publishable:
         published = (
-            f"{publishable}. The rest of this folder, the training run, and how long the release "
-            "took are for the data owner only."
+            f"{publishable} may be published. The rest of this folder, the training run, and "
+            "how long the release took are for the data owner only."
         )
     return ["## What may be published", published]
 
 
 COLUMNS = 10  # of queries
-OUTSIDE_TITLE = "queries outside the public ranges (clipped to them) and lists (counted as other)"
+OUTSIDE_TITLE = (
+    "queries with values outside the public ranges (these values are clipped) or lists (these "
+    'count as "other")'
+)
 
 
 def outside_lines(queries: Records) -> list[str]:
@@ -92,21 +98,24 @@ def _outside_columns(queries: Records) -> list[str]:
     outside = queries.outside
     worst = sorted(outside, key=lambda part: -part.rate)[:COLUMNS]
     lines = [
-        f"{p.column}: {p.count:,} of {p.total:,} values (rate {rate_words(p.rate)}) outside "
-        f"{p.declared}, seen: {p.seen}"
+        f"{p.column}: {p.count:,} of {p.total:,} values (rate {rate_words(p.rate)}) are "
+        f"outside {p.declared}; seen: {p.seen}"
         for p in worst
     ]
     if len(outside) > COLUMNS:
-        lines.append(f"{len(outside) - COLUMNS} more columns have such values.")
+        lines.append(
+            f"{len(outside) - COLUMNS} more columns have values outside their public ranges "
+            "or lists."
+        )
     if mismatches := queries.population_mismatches:
-        lines.append(f"{few(mismatches, COLUMNS, '; ')}: answers to these queries mean little.")
+        lines.append(f"{few(mismatches, COLUMNS, '; ')}. Answers to these queries mean little.")
     return lines if outside else []
 
 
 def id_lines(queries: Records) -> list[str]:
     """Which column of their file joins answers to queries; empty: none does."""
     return (
-        [f"answers are joined to queries by column '{queries.id_column}'"]
+        [f"column '{queries.id_column}' says which answer belongs to which query"]
         if queries.id_column
         else []
     )

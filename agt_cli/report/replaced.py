@@ -45,9 +45,10 @@ def check_not_replaced(digest: str, folder: Path, places: Iterable[Path], key: s
         number = _entry_that_replaced(path, digest)
         if number is not None:
             raise ConfigError(
-                f"{key}={folder}: erasure {number} replaced this state, as {path} says, so "
-                "the folder still contains what was erased: use the run as it is after the "
-                "erasure; or delete this folder and train again without the erased records"
+                f"{key}={folder}: this is an earlier state of a run: erasure {number} "
+                f"replaced it, as {path} says, so the folder still contains what was erased. "
+                "Use the run as it is after the erasure; or delete this folder and train "
+                "again without the erased records"
             )
 
 
@@ -63,7 +64,7 @@ def _entry_that_replaced(account: Path, digest: str) -> object:
         return state["entry"] if state["before"] == digest else None
     except (Broken, OSError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{account}: cannot be read ({error}), so agt cannot tell whether its erasure "
-            f"replaced this state: restore the file, or move {account.parent} to another "
-            "place if it is about another run"
+            f"{account}: this account of an erasure cannot be read ({error}), so agt cannot "
+            "tell whether the erasure replaced this state: restore the file; or, if it is "
+            f"about another run, move {account.parent} to another place"
         ) from None

@@ -47,11 +47,12 @@ def guarantee(conditions: Sequence[Condition]) -> str:
     failed = [condition for condition in conditions if not condition.held]
     if failed:
         return f"These certificates cannot support a privacy claim, because {_not_met(failed)}."
-    through = "through a release mechanism that is calibrated to the stable distance"
+    through = "with a release mechanism that is calibrated to the stable distance"
     declared = [c for c in conditions if c.standing is Standing.DECLARED]
     if not declared:
         return (
-            f"These certificates can support a privacy claim {through}. All conditions are proved."
+            f"These certificates can support a privacy claim {through}. All conditions for "
+            "this are proved."
         )
     return (
         f"These certificates can support a privacy claim {through}, if what was declared is true: "
@@ -67,17 +68,13 @@ def _privacy_answer(conditions: Sequence[Condition]) -> str:
     declared = [c for c in conditions if c.standing is Standing.DECLARED]
     if declared:
         return Markdown(f"**Yes**, if what was declared is true: {_requirements(declared)}")
-    return Markdown("**Yes.** All conditions are proved")
+    return Markdown("**Yes.** All conditions for this are proved")
 
 
-def unmet_letters(conditions: Sequence[Condition]) -> str:
-    """Return "condition e is not met", or "conditions c, e are not met"; empty where all hold."""
-    letters = [condition.letter for condition in conditions if not condition.held]
-    if not letters:
-        return ""
-    if len(letters) == 1:
-        return f"condition {letters[0]} is not met"
-    return f"conditions {', '.join(letters)} are not met"
+def unmet_requirements(conditions: Sequence[Condition]) -> str:
+    """Return "condition e (what it requires) is not met", or of several; empty where all hold."""
+    failed = [condition for condition in conditions if not condition.held]
+    return _not_met(failed) if failed else ""
 
 
 def _not_met(failed: Sequence[Condition]) -> str:
@@ -102,9 +99,9 @@ def unmet(conditions: Sequence[Condition]) -> list[str]:
         return []
     one_sided = [condition for condition in failed if condition.letter == "g"]
     yet = "" if one_sided else " yet"
-    lines = [f"The certificates hold, but they cannot support a private answer{yet}:"]
+    lines = [f"The certificates hold, but they cannot support a private answer{yet}, because:"]
     for condition in one_sided or failed:
-        lines.append(f"  condition {condition.letter}: {condition.evidence.missing}")
+        lines.append(f"  condition {_requirements([condition])}: {condition.evidence.missing}")
     return lines
 
 
@@ -147,8 +144,8 @@ def headline(
 
 def _certified_sentence(share: str, k: int, relation: RelationConfig) -> str:
     return (
-        f"{share} of the answers are certified at k = {k}: with {within(relation, k)}, "
-        "each of them would be the same."
+        f"{share} of the answers are certified at k = {k}: with {within(relation, k)}, each "
+        "of them would stay the same."
     )
 
 
@@ -176,7 +173,10 @@ def median_words(
     whole = math.floor(distance)
     share = f"{whole / trained:.2%} of the {trained:,} training records"
     if relation.unit_rows > 1:
-        share = f"k counts units of up to {relation.unit_rows} of the {trained:,} training records"
+        share = (
+            f"k counts units (people) with up to {relation.unit_rows} of the {trained:,} "
+            "training records"
+        )
     if distance == grid_end:
         return f"at least {whole:,} (k = {whole:,} is the largest k that was trained; {share})"
     return f"{distance:,g} ({share})"
@@ -206,9 +206,9 @@ def certified_section(relation: RelationConfig) -> list[str]:
     """Return the part of a page that says what a certificate is, and what one k counts."""
     counts = f"k counts **{ball(relation)}** (relation `{relation.name}`)."
     meaning = (
-        "An answer is certified at k if training on **every** dataset within that distance gives "
-        "the same label. Its stable distance is the largest such k. A certified answer can still "
-        "be wrong."
+        "An answer is certified at k if training on **every** dataset within that distance "
+        "gives the same label. The stable distance of an answer is the largest such k. A "
+        "certified answer can still be wrong."
     )
     remarks = RELATIONS[relation.name].remarks
     return ["## What is certified", " ".join((counts, meaning, *remarks))]

@@ -21,8 +21,8 @@ from agt_cli.report.sections_md import (
 )
 
 NOTES_WARNING = (
-    "How the data compare with the declarations. These sentences depend on the private data "
-    "and must not be published."
+    "This section compares the data with the declarations. These sentences depend on the "
+    "private data and must not be published."
 )
 
 
@@ -37,8 +37,9 @@ def caution_words(training: Mapping[str, Any]) -> list[str]:
     now = float(training.get("caution", 1))
     return [
         (
-            f"training.caution={now:g}: with {2 * now:g}, stable distances would be about twice "
-            f"as large and answers less accurate; with {now / 2:g}, the opposite (docs/recipe.md)"
+            f"training.caution={now:g}: with {2 * now:g}, stable distances would be about "
+            f"twice as large, but answers less accurate; with {now / 2:g}, it would be the "
+            "other way round (docs/recipe.md)"
         )
     ]
 
@@ -86,29 +87,31 @@ def train_report(
 _TRAINED: dict[BoundedQuantity, tuple[str, str]] = {
     "each parameter": (
         "with bounds",
-        "Trained on {count:,} records, with bounds on each parameter for k up to {k_max}.",
+        "The model was trained on {count:,} records, with bounds on each parameter for k up "
+        "to {k_max}.",
     ),
     "vote counts": (
         "by votes",
-        "Trained on {count:,} records, each of which is in one of {members} shards. Each shard has "
-        "a small model of its own. {counted} All constants: `votes.json`.",
+        "The model was trained on {count:,} records, each of which is in one of {members} "
+        "shards. Each shard has a small model of its own. {counted} All constants are in "
+        "`votes.json`.",
     ),
     "norm": (
         "a linear head",
-        "Trained on {count:,} records. One k moves the parameters by at most "
-        "{moved_by_one_k:.4g} in norm, whatever the data are. The stable distances for every "
-        "k, and the noise needed to release the weights, follow from this in closed form. "
-        "All constants: `stability.json`.",
+        "The model was trained on {count:,} records. Raising k by one moves the parameters by "
+        "at most {moved_by_one_k:.4g} in norm, whatever the data are. The stable distances "
+        "for every k, and the noise needed to release the weights, follow from this bound in "
+        "closed form. All constants are in `stability.json`.",
     ),
 }
 """What a certificate bounds -> (what was trained, how far a k reaches in it)."""
 _FLIPS_COUNTED = (
-    "A stable distance counts how many labels must change before a member, and then the "
-    "vote, gives another answer; this count is exact."
+    "A stable distance counts how many labels must change before a member changes its answer, "
+    "and then before the vote does; this count is exact."
 )
 _VOTES_COUNTED = (
-    "One k changes only the votes of the members that it affects, and stable distances are "
-    "counted from the votes."
+    "Raising k by one changes only the votes of the members that it affects, and stable "
+    "distances are counted from the votes."
 )
 
 

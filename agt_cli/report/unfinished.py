@@ -12,7 +12,7 @@ from agt_cli.report.finished import CHECKPOINTS, LOCK, Run
 
 RESUME_KEY = "resume"
 
-UNKNOWN = "there is no lock file, so agt cannot tell whether its process is still running"
+UNKNOWN = "there is no lock file, so agt cannot tell whether the run's process is still running"
 
 
 def open_unfinished(folder: Path, command: str) -> Run:
@@ -29,22 +29,23 @@ def open_unfinished(folder: Path, command: str) -> Run:
         )
     if not (folder / "status.json").exists():
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: status.json is missing, so this is not the folder of a "
-            "run: give another folder"
+            f"{RESUME_KEY}={folder}: this is not the folder of a run, because status.json is "
+            "missing: give another folder"
         )
     run = Run.at(folder, RESUME_KEY)
     run.json("status.json")  # says why it cannot be read
     if run.command != command:
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: this is a run of {run.command!r}, not of {command!r}, "
-            "so it cannot be resumed: start it again"
+            f"{RESUME_KEY}={folder}: this is a run of {run.command!r}, not of {command!r}, so "
+            "this command cannot resume it: start it again"
         )
     if run.state == "running":
         raise still_running(folder)
     check_open(run)
     if run.state == "killed" and run.is_alive is None:
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: {UNKNOWN}: make sure that it is not, and start a new run"
+            f"{RESUME_KEY}={folder}: {UNKNOWN}: make sure that it is not running, and start a "
+            "new run"
         )
     if not (folder / "config.yaml").exists():
         raise ConfigError(

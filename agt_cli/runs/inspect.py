@@ -316,8 +316,8 @@ def inspect_table(
 def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnReader:
     if path.is_dir() or path.suffix.lower() == ".npz":
         raise DataError(
-            f"{path}: the file contains arrays, not a table: agt train dataset=embeddings "
-            f"dataset.path={path} reads arrays of vectors"
+            f"{path}: the file contains arrays, not a table: to train on arrays of vectors, "
+            f"type agt train dataset=embeddings dataset.path={path}"
         )
     if not is_delimited(path) or not path.is_file():
         return open_columns(path, "file")
@@ -335,9 +335,9 @@ def _check_header(path: Path, form: CsvFormat) -> None:
     if numbers not in counted or len(set(names)) < len(names):
         some = ", ".join(repr(name) for name in names[:4])
         raise DataError(
-            f"{path}: the first line ({some}, ...) looks like data, or gives two columns the "
-            "same name: type header=false if the file has no header (the columns are then "
-            "named column1, column2, ...), or header=true if these are the names"
+            f"{path}: the first line ({some}, ...) looks like data, or has the same name "
+            "twice: type header=false if the file has no header (the columns are then named "
+            "column1, column2, ...), or header=true if these are the names"
         )
 
 
@@ -513,7 +513,7 @@ def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: 
         seen = replace(seen, mixed=bool(whole.any() and not whole.all() and not decimal.any()))
     if not look.single or (distinct and not (look.text or look.numeric or look.date)):
         holds = (
-            "has an infinite value: correct it or remove the row"
+            "has an infinite value: correct it, or remove the row"
             if np.isinf(look.numbers).any()
             else look.cells.type
         )
@@ -557,7 +557,7 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
         return replace(
             seen,
             remark=(
-                f"contains dates, but {word!r} in {where} is written differently: write "
+                f"contains dates, but {word!r} in {where} is not in the same form: write "
                 "year-month-day, as in 2024-12-31"
             ),
         )
@@ -596,20 +596,20 @@ def _identity(column: Column, rows: int, most_values: int) -> str:
     """
     named = not (_IDS | _PEOPLE).isdisjoint(_tokens(column.name)) or not column.name.strip()
     unique = column.distinct == rows
-    say = f"type id={column.name or 'NAME, after you named the column in the file'}"
+    say = f"give id={column.name or 'NAME, after you named the column in the file'}"
     # of other numbers, ages of few people may be
     consecutive = (column.high or 0.0) - (column.low or 0.0) < rows
     if unique and column.counts_rows and (named or consecutive):
         return (
-            f"counts rows; if it names each record permanently nevertheless, {say} and "
-            "dataset.id_permanent=true"
+            "seems to be a row number; if it names each record permanently nevertheless, "
+            f"{say} and dataset.id_permanent=true"
         )
     if unique and named:
-        return f"may name each record; if it does so permanently, whoever joins or leaves, {say}"
+        return f"may be an id; if it names each record permanently, whoever joins or leaves, {say}"
     if named and column.distinct > max(most_values, rows // 50):
         return (
-            "seems to name people or things, and its values repeat; if it names the person "
-            "of each row, set dataset.unit to it"
+            "seems to name people or things, because its values repeat; if it names the "
+            "person of each row, set dataset.unit to this column"
         )
     return ""
 
@@ -663,13 +663,13 @@ def _words(
         return replace(seen, kind="unreadable", remark=doubt)
     free = len(look.words) > max(FEW_CODES, 0.9 * (rows - look.missing))
     if free or many:
-        kind = "free text" if free else "has too many different values for a list"
+        kind = "free text" if free else "has too many different values for a list of categories"
         return replace(
             seen,
             kind="text",
             remark=(
-                f"contains {kind}; to use it, list some values under categorical (all "
-                "other values count as other)"
+                f"contains {kind}; to use this column, list some values under categorical "
+                '(all other values count as "other")'
             ),
         )
     if not frequent:
@@ -677,8 +677,8 @@ def _words(
             seen,
             kind="text",
             remark=(
-                f"has no value that occurs {least} times; to use it, list some values "
-                "under categorical"
+                f"has no value that occurs {least} times; to use this column, list some "
+                "values under categorical"
             ),
         )
     return replace(seen, kind="category", categorical=tuple(frequent), remark=doubt)
@@ -709,9 +709,9 @@ def _classes(look: _ColumnValues, raw: pa.DataType, path: Path) -> tuple[str, ..
     words = np.array([*distinct], dtype=object)
     if not 2 <= len(words) <= MAX_FOUND:
         raise DataError(
-            f"{path}: the label '{look.name}' has {len(words)} distinct values, such as "
+            f"{path}: the label '{look.name}' has {len(words)} different values, such as "
             f"{', '.join(map(repr, words[:3]))}, but a label must have 2 to {MAX_FOUND} "
-            "classes: divide a number into ranges in the file first"
+            "classes: if it is a number, replace it by ranges in the file first"
         )
     return class_names(words, path)
 

@@ -146,13 +146,13 @@ class PendingErasures:
         return [
             (
                 f"{people(self.units)} asked to be erased and "
-                f"{'waits' if self.units == 1 else 'wait'} for an update: {queries - abstained} "
-                f"of {queries} queries are answered, with the same answers as without these "
-                f"records; {abstained} queries are not answered until the next update (agt "
-                f"unlearn run={self.run.folder})"
+                f"{'waits' if self.units == 1 else 'wait'} for the update of the model: "
+                f"{queries - abstained} of {queries} queries are answered, exactly as a model "
+                f"trained without these people's records would answer; {abstained} queries "
+                f"are not answered until the update (agt unlearn run={self.run.folder})"
             ),
             "the accuracies, certified fractions and figures of this record cover all "
-            "queries, including those that were not answered, and use the model before the "
+            "queries, including the unanswered ones, and are those of the model before the "
             "update; they reveal something about the unanswered queries, so they must stay "
             "with the data owner",
         ]

@@ -49,10 +49,10 @@ from agt.settings import (
     validate,
 )
 from agt.store import as_json, file_sha256, home, locate, parse_json
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.ensemble import EnsembleConfig
 from agt.training.loop import OnProgress
-from agt.training.noise import noise_config
+from agt.training.noise import read_noise_config
 from agt_cli.choices import choices_fact, still_chosen
 from agt_cli.configuration import only_keys
 from agt_cli.networks import check_network, missing_words
@@ -141,9 +141,9 @@ def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> R
     settings = RunSettings(source=source, model=model, **parts)
     if getattr(source, "measurement", None) and settings.relation.unit_rows > source.unit_rows:
         raise ConfigError(
-            f"relation.unit_rows={settings.relation.unit_rows}: agt measure spent budget for "
-            f"units of up to {source.unit_rows} records (dataset.unit_rows): measure again "
-            "with the new limit"
+            f"relation.unit_rows={settings.relation.unit_rows} exceeds the limit that agt "
+            f"measure spent budget for, units of up to {source.unit_rows} records "
+            "(dataset.unit_rows): measure again with the new limit"
         )
     return settings
 
@@ -161,9 +161,9 @@ def _source(node: Any, relation: RelationConfig) -> Any:
         )
         if not hasattr(source, "label_free"):
             raise ConfigError(
-                f"relation={relation.name}: {type(source).__name__} names records by hashes "
-                "that include their labels, so a record whose label changes would be moved "
-                "to another batch: use dataset=table, embeddings or blobs"
+                f"relation={relation.name}: the ids of {type(source).__name__} are hashes "
+                "that include labels, so a record whose label changes would move to another "
+                "batch: use dataset=table, embeddings or blobs"
             )
     return build(node, "dataset")
 
@@ -197,7 +197,11 @@ def settings_parts(config: Mapping[str, Any]) -> dict[str, Any]:
         name: validate(cls, config.get(name), name) for name, cls in PARTS.items()
     }
     parts["certificate"] = _certificate(config.get("certificate"))
-    return {**parts, "noise": noise_config(config.get("noise")), "choices": choices_fact(config)}
+    return {
+        **parts,
+        "noise": read_noise_config(config.get("noise")),
+        "choices": choices_fact(config),
+    }
 
 
 def _certificate(node: object) -> CertificateKind:
@@ -245,8 +249,8 @@ def located(config: Mapping[str, Any], files: Mapping[str, Mapping[str, str]]) -
     for key, entry in files.items():
         if not isinstance(entry, Mapping) or not isinstance(entry.get("path"), str):
             raise ConfigError(
-                f"env.json: data_files.{key} does not contain a path, so agt did not write "
-                "it in this form: train again"
+                f"env.json: the entry data_files.{key} does not contain a path, so this "
+                "version of agt did not write it: train again"
             )
         if Path(entry["path"]).exists():
             there[key] = entry["path"]
@@ -381,7 +385,10 @@ def prepared_by_all(settings: RunSettings, config: Mapping[str, Any], console: C
 
 
 def fit(
-    prepared: Prepared, settings: Settings, console: Console, checkpoints: Checkpoints = NOWHERE
+    prepared: Prepared,
+    settings: Settings,
+    console: Console,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> Model:
     """Train, with progress; go on from checkpoints, if there are any; with the team, if there is
     one.
@@ -389,7 +396,7 @@ def fit(
     problem = prepared.problem(settings)
     if settings.certificate.ignores_initial_parameters(problem):
         console.note(
-            "the shape of the head differs from that of the encoder's base model, so "
+            "the head has another shape than that of the encoder's base model, so its "
             "training starts from random parameters"
         )
     shared = current_team.get()

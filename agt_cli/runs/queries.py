@@ -55,7 +55,7 @@ LINES = Path("-")
 
 DIGESTS = {"data_digest": "data", "features_digest": "encoder's features"}
 
-NOT_READ = "not read, because the run's own record contains what queries need"
+NOT_READ = "the data file was not read, because the run's own record contains what queries need"
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class TrainedRun:
     def words(self) -> str:
         """Which queries, for a stranger to read."""
         if self.inputs == LINES:
-            return "queries of standard input"
+            return "queries from standard input"
         return "test records" if self.inputs is None else f"queries of {self.inputs.name}"
 
     def open(self, record: RunRecord, console: Console, with_records: bool = False) -> "OpenedRun":
@@ -160,8 +160,8 @@ class TrainedRun:
         run = run_without_records(self.finished, self.settings)
         if run is None:
             raise ConfigError(
-                f"run={self.finished.folder}: this run is too old for several processes: "
-                "start the command without torchrun"
+                f"run={self.finished.folder}: this run was made by a version of agt that is "
+                "too old for several processes: start the command without torchrun"
             )
         return load(run.problem, self.finished), _queries(self.inputs or LINES, run)
 
@@ -296,7 +296,10 @@ def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
     gone, _ = check_same(index, prepared.loaded.train, key)
     check_asked(index, gone, Log.of(finished).waiting)
     count, before = len(prepared.loaded.test), finished.metrics["n_test"]
-    yield (f"note: the {count} test records differ from those at training (there were {before})")
+    yield (
+        f"note: the {count} test records are not those of the time of training (there were "
+        f"{before})"
+    )
 
 
 def _queries(path: Path, run: RunWithoutRecords) -> Records:
@@ -304,7 +307,7 @@ def _queries(path: Path, run: RunWithoutRecords) -> Records:
         return run.problem.dataset.test.take(np.arange(0))
     queries, encoder = run.source.load_queries(path), run.encoder
     if not len(queries):
-        raise DataError(f"inputs={path}: holds no queries")
+        raise DataError(f"inputs={path}: the file contains no queries")
     return (
         queries if encoder is None else replace(queries, features=encoder.apply(queries.features))
     )

@@ -119,8 +119,9 @@ def linear_head(problem: Problem, features: FeatureMap | None = None) -> LinearM
         head = problem.settings.certificate.untrained_head(problem, features)
     if head is None:
         raise ConfigError(
-            "agt tune only compares linear heads without an ensemble, because their "
-            "distances and noise are known in closed form: type model=linear certificate=erm"
+            "agt tune only compares single linear heads, because their stable distances and "
+            "noise are known in closed form: type model=linear certificate=erm, without an "
+            "ensemble"
         )
     return head
 
@@ -166,8 +167,8 @@ def _folds(rows: Records, folds: int) -> Iterator[tuple[Records, Records]]:
     names, unit = np.unique(rows.units, return_inverse=True)
     if len(names) < folds:
         raise ConfigError(
-            f"tune.folds={folds}: the public rows belong to only {len(names)} units: use "
-            "fewer folds, or more rows"
+            f"tune.folds={folds} needs at least as many units (people), but the public rows "
+            f"belong to only {len(names)}: use fewer folds, or more rows"
         )
     place = np.empty(len(names), dtype=np.int64)
     place[np.argsort(keyed_hash(names, _KEY), kind="stable")] = np.arange(len(names)) % folds

@@ -198,17 +198,20 @@ class ErasureReport:
         removed, budget = self.removal.records, self.removal.budget
         rules = {
             (
-                "pending requests must not replace a state, and an update must not leave "
-                "requests pending"
+                "an account of pending requests must not replace a state, and an account of "
+                "an update must not leave requests pending"
             ): updated == (self.waiting is None),
-            "only an update may remove records": updated or removed == 0,
-            "the remaining records must be those before without the removed ones": (
+            "an account must not remove records unless it is about an update": updated
+            or removed == 0,
+            "an account's remaining records must be the previous ones without the removed ones": (
                 state.records_after == state.records_before - removed
             ),
-            "the digest after an update must differ from the one before": updated
-            <= (state.before != state.after),
-            "the entry must be one of the request log": state.entry <= int(state.log.split(":")[0]),
-            "the budget must not be exceeded": budget is None or budget.spent <= budget.total,
+            "in an account of an update, the digest after it must differ from the digest "
+            "before it": updated <= (state.before != state.after),
+            "the entry that an account names must be in the request log": state.entry
+            <= int(state.log.split(":")[0]),
+            "an account must not exceed the removal budget": budget is None
+            or budget.spent <= budget.total,
         }
         wrong = [rule for rule, holds in rules.items() if not holds]
         if wrong:
@@ -261,7 +264,8 @@ def _of_earlier_form(node: dict[str, Any]) -> dict[str, Any]:
         return forms[version]({**node, "schema": VERSION})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         words = (
-            f"not an account of the form {version}, because an entry is missing or has another type"
+            f"this is not an account of the form {version}, because an entry is missing or "
+            "has another type"
         )
         raise ConfigError(f"{words} ({error})") from None
 

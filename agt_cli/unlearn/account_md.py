@@ -10,20 +10,20 @@ from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, Place, TraceSearch, Waiting
 
 NAMED_ANSWERS = 8  # earlier answers that are named one by one; the void ones first
-BUDGET_UNIT = "bound on the gradient norm that remains after the removals and the optimiser"
+BUDGET_UNIT = "as a bound on the gradient norm that the removals and the optimiser leave"
 METHOD_WORDS = {
-    "newton": "certified removal (a Newton step)",
-    "sisa": "trains those members of the ensemble again that had used the records",
-    "retrain": "training again without them",
+    "newton": "a Newton step (certified removal)",
+    "sisa": "training those members of the ensemble again that had used the records",
+    "retrain": "training again without these records",
 }
 REQUESTS = {
-    "oblivious": "NOT if requests were chosen after looking at outputs of the model",
+    "oblivious": "but NOT for requests that were chosen after looking at outputs of the model",
     "adaptive for fixed keys": (
-        "for the seed and keys of this run, whoever chose the requests; if requests were "
+        "for the seed and keys of this run, whoever chose the requests; but if they were "
         "chosen after looking at outputs, the result is NOT distributed as with new keys "
         "(fresh=true)"
     ),
-    "adaptive": "whoever chose the requests, even after looking at outputs of the model",
+    "adaptive": "for requests chosen by anyone, even after looking at outputs of the model",
 }
 
 
@@ -33,13 +33,13 @@ def headline(account: ErasureReport) -> str:
     if account.waiting is not None:
         pending = counted(account.waiting.people, "person", "people")
         return (
-            f"{people}: requests noted; {pending} pending in total, and nothing has been "
-            "removed yet"
+            f"{people}; their requests were noted (now pending: {pending}), and nothing has "
+            "been removed yet"
         )
     removal = account.removal
     method = removal.promise.method
     how = METHOD_WORDS.get(method, f"the certificate's own method ({method})")
-    return f"{people}: {counted(removal.records, 'record')} removed from the run, by {how}"
+    return f"{people}; {counted(removal.records, 'record')} removed from the run by {how}"
 
 
 def _who_asked(asked: Asked) -> str:
@@ -48,10 +48,12 @@ def _who_asked(asked: Asked) -> str:
     if asked.people or not asked.pending:
         now = f"{counted(asked.people + asked.untrained, 'person', 'people')} requested erasure"
         if asked.untrained:
-            now += f" ({asked.untrained} of them only in test records, which training did not use)"
+            now += (
+                f" ({asked.untrained} of them only with test records, which training did not use)"
+            )
         parts.append(now)
     if asked.pending:
-        parts.append(f"{counted(asked.pending, 'person', 'people')} had requested it before")
+        parts.append(f"{counted(asked.pending, 'person', 'people')} had already requested erasure")
     return ", and ".join(parts)
 
 
@@ -60,7 +62,7 @@ def summary(account: ErasureReport) -> dict[str, str]:
     asked = account.asked
     time = f"{asked.time[:19].replace('T', ' ')} UTC"
     rows = {
-        "asked": f"{time}, by {asked.by}; {counted(asked.records, 'record')}",
+        "asked": f"{time}, requested by {asked.by}, {counted(asked.records, 'record')}",
         "guaranteed": _guaranteed(account.removal.promise),
         "took": f"{account.removal.seconds:.3g} s",
     }
@@ -93,7 +95,7 @@ def _guaranteed(promise: Promise) -> str:
     promised = "exact"
     if not promise.exact:
         bounds = f"epsilon = {upward(promise.eps)}, delta = {promise.delta:.3g}"
-        promised = f"{bounds} relative to never having trained on them"
+        promised = f"{bounds} compared with a model that was never trained on the erased records"
     if promise.within is not None:
         promised += f" up to a distance of {upward(promise.within)} (l2, weights)"
     promised += f", {REQUESTS[promise.requests]}"
@@ -101,7 +103,7 @@ def _guaranteed(promise: Promise) -> str:
     if not void:
         return promised
     not_held = counted(void, "assumption does", "assumptions do")
-    return f"NOT PROVED here. The paper claims: {promised}; {not_held} NOT hold"
+    return f"NOT PROVED here. The paper claims: {promised}; but {not_held} NOT hold"
 
 
 def _answered_meanwhile(waiting: Waiting) -> str:
@@ -124,7 +126,7 @@ def _earlier_counts(earlier: Sequence[Earlier]) -> str:
         "stand in part": len(standing & void),
     }
     parts = [f"{count} {words}" for words, count in counts.items() if count]
-    return ", ".join(parts) if parts else "nothing was found next to the run"
+    return ", ".join(parts) if parts else "no earlier answers were found next to the run"
 
 
 def _traces(search: TraceSearch) -> str:
@@ -155,10 +157,10 @@ def exception_lines(account: ErasureReport) -> Iterator[str]:
     """Yield what is not as it should be, for the console, indented."""
     for fact in account.removal.promise.assumptions:
         if not fact.held:
-            yield f"  - NOT HELD: {fact.sentence}"
+            yield f"  - ASSUMPTION NOT MET: {fact.sentence}"
     for earlier in _named(account):
         if not earlier.stands:
-            yield f"  - void: {earlier.name}: {earlier.why}"
+            yield f"  - earlier result that no longer holds: {earlier.name}: {earlier.why}"
     for place in _places(account):
         if place.found:
             yield f"  - FOUND {place.found} in {place.place.sentence}: {_found(place)}"
@@ -209,7 +211,7 @@ def _earlier_blocks(account: ErasureReport) -> Iterator[str]:
         standing = _strong("stands" if answer.stands else "void")
         rows.append((answer.name, standing, answer.why))
     if not rows:
-        yield "Nothing was found next to the run."
+        yield "No earlier answers were found next to the run."
         return
     yield markdown_table(("made before", "now", "why"), rows)
     if len(account.earlier) > len(rows):
@@ -225,9 +227,12 @@ def _search_blocks(account: ErasureReport) -> Iterator[str | Sequence[str]]:
     if rows:
         yield markdown_table(("where", "looked at", "found", "what was seen"), rows)
     else:
-        yield "Nobody looked for traces."
+        yield "Nobody searched for traces of the erased records."
     if account.sweep is not None:
-        yield ("Nothing was deleted. The owner decides whether these files may stay. Not searched:")
+        yield (
+            "Nothing was deleted. The owner decides whether these files may stay. Remarks on "
+            "what was not searched:"
+        )
         yield sentences(account.sweep.unlooked)
 
 

@@ -37,7 +37,7 @@ from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, Pure
 from agt.models.portable import CLAIM
 from agt.relations import RELATIONS
 from agt.unlearning.sentences import Remark, Value
-from agt.unlearning.sisa import gaps
+from agt.unlearning.sisa import reasons_not_covered
 from agt_cli.report.finished import SPENT_FILE as SPENT, Run
 from agt_cli.report.found import runs_of
 from agt_cli.report.opening import open_run
@@ -134,7 +134,9 @@ def removal_gaps(
     """
     compared = prepared.loaded.preprocessing.facts if alike else ()
     unseen = len(erased) < count and bool(prepared.dataset.train.public.any())
-    return gaps(settings, conditions_of(record), compared, unseen or bool(erased.public.any()))
+    return reasons_not_covered(
+        settings, conditions_of(record), compared, unseen or bool(erased.public.any())
+    )
 
 
 def _certified(

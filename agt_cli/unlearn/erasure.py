@@ -115,7 +115,7 @@ def reporting_change(
     except (AgtError, OSError) as error:
         if not decided():
             raise
-        raise AgtError(f"{words}. It was stopped by: {error}") from error
+        raise AgtError(f"{words}. The command was then stopped by an error: {error}") from error
     except BaseException:  # Ctrl-C, and what is a bug
         if decided():
             console.error(words)
@@ -146,7 +146,9 @@ def erase(order: ErasureOrder, console: Console) -> ErasureOutcome:
     elif known.log.pending:
         request = Request(known.by, (), (), 0)
     else:
-        raise ConfigError("ids=null: there is no request, neither given nor pending: give ids=FILE")
+        raise ConfigError(
+            "ids=null: no erasure was requested, neither in this command nor before: give ids=FILE"
+        )
     known.check(request)
     for note in request.notes:
         console.note(f"note: {note}")
@@ -162,7 +164,9 @@ def _before(run: Run, settings: RunSettings, log: Log, console: Console) -> Eras
     with refusing(run.folder, run.key):
         _ = log.entries[-1].removal
     nothing = "nobody asks" if log.pending else "nothing is pending"
-    console.note(f"{nothing}; this is the account of entry {len(log.entries)} again")
+    console.note(
+        f"{nothing}; this writes the account of entry {len(log.entries)} of the request log again"
+    )
     prepared = prepare(settings, console, gone_of(run))
     return ErasureOutcome(
         run, settings, prepared, log, run.digest, lambda: TraceTargets.later(run, settings, log)
@@ -201,14 +205,14 @@ def _carried_out(
         record.write(REQUEST_LOG_FILE, log.content)
         digest = record.finish()
     became, how = (
-        ("its request is noted", f" method={method}")
+        ("its erasure request is noted", f" method={method}")
         if kind == "pending"
-        else ("its model was replaced", "")
+        else ("its model was replaced by the updated one", "")
     )
     words = (
-        f"run={run.folder}: WAS changed ({became}: entry {len(log.entries)} of its request "
-        f"log, digest {digest}); only its account is missing: type agt unlearn "
-        f"run={run.folder}{how} to write it"
+        f"run={run.folder}: the run WAS changed ({became}: entry {len(log.entries)} of its "
+        f"request log, digest {digest}), and only its account is missing: to write it, type "
+        f"agt unlearn run={run.folder}{how}"
     )
     with reporting_change(
         words,

@@ -80,7 +80,7 @@ class HashKey:
     def __post_init__(self) -> None:
         if len(self.secret) != _LENGTH:
             raise ConfigError(
-                f"{KEY_FILE} has {len(self.secret)} bytes, but the key of a run has "
+                f"{KEY_FILE} has {len(self.secret)} bytes, but the key of a run must have "
                 f"{_LENGTH}: restore the file"
             )
 
@@ -234,12 +234,12 @@ class RequestEntry:
         for name, hashes in (("records", self.records), ("units", self.units)):
             if list(hashes) != sorted(set(hashes)):
                 raise ConfigError(
-                    f"{name}: must be keyed hashes in increasing order without repetition"
+                    f"{name} must be a list of keyed hashes in increasing order, without repetition"
                 )
         if bool(self.records) != bool(self.units) or (self.kind == "pending" and not self.records):
             raise ConfigError(
-                "an entry must have both records and units, and a pending request must "
-                "have at least one"
+                "an entry of the request log must have both records and units, and a pending "
+                "request must have at least one"
             )
 
     @property
@@ -262,7 +262,9 @@ class RequestEntry:
         """From an entry of the chain. Raises Broken: another form."""
         try:
             if not isinstance(link.body, Mapping) or link.body.keys() != _BODY:
-                raise ValueError(f"it must contain {', '.join(sorted(_BODY))} and nothing else")
+                raise ValueError(
+                    f"the entry must contain {', '.join(sorted(_BODY))} and nothing else"
+                )
             body = {
                 key: tuple(value) if key in ("records", "units") else value
                 for key, value in link.body.items()
@@ -290,7 +292,7 @@ class Log:
         """
         entries, before = list[RequestEntry](), chain.START
         if not content.isascii():
-            raise Broken(f"{REQUEST_LOG_FILE} is damaged: it is not plain ASCII")
+            raise Broken(f"{REQUEST_LOG_FILE} is damaged, because it is not plain ASCII text")
         for number, line in enumerate(content.decode().splitlines(keepends=True), 1):
             text, digest = (
                 line[len(_START) : -(len(_MIDDLE) + 64 + len(_END))],
@@ -412,8 +414,8 @@ class Log:
         """
         if self.entries and self.entries[-1].after != state_of(files):
             raise Broken(
-                "the model files do not match the state recorded in the last entry "
-                f"({len(self.entries)}) of {REQUEST_LOG_FILE}"
+                "the model's files do not match the state that the last entry "
+                f"({len(self.entries)}) of {REQUEST_LOG_FILE} records"
             )
 
 
@@ -513,7 +515,7 @@ class Index:
                     else "another key than the one that records.bin was made with"
                 )
                 raise Broken(
-                    f"unlearning/key is {gone}, but records can only be told apart with it: "
+                    f"unlearning/key is {gone}, but without it agt cannot recognise records: "
                     "restore the original"
                 )
         return index

@@ -68,8 +68,8 @@ from agt.models.kind import CannotRemove
 from agt.models.kinds import KINDS, certificate_config
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, validate
-from agt.training.ensemble import shards
-from agt.unlearning.newton import DRAWN_ANEW
+from agt.training.ensemble import assign_shards
+from agt.unlearning.newton import NOISE_IS_NEW
 from agt.unlearning.promise import MethodName, Promise, Removal
 from agt.unlearning.sentences import Remark, sentences
 from agt.unlearning.sisa import required_facts, retrain_affected
@@ -156,16 +156,16 @@ def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     started = time.perf_counter()
     if not job.may_retrain:
         raise CheckError(
-            "method=retrain: this method trains again, but forbid_retraining=true forbids "
-            "training: leave out one of the two"
+            "method=retrain trains again, but forbid_retraining=true forbids that: leave out "
+            "one of the two"
         )
     if job.settings.noise is not None:
         raise CheckError(
             "method=retrain: this run's weights have noise of their own (noise.epsilon) and "
-            "are a release. Training again would draw new noise, which is a second release "
-            "about all remaining people and must be claimed and paid for by a run of its "
-            "own: type agt train with the data without the erased rows and ledger=..., and "
-            "then delete this run"
+            "are a private release. Training again would draw new noise, which is a second "
+            "release about all remaining people, and must be claimed and paid for by a run of "
+            "its own: type agt train with the data without the erased rows and ledger=..., "
+            "and then delete this run"
         )
     settings, prepared = (
         _drawn_anew(job, record) if job.fresh else (from_the_start(job), job.prepared)
@@ -246,7 +246,7 @@ def _retrain_promise(job: ErasureJob, settings: RunSettings) -> Promise:
     else:
         drawn = "draws_only_noise" if noisy else "draws_nothing"
     terms = (Remark("retrained_with_noise" if noisy else "retrained"), Remark(drawn))
-    facts = (FROM_NOTHING, DRAWN_ANEW) if noisy else (FROM_NOTHING,)
+    facts = (FROM_NOTHING, NOISE_IS_NEW) if noisy else (FROM_NOTHING,)
     return Promise("retrain", True, 0.0, 0.0, drawn != "keys_recorded", terms, facts)
 
 
@@ -291,11 +291,11 @@ def _from_scratch(job: ErasureJob, record: RunRecord, console: Console, reason: 
     """Raises CheckError where that is forbidden."""
     if not job.may_retrain:
         raise CheckError(
-            f"method={job.settings.certificate.own_erasure}: {reason.sentence}, but "
-            "forbid_retraining=true forbids training again, so nothing was changed: give "
-            "forbid_retraining=false, or method=retrain"
+            f"method={job.settings.certificate.own_erasure} was not possible "
+            f"({reason.sentence}), but forbid_retraining=true forbids training again, so "
+            "nothing was changed: give forbid_retraining=false, or method=retrain"
         )
-    console.note(f"training from scratch: {reason.sentence}")
+    console.note(f"the model is trained from scratch instead: {reason.sentence}")
     done = retrain(job, record, console)
     return replace(done, steps=(*done.steps, reason))
 
@@ -314,14 +314,16 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     if job.fresh:  # with a fresh key no record keeps its shard, and no member stays
         if not job.may_retrain:
             raise CheckError(
-                "method=sisa: fresh=true assigns all records to shards again and so trains "
-                "all members, but forbid_retraining=true forbids training: leave out one of "
-                "the two"
+                "method=sisa with fresh=true divides all records into new shards and so "
+                "trains all members, but forbid_retraining=true forbids training: leave out "
+                "one of the two"
             )
         removal = retrain(job, record, console)
         return replace(removal, promise=replace(removal.promise, method="sisa"))
     started, settings = time.perf_counter(), from_the_start(job)
-    with console.progress("training the parts again that the removal affects", "member") as report:
+    with console.progress(
+        "training those members again that the removal affects", "member"
+    ) as report:
         done = retrain_affected(
             job.prepared.problem(settings),
             job.run,
@@ -367,7 +369,7 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         why = "; ".join(sentences(tuple(reasons)))
         raise CheckError(
             f"method=certificate: this run's certificates do not cover the removal: {why}. "
-            "Carry it out with method=auto instead, which finds a suitable method"
+            "Use method=auto instead, which finds a suitable method"
         )
     for name in job.run.manifest.files:
         if name not in (*PENDING_ANEW, WAITING_FILE):
@@ -378,7 +380,7 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     units, ensemble, members = np.unique(job.erased.units), job.settings.ensemble, None
     # how many each member was trained on; else some are gone
     if ensemble.members > 1 and len(units) == job.units:
-        members = np.bincount(shards(units, ensemble), minlength=ensemble.members).tolist()
+        members = np.bincount(assign_shards(units, ensemble), minlength=ensemble.members).tolist()
     record.write(WAITING_FILE, json.dumps({"units": job.units, "members": members}).encode())
     noted = _noted(job, model.max_distance)
     if model.max_distance < job.units:
@@ -434,12 +436,12 @@ def chosen(choice: str, settings: RunSettings, fresh: bool) -> MethodName:
         raise ConfigError(
             f"method={choice}: this run was trained with "
             f"certificate={settings.certificate.name}, which does not store what this method "
-            f"starts from: train with certificate={OWNERS[choice]}, or give method=auto"
+            f"needs: train with certificate={OWNERS[choice]}, or give method=auto"
         )
     if choice not in methods:
         raise ConfigError(
             "method=sisa: this run is not an ensemble of separately trained models, so every "
-            "part of it has used the records: train with ensemble.members=10 and another "
-            "certificate than votes, or give method=auto"
+            "part of it has used the records: train with ensemble.members=10 and a "
+            "certificate other than votes, or give method=auto"
         )
     return choice

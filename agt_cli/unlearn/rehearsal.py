@@ -23,8 +23,8 @@ from agt_cli.unlearn.erasure import ErasureOrder, erase
 from agt_cli.unlearn.methods import removal_metrics
 
 WORDS = (
-    "REHEARSAL, on a copy that is deleted: nothing was erased. The run still contains the "
-    "records that the ids name"
+    "REHEARSAL on a copy, which is then deleted: nothing was erased, and the run still "
+    "contains the records of these requests"
 )
 SCORES = ("test_accuracy", "test_auc")
 
@@ -42,8 +42,8 @@ def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[s
             erased = erase(replace(order, folder=copy, digest=run.digest), console)
         if erased.digest == run.digest:
             raise ConfigError(
-                "ids=null: there is no request to rehearse, neither given nor pending: give "
-                "ids=FILE"
+                "ids=null: there is no request that could be rehearsed, neither given nor "
+                "pending: give ids=FILE"
             )
         entry, after = erased.entry, open_run(copy, "train", erased.digest)
     source = {"trained_run": str(run.folder.resolve()), "trained_digest": run.digest}
@@ -59,7 +59,7 @@ def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[s
     page = document(
         f"# Rehearsal of agt unlearn: method={entry.removal.promise.method}, run "
         f"{plain(run.folder.name)}",
-        f"**{WORDS}.** For the data owner: accuracies depend on the private data.",
+        f"**{WORDS}.** Only for the data owner, because accuracies depend on the private data.",
         told,
         markdown_table(("number", "value"), rows),
     )

@@ -39,9 +39,9 @@ from agt_cli.unlearn.log import (
 INPUT = "-"
 _LINE = re.compile("\r\n?|\n")  # what else str.splitlines cuts at, an id may hold
 _COPIES = (
-    ". These ids are made from the content. Of several identical records, the last one is "
-    "removed first; to request an identical record of another person, give the id of the "
-    "first of these rows"
+    ". These ids are hashes of the content. Of several identical records, the last one is "
+    "removed first; if somebody else has an identical record, request the id of the first of "
+    "these rows"
 )
 _TABLES = (".csv", ".tsv", ".parquet", ".npz", ".gz")
 
@@ -118,8 +118,8 @@ class TrainingRecords:
         (gone, place), notes = check_same(index, data.train, key), tuple[str, ...]()
         if not len(gone) and not log.waiting and data.digest != then:
             notes = (
-                "the test records, or other records that are not trained on, differ from "
-                "those at training",
+                "the test records, or other records that were not trained on, changed since "
+                "training",
             )
         shown = settings.certificate.features.public == "test"
         return cls(log, key, index, data, source, place, gone, notes, shown)
@@ -209,14 +209,14 @@ def request_for(
     rows = known.row[wanted]
     if public := int(known.data.train.public[rows[rows >= 0]].sum()):
         raise ConfigError(
-            f"ids={path}: {public} of these records are marked public (dataset.public), and "
+            f"ids={path}: {public} of these records are marked public (dataset.public), but "
             "every method and certificate assumes that public records are never removed: "
             "train again without them"
         )
     chosen = _last_copies(known, wanted) if by == "id" or known.index.units is None else wanted
     if set(chosen.tolist()) != set(wanted.tolist()):
         notes.append(
-            "identical records cannot be told apart, so the last ones are removed and the "
+            "agt cannot tell identical records apart, so the last ones are removed and the "
             "others keep their ids"
         )
     _check_left(known, chosen, path)
@@ -275,42 +275,44 @@ def _missed(
         of_content = all(map(CONTENT.fullmatch, ids))
         raise ConfigError(
             f"ids={path}: these were already requested: {counted('asked')}: remove them from "
-            "the file; to write the account of the last entry again, type agt unlearn "
-            "without ids (not possible while requests are "
-            f"pending){_COPIES if of_content else ''}"
+            "the file (to rewrite the account of the last update, type agt unlearn without "
+            f"ids when no requests are pending){_COPIES if of_content else ''}"
         )
     if "unknown" in sorts:
         which, other = ("unit", "id") if by == "unit" else ("record", "unit")
         remedy = (
-            "" if known.index.units is None else f", or state what the ids name with by={other}"
+            ""
+            if known.index.units is None
+            else (f"; or, if they name something else, say so with by={other}")
         )
         if by == "id" and getattr(known.source, "id", "") is None:
             remedy += (
-                " (the ids are hashes of content: dataset.id=null); to request by a column, "
-                "train with dataset.id=COLUMN"
+                " (the ids are hashes of content, because dataset.id=null); to request by a "
+                "column, train with dataset.id=COLUMN"
             )
         raise ConfigError(
-            f"ids={path}: not the {which} of any record in the run's data: "
-            f"{counted('unknown')}: write them as in the data{remedy}"
+            f"ids={path}: no record in the run's data has this {which}: {counted('unknown')}: "
+            f"write the ids as in the data{remedy}"
         )
     if "test" in sorts and known.shown:
         raise ConfigError(
-            f"ids={path}: these name test records: {counted('test')}: the features were "
-            "computed from the test records, declared public "
+            f"ids={path}: these are ids of test records: {counted('test')}. The features were "
+            "computed from the test records, which were declared public "
             "(certificate.features.public=test), so the model depends on them: delete their "
             "rows and train again"
         )
     if "test" in sorts:
         words = (
-            f"ids={path}: these name test records, which training did not use: {counted('test')}"
+            f"ids={path}: these are ids of test records, which training did not use: "
+            f"{counted('test')}"
         )
         if len(sorts["test"]) == len(ids):
             raise ConfigError(
-                f"{words}: there is nothing to erase from the model; delete their rows from "
+                f"{words}. There is nothing to erase from the model; delete their rows from "
                 "the data, which the run does not need"
             )
         yield (
-            f"{words}: they are not part of this erasure; delete their rows from the data, "
+            f"{words}. They are not part of this erasure; delete their rows from the data, "
             "which the run does not need"
         )
 
@@ -320,7 +322,7 @@ def _why(known: TrainingRecords, word: str, place: str, tests: set[str]) -> tupl
     names = {known.key.names([word], kind)[0].tobytes().hex() for kind in ("record", "unit")}
     for entry in known.log.entries:
         if names & {*entry.records, *entry.units}:
-            return "asked", f"{place} by entry {entry.number} of the request log"
+            return "asked", f"{place} (in entry {entry.number} of the request log)"
     return ("test" if word in tests else "unknown"), place
 
 
@@ -407,13 +409,13 @@ def _lines(path: str) -> list[str]:
         else:
             if Path(path).exists() and not Path(path).is_file():
                 raise ConfigError(
-                    f"ids={path}: this is not a file: give a file with the ids, or pipe them "
-                    "in with ids=-"
+                    f"ids={path}: this file does not exist or is not a regular file: give a "
+                    "file with the ids, or pipe them in with ids=-"
                 )
             content = Path(path).read_bytes()
         return _LINE.split(content.decode("utf-8-sig"))
     except FileNotFoundError:
-        raise DataMissing(f"ids={path}: no such file") from None
+        raise DataMissing(f"ids={path}: this file does not exist") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"ids={path}: cannot be read ({error})") from None
 
@@ -428,7 +430,7 @@ def _column(path: Path, source: Any) -> list[str]:
     ]
     if not known and (len(columns.names) > 1 or columns.form):
         raise ConfigError(
-            f"ids={path}: the file has no column with the name of the dataset's ids or "
+            f"ids={path}: none of the file's columns has the name of the dataset's ids or "
             "units: use that name, or write one id per line into a .txt file"
         )
     name = known[0] if known else columns.names[0]

@@ -51,8 +51,8 @@ def check_environment(record: Record, trained: Record | None = None) -> str:
     environment = record.environment
     if not isinstance(environment.get("agt"), str):
         raise Broken(
-            f"agt in env.json is {environment.get('agt')!r}, but every version of agt "
-            "records its own name there"
+            f"the entry agt in env.json is {environment.get('agt')!r}, but every version of "
+            "agt records its version there"
         )
     derived = _entries_of(record)
     if environment["agt"] != __version__:
@@ -129,8 +129,8 @@ def compare_spent(record: Record, derived: Mapping[str, object], of: str) -> Non
     began, ended = (str(record.status.get(name))[:19] for name in ("started", "ended"))
     if not began <= str(spent.get("time"))[:19] <= ended:
         raise Broken(
-            f"time in spent.json is {spent.get('time')!r}, but the run lasted from {began} "
-            f"to {ended}"
+            f"the time in spent.json is {spent.get('time')!r}, which is outside of the run "
+            f"(from {began} to {ended})"
         )
     if not own_version or not spent_has_fields(record):
         return
@@ -142,6 +142,4 @@ def compare_spent(record: Record, derived: Mapping[str, object], of: str) -> Non
         )
     note = sentences.spent_note(str(spent["what"]))
     if not rendered_alike(spent.get("note"), note):
-        raise Broken(
-            f"note in spent.json is recorded as {spent.get('note')!r}, but should be {note!r}"
-        )
+        raise Broken(f"the note in spent.json is {spent.get('note')!r}, but should be {note!r}")

@@ -46,8 +46,8 @@ from agt_cli.verify.folders import Record, check_version, first_difference
 
 OLD_SIGNATURE = "account.sig"
 SIGNED_EARLIER = (
-    f"{OLD_SIGNATURE}, which versions up to 0.6.0 wrote, is not checked by this version",
-    "to check it, type openssl pkeyutl -verify -pubin -inkey OWNER.pub -rawin -in "
+    f"this version does not check {OLD_SIGNATURE}, a signature that versions up to 0.6.0 wrote",
+    "to check the signature, type openssl pkeyutl -verify -pubin -inkey OWNER.pub -rawin -in "
     "account.json -sigfile account.sig",
 )
 
@@ -58,15 +58,17 @@ def read_account_of(record: Record) -> ErasureReport | None:
     """
     if record.config.get("rehearse") and not record.holds(ACCOUNT_FILE):
         words = (
-            "this run has none, because it is a rehearsal on a copy (rehearse=true), "
-            "which erased nothing"
+            "this run has no account of an erasure, because it is a rehearsal on a copy "
+            "(rehearse=true), which erased nothing"
         )
         record.findings.note(ACCOUNT_FILE, words)
         return None
     with record.findings.looking(ACCOUNT_FILE):
         account = read_account(record.read(ACCOUNT_FILE))
         check_version(account.agt, ACCOUNT_FILE, record)
-        record.findings.ok(ACCOUNT_FILE, f"{account.schema}: free of contradictions")
+        record.findings.ok(
+            ACCOUNT_FILE, f"the account ({account.schema}) does not contradict itself"
+        )
         return account
     return None
 
@@ -77,7 +79,7 @@ def _check_subject(record: Record, account: ErasureReport) -> None:
     """
     if record.config.get("rehearse"):
         raise Broken(
-            f"rehearse in config.yaml is true, but a rehearsal does not write {ACCOUNT_FILE}"
+            f"config.yaml has rehearse=true, but a rehearsal does not write {ACCOUNT_FILE}"
         )
     named = record.environment.get("trained_digest")
     if account.state.after != named:
@@ -101,7 +103,7 @@ def check_account(account: ErasureReport, record: Record, run: Record | None) ->
     log = Log() if run is None else requests_of(run)
     if run is None or not log.entries:
         record.findings.unchecked(
-            "entry", "the run that it is about, or the request log of that run, could not be read"
+            "entry", "the run that this account is about, or its request log, could not be read"
         )
     else:
         record.look("entry", _check_entry, account, log, run)
@@ -123,15 +125,15 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     state, count = account.state, int(account.state.log.split(":")[0])
     if count > len(log.entries):
         raise Broken(
-            f"it names entry {count} of the request log, but the log has only "
-            f"{len(log.entries)} entries: is the run an older copy?"
+            f"the account names entry {count} of the request log, but the log has only "
+            f"{len(log.entries)} entries, so the run may be an older copy"
         )
     entry, then = log.entries[state.entry - 1], Log(log.entries[:count])
     recorded = account.removal
     if entry.kind != ("removed" if account.updated else "pending"):
         method = recorded.promise.method
         raise Broken(
-            f"removal.promise.method in {ACCOUNT_FILE} is {method}, but the run's log has an "
+            f"{ACCOUNT_FILE} says removal.promise.method = {method}, but the run's log has an "
             f"entry {entry.kind}"
         )
     removed = (
@@ -141,8 +143,8 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     )
     if removed != recorded.records:
         raise Broken(
-            f"removal.records in {ACCOUNT_FILE} is recorded as {recorded.records}, but is "
-            f"{removed} according to the run's log"
+            f"{ACCOUNT_FILE} says removal.records = {recorded.records}, but it is {removed} "
+            "according to the run's log"
         )
     after = log.entries[count].before if count < len(log.entries) else run.manifest.digest
     if "removal" not in entry.facts:  # older logs keep the promise alone
@@ -166,8 +168,8 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
         raise Broken(f"{ACCOUNT_FILE} does not match the run's log: {difference}")
     record.findings.unchecked(
         "earlier, sweep, abstained",
-        "found when the account was written, but not logged, so there is nothing to compare "
-        "them with",
+        "these parts of the account are not in the log, so they could not be compared with "
+        "anything",
     )
     if sentences_recorded := recorded_in_words(account):
         counts = (
@@ -175,9 +177,9 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
             "recorded as text"
         )
         record.findings.unchecked(
-            "words", f"{counts}: their numbers were compared, but not their wording"
+            "words", f"{counts}: only the numbers were compared, not the wording"
         )
-    return f"matches entry {account.state.entry} of the run's request log"
+    return f"the account matches entry {account.state.entry} of the run's request log"
 
 
 def _fields_of(account: ErasureReport) -> dict[str, Any]:
@@ -213,11 +215,14 @@ def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
         )
     if account.state.after == run.manifest.digest and recorded.spent != residual:
         raise Broken(
-            f"{ACCOUNT_FILE} says that {recorded.spent!r} is spent, but the run's state has "
-            f"a residual of {residual!r}"
+            f"{ACCOUNT_FILE} says that {recorded.spent!r} of the removal budget is spent, but "
+            f"the run's state has a residual of {residual!r}"
         )
     check_promise(plain_of(account.removal.promise), run, method, recorded.spent)
-    words = f"recomputed, equal to the account: {recorded.spent:.6g} of {total:.6g}"
+    words = (
+        "the removal budget was recomputed and equals that of the account: "
+        f"{recorded.spent:.6g} of {total:.6g} spent"
+    )
     record.findings.ok("removal budget", words)
 
 
@@ -233,23 +238,26 @@ def check_requests(record: Record, trained: Record | None) -> str | None:
     if not record.holds(REQUEST_LOG_FILE):
         if record.environment.get("succeeds"):
             raise Broken(
-                "env.json names earlier states of this run (succeeds), but "
+                "env.json lists earlier states of this run (succeeds), but the request log "
                 f"{REQUEST_LOG_FILE} is not in the list of files"
             )
         return None
     log = Log.read(record.read(REQUEST_LOG_FILE))
     if log.head is None:
-        raise Broken(f"{REQUEST_LOG_FILE} is empty, although it is in the list of files")
+        raise Broken(f"{REQUEST_LOG_FILE} is in the list of files, although it is empty")
     log.check_state(record.manifest.files)
-    record.findings.ok("state", f"the model's files match those recorded in entry {log.head.count}")
+    record.findings.ok(
+        "state",
+        f"the model's files match those that entry {log.head.count} of the request log records",
+    )
     _check_succession(log, record)
     _check_index(log, record)
     last = log.entries[-1]
     if last.method in OWNERS:
         check_promise(last.promise, record, last.method, removal_bounds(record, last.method).spent)
     return (
-        f"{log.head.count} entries, each linked to the previous one by its hash; the "
-        f"last one is {log.head}"
+        f"the request log has {log.head.count} entries, each linked to the previous one by "
+        f"its hash; the last one is {log.head}"
     )
 
 
@@ -273,7 +281,10 @@ def erased_words(record: Record) -> Iterator[str]:
         what = (
             "exact"
             if exact is True
-            else (f"epsilon = {eps}, delta = {delta} relative to never having trained on them")
+            else (
+                f"epsilon = {eps}, delta = {delta} compared with a model that was never "
+                "trained on them"
+            )
         )
         if (within := last.promise.get("within")) is not None:
             what += f" up to a distance of {within} (l2, weights)"
@@ -283,12 +294,18 @@ def erased_words(record: Record) -> Iterator[str]:
             what = f"NOT PROVED here. The paper claims: {what}"
         also = "also" if last.promise.get("adaptive") is True else "not"
         yield (
-            f"guarantee of that update: {what}, {also} if requests were chosen after "
+            f"guarantee of that update: {what}, {also} for requests that were chosen after "
             "looking at outputs"
         )
     if log.pending:
-        waiting = f"{len(log.waiting_units)} more people requested erasure and are still in the run"
-        yield f"{waiting}: only queries that do not depend on them are answered"
+        waiting = (
+            f"{len(log.waiting_units)} more people requested erasure, and their records are "
+            "still in the model"
+        )
+        yield (
+            f"{waiting}; until the update, only queries that do not depend on these records "
+            "are answered"
+        )
 
 
 def _check_succession(log: Log, record: Record) -> None:
@@ -296,8 +313,8 @@ def _check_succession(log: Log, record: Record) -> None:
     listed, told = record.environment.get("succeeds"), [entry.before for entry in log.entries]
     if listed != told:
         raise Broken(
-            "env.json lists other earlier states of this run (succeeds) than the "
-            f"{len(told)} states that {REQUEST_LOG_FILE} names"
+            f"the earlier states of this run in env.json (succeeds) are not the {len(told)} "
+            f"states that {REQUEST_LOG_FILE} names"
         )
     if len({*told, record.manifest.digest}) != len(told) + 1:
         raise Broken(f"{REQUEST_LOG_FILE} names the same replaced state twice")
@@ -311,7 +328,8 @@ def _check_index(log: Log, record: Record) -> None:
     """Of the records that were carried out none is in the index; those that wait all are."""
     if not record.holds(RECORD_INDEX_FILE):
         record.findings.unchecked(
-            "erased", f"the run has no {RECORD_INDEX_FILE}, because it is too old"
+            "erased",
+            f"the run has no {RECORD_INDEX_FILE}, because a very old version of agt made it",
         )
         return
     index = Index.read(record.read(RECORD_INDEX_FILE))
@@ -329,7 +347,7 @@ def _check_index(log: Log, record: Record) -> None:
     if gone := len(log.waiting - there):
         raise Broken(
             f"{RECORD_INDEX_FILE} does not list {gone} of the {len(log.waiting)} records "
-            "whose erasure is pending"
+            "whose erasure is pending, although they are still in the run"
         )
     count = record.metrics.get("n_train")
     if type(count) is not int or count > len(index):
@@ -352,8 +370,8 @@ def check_key(record: Record, trained: Record | None) -> str | None:
         return None
     if not lexists(record.folder / KEY_FILE):
         words = (
-            f"{KEY_FILE} is missing, so it is not possible to check whether a given id was "
-            "trained on or erased"
+            "it is not possible to check whether a given id was trained on or erased, "
+            f"because {KEY_FILE} is missing"
         )
         record.findings.unchecked("key", words)
         return None
@@ -365,8 +383,8 @@ def check_key(record: Record, trained: Record | None) -> str | None:
             f"{KEY_FILE} is another key than the one that {RECORD_INDEX_FILE} was written with"
         )
     return (
-        f"{KEY_FILE} is the key that {RECORD_INDEX_FILE} was written with (manifests do "
-        "not list it)"
+        f"{KEY_FILE} is the key that {RECORD_INDEX_FILE} was written with (this was checked "
+        "here, because the list of files does not contain the key)"
     )
 
 
@@ -385,8 +403,8 @@ def replaced(folder: Path, digest: str | None) -> str:
                         f"method={entry.method}"
                     )
                     made = (
-                        f"made from state {digest[:19]}..., which erasure {entry.number} of "
-                        "the run has replaced since"
+                        f"made from state {digest[:19]}... of the run, which erasure "
+                        f"{entry.number} has replaced since"
                     )
                     return f"{made} ({asked}, {entry.time})"
     return ""
@@ -400,13 +418,13 @@ def check_budget(record: Record, trained: Record | None) -> str | None:
         return None
     bounds = certificate_of(record).removal_bounds(record)
     words = (
-        "no noise"
+        "no noise hides it"
         if bounds.hidden is None
-        else f"{bounds.hidden:.6g}, which noise of {bounds.noise:g} hides"
+        else f"noise of {bounds.noise:g} hides up to {bounds.hidden:.6g}"
     )
     if bounds.hidden is not None and not bounds.spent <= bounds.hidden:
-        raise Broken(f"the run's state has a residual of {bounds.spent!r}, above {words}")
-    return f"a residual of {bounds.spent:.6g}, of {words} (recomputed)"
+        raise Broken(f"the residual of the run's state is {bounds.spent!r}, but {words}")
+    return f"the residual of the run's state, recomputed, is {bounds.spent:.6g}; {words}"
 
 
 def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual: float) -> None:
@@ -419,7 +437,7 @@ def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual
     bounds = removal_bounds(run, method)
     if not residual <= (bounds.total if bounds.hidden is None else bounds.hidden):
         raise Broken(
-            f"method={method} left a residual of {residual!r}, above the one that its "
+            f"method={method} left a residual of {residual!r}, which exceeds the one that its "
             "guarantee allows"
         )
     made = certificate_of(run).removal_promise(run, residual)
@@ -430,7 +448,7 @@ def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual
         if not _no_better(promise.get(name), value)
     }:
         raise Broken(
-            f"method={method} guarantees {right} under these settings, but {told} is recorded"
+            f"method={method} guarantees {right} under these settings, but the record says {told}"
         )
     if not made.proved and all(
         fact["standing"] != Standing.VOID for fact in promise["assumptions"]
@@ -467,6 +485,6 @@ def removal_bounds(run: Record, method: str) -> RemovalBounds:
     if kind.own_erasure != method:
         raise Broken(
             f"method={method}: the run was trained with certificate={kind.name}, which does "
-            "not have this method"
+            "not support this method"
         )
     return kind.removal_bounds(run)

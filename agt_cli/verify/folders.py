@@ -57,8 +57,9 @@ MAX_READ_BYTES = 2**30  # of a file that is not only hashed
 MAX_NAMED = 12  # files that are named one by one
 MAX_STEPS = 10**7  # of a training that is followed
 WITHOUT_DIGEST = (
-    "give digest=sha256:... as it was printed and stored elsewhere; only this detects a file "
-    "that was changed together with the list of files"
+    "give digest=sha256:..., the digest that was printed when the folder was made and that "
+    "you kept elsewhere; nothing else detects a file that was changed together with the list "
+    "of files"
 )
 # files that say, or are, what was given away -> which commands write them, or did (tune)
 RELEASED = {
@@ -86,7 +87,7 @@ def inventory(folder: Path) -> dict[str, str]:
 
     def unlisted(error: OSError) -> None:
         found[Path(error.filename).relative_to(folder).as_posix()] = (
-            f"a folder whose files cannot be listed ({error.strerror})"
+            f"this folder's files cannot be listed ({error.strerror})"
         )
 
     for inside, folders, files in os.walk(folder, onerror=unlisted):
@@ -129,21 +130,29 @@ class Record(Run):
             findings.problem(
                 "manifest",
                 str(error),
-                "there is no list of hashes for these files, so none of them was checked",
+                "none of these files was checked, because there is no list of their hashes",
             )
             return None
-        findings.ok("manifest", f"matches its own hash; it lists {len(manifest.files)} files")
+        findings.ok(
+            "manifest",
+            f"the list of files matches its own hash; it lists {len(manifest.files)} files",
+        )
         rewritten = (
             f"the digest is {manifest.digest}, not {digest} as given, so this is another "
-            "folder, or a changed one"
+            "folder, or it was changed"
         )
         if digest is None:
-            findings.note("digest", f"{manifest.digest}, compared with nothing", WITHOUT_DIGEST)
+            findings.note(
+                "digest",
+                f"the digest is {manifest.digest}; it was not compared with one that was kept "
+                "elsewhere",
+                WITHOUT_DIGEST,
+            )
         else:
             findings.compare(
                 "digest",
                 digest == manifest.digest,
-                f"{digest}, equal to the one that was given",
+                f"the digest is {digest}, equal to the given one",
                 rewritten,
             )
         record = cls(folder, folder, manifest, findings=findings)
@@ -170,17 +179,19 @@ class Record(Run):
         if left:
             self.findings.note(
                 "nothing else",
-                f"temporary files from the time when it ran: {few(left, MAX_NAMED)}",
+                f"temporary files that the run left when it ran: {few(left, MAX_NAMED)}",
                 "delete it",
             )
         kinds = [
             f"{name}{found[name] and f' ({found[name]})'}" for name in extra if name not in left
         ]
         words = (
-            "not in the list, so these files are not part of it and cannot be checked: "
-            f"{few(kinds, MAX_NAMED)}"
+            "these files are not in the list of files, so they are not part of this run and "
+            f"cannot be checked: {few(kinds, MAX_NAMED)}"
         )
-        self.findings.compare("nothing else", not kinds, "nothing lies beside them", words)
+        self.findings.compare(
+            "nothing else", not kinds, "there are no other files in the folder", words
+        )
 
     def read(self, name: str, limit: int = MAX_READ_BYTES) -> bytes:
         """One listed file, compared once more: what is parsed is what was hashed.
@@ -235,7 +246,7 @@ class Record(Run):
                 )
             difference = first_difference(nodes, _plain(conditions), "conditions")
             if not difference and nodes == recorded and content != as_json(nodes):
-                difference = "not written in the form that agt writes"
+                difference = "conditions.json is not written in the form that agt writes"
             if difference:
                 raise Broken(f"conditions.json does not follow from the facts in it: {difference}")
             counts = condition_counts(conditions)
@@ -249,7 +260,7 @@ class Record(Run):
             if count := facts_in_words(conditions):
                 facts = f"{counted(count, 'fact')} that an earlier version of agt recorded as text"
                 self.findings.unchecked(
-                    "words", f"conditions.json has {facts}; it cannot be compared with anything"
+                    "words", f"conditions.json has {facts}, which cannot be compared with anything"
                 )
             return conditions
         return ()
@@ -312,11 +323,11 @@ class Record(Run):
         """Whether status.json says what the manifest stands for."""
         state, command = self.status.get("state"), self.status.get("command")
         wrong = (
-            f"status.json says {state!r} of a run of {command!r}, but the list of files is "
-            f"that of a finished run of {self.command!r}"
+            f"status.json describes a run of {command!r} in the state {state!r}, but the list "
+            f"of files is that of a finished run of {self.command!r}"
         )
         holds = state == "done" and command == self.command
-        self.findings.compare("status", holds, f"a finished run of agt {self.command}", wrong)
+        self.findings.compare("status", holds, f"the run of agt {self.command} is finished", wrong)
         if strange := [
             name
             for name, commands in RELEASED.items()
@@ -335,8 +346,7 @@ class Record(Run):
         if str(self.environment.get("revision", "")).endswith("+changes"):
             self.findings.note(
                 "code",
-                "the source tree that it ran from had changes that were not "
-                "committed in any revision",
+                "the source code that ran had changes that were not committed to any revision",
             )
 
     def check_metrics(self, name: str, **numbers: object) -> None:
@@ -424,7 +434,9 @@ def check_version(version: str, name: str, record: "Record") -> None:
     """
     made_by = record.environment.get("agt")
     if version != made_by:
-        raise Broken(f"agt in {name} is {version!r}, but env.json next to it names {made_by!r}")
+        raise Broken(
+            f"{name} says that agt {version!r} wrote it, but env.json next to it names {made_by!r}"
+        )
 
 
 def rendered_alike(recorded: object, made: object) -> bool:
@@ -448,7 +460,9 @@ def note_sentences(record: Record) -> None:
     if not spent_has_fields(record):
         version = record.environment.get("agt")
         record.findings.unchecked(
-            "words", f"guarantee and totals in spent.json are sentences of agt {version}"
+            "words",
+            f"guarantee and totals in spent.json are sentences of agt {version}, which "
+            "this version cannot compare",
         )
 
 
@@ -468,7 +482,9 @@ def _model_of(record: Record) -> Model | None:
     kept = run_without_records(record, replace(settings, choices=choices))
     if kept is None:
         record.findings.unchecked(
-            "model", "the run is too old to have the file that this check needs (source.json)"
+            "model",
+            "the run was made by a version of agt that did not write the file that this "
+            "check needs (source.json)",
         )
         return None
     _check_source(config["dataset"], kept)
@@ -533,8 +549,8 @@ def check_not_better(record: Record, conditions: Sequence[Condition], source: st
             stands = f"{now.standing} in conditions.json, but {then.standing} {source}"
             left_out = f", without {counted(lost, 'declaration')}" if lost else ""
             raise Broken(
-                f"condition {now.letter} is claimed more strongly than {source}: it is "
-                f"{stands}{left_out}"
+                f"this record claims condition {now.letter} more strongly than {source}: it "
+                f"is {stands}{left_out}"
             )
 
 
@@ -645,7 +661,8 @@ def data_items(record: Record) -> tuple[VerifiedItem, ...]:
     findings, target = Findings(), (record.config.get("dataset") or {}).get("_target_")
     findings.unchecked(
         "data",
-        "not checked, because the data set is not a file of the owner and was not made again",
+        "the data were not checked, because they are not in a file of the owner and were not "
+        "generated again",
     )
     name = f"data {record.environment.get('data_digest')}, which {target} generates or downloads"
     return (VerifiedItem(name, findings.checks),)
@@ -659,18 +676,18 @@ def _data_file(name: str, entry: dict[str, Any]) -> VerifiedItem:
     )
     try:
         if path.is_dir() or not HASH.fullmatch(recorded):
-            raise Broken("the record does not contain its hash")
+            raise Broken("the record does not contain the hash of this file")
         with open_plain(path) as file:
             digest = file_digest(file, "sha256").hexdigest()
         if digest == recorded:
             findings.ok(
                 "data",
-                f"{name}: the file has the content that was trained on (sha256 {digest[:16]}...)",
+                f"{name}: the file is the one that was trained on (sha256 {digest[:16]}...)",
             )
         else:
             changed = (
-                f"CHANGED since training (sha256 {digest[:16]}... now, {recorded[:16]}... at "
-                "training)"
+                f"the file CHANGED since training (sha256 {digest[:16]}... now, "
+                f"{recorded[:16]}... at training)"
             )
             findings.note("data", f"{name}: {changed}")
     except (Broken, ValueError) as error:

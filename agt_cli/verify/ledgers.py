@@ -32,13 +32,13 @@ from agt_cli.verify.pages import CLAIM_FILE, by_lines
 from agt_cli.verify.release import guarantee_among, labels_of
 
 LEDGER_LIMITS = (
-    "whether the ledger contains everything that was released about these people: it only "
-    "knows what was debited here",
-    "whether the people in its tables are the same, and whether a unit is what it is said to "
-    "be: both are declared",
-    "whether all entries from some point on, and the second head with them, were rewritten: "
-    "only a head that somebody else stored shows that (head=COUNT:HASH)",
-    "whether each release was drawn with the noise that was paid for: agt verify of each "
+    "the ledger may not contain everything that was released about these people: it only "
+    "knows what was debited on it",
+    "the people in its tables may not be the same, and a unit may not be what it is said to "
+    "be: both are only declared",
+    "all entries from some point on, and the second copy of the ledger's end with them, may "
+    "have been rewritten: only a head that somebody else stored shows that (head=COUNT:HASH)",
+    "a release may have been drawn with less noise than was paid for: agt verify of each "
     "release checks that",
 )
 SQLITE_MAGIC = b"SQLite format 3\0"
@@ -76,20 +76,24 @@ def look_at_ledger(
         facts = (
             (
                 "population",
-                f"{population.name}; a unit is {ledger.unit}; relation {population.relation}",
+                f"{population.name}; a unit is {ledger.unit}; neighbours are those of "
+                f"relation={population.relation}",
             ),
             ("tables", ", ".join(table.name for table in book.tables.values()) or "none admitted"),
             (
                 "opened",
-                f"{book.opening.time}, newest entry {book.last.time} (times are recorded, "
-                "but not proved)",
+                f"the first entry is of {book.opening.time}, the newest of {book.last.time} "
+                "(times are recorded, but not proved)",
             ),
-            ("first entry", f"{book.first_entry}, by which claims name the ledger"),
+            (
+                "first entry",
+                f"claims name this ledger by {book.first_entry}, the beginning of its first entry",
+            ),
             ("head", str(book.last.head)),
         )
         claims = (
-            f"for everything that is ever released on it: ({allowance.eps:g}, "
-            f"{allowance.delta:g})-differentially private in total, for neighbours under "
+            f"everything that is ever released on this ledger is together ({allowance.eps:g}, "
+            f"{allowance.delta:g})-differentially private, for neighbours under "
             f"relation={population.relation}",
             *words,
         )
@@ -115,27 +119,34 @@ def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings)
     allowance, spent = book.population.allowance, eps_so_far(book.population.allowance, book.spent)
     findings.ok(
         "chain",
-        f"{book.last.number} entries, each linked to the previous one by its hash; no entry "
-        "was changed or removed",
+        f"{book.last.number} entries were checked, each linked to the previous one by its "
+        "hash; no entry was changed or removed",
     )
-    counted = f"{book.kinds['debit']} debits, each cost recomputed; spent so far: eps = {spent:.6g}"
+    counted = (
+        f"{book.kinds['debit']} debits were checked, and the cost of each was recomputed; "
+        f"spent so far: eps = {spent:.6g}"
+    )
     findings.ok("budget", f"{counted} of {budget(allowance)}")
-    findings.ok("answers", f"{book.answered} stored answers, which match the chain")
+    findings.ok(
+        "answers", f"{book.answered} stored answers were checked; they match the chain of entries"
+    )
     if head is not None:
-        findings.ok("second head", f"{head}: the ledger contains this head")
+        findings.ok(
+            "second head", f"the ledger contains the head that its second copy, {head}, records"
+        )
     elif book.head:
         findings.unchecked(
             "second head",
             f"{book.head}: not there",
-            "give head=FILE with the place where it is now",
+            "give head=FILE with the place where the second copy of the ledger's end is now",
         )
     if known is not None:
-        findings.ok("noted head", f"{known}: the ledger contains this head")
+        findings.ok("noted head", f"the head {known} that was given is in the ledger")
     elif not book.head:
         findings.note(
             "second head",
             sentences.NO_HEAD,
-            "give head=COUNT:HASH as agt ledger show printed it earlier",
+            "give head=COUNT:HASH, as agt ledger show printed it earlier",
         )
     for line in clock(book):
         findings.note("clock", line)
@@ -159,20 +170,22 @@ def ledgers_of(
         if record.spent and named not in (None, NO_LEDGER) and not record.spent.get("simulated"):
             record.findings.problem(
                 "budget",
-                f"config.yaml has ledger={named}, but spent.json does not name the entry "
-                "that counts it",
+                f"config.yaml has ledger={named}, but spent.json does not name the ledger's "
+                "entry that counts the release",
             )
         return
     path = _find_ledger(given or named, record.folder)
     if path is None:
         findings, population = Findings(), facts.get("population", named)
         counted = (
-            f"entry {facts['entry']} of the account of {population} counts this release"
+            f"entry {facts['entry']} of the ledger of {population} counts this release"
             if facts
-            else "it has the answers"
+            else "a ledger stores the answers of this release"
         )
-        words = f"according to the files, {counted}; no ledger was found"
-        findings.unchecked("ledger", words, "give its place with ledger=NAME or ledger=FILE")
+        words = f"according to the files, {counted}; but this ledger was not found"
+        findings.unchecked(
+            "ledger", words, "say where the ledger is, with ledger=NAME or ledger=FILE"
+        )
         yield VerifiedItem(f"ledger of {population}", findings.checks)
         return
 
@@ -187,13 +200,13 @@ def ledgers_of(
             classes and labels is not None and set(labels.cast("string").to_pylist()) - kept
         ):
             raise Broken(
-                f"no entry of this ledger paid for these answers, each {each}: they were not "
-                "stored in this ledger"
+                f"no entry of this ledger paid for these answers, each {each}, so they were "
+                "not stored in this ledger"
             )
         findings.ok(
             "entry",
-            f"{len(paid)} entries paid for answers of this run, each {each}; these answers "
-            "can be among them",
+            f"{len(paid)} entries of the ledger paid for answers of this run, each {each}; "
+            "these answers may be among them",
         )
 
     def compare(ledger: Ledger, findings: Findings) -> None:
@@ -213,8 +226,8 @@ def _compare_account(record: Record, ledger: Ledger, debit: Debit, findings: Fin
     account = claimed.account
     if account is None:
         raise Broken(
-            f"{CLAIM_FILE} does not name an account, but entry {debit.entry.number} of "
-            f"{ledger.population.name} paid"
+            f"{CLAIM_FILE} does not name a ledger, but entry {debit.entry.number} of the "
+            f"ledger of {ledger.population.name} paid for this release"
         )
     expected = _account_then(ledger, debit, account)
     if claimed.of_earlier_form:
@@ -222,7 +235,8 @@ def _compare_account(record: Record, ledger: Ledger, debit: Debit, findings: Fin
         if account.first_entry is None:
             findings.note(
                 "first entry",
-                f"not recorded in {CLAIM_FILE}, because an earlier version of agt wrote it",
+                "the claim does not name the ledger, because an earlier version of agt wrote "
+                f"{CLAIM_FILE}",
             )
     if difference := first_difference(plain_of(account), plain_of(expected)):
         raise Broken(f"the account in {CLAIM_FILE} does not match the ledger: {difference}")
@@ -272,7 +286,7 @@ def _compare_labels(
     if len(drawn) > anew:  # a question that came twice was drawn once
         raise Broken(
             f"the ledger stores {len(drawn)} labels of this release, but metrics.json counts "
-            f"{anew} new answers"
+            f"{anew} newly drawn answers"
         )
     if released is None or not classes:
         return
@@ -307,7 +321,7 @@ def _compare_entry(
     lots = [debits[number] for number in numbers if number in debits]
     if paid is None or paid.entry.hash != facts["hash"]:
         raise Broken(
-            f"entry {facts['entry']} of this ledger is not the one that paid, so this is "
+            f"entry {facts['entry']} of this ledger did not pay for the release, so this is "
             "another ledger, or it was rewritten"
         )
     # to the second
@@ -324,8 +338,8 @@ def _compare_entry(
         )
     ):
         raise Broken(
-            f"entries {numbers} are not the debits of this run in their order, each once, "
-            "from the time of the run"
+            f"entries {numbers} of the ledger are not exactly the debits of this run, in "
+            "their order and from the time of the run"
         )
     size = spent["queries"] if spent["what"] == Output.LABELS else 1
     charge, counting = (
@@ -363,7 +377,8 @@ def _compare_entry(
     earlier = f" together with {len(lots) - 1} earlier entries" if len(lots) > 1 else ""
     findings.ok(
         "entry",
-        f"{facts['entry']}{earlier} counts exactly this release: {size} of {paid.charge.guarantee}",
+        f"entry {facts['entry']}{earlier} counts exactly this release: {size} of "
+        f"{paid.charge.guarantee}",
     )
 
 

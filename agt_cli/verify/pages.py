@@ -90,9 +90,10 @@ def check_certified(record: Record, trained: Record | None) -> str:
         difference = first_difference({name: then[name] for name in row}, row) if exact else ""
         if then["certified_fraction"] < row["certified_fraction"] - SAME:
             counted = (
-                f"{then['certified_fraction']!r}, but is at least {row['certified_fraction']!r}"
+                f"recorded as {then['certified_fraction']!r}, but at least "
+                f"{row['certified_fraction']!r} according to the stable distances"
             )
-            difference = f"certified_fraction is recorded as {counted}"
+            difference = f"certified_fraction is {counted}"
         if difference:
             place = f"tables/certified.csv does not match certificates.parquet at k = {row['k']}"
             raise Broken(f"{place}: {difference}")
@@ -125,11 +126,13 @@ def open_parquet(content: bytes, words: list[str], count: object, dense: int) ->
     if rows != count:
         raise ValueError(f"the file has {rows} rows, but the record counts {count}")
     if packings:
-        raise ValueError(f"compression is {packings.pop()}, but agt only writes SNAPPY or none")
+        raise ValueError(
+            f"the file's compression is {packings.pop()}, but agt only writes SNAPPY or none"
+        )
     if rows > dense * len(content):
         raise ValueError(
-            f"{rows} rows in {len(content)} bytes, which is more than a file that agt "
-            "writes can hold"
+            f"the file has {rows} rows in {len(content)} bytes, more rows than a file that "
+            "agt writes can hold"
         )
     return file
 
@@ -144,17 +147,19 @@ def check_audit(record: Record, trained: Record | None) -> tuple[str, ...]:
         check_version(audit.by, AUDIT_FILE, record)
         if audit.kind != (kind := record.environment.get("kind", audit.kind)):
             raise Broken(
-                f"kind in {AUDIT_FILE} is {audit.kind!r}, but env.json next to it names {kind!r}"
+                f"{AUDIT_FILE} says kind = {audit.kind!r}, but env.json next to it says {kind!r}"
             )
         if audit.digest not in (None, named):
             raise Broken(
-                f"{AUDIT_FILE} is about a run with digest {audit.digest}, but env.json names "
-                f"{named}"
+                f"{AUDIT_FILE} is about a run with the digest {audit.digest}, but env.json "
+                f"names {named}"
             )
         record.check_metrics(
             AUDIT_FILE, findings=len(audit.findings), violations=len(audit.violations)
         )
-        record.findings.ok(AUDIT_FILE, f"{audit.schema}: free of contradictions")
+        record.findings.ok(
+            AUDIT_FILE, f"the audit's findings ({audit.schema}) do not contradict themselves"
+        )
         return tuple(
             f"{finding.subject}: {finding.outcome}: {finding.meaning}" for finding in audit.findings
         )

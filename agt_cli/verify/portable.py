@@ -64,14 +64,14 @@ class DrawnWeights:
 
     Attributes:
         weight: [1 or classes, outputs] float64.
-        described: the guarantee's parameters and the noise, by name.
+        public_parameters: the guarantee's parameters and the noise, by name.
         simulated: drawn with a seed.
         mechanism: the name of what drew them.
         slope: no record has it.
     """
 
     weight: np.ndarray
-    described: dict[str, float]
+    public_parameters: dict[str, float]
     simulated: bool
     mechanism: str
     slope: None = None
@@ -79,10 +79,10 @@ class DrawnWeights:
     @classmethod
     def of(cls, release: Record) -> "DrawnWeights":
         """Read them from a release's record, and their mechanism's name from its settings."""
-        described = dict(release.json(WEIGHTS_FILE))
-        simulated = bool(described.pop("simulated", False))
+        public_parameters = dict(release.json(WEIGHTS_FILE))
+        simulated = bool(public_parameters.pop("simulated", False))
         mechanism = asked_of(release).kind.name
-        return cls(read_released_weight(release), described, simulated, mechanism)
+        return cls(read_released_weight(release), public_parameters, simulated, mechanism)
 
 
 def check_portable(record: Record, runs: RunsBehind) -> Portable | None:
@@ -108,14 +108,15 @@ def check_portable(record: Record, runs: RunsBehind) -> Portable | None:
         portable = Portable.read(record)
         findings.ok(
             RELEASE,
-            f"has the form that agt writes: {len(portable.classes)} classes, {portable.name}",
+            f"the release has the form that agt writes: {len(portable.classes)} classes, "
+            f"{portable.name}",
         )
         target = str(portable.source.get("_target_"))
         if not is_own_code(target):
             findings.note(
                 "code",
-                f"its queries would be read by {target}, which is not part of agt; it was "
-                "not imported for this check",
+                f"queries to this release would be read by {target}, which is not part of "
+                "agt; it was not imported for this check",
             )
         with findings.looking("noise"):
             check_lattice(portable.weight, portable.noise, findings)
@@ -149,7 +150,10 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
         raise Broken(f"{RELEASE} is not what agt writes for these weights: {difference}")
     if not (own_version and own_code):
         maker = "another version of agt" if own_code else "code that is not part of agt"
-        words = f"{', '.join(left)} of {RELEASE} and the lines of {README}: made by {maker}"
+        words = (
+            f"{', '.join(left)} of {RELEASE}, and the code lines in {README}, were not "
+            f"compared, because {maker} made them"
+        )
         record.findings.unchecked("fields", words)
     elif not rendered_alike(record.read(README, MAX_TEXT_BYTES).decode(), portable.readme()):
         raise Broken(f"{README} is not the page that agt writes for {RELEASE}")
@@ -160,19 +164,19 @@ def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> 
     """Raise Broken unless the folder is what its release makes of the training run's model."""
     if runs.release is None or runs.release.command != RELEASES:
         words = (
-            f"{FROM_RELEASE}: these come from the run that released the weights, which is "
+            f"{FROM_RELEASE} were not compared, because the run that released the weights is "
             "not present"
         )
         record.findings.unchecked("origin", words)
         return None
     drawn = DrawnWeights.of(runs.release)
-    derived: dict[str, Any] = {"noise": drawn.described, "mechanism": drawn.mechanism}
+    derived: dict[str, Any] = {"noise": drawn.public_parameters, "mechanism": drawn.mechanism}
     arrays = {"weight": drawn.weight}
     model = None if runs.training is None else runs.training.rebuilt_model
     if runs.training is None or model is None:
         words = (
-            f"{FROM_TRAINING}: these come from the training run, whose state at that time "
-            "could not be read"
+            f"{FROM_TRAINING} were not compared, because the training run could not be read "
+            "in the state that the release used"
         )
         record.findings.unchecked("origin", words)
     else:
@@ -199,8 +203,8 @@ def _derive_portable(
     head = model.release_head
     if head is None or encoder_of(model.problem.settings) is not None or drawn.simulated:
         raise Broken(
-            f"agt does not write {RELEASE} for such a run: it is a simulation, has no linear "
-            "head, or needs an encoder"
+            f"agt does not write {RELEASE} for this run, because it is a simulation, has no "
+            "linear head, or needs an encoder"
         )
     source = training.json(SOURCE_FILE)["source"]
     return Portable.from_release(head, drawn, source, portable.words, portable.brief)
@@ -212,8 +216,7 @@ def _compare_arrays(recorded: Mapping[str, np.ndarray], derived: Mapping[str, np
         then = recorded[name]
         if then.shape != array.shape:
             raise Broken(
-                f"{name} in {WEIGHTS} is recorded with the shape {then.shape}, but should "
-                f"have {array.shape}"
+                f"{name} in {WEIGHTS} has the shape {then.shape}, but should have {array.shape}"
             )
         places = np.argwhere(then != array)
         if len(places):
@@ -264,10 +267,10 @@ def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | N
     if claimed is None:
         record.findings.unchecked(
             "words",
-            f"there is no {CLAIM_FILE}, because an earlier version wrote the "
-            f"release: {RELEASE} only has sentences",
+            f"there is no {CLAIM_FILE}, because an earlier version of agt wrote the release; "
+            f"{RELEASE} only has sentences, which cannot be compared",
         )
-        return f"worked out again: {guarantee}"
+        return f"the guarantee was recomputed: {guarantee}"
     derived = replace(
         claimed,
         guarantee=guarantee,
@@ -283,20 +286,20 @@ def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | N
     )
     if claimed.issued is not None:
         raise Broken(
-            f"{CLAIM_FILE} was issued on {claimed.issued}, but a folder of weights does not "
-            "name a day"
+            f"{CLAIM_FILE} was issued on {claimed.issued}, but a claim next to weights does "
+            "not name a day"
         )
     if not claimed.totals and not claimed.of_earlier_form:
         raise Broken(f"{CLAIM_FILE} does not contain a total for {guarantee}")
     compare_claims(claimed, derived, record.findings)
     if not rendered_alike(portable.words, claimed.words):
-        raise Broken(f"{CLAIM_FILE} and {RELEASE} state it in different sentences (words)")
+        raise Broken(f"{CLAIM_FILE} and {RELEASE} state the claim in different sentences (words)")
     brief = claimed.lines(brief=True)
     if portable.brief and claimed.agt == __version__ and not rendered_alike(portable.brief, brief):
-        raise Broken(f"brief in {RELEASE} is not what {CLAIM_FILE} says")
+        raise Broken(f"the entry brief in {RELEASE} is not what {CLAIM_FILE} says")
     record.findings.ok(
         CLAIM_FILE,
-        f"{claimed.schema}: states the same guarantee; its totals and curve are not below "
-        "the true values",
+        f"the claim ({claimed.schema}) states the same guarantee; its totals and curve are "
+        "not below the true values",
     )
-    return f"recomputed: {guarantee}; {'; '.join(derived.spent)}"
+    return f"the guarantee was recomputed: {guarantee}; {'; '.join(derived.total_sentences)}"

@@ -31,7 +31,7 @@ from agt import __version__, sentences
 from agt.certificates.conditions import weaker_conditions
 from agt.facts import LAST_IN_WORDS
 from agt.mechanisms.accounts import Account, Uncounted
-from agt.mechanisms.claims import Claim, Reason, neighbours_of, read_claim
+from agt.mechanisms.claims import Claim, Reason, describe_neighbours, read_claim
 from agt.mechanisms.composition import total
 from agt.mechanisms.guarantees import Guarantee, PureDP, read_guarantee
 from agt.mechanisms.judging import Claimable, claim
@@ -84,7 +84,7 @@ def measurement(config: Mapping[str, Any]) -> Measurement:
 
 def asked_of(record: Record) -> MechanismConfig:
     """The mechanism and the total that the settings of a release ask for."""
-    return MechanismConfig.of(
+    return MechanismConfig.from_settings(
         record.config["mechanism"], validate(TotalConfig, record.config.get("total"), "total")
     )
 
@@ -107,14 +107,14 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
     else:
         findings.unchecked(
             CLAIM_FILE,
-            "there is no claim, because an early version wrote the release, so what was "
-            "claimed is not recorded",
+            "it is not recorded what was claimed: an early version of agt wrote the release, "
+            "without a claim",
         )
     if model is None:
         findings.unchecked(
             "claim",
-            "the facts that it relies on are in the training run, whose state at that time "
-            "could not be read",
+            "the claim could not be recomputed, because the training run could not be read in "
+            "the state that the release used",
         )
     with findings.looking("budget" if model is None else "claim"):
         derived = _derive_claim(record, model, claimed, simulated)
@@ -122,11 +122,15 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
             _compare_claim(claimed, derived, record)
         text = derived.text
         if model is not None:
-            findings.ok("claim", f"recomputed from model, mechanism, counts and account: {text}")
+            findings.ok(
+                "claim",
+                f"the claim was recomputed from model, mechanism, counts and ledger: {text}",
+            )
         elif claimed is None:
             text = str(derived.guarantee)
         if derived.proved or model is not None:
-            return (text, *((sentences.UNFIXED,) if derived.one_by_one else derived.spent))
+            totals = [sentences.UNFIXED] if derived.one_by_one else derived.total_sentences
+            return (text, *totals)
     return ()
 
 
@@ -164,7 +168,9 @@ def _derive_claim(
         # One number is exactly what it is; totals are rounded upwards.
         spent = each.eps if output is Output.NUMBER and isinstance(each, PureDP) else within.eps
         if spent > asked.total.eps:
-            raise Broken(f"more was spent than total.eps={asked.total.eps:g} allows: {within}")
+            raise Broken(
+                f"more budget was spent than total.eps={asked.total.eps:g} allows: {within}"
+            )
     if output is Output.WEIGHTS:
         record.check_metrics("spent.json", n_queries=size)
     if output is Output.LABELS and (lines or not record.spent.get("ledger")):
@@ -232,7 +238,7 @@ def _compare_spent(record: Record, claim: Claim) -> None:
             "totals": [asdict(each) for each in claim.totals],
         }
     compare_spent(record, derived, "the terms of this release")
-    record.findings.ok("budget", f"recomputed: {'; '.join(claim.spent)}")
+    record.findings.ok("budget", f"recomputed: {'; '.join(claim.total_sentences)}")
 
 
 def _read_claim(record: Record, simulated: bool) -> Claim:
@@ -255,8 +261,8 @@ def _read_claim(record: Record, simulated: bool) -> Claim:
     beside["ledger"] = [ledger.get("population"), ledger.get("entry")] if ledger else None
     if not spent_has_fields(record) and not claimed.of_earlier_form:
         raise Broken(
-            f"spent.json has sentences, but {CLAIM_FILE} next to it is from a version that "
-            "writes fields"
+            f"spent.json contains sentences, but {CLAIM_FILE} next to it is from a version of "
+            "agt that writes fields"
         )
     if spent_has_fields(record):
         said["guarantee"], beside["guarantee"] = claimed.guarantee.as_json, spent["guarantee"]
@@ -264,11 +270,13 @@ def _read_claim(record: Record, simulated: bool) -> Claim:
         raise Broken(f"{CLAIM_FILE} does not match the record next to it: {difference}")
     if not str(status.get("started"))[:10] <= str(claimed.issued) <= str(status.get("ended"))[:10]:
         raise Broken(
-            f"{CLAIM_FILE} was issued on {claimed.issued}, but the release ended "
+            f"{CLAIM_FILE} was issued on {claimed.issued}, but the release ended on "
             f"{status.get('ended')}"
         )
     record.findings.ok(
-        CLAIM_FILE, f"{claimed.schema}: its totals and curve are not below the true values"
+        CLAIM_FILE,
+        f"the claim ({claimed.schema}) was recomputed: its totals and curve are not below "
+        "the true values",
     )
     return claimed
 
@@ -282,7 +290,7 @@ def _compare_claim(claimed: Claim, derived: Claim, record: Record) -> None:
         counted = replace(claimed.account, counts="answers" if derived.one_by_one else "entry")
     elif claimed.account is None and not derived.simulated and not claimed.of_earlier_form:
         counted = _reason_uncounted(claimed, record)
-    compare_claims(claimed, derived.counted_by(counted), record.findings)
+    compare_claims(claimed, derived.with_account(counted), record.findings)
 
 
 def _reason_uncounted(claimed: Claim, record: Record) -> Uncounted:
@@ -298,13 +306,13 @@ def _reason_uncounted(claimed: Claim, record: Record) -> Uncounted:
     why = None if uncounted is None else uncounted.why
     if uncounted is None or why != expected:
         raise Broken(
-            f"{CLAIM_FILE} is not the claim of this release: uncounted.why is recorded as "
-            f"{why!r}, but should be {expected!r}"
+            f"{CLAIM_FILE} does not match this release: its field uncounted.why is {why!r}, "
+            f"but should be {expected!r}"
         )
     if why == "declined":
         words = (
-            "which ledgers were in the working directory is only recorded in the claim "
-            "(uncounted.ledgers, unopened)"
+            "which ledgers were in the working directory could not be checked, because only "
+            "the claim records it (uncounted.ledgers, unopened)"
         )
         record.findings.unchecked("ledgers", words)
     return uncounted
@@ -316,7 +324,7 @@ def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
 
     Of what an earlier version wrote as sentences nothing is compared, which is said.
     """
-    derived = replace(derived.written(), issued=claimed.issued, agt=claimed.agt)
+    derived = replace(derived.for_file(), issued=claimed.issued, agt=claimed.agt)
     in_words = claimed.declared_in_words and LAST_IN_WORDS in (claimed.agt, __version__)
     own_words = claimed.agt == __version__ and not claimed.of_earlier_form and not in_words
     if claimed.of_earlier_form:
@@ -327,7 +335,7 @@ def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
         {**plain_of(each), "words": [], "outside": []} for each in (claimed, derived)
     )
     if difference := first_difference(fields, expected):
-        raise Broken(f"{CLAIM_FILE} is not the claim of this release: {difference}")
+        raise Broken(f"{CLAIM_FILE} does not match this release: {difference}")
     if not own_words:
         earlier = claimed.of_earlier_form or in_words
         form = (
@@ -336,12 +344,14 @@ def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
             else f"written by agt {claimed.agt}, checked by agt {__version__}"
         )
         findings.unchecked(
-            "words", f"{CLAIM_FILE} is {form}, so its sentences cannot be compared with anything"
+            "words",
+            f"the sentences in {CLAIM_FILE} could not be compared with anything, because "
+            f"it is {form}",
         )
         return
-    made = claimed.written()
+    made = claimed.for_file()
     if not rendered_alike((claimed.words, claimed.outside), (made.words, made.outside)):
-        raise Broken(f"words and outside in {CLAIM_FILE} do not match its fields")
+        raise Broken(f"the sentences in {CLAIM_FILE} (words, outside) do not match its fields")
 
 
 def _of_earlier_form(claim: Claim) -> Claim:
@@ -382,8 +392,8 @@ def _check_free(record: Record) -> tuple[str, ...]:
         not answered or (config.get("ledger") != NO_LEDGER and config.get("seed") is None)
     )
     right = (
-        f"according to the record, all {stored} answers were stored in a ledger, and "
-        "paid for when they were drawn"
+        f"according to the record, all {stored} answers came from a ledger, where they were "
+        "stored and paid for when they were drawn"
     )
     wrong = (
         "spent.json is missing, although these answers come neither from a ledger nor from "
@@ -399,8 +409,8 @@ def check_tuned(record: Record, trained: Record | None) -> tuple[str, ...]:
         version = record.environment.get("agt")
         record.findings.unchecked(
             "claim",
-            f"private tuning by agt {version}, which later versions do not have, so only "
-            "that version can recompute its budget",
+            f"the budget of private tuning can only be recomputed by agt {version}, because "
+            "later versions do not have private tuning",
         )
     return ()
 
@@ -415,17 +425,21 @@ def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
             or {}
         )
         mechanism = measurement(record.config)
-        price = sentences.price(str(mechanism.guarantee), neighbours_of(mechanism.relation))
+        price = sentences.price(str(mechanism.guarantee), describe_neighbours(mechanism.relation))
         if record.environment.get("agt") != __version__:
             record.findings.unchecked(
-                "words", f"sentences in {DATASET_FILE} are from agt {record.environment.get('agt')}"
+                "words",
+                f"the sentences in {DATASET_FILE} could not be compared, because agt "
+                f"{record.environment.get('agt')} wrote them",
             )
         elif not rendered_alike(noted.get("claim"), price):
             raise Broken(
-                f"{DATASET_FILE} says that it was measured for {noted.get('claim')}, but it "
-                f"was measured for {price}"
+                f"{DATASET_FILE} says that measuring it was {noted.get('claim')}, but it was "
+                f"{price}"
             )
-        record.findings.ok(DATASET_FILE, f"measured, according to its own entry: {price}")
+        record.findings.ok(
+            DATASET_FILE, f"the constants were measured with noise, as {DATASET_FILE} says: {price}"
+        )
     if not record.spent:
         if record.holds(CLAIM_FILE):
             record.findings.problem(
@@ -438,13 +452,13 @@ def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
     with record.findings.looking("claim"):
         mechanism = measurement(record.config)
         if record.relation is None:
-            raise Broken("config.yaml names no relation")
+            raise Broken("config.yaml does not name a relation")
         granted = claim(record.conditions, record.relation, mechanism, output=Output.CONSTANTS)
         granted = replace(granted, simulated=simulated)
         _compare_spent(record, granted)
         claimed = _read_claim(record, simulated)
         _compare_claim(claimed, granted, record)
-        return granted.text, *granted.spent
+        return granted.text, *granted.total_sentences
     return ()
 
 
@@ -455,12 +469,13 @@ def _is_simulated(record: Record, seed: object) -> bool:
     if in_spent is not simulated or in_metrics != int(simulated):
         findings.problem(
             "draws",
-            f"simulated is {simulated} according to the seed in config.yaml, but "
-            f"{in_spent!r} in spent.json and {in_metrics!r} in metrics.json",
+            f"the seed in config.yaml implies simulated = {simulated}, but spent.json says "
+            f"{in_spent!r} and metrics.json says {in_metrics!r}",
         )
     elif simulated:
         findings.note(
-            "draws", "a SIMULATION: the answers were drawn from a seed and have no guarantee"
+            "draws",
+            "this is a SIMULATION: the answers were drawn from a seed and have no guarantee",
         )
     return simulated
 
@@ -477,8 +492,8 @@ def check_labels(record: Record, trained: Record | None) -> str | None:
     answered, left = (record.metrics.get(key) for key in ("answered", "unanswered"))
     if answered is not None and answered + left != record.metrics["n_queries"]:
         raise Broken(
-            f"metrics.json counts {answered} answered and {left} unanswered queries, of "
-            f"{record.metrics['n_queries']}"
+            f"metrics.json counts {answered} answered and {left} unanswered queries, which do "
+            f"not add up to {record.metrics['n_queries']}"
         )
     if len(labels) != (count := _counted(record)):
         raise Broken(f"the file has {len(labels)} rows, but the record counts {count} labels")
@@ -486,7 +501,9 @@ def check_labels(record: Record, trained: Record | None) -> str | None:
     unknown = sorted(set(pc.unique(labels).to_pylist()).difference(classes)) if classes else []
     if unknown:
         raise Broken(f"the labels include {unknown[0]!r}, which is not a class of the training run")
-    return f"{count} labels, as recorded{', each one of the classes' if classes else ''}"
+    return (
+        f"the file has {count} labels, as recorded{', each one of the classes' if classes else ''}"
+    )
 
 
 def _counted(record: Record) -> Any:
@@ -521,7 +538,7 @@ def labels_of(record: Record) -> pa.DictionaryArray | None:
             labels = table.column(0).combine_chunks()
         if columns != LABEL_COLUMNS or len(labels.dictionary) > MAX_CLASSES or labels.null_count:
             raise ValueError(
-                f"its columns are not {' and '.join(LABEL_COLUMNS)} with labels of a few classes"
+                f"the columns are not {' and '.join(LABEL_COLUMNS)}, with labels of a few classes"
             )
     except (csv.Error, ValueError, OSError, IndexError, StopIteration, pa.ArrowException) as error:
         raise Broken(
@@ -552,7 +569,7 @@ def check_weights(record: Record, trained: Record | None) -> str | None:
     if difference := first_difference(noise, derived):
         raise Broken(f"{WEIGHTS_FILE} does not match the mechanism of this run: {difference}")
     parameters = [f"{name} = {value:.6g}" for name, value in drawn.items() if name != "step"]
-    return f"{', '.join(parameters)}: equal to the recomputed values"
+    return f"{', '.join(parameters)} are equal to the recomputed values"
 
 
 def read_released_weight(record: Record) -> np.ndarray:
@@ -572,11 +589,12 @@ def check_lattice(weight: np.ndarray, noise: Any, findings: Findings) -> None:
     """
     sigma, step = float(noise["sigma"]), float(noise["step"])
     if not (sigma > 0 and step == step_of(sigma)):
-        raise Broken(f"step = {step!r} does not match sigma = {sigma!r}")
+        raise Broken(f"the weights' step = {step!r} does not match sigma = {sigma!r}")
     if not np.isfinite(weight).all() or np.fmod(weight, step).any():
         raise Broken(
-            "a weight is not a multiple of the step, so the mechanism cannot have drawn it"
+            "a weight is not a multiple of the noise's step, so the mechanism cannot have drawn it"
         )
     findings.ok(
-        "weights", f"{weight.size} weights, all multiples of the step for sigma = {sigma:.6g}"
+        "weights",
+        f"all {weight.size} weights are multiples of the noise's step for sigma = {sigma:.6g}",
     )

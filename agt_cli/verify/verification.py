@@ -46,29 +46,29 @@ from agt_cli.verify.release import (
 
 ERASURE = "unlearn"
 MAKER_LIMIT = (
-    "who made it: hashes are not a signature; only a digest that was stored elsewhere at the "
+    "hashes do not prove who made this folder: only a digest that was kept elsewhere at the "
     "time, or a signature of manifest.json with a key from another source (ssh-keygen -Y "
-    "verify), distinguishes this folder from an imitation"
+    "verify), distinguishes it from an imitation"
 )
 PAGES_LIMIT = (
-    "whether the sentences in report.md and report.html are true: the hashes of these pages "
-    "were checked, but their text was not compared with the other files"
+    "the sentences in report.md and report.html may be false: the hashes of these pages were "
+    "checked, but their text was not compared with the other files"
 )
 ACCOUNT_LIMITS = (
     PAGES_LIMIT,
-    "whether the model after the erasure was computed as stated: to check, train on the "
-    "remaining records and compare",
-    "whether the log contains every request: a request that was never given to agt is not in "
-    "any file",
+    "the model after the erasure was not recomputed: to check, train on the remaining records "
+    "and compare",
+    "the log may lack requests: a request that was never given to agt is not in any file",
     MAKER_LIMIT,
-    "whether the code that ran was agt's: version and revision are only text in the record",
+    "no file proves that agt's own code produced this, because version and revision are only "
+    "text in the record",
     *sentences(OUTSIDE),
 )
 HALF_COMMITTED = (
-    "an erasure was carried out, but not all of its files are in their places yet "
+    "an erasure was carried out, but some of its files are not yet in their places "
     "(unlearning/commit)",
-    "an audit does not write files: type any other agt command on the run, for example agt "
-    "certify run=..., to move them, then verify again",
+    "agt verify does not write files: type any other agt command on the run, for example agt "
+    "certify run=..., which moves them, then verify again",
 )
 RELEASE_FOLDER = "release"  # of a record: what may be handed on
 MAX_STEPS = 4  # steps from what is audited to what it rests on
@@ -154,8 +154,8 @@ class Verification:
         if is_ledger(path):
             if digest is not None:
                 raise ConfigError(
-                    "digest: a ledger has no digest, because it grows: give head=COUNT:HASH, "
-                    "as agt ledger show prints it"
+                    "digest: a ledger has no digest, because it grows: give head=COUNT:HASH "
+                    "instead, as agt ledger show prints it"
                 )
             return look_at_ledger(path, self.head)
         if not path.is_dir():
@@ -262,7 +262,9 @@ class Verification:
         if account is None:
             return (), ()
         if not isinstance(place, str):
-            raise Broken("the record does not contain the path of the run that it is about")
+            raise Broken(
+                "the record does not contain the path of the run that the account is about"
+            )
         subject, run = self._source("training run", Path(place), account.state.after, record.folder)
         return (subject,), check_account(account, record, run)
 
@@ -277,13 +279,22 @@ class Verification:
             _whereabouts(place, digest, home) if self.steps < MAX_STEPS else None,
         )
         if folder is None:
-            findings.unchecked("folder", "not there", "copy it next to this one, and verify again")
+            findings.unchecked(
+                "folder",
+                "not there",
+                "copy the missing folder next to the verified one, and verify again",
+            )
             return VerifiedItem(f"{name} {place}", findings.checks, digest=digest or ""), None
         earlier = replaced(folder, digest)
         if not earlier:
             found = self._deeper._folder(folder, digest)
             return found.item, found.record
-        findings.note("state", earlier, "the checks below are about the present state of the run")
+        findings.note(
+            "state",
+            earlier,
+            "the checks below are about the present state of the run, not about the one that "
+            "was used",
+        )
         now = self._deeper._folder(folder, None)
         return VerifiedItem(
             f"{name} {place}", findings.checks, rests_on=(now.item,), digest=digest or ""
@@ -362,7 +373,7 @@ def _unfinished(folder: Path) -> VerifiedItem:
         )
         below = f"; it contains {len(runs)} runs, such as {runs[-1]}" if runs else ""
         raise ConfigError(
-            f"{folder}: neither a run nor a release, because both {MANIFEST_FILE} and "
+            f"{folder}: this is neither a run nor a release, because both {MANIFEST_FILE} and "
             f"status.json are missing{below}"
         )
     findings = Findings()
@@ -372,17 +383,18 @@ def _unfinished(folder: Path) -> VerifiedItem:
         state = run.state
         if state == "done":
             raise Broken(
-                f"status.json says it is finished, but {MANIFEST_FILE} is missing, so its "
-                "files cannot be checked"
+                f"status.json says that the run is finished, but {MANIFEST_FILE} is missing, "
+                "so its files cannot be checked"
             )
         known = {
-            "running": "a process is still working on it",
-            "killed": "no process is working on it any more, so it was killed",
+            "running": "a process is still working on this run",
+            "killed": "no process is working on this run any more, so it was killed",
         }
         why = f": {words}" if (words := known.get(state, run.error)) else ""
         findings.problem(
             "status",
-            f"not finished ({state}{why}), so there is no list of hashes to check its files with",
+            f"the run is not finished ({state}{why}), so there is no list of hashes to check "
+            "its files with",
         )
     if os.path.lexists(folder / "spent.json"):
         with findings.looking("budget"):
@@ -390,7 +402,7 @@ def _unfinished(folder: Path) -> VerifiedItem:
             words = "; ".join(spent_lines(spent))
             findings.problem(
                 "budget",
-                f"{spent['what']} may have been drawn at {spent['time']}: count this as "
-                f"spent: {words}",
+                f"{spent['what']} may have been drawn at {spent['time']}: count this as spent "
+                f"budget: {words}",
             )
     return VerifiedItem(f"unfinished run {folder}", findings.checks)

@@ -86,7 +86,7 @@ def test_the_page_says_what_was_found_and_no_word_of_it_is_a_proof(audited: Agt)
         "after "
         "seeing the answer "
         "(1 % sure: 2.7 %); no attack detects more than 46.3 more of 100",
-        "whether a claim holds: these attacks, with this effort, did not contradict it",
+        "an audit cannot prove a claim: other attacks, or the same with more effort",
         "Thresholds: the first 8 of 9 rows of tables/thresholds.csv",
         "- it is a toy",
     ):
@@ -202,12 +202,12 @@ REMOVED = {
         "prediction",
         "run=latest",
         "audit.poisons=0",
-    ): "poisoned records were removed from agt audit prediction",
+    ): "the poisoning attack of agt audit prediction was removed",
     (
         "prediction",
         "run=latest",
         "audit.retrainings=9",
-    ): "poisoned records were removed from agt audit prediction",
+    ): "the poisoning attack of agt audit prediction was removed",
 }
 
 
@@ -315,7 +315,7 @@ REFUSED = {
         "mechanism=noisy_argmax",
         "mechanism.eps=1",
         "audit.values=[0,5]",
-    ): "votes do not have a grid",
+    ): "this mechanism uses votes, which have no grid",
     ("weights", "run=null"): "mechanism=release_weights",
 }
 
@@ -328,7 +328,7 @@ def test_what_cannot_be_audited_is_refused_by_key(
     assert (said.code, words in said.err) == (2, True), said.err
 
 
-CAUGHT = PLANTED["smooth_cauchy on evidence that jumps, by its table"]
+CAUGHT = PLANTED["smooth_cauchy on evidence that jumps between neighbours, by its table"]
 
 
 def missed(seed: int) -> Finding:
@@ -351,16 +351,16 @@ def missed(seed: int) -> Finding:
             [CAUGHT],
             [missed],
             0,
-            "All 1 planted violations were detected; all 1 correct claims passed.",
+            "All 1 planted violations were detected; all 1 correct claims passed (no false alarm).",
         ),
         (
             [CAUGHT],
             [CAUGHT],
             3,
-            "All 1 planted violations were detected; 1 of 1 correct claims were "
+            "All 1 planted violations were detected; 1 of 1 correct claims were wrongly "
             "REJECTED (false alarms).",
         ),
-        ([CAUGHT] * 9 + [missed], [], 3, "1 of 10 planted violations MISSED."),
+        ([CAUGHT] * 9 + [missed], [], 3, "1 of 10 planted violations were MISSED."),
     ],
 )
 def test_the_auditor_is_broken_where_it_misses_or_accuses_one(

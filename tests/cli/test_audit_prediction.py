@@ -52,7 +52,10 @@ Run = Callable[[str], Path]
 SMALL = ("audit.trials=400", "audit.targets=1")
 # draws are the operating system's: at 95 % a sound release fails one test in twenty
 SURE = "confidence=0.999999"
-ADVERSARIES = ["natural records, natural query", "natural records, chosen query"]
+ADVERSARIES = [
+    "records and query both from the run's data",
+    "records from the run's data, query chosen by the attacker",
+]
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +135,7 @@ def test_labels_without_noise_are_caught(
 # -- what is refused, and what is left
 
 REFUSED = {
-    ("head", "mechanism=randomized_response"): "no budget",
+    ("head", "mechanism=randomized_response"): "no privacy budget",
     (
         "head",
         "mechanism=release_weights",
@@ -142,7 +145,7 @@ REFUSED = {
         "head",
         *RESPONSE,
         "audit.trials=12",
-    ): "too few to contradict epsilon 1 with confidence 0.95 over 4 events",
+    ): "too few trials to contradict epsilon 1 with confidence 0.95 over 4 events",
     ("remove", *RESPONSE): "condition g",
     (
         "head",

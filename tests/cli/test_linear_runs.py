@@ -53,6 +53,7 @@ def test_train_and_certify_in_closed_form(agt: Agt, how: tuple[str, ...]) -> Non
     assert metrics["test_accuracy"] > 0.9
     assert metrics["conditions_held"] == 7
     constants = json.loads((run / "stability.json").read_text())
+    assert constants["rows"] == 1, "a stored name: runs of earlier versions have it, too"
     assert constants["rho"] <= constants["rho_fp"] <= constants["per_k"] <= constants["sensitivity"]
     assert metrics["moved_by_one_k"] == constants["per_k"]
     each, folder = certified(agt, str(run))

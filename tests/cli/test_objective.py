@@ -47,7 +47,7 @@ HOW = (
     "training.chosen_on=public",
 )
 ERM, VOTES = ("train", *DATA, *HOW, "certificate=erm"), ("certificate=votes", "ensemble.members=5")
-TILTED, TOTAL = "mechanism=objective_perturbation", ("total.eps=2", "total.delta=1e-5")
+OBJECTIVE, TOTAL = "mechanism=objective_perturbation", ("total.eps=2", "total.delta=1e-5")
 SUMS = "mechanism=noisy_statistics"
 
 
@@ -91,7 +91,8 @@ def read(path: Path) -> Any:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    ("mechanism", "run"), [(TILTED, "erm"), (TILTED, "votes"), (SUMS, "stability"), (SUMS, "votes")]
+    ("mechanism", "run"),
+    [(OBJECTIVE, "erm"), (OBJECTIVE, "votes"), (SUMS, "stability"), (SUMS, "votes")],
 )
 def test_released_from_the_records_and_verified(
     agt: Agt, home: Path, mechanism: str, run: str
@@ -137,7 +138,7 @@ def test_an_auditor_sees_that_a_claim_beside_votes_leaves_out_the_size(
     with monkeypatch.context() as patched:
         patched.setattr(release, "weaker_conditions", lambda head, known: tuple(known))
         assert (
-            agt("predict", "run=votes", TILTED, *TOTAL, "force=true", "hydra.run.dir=less").code
+            agt("predict", "run=votes", OBJECTIVE, *TOTAL, "force=true", "hydra.run.dir=less").code
             == 0
         )
     assert "condition c" not in (home / "less" / "claim.json").read_text()
@@ -163,7 +164,7 @@ def test_votes_forget_whom_their_run_has_erased(agt: Agt, home: Path) -> None:
             "predict",
             f"run={run}",
             "inputs=queries.csv",
-            TILTED,
+            OBJECTIVE,
             *TOTAL,
             "seed=1",
             f"hydra.run.dir=from_{run}",
@@ -174,7 +175,7 @@ def test_votes_forget_whom_their_run_has_erased(agt: Agt, home: Path) -> None:
     assert abs(drawn[0] - drawn[2]).max() > 1e-3, "which the record had a part in"
 
 
-@pytest.mark.parametrize(("mechanism", "noise"), [(TILTED, "tilt"), (SUMS, "gram")])
+@pytest.mark.parametrize(("mechanism", "noise"), [(OBJECTIVE, "tilt"), (SUMS, "gram")])
 def test_an_auditor_sees_other_noise_than_the_constants_make(
     agt: Agt, home: Path, mechanism: str, noise: str
 ) -> None:
@@ -197,23 +198,23 @@ def test_an_auditor_sees_other_noise_than_the_constants_make(
     [
         (
             ("run=stability",),
-            ("certificate=stability does not have a minimiser", "train with certificate=erm"),
+            ("certificate=stability does not compute a minimiser", "train with certificate=erm"),
         ),
-        (("run=erm", "total.eps=0.02"), ("eps = 0.02", "mechanism.weight_decay=0.06263 at least")),
+        (("run=erm", "total.eps=0.02"), ("eps = 0.02", "mechanism.weight_decay=0.06263 or more")),
         (("run=erm", "total.delta=0"), ("give total.delta",)),
         (("run=erm", "counting=index"), ("counting=index: mechanism=objective_perturbation",)),
         (
             ("run=erm", "total.eps=null"),
-            ("no budget", "mechanism.eps and mechanism.delta for the one release"),
+            ("no privacy budget", "mechanism.eps and mechanism.delta for the one release"),
         ),
         (
             ("run=votes", "total.eps=0.02"),
-            ("eps = 0.02", "mechanism.weight_decay=0.06263 at least"),
+            ("eps = 0.02", "mechanism.weight_decay=0.06263 or more"),
         ),
         (("run=votes", "counting=index"), ("counting=index: mechanism=objective_perturbation",)),
         (
             ("run=votes", "mechanism=release_weights"),
-            ("mechanism=release_weights is for one linear head",),
+            ("mechanism=release_weights only releases a single linear head",),
         ),
         (
             ("run=unsized",),
@@ -223,7 +224,7 @@ def test_an_auditor_sees_other_noise_than_the_constants_make(
     ],
 )
 def test_refused(agt: Agt, home: Path, words: tuple[str, ...], parts: tuple[str, ...]) -> None:
-    said = agt("predict", TILTED, *TOTAL, *words, "inputs=queries.csv")
+    said = agt("predict", OBJECTIVE, *TOTAL, *words, "inputs=queries.csv")
     assert said.code == 2
     assert all(part in said.err for part in parts), said.err
     assert not list(home.glob("outputs/predict/*/spent.json"))
@@ -237,7 +238,7 @@ def test_a_weight_decay_of_its_own(agt: Agt, home: Path) -> None:
         "force=true",
         "hydra.run.dir=own",
     )
-    assert agt("predict", "run=erm", TILTED, *given).code == 0
+    assert agt("predict", "run=erm", OBJECTIVE, *given).code == 0
     assert agt("verify", "own").code == 0
 
 
@@ -247,7 +248,7 @@ def test_other_records_than_those_trained_on_are_refused(
     """The run knows where its data lay."""
     data, asked = (
         trained_here / "data.csv",
-        ("predict", "run=erm", "inputs=queries.csv", TILTED, *TOTAL),
+        ("predict", "run=erm", "inputs=queries.csv", OBJECTIVE, *TOTAL),
     )
     whole = data.read_text()
     try:
@@ -266,7 +267,7 @@ def test_other_records_than_those_trained_on_are_refused(
 def test_while_an_erasure_waits_nothing_is_released(agt: Agt, home: Path) -> None:
     (home / "ids.txt").write_text("p111\n")
     assert agt("unlearn", "run=erm", "ids=ids.txt", "method=certificate").code == 0
-    agt("predict", "run=erm", "inputs=queries.csv", TILTED, *TOTAL).ended(2, "agt unlearn run=")
+    agt("predict", "run=erm", "inputs=queries.csv", OBJECTIVE, *TOTAL).ended(2, "agt unlearn run=")
 
 
 @pytest.mark.parametrize("run", ["erm", "votes"])
@@ -285,7 +286,7 @@ def test_a_ledger_pays_each_release_and_a_failed_one_stays_spent(
         ).code
         == 0
     )
-    paid = (f"run={run}", "inputs=queries.csv", TILTED, *TOTAL, "ledger=people")
+    paid = (f"run={run}", "inputs=queries.csv", OBJECTIVE, *TOTAL, "ledger=people")
 
     def fails(*about: object) -> np.ndarray:
         raise AgtError("the gradient's norm stayed at 1: nothing is released")
@@ -351,7 +352,7 @@ def test_audits_attack_what_is_released(agt: Agt, home: Path) -> None:
     audit = (
         "audit",
         "weights",
-        TILTED,
+        OBJECTIVE,
         "mechanism.eps=1",
         "mechanism.delta=1e-5",
         "confidence=0.9999",

@@ -105,19 +105,21 @@ def test_temporary_files_checkpoints_and_logs_are_for_their_owner(
     finished_runs.copy("train/box", Path("box"))
     for name in ("ids.txt", "queries.npz"):
         Path(name).write_bytes((finished_runs.home / name).read_bytes())
-    often, offer = (
+    often, save_if_due = (
         (*TINY, "training.epochs=4", "compute.checkpoint_seconds=1e-6", "-q"),
-        CheckpointFolder.offer,
+        CheckpointFolder.save_if_due,
     )
 
-    def offered(self: CheckpointFolder, step: int, tensors: object, last: bool = False) -> None:
-        offer(self, step, tensors, last)  # type: ignore[arg-type]
+    def offered(
+        self: CheckpointFolder, step: int, tensors: object, is_last_step: bool = False
+    ) -> None:
+        save_if_due(self, step, tensors, is_last_step)  # type: ignore[arg-type]
         if step == 2:
             raise OSError(5, "Input/output error", "something else")
 
     with watched(tmp_path) as watch:
         with monkeypatch.context() as patch:
-            patch.setattr(CheckpointFolder, "offer", offered)
+            patch.setattr(CheckpointFolder, "save_if_due", offered)
             assert (
                 agt(
                     "train", *often, "noise.epsilon=1", "training.clip=0.05", "hydra.run.dir=run"

@@ -61,15 +61,17 @@ Stop = Callable[[int], None]
 @pytest.fixture
 def stop(monkeypatch: pytest.MonkeyPatch) -> Stop:
     """Lets trainings fail once they have offered a checkpoint so often; 0: lets them go on."""
-    offer, left = CheckpointFolder.offer, [0]
+    save_if_due, left = CheckpointFolder.save_if_due, [0]
 
-    def offered(self: CheckpointFolder, step: int, tensors: object, last: bool = False) -> None:
-        offer(self, step, tensors, last)  # type: ignore[arg-type]
+    def offered(
+        self: CheckpointFolder, step: int, tensors: object, is_last_step: bool = False
+    ) -> None:
+        save_if_due(self, step, tensors, is_last_step)  # type: ignore[arg-type]
         left[0] -= 1
         if left[0] == 0:
             raise OSError(5, "Input/output error", "something else")
 
-    monkeypatch.setattr(CheckpointFolder, "offer", offered)
+    monkeypatch.setattr(CheckpointFolder, "save_if_due", offered)
     return lambda times: left.__setitem__(0, times)
 
 
@@ -122,10 +124,10 @@ def killed(folder: Path, after: int, *words: str) -> None:
     code = (
         "import os, sys\nfrom agt_cli.cli import main\nfrom agt.training.checkpoint import "
         "CheckpointFolder\n"
-        "offer, left = CheckpointFolder.offer, [int(sys.argv.pop(1))]\n"
-        "def offered(*given, **more):\n    offer(*given, **more)\n    left[0] -= 1\n"
+        "save_if_due, left = CheckpointFolder.save_if_due, [int(sys.argv.pop(1))]\n"
+        "def offered(*given, **more):\n    save_if_due(*given, **more)\n    left[0] -= 1\n"
         "    if not left[0]:\n        os.kill(os.getpid(), 9)\n"
-        "CheckpointFolder.offer = offered\nsys.exit(main(sys.argv[1:]))"
+        "CheckpointFolder.save_if_due = offered\nsys.exit(main(sys.argv[1:]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(after), *words],
@@ -185,21 +187,23 @@ def test_on_a_full_disk_it_has_failed_and_goes_on_once_there_is_room(
     """No file can be made any more; without ``room``, not even the blocks that are the run's can
     be written.
     """
-    opened, offer = Path.open, CheckpointFolder.offer
+    opened, save_if_due = Path.open, CheckpointFolder.save_if_due
 
     def full(path: Path, mode: str = "r", *more: object, **named: object) -> object:
         if "wx" in mode or ("w" in mode and not path.exists()) or ("+" in mode and not room):
             raise OSError(28, "No space left on device", str(path))
         return opened(path, mode, *more, **named)  # type: ignore[call-overload]
 
-    def offered(self: CheckpointFolder, step: int, tensors: object, last: bool = False) -> None:
-        offer(self, step, tensors, last)  # type: ignore[arg-type]
+    def offered(
+        self: CheckpointFolder, step: int, tensors: object, is_last_step: bool = False
+    ) -> None:
+        save_if_due(self, step, tensors, is_last_step)  # type: ignore[arg-type]
         if step == 3:
             monkeypatch.setattr(Path, "open", full)
             raise OSError(28, "No space left on device", "labels")
 
     with monkeypatch.context() as patch:
-        patch.setattr(CheckpointFolder, "offer", offered)
+        patch.setattr(CheckpointFolder, "save_if_due", offered)
         said = agt("train", *BOXES, "hydra.run.dir=run", "-q")
     monkeypatch.setattr(Path, "open", opened)
     said.ended(1, "labels: ")
@@ -230,7 +234,7 @@ REFUSED = {
         ("compute.threads=7",),
         "compute.threads=7 differs from the run's own setting, None",
     ),
-    "a sweep": (("-m",), "a sweep starts many runs, but only one run can be resumed"),
+    "a sweep": (("-m",), "starts many runs, but only a single run can be resumed"),
 }
 
 
@@ -305,9 +309,9 @@ def test_another_version_another_machine_another_thread_other_settings(
 ) -> None:
     run = shutil.copytree(failed, tmp_path / "run").relative_to(tmp_path)
     for name, value, message in (
-        ("package_digest", lambda package: "other", "agt's code was .* and is other now"),
-        ("machine", lambda device: {"torch": "1.0"}, "this machine's .* was .* and is "),
-        ("default_threads", lambda: (64, None), r"threads was .* and is \[64, None\] now"),
+        ("package_digest", lambda package: "other", "agt's code was .* but is other now"),
+        ("machine", lambda device: {"torch": "1.0"}, "this machine's .* was .* but is "),
+        ("default_threads", lambda: (64, None), r"threads was .* but is \[64, None\] now"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(provenance, name, value)

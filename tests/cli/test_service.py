@@ -138,7 +138,7 @@ def test_the_counter_stands_at_what_the_auditor_works_out(
 def test_a_first_lot_that_is_the_whole_budget_says_so(ask: Ask, home: Path) -> None:
     open_ledger(home / "box", 1.0, 1e-5)
     margin = ("mechanism=gaussian_margin", "total.eps=1", "total.delta=1e-5", "--json", "-q")
-    whole = "by its own total alone: it uses the whole budget, so nothing more can be released"
+    whole = "because its own total fits; it uses the whole budget, so nothing more can be released"
     assert whole in " ".join(ask(points(POINTS[:5]), *margin).json["words"])
     assert ask(points(POINTS[5:]), "mechanism.eps=1e-6").code == 3
     Path("ledgers/people.ledger").unlink()
@@ -401,7 +401,7 @@ def test_what_a_ledger_does_not_pay_for(agt: Agt, ask: Ask, home: Path) -> None:
     unproved = ("predict", "run=unproved", inputs, *EACH, "ledger=people", "accounting=paper")
     agt(*unproved).ended(2, "accounting=paper", "accounting=rigorous")
     assert not list(Path("outputs/predict").rglob("labels.csv"))
-    assert "no budget" in ask(inputs).err
+    assert "no privacy budget" in ask(inputs).err
 
 
 def test_a_full_disk_costs_nothing_before_the_debit_and_is_told_after_it(

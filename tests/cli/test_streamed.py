@@ -153,7 +153,7 @@ def test_a_budget_that_ends_in_the_middle(agt: Agt, home: Path, many: Callable[[
     ).ended(3)
     answered = labels_of("first")
     assert 0 < len(answered) - 1 < N
-    assert f"answered {len(answered) - 1} of {N}" in first.err
+    assert f"{len(answered) - 1} of {N} queries were answered" in first.err
     again = agt(
         "predict",
         run,
@@ -172,9 +172,12 @@ def test_a_budget_that_ends_in_the_middle(agt: Agt, home: Path, many: Callable[[
         ({"x1": np.where(np.arange(N) == 44, np.nan, 0.5)}, "NaN or inf in row 45 of the data"),
         ({"x1": np.array(["1"] * N)}, None),
         ({"x4": np.zeros(N)}, "x0..x4"),
-        ({"x3": np.zeros(N)}, "each record has 4 features, but the model was trained on 3"),
+        (
+            {"x3": np.zeros(N)},
+            "each record in this file has 4 features",
+        ),
         ({"id": ["a"] * N}, "'a' occurs 60 times"),
-        ({}, "q.parquet: has no rows, but at least one query is needed"),
+        ({}, "q.parquet: the file has no rows, but at least one query is needed"),
     ],
     ids=[
         "not a number",

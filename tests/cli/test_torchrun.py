@@ -44,7 +44,7 @@ KINDS = {
         PUBLIC,
     ),
 }
-GONE = "another process of this job is gone, and what it had to give with it"
+GONE = "another process of this job is gone, so this process cannot continue"
 ELSEWHERE = """
 import os
 from agt.data.blobs import Blobs

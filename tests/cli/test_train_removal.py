@@ -95,16 +95,16 @@ def test_as_published_nothing_is_claimed(agt: Agt) -> None:
 @pytest.fixture
 def stopped(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Begins a run in ./run that fails once it has offered its third checkpoint."""
-    offer, left = CheckpointFolder.offer, [3]
+    save_if_due, left = CheckpointFolder.save_if_due, [3]
 
     def offered(self: CheckpointFolder, *given: Any, **more: Any) -> None:
-        offer(self, *given, **more)
+        save_if_due(self, *given, **more)
         left[0] -= 1
         if left[0] == 0:
             raise OSError(5, "Input/output error", "something else")
 
     def begin(*settings: str) -> None:
-        monkeypatch.setattr(CheckpointFolder, "offer", offered)
+        monkeypatch.setattr(CheckpointFolder, "save_if_due", offered)
         assert (
             agt(
                 "train",

@@ -52,7 +52,7 @@ def test_a_folder_from_before_an_erasure_is_refused(agt: Agt, run: Path) -> None
     assert agt("certify", "run=latest", "map_resolution=0", "-q").code == 0
     shutil.move(run, "after")
     shutil.copytree(before, run)
-    said = "erasure 1 replaced this state"
+    said = "erasure 1 replaced it"
     for line in (
         "certify",
         "predict mechanism.eps=1",
@@ -109,7 +109,7 @@ def test_what_stops_the_account_says_that_the_run_was_changed(
         patched.setattr("agt_cli.commands.unlearn.write", stop)
         said = unlearn(agt, f"method={method}", rows=range(3))
     assert said.code == (130 if isinstance(error, KeyboardInterrupt) else 1)
-    assert "run=run: WAS changed" in said.err
+    assert "run=run: the run WAS changed" in said.err
     assert manifest(run) != before
     assert "entry 1" in unlearn(agt, rows=range(3)).err
     later = account(unlearn(agt, f"method={method}"))
@@ -127,7 +127,7 @@ def test_a_change_that_is_decided_and_not_carried_through(
         patched.setattr("agt_cli.report.next_state._roll_forward", stop)
         said = unlearn(agt, rows=range(3))
     assert said.code == 1
-    assert "run=run: WAS changed" in said.err
+    assert "run=run: the run WAS changed" in said.err
     assert (run / COMMIT).is_dir()
     assert account(unlearn(agt))["removal"]["records"] == 3
 

@@ -255,7 +255,7 @@ def test_released_weights_have_the_claim_of_the_run_that_released_them(
     run = tmp_path / "weights"
     shutil.copytree(made / "predict/weights", run)
     claim = read_claim((run / "release/claim.json").read_bytes())
-    forged = replace(claim, **change).written()
+    forged = replace(claim, **change).for_file()
     (run / "release/claim.json").write_bytes(forged.content)
     texts = {"words": list(forged.words), "brief": forged.lines(brief=True)}
     tamper(run / "release", {"release.json": lambda value: value.update(texts)})
@@ -294,7 +294,7 @@ def test_words_that_are_compared_are_those_of_one_version(made: Path) -> None:
     words = [SCOPE, (made / "train/box/conditions.json").read_text(), *declared]
     assert (agt_version, sha256("".join(words).encode()).hexdigest()[:16]) == (
         "0.10.0",
-        "87efb5abb2fb3b1d",
+        "2fa01b2fb92155e1",
     )
 
 
@@ -308,8 +308,8 @@ def test_the_page_says_what_rests_on_what(made: Path, agt: Agt) -> None:
         "training.chosen_on=public",
         "└── training run",
         "by code: a dense grid",
-        "not a signature",
-        "the best of many runs may have been kept",
+        "hashes do not prove who made",
+        "of which only the best was kept",
     ):
         assert words in said.out, words
 
@@ -373,7 +373,7 @@ def test_a_run_with_a_certificate_of_an_earlier_version_says_which_version_made_
 def test_what_is_no_run_is_a_mistake(made: Path, agt: Agt, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for path, words in (
-        ("nowhere", "no such file or folder"),
+        ("nowhere", "this file or folder does not exist"),
         ("empty", "neither a run nor a release"),
         (str(made), "it contains"),
         (str(made / "predict/labels/labels.csv"), "give the folder"),
@@ -502,7 +502,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             ]
         },
         "",
-        "what would break it",
+        "what would make it false",
     ),
     "one-sided relation": (
         "train/box",
@@ -532,7 +532,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/simulated",
         {"config.yaml": lambda value: value.update(seed=None)},
         "",
-        "simulated is False according to the seed in config.yaml, but True in spent.json",
+        "the seed in config.yaml implies simulated = False, but spent.json says True",
     ),
     "fewer answers counted": (
         "predict/labels",
@@ -590,7 +590,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "train/box",
         {"conditions.json": lambda value: value[0].update(name=[])},
         "",
-        "no condition is called",
+        "there is no condition",
     ),
     **{
         f"env.json: {name}": (run, {"env.json": edit}, "env.json", words)
@@ -644,7 +644,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             "another note": (
                 "predict/labels",
                 lambda value: value.update(note="nothing was drawn"),
-                "note in spent.json is recorded as 'nothing was drawn'",
+                "note in spent.json is 'nothing was drawn'",
             ),
             "another training run": (
                 "predict/labels",
@@ -677,19 +677,19 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/labels",
         {"claim.json": lambda value: value["uncounted"].update(why="declined")},
         "claim",
-        "uncounted.why is recorded as 'declined', but should be 'unnamed'",
+        "uncounted.why is 'declined', but should be 'unnamed'",
     ),
     "audit.json: another version": (
         "audit/a",
         {"audit.json": lambda value: value.update(by="0.1.0")},
         "audit.json",
-        "agt in audit.json is '0.1.0'",
+        "audit.json says that agt '0.1.0' wrote it",
     ),
     "env.json: another kind of audit": (
         "audit/a",
         {"env.json": lambda value: value.update(kind="weights")},
         "audit.json",
-        "kind in audit.json is 'mechanism', but env.json next to it names 'weights'",
+        "audit.json says kind = 'mechanism', but env.json next to it says 'weights'",
     ),
     "not finished": (
         "train/box",
@@ -768,7 +768,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             "metrics.json": lambda value: value.update(conditions_declared=0),
         },
         "conditions",
-        "condition e is claimed more strongly than in the training run",
+        "claims condition e more strongly than in the training run",
     ),
     **{
         f"claim.json: {name}": ("predict/labels", {"claim.json": edit}, "", "claim.json")
@@ -778,7 +778,10 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             "other neighbours": ("one record added", "one comma added"),
             "words": ("all 20 together", "all of them together"),
             "words added": lambda value: value["words"].append("it is safe"),
-            "scope": ('"it protects the training', '"it does not protect the training'),
+            "scope": (
+                '"the guarantee protects the training',
+                '"the guarantee does not protect the training',
+            ),
             "outside": ("how accurate the answers are", "nothing"),
             "another output": ('"output": "labels"', '"output": "constants"'),
             "a declaration left out": lambda value: value["declared"].pop(),
@@ -806,7 +809,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             ),
             "a second head": ('"second_head": "none"', '"second_head": "away"'),
             "what it counts": ('"counts": "entry"', '"counts": "answers"'),
-            "words": ("All releases on it", "Nearly all releases on it"),
+            "words": ("All releases on this", "Nearly all releases on this"),
         }.items()
     },
     "certified share": (
@@ -852,7 +855,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/weights/release",
         {"claim.json": lambda value: value["totals"][0].update(eps=0.1)},
         "claim.json",
-        "more than its guarantee proves",
+        "stronger than what its guarantee proves",
     ),
     **{
         f"free: {name}": (name, {"spent.json": None, "claim.json": None}, "budget", UNPAID)
@@ -873,7 +876,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/paid",
         {"claim.json": None, "spent.json": lambda value: value.update(ledger=None)},
         "budget",
-        "does not name the entry that counts it",
+        "does not name the ledger's entry that counts",
     ),
     **{
         f"alone: {name}": (
@@ -897,13 +900,13 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/paid",
         debits([0, 0]),
         "entry",
-        "debits of this run in their order",
+        "debits of this run, in their order",
     ),
     "debits: not the newest": (
         "predict/paid",
         debits([0, 1]),
         "entry",
-        "debits of this run in their order",
+        "debits of this run, in their order",
     ),
     "debits: none": ("predict/paid", debits([]), "entry", "lacks an entry"),
     "debits: before the run": (
@@ -915,7 +918,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             )
         },
         "entry",
-        "debits of this run in their order",
+        "debits of this run, in their order",
     ),
     **{
         f"entry: {key}": (
@@ -929,8 +932,8 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             words,
         )
         for key, other, words in (
-            ("entry", 1, "is not the one that paid"),
-            ("hash", 64 * "0", "is not the one that paid"),
+            ("entry", 1, "did not pay for the release"),
+            ("hash", 64 * "0", "did not pay for the release"),
             ("population", "others", "population is people in the ledger"),
         )
     },
@@ -1090,7 +1093,10 @@ def test_no_text_of_the_training_run_is_left_out_of_a_release(outputs: Path, agt
         facts.remove(next(fact for fact in facts if fact["code"] == "declared_in_words"))
 
     tamper(Path("w"), {"conditions.json": leave_out})
-    assert "claimed more strongly" in problems(agt("verify", "w", "--json", "-q"))["conditions"]
+    assert (
+        "claims condition e more strongly"
+        in problems(agt("verify", "w", "--json", "-q"))["conditions"]
+    )
 
 
 def test_text_does_not_stand_for_a_fact_of_another_standing(outputs: Path, agt: Agt) -> None:
@@ -1174,12 +1180,12 @@ def test_a_ledger_verifies_and_says_what_rests_on_it(made: Path, agt: Agt) -> No
     said = agt("verify", str(made / "ledgers/people.ledger")).ended(0)
     for words in (
         "VERIFIES: ledger",
-        "for everything that is ever released on it: (1, 1e-05)-differentially private in total",
-        "1 debits, each cost recomputed",
+        "released on this ledger is together (1, 1e-05)-differentially private",
+        "1 debits were checked",
         "3 stored answers",
         "declared, not checked: in the table",
         "no second copy of the ledger's end is kept",
-        "whether the ledger contains everything that was released about these people",
+        "the ledger may not contain everything that was released about these people",
     ):
         assert words in " ".join(said.out.split()), words
 

@@ -201,7 +201,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {
     "no log": (
         "train/a",
         {REQUEST_LOG_FILE: None},
-        {"request log": f"(succeeds), but {REQUEST_LOG_FILE}"},
+        {"request log": f"(succeeds), but the request log {REQUEST_LOG_FILE}"},
     ),
     "states that gave way": (
         "train/a",
@@ -219,7 +219,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {
             "env.json": lambda env: env.update(rehearsed=True),
             "config.yaml": lambda config: config.update(rehearse=True),
         },
-        {"account.json": "rehearse in config.yaml is true"},
+        {"account.json": "config.yaml has rehearse=true"},
     ),
     "another state of the run": (
         "unlearn/more",
@@ -407,7 +407,7 @@ def test_a_budget_is_not_believed(removed: Path, agt: Agt) -> None:
         path.write_bytes(before)
     change(removed / "train/h/removal.json", lambda numbers: numbers.update(residual=9.0))
     reseal(removed / "train/h")
-    assert "residual of 9.0" in problems(agt("verify", "train/h", "--json", "-q"))["removal budget"]
+    assert "state is 9.0" in problems(agt("verify", "train/h", "--json", "-q"))["removal budget"]
 
 
 # -- as earlier versions wrote it

@@ -26,7 +26,7 @@ from agt.errors import AgtError, DataMissing
 from agt.facts import Standing
 from agt.settings import build
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.ensemble import EnsembleConfig, assign_shards
 from agt_cli import config_files
 from agt_cli.composing import composed
 
@@ -220,7 +220,7 @@ def everyone(dataset: Dataset) -> dict[str, tuple[Any, ...]]:
         batches = np.empty((6, len(records)), dtype=int)
         for step, rows in enumerate(plan.batches(records.units)):
             batches[step] = np.isin(np.arange(len(records)), rows)
-        home = shards(records.units, EnsembleConfig(members=3))
+        home = assign_shards(records.units, EnsembleConfig(members=3))
         for row, key in enumerate(records.ids.tolist()):
             own = (
                 records.features[row].tobytes(),

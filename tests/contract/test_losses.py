@@ -186,7 +186,7 @@ def one_k(dtype: str) -> Rounding:
 
 @dtypes
 def test_the_machines_sigmoid_is_within_its_margin(dtype: str) -> None:
-    """method.md section 6: 8u, absolute; bounds hold the exact value with room to spare."""
+    """reference.md section 6: 8u, absolute; bounds hold the exact value with room to spare."""
     rng = np.random.default_rng(0)
     logits = np.concatenate(
         [

@@ -42,7 +42,7 @@ BUDGETS = (1e-15, 1e-6, 0.001, 0.1, 1.0, 3.0, 10.0, 100.0)
 DELTAS = (1e-300, 1e-12, 1e-5, 0.01, 0.4)
 MUS = (1e-15, 0.001, 0.07, 0.1, 1.0, 5.0, 30.0, 100.0)
 USUAL: tuple[Guarantee, ...] = (PureDP(0.7), ApproximateDP(0.7, 0.01), GaussianDP(0.3))
-# method.md section 3
+# reference.md section 3
 REQUIRED_CONDITIONS: dict[Need, str] = {"distance": "abcdefg", "votes": "bceg", "nothing": "eg"}
 HELD = tuple(
     Condition(letter, letter, evidence(proved("own_words", text="it holds")))
@@ -62,7 +62,7 @@ def accepted(
         # more have counts as evidence
         for count in classes if kind.any_classes and kind.needs != "votes" else (2,):
             try:
-                found.append(kind.of(guarantee, count))
+                found.append(kind.with_guarantee(guarantee, count))
             except ConfigError:
                 continue  # another kind of guarantee, or a budget out of its range
     return found
@@ -223,7 +223,7 @@ def expectations_are_of_what_is_drawn(kind: Kind) -> None:
 
 def a_guarantee_makes_the_mechanism_again(kind: Kind) -> None:
     for mechanism in accepted(kind):
-        assert kind.of(mechanism.guarantee, mechanism.classes) == mechanism
+        assert kind.with_guarantee(mechanism.guarantee, mechanism.classes) == mechanism
         assert str(mechanism.guarantee).endswith("differentially private")
 
 
@@ -247,7 +247,7 @@ def other_settings_are_refused(kind: Kind) -> None:
     assert refused
     for guarantee in refused:
         with pytest.raises(ConfigError, match=f"mechanism={kind.name}"):
-            kind.of(guarantee)
+            kind.with_guarantee(guarantee)
 
 
 def more_classes_are_taken_or_refused(kind: Kind) -> None:

@@ -208,7 +208,7 @@ def test_a_box_of_another_k_is_refused(finished: Run) -> None:
     ("ks", "message"),
     [
         ((0, 2, 3, 5), r"k=00003\.safetensors is missing, although the run"),
-        ((0, 5), r"k=00002\.safetensors is not for any k of the"),
+        ((0, 5), r"k=00002\.safetensors is for a k that the run"),
     ],
 )
 def test_there_is_one_box_for_every_k_of_the_grid(
@@ -231,9 +231,9 @@ def test_a_truncated_file_is_refused(finished: Run) -> None:
     ("name", "content", "message"),
     [
         ("status.json", "{", "status.json cannot be read"),
-        ("status.json", "[]", "status.json does not hold an object"),
+        ("status.json", "[]", "status.json does not contain a JSON object"),
         ("config.yaml", "a: [", "config.yaml cannot be read"),
-        ("config.yaml", "- 1", "config.yaml does not hold a mapping"),
+        ("config.yaml", "- 1", "config.yaml does not contain a mapping"),
         ("env.json", "", "env.json cannot be read"),
         *(
             (name, None, name)

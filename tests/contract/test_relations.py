@@ -24,9 +24,9 @@ from agt.relations.relation import BoundSums, Edit as RelationEdit, Relation
 from agt.relations.remove import Remove
 from agt.settings import MOST_ROWS, QUANTA, RelationConfig, RelationName, validate
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.ensemble import EnsembleConfig, assign_shards
 from agt.training.loop import TrainingRun
-from agt.training.sensitivity import rows_moved
+from agt.training.sensitivity import records_per_edit
 from agt_cli import config_files
 
 UNIT = QUANTA // 4  # values are quarters of the clip level
@@ -186,7 +186,7 @@ def test_one_edit_touches_as_many_batches_and_members_as_it_says(name: str) -> N
     def places(chosen: np.ndarray) -> list[list[set[str]]]:
         """The batches of each epoch, and the shards: which units each holds."""
         rows = list(plan.batches(chosen))
-        home = shards(chosen, ensemble)
+        home = assign_shards(chosen, ensemble)
         epochs = [[set(chosen[b].tolist()) for b in rows[e * 4 : e * 4 + 4]] for e in range(3)]
         return [*epochs, [set(chosen[home == shard].tolist()) for shard in range(4)]]
 
@@ -218,7 +218,7 @@ def test_one_unit_moves_a_step_by_its_sensitivity_and_not_farther(name: str) -> 
     if isinstance(rule, MeanRelation):
         for refusing in (
             lambda: rule.step_sensitivity(1.0, 1, NORMALIZER),
-            lambda: rows_moved(RelationConfig(rule.name)),
+            lambda: records_per_edit(RelationConfig(rule.name)),
         ):
             with pytest.raises(ConfigError, match=f"relation={name} divides by"):
                 refusing()
@@ -235,7 +235,9 @@ def test_one_unit_moves_a_step_by_its_sensitivity_and_not_farther(name: str) -> 
                 )
                 farthest = max(farthest, abs(here - there))
     assert farthest == pytest.approx(rule.step_sensitivity(0.3, 1, NORMALIZER), rel=1e-12)
-    assert rows_moved(RelationConfig(rule.name, unit_rows=3)) == 3 * rule.units_changed_per_edit
+    assert (
+        records_per_edit(RelationConfig(rule.name, unit_rows=3)) == 3 * rule.units_changed_per_edit
+    )
     assert rule.step_sensitivity(0.3, 16, NORMALIZER, 3) == pytest.approx(
         3 * 4 * farthest, rel=1e-12
     )

@@ -110,7 +110,7 @@ def test_labels_their_guarantee_and_nothing_measured(releases: dict[str, Path], 
     assert "accuracy" not in report.lower()
     publishable = report.split("## What may be published\n\n")[1].split("\n")[0]
     expected = {
-        "simulation": "Nothing, because no guarantee holds.",
+        "simulation": "Nothing may be published, because no guarantee holds.",
         "weights": "`labels.csv`, `released_weights.safetensors` and the folder `release`.",
     }
     assert publishable.startswith(expected.get(name, "`labels.csv`."))

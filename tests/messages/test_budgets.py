@@ -23,12 +23,13 @@ def test_a_refusal_says_what_would_fit(tmp_path: Path) -> None:
             ledger.debit(charge(0.7), 1)
         ledger.debit(charge(0.5), 1)
         with pytest.raises(
-            Exhausted, match="no release of this kind fits any more, however small its eps"
+            Exhausted,
+            match="no release of this kind fits into the rest of the budget, however small its eps",
         ):
             ledger.debit(charge(1e-3), 1)
     with (
         new(tmp_path / "other", population=people(0.5)) as ledger,
-        pytest.raises(Exhausted, match="a Gaussian release needs"),
+        pytest.raises(Exhausted, match="a release with Gaussian noise needs"),
     ):
         ledger.debit(charge(GaussianDP(0.1)), 1)
     with new(tmp_path / "third", population=people(0.5, 1e-6)) as ledger:
@@ -55,7 +56,7 @@ def test_claims_say_what_a_unit_is_in_each_table(tmp_path: Path) -> None:
     with new(tmp_path / "a") as ledger:
         ledger.admit(AdmittedTable("accounts", "e" * 32))
         assert (
-            "in each of the tables customers, accounts each record is one customer; and the units "
+            "in each of the tables customers, accounts, each record is one customer; and the units "
             "of all" in ledger.words()[0]
         )
     tables = [AdmittedTable("visits", DATA, unit=CUSTOMER)]
@@ -66,7 +67,7 @@ def test_claims_say_what_a_unit_is_in_each_table(tmp_path: Path) -> None:
         ledger.admit(AdmittedTable("accounts", "e" * 32), "one customer")
         ledger.admit(AdmittedTable("more", "f" * 32, unit=Unit("customer", 2)))
         assert (
-            "in the table accounts each record is one customer; in the table more a unit is one "
+            "in the table accounts, each record is one customer; in the table more, a unit is one "
             "customer: the" in ledger.words()[0]
         )
         assert ledger.unit == (
@@ -79,7 +80,7 @@ def test_claims_say_that_a_table_is_about_other_people(tmp_path: Path) -> None:
     tables = [AdmittedTable("customers", DATA, apart=True)]
     with Ledger.create(tmp_path / "loans.ledger", people(), tables=tables) as ledger:
         assert (
-            "these are other people than those of the ledgers in the same folder"
+            "these people are not those in the other ledgers of the same folder"
             in ledger.words()[0]
         )
 

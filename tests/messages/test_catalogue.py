@@ -65,20 +65,20 @@ train datset=x | 2 | unknown key 'datset' | did you mean 'dataset'
 train +dataset.foo=1 | 2 | dataset.foo: unknown key
 train ++training.batch.cuont=1 | 2 | training.batch.cuont: unknown key | did you mean 'count'
 train +foo=1 | 2 | unknown key 'foo'
-train dataset=null | 2 | dataset=null: choose one option by its name | blobs
-train model=3 | 2 | model=3: choose one option by its name | mlp
+train dataset=null | 2 | dataset=null: choose one option of this group by its name | blobs
+train model=3 | 2 | model=3: choose one option of this group by its name | mlp
 train dataset= | 2 | unknown dataset ''
 train dataset=blobs,digits | 2 | dataset=blobs,digits: a comma | -m
 train "training.lr='1,000'" | 2 | training.lr: expected a number, without separators
 train data_dir= | 2 | data_dir= is empty
-certify run= | 2 | give the folder of a finished agt train, or latest
+certify run= | 2 | give the folder of a finished agt train, or run=latest
 certify run=null | 2 | give the folder of a finished agt train
 certify run=[@box] | 2 | give the folder of a finished agt train
 certify run=@box inputs= | 2 | inputs= is empty
 predict release=nowhere inputs=@ok.csv | 2 | release=nowhere: this folder does not exist
-verify | 2 | agt verify: one more word is needed
-ledger | 2 | agt ledger: one more word is needed | init
-ledger open people | 2 | agt ledger: unknown word 'open'
+verify | 2 | agt verify needs one more word
+ledger | 2 | agt ledger needs one more word | init
+ledger open people | 2 | agt ledger: agt does not know the word 'open' here
 runs limit=-1 | 2 | limit
 train training.lr=0 | 2 | training.lr: | greater than 0
 train training.lr=-1 | 2 | training.lr: | greater than 0
@@ -143,46 +143,46 @@ train dataset.n_train=1 | 2 | dataset.n_train:
 train dataset.std=0 | 2 | dataset.std:
 train dataset.test_fraction=0 | 2 | dataset.test_fraction:
 train dataset=digits dataset.classes=[3] | 2 | dataset.classes:
-train dataset=digits dataset.classes=[3,3] | 2 | classes repeats
+train dataset=digits dataset.classes=[3,3] | 2 | classes lists
 train dataset=digits dataset.classes=[3,11] | 2 | dataset.classes.1:
 train dataset=digits dataset.declared_size=0 | 2 | dataset.declared_size:
 {HEAD}  training.momentum=.9 | 2 | training.momentum=0.9
 {HEAD}  compute.kernel=gpu | 2 | compute.kernel=gpu
-{HEAD}  certificate.features.map=relu | 2 | certificate.features: count
-{HEAD}  certificate.features.count=7 | 2 | certificate.features: count
+{HEAD}  certificate.features.map=relu | 2 | certificate.features: | count
+{HEAD}  certificate.features.count=7 | 2 | certificate.features: | count
 {HEAD}  certificate.features.whiten=1 | 2 | certificate.features: whitening
 {HEAD}  certificate/features=landmarks | 2 | certificate.features: map=landmarks
-train certificate/features=relu | 2 | certificate/features: public features need a linear head
+train certificate/features=relu | 2 | certificate/features: random or public features need a linear head
 {HEAD}  relation=paper_privacy | 2 | relation
 {HEAD}  noise.epsilon=1 | 2 | noise.epsilon: certificate=stability
 {HEAD}  certificate=erm training.batch.count=2 training.weight_decay=.1 | 2 | training.batch.count=2
 {TABLE} | 2 | dataset.path= is empty
 {TABLE}null | 2 | dataset.path: expected a path
 {TABLE}[@ok.csv] | 2 | dataset.path: expected a path
-{TABLE}@ok.csv dataset.id=y | 2 | label and id are both column y
+{TABLE}@ok.csv dataset.id=y | 2 | dataset.label and id both name column y
 {TABLE}@ok.csv dataset.label=a | 2 | column a
 {TABLE}@ok.csv +dataset.categorical='{{y: [yes]}}' | 2 | column y
 {TABLE}@ok.csv dataset.classes=[yes] | 2 | dataset.classes:
-{TABLE}@ok.csv dataset.classes=[yes,no,no] | 2 | classes repeats 'no'
-{TABLE}@ok.csv dataset.test=@ok.csv | 2 | dataset: test is the same file as the training records
+{TABLE}@ok.csv dataset.classes=[yes,no,no] | 2 | classes lists 'no' twice
+{TABLE}@ok.csv dataset.test=@ok.csv | 2 | dataset: dataset.test names the file of the training records
 {TABLE}@ok.csv dataset.test_fraction=1 | 2 | dataset.test_fraction:
 {TABLE}@ok.csv dataset.declared_size=-3 | 2 | dataset.declared_size:
 {TABLE}@ok.csv dataset.numeric.a=[3,-3] | 2 | numeric.a
 {TABLE}@ok.csv dataset.numeric.a=[nan,1] | 2 | numeric.a
-{TABLE}@ok.csv dataset.numeric.a=[-1e308,1e308] | 2 | numeric.a | too large to compute with
+{TABLE}@ok.csv dataset.numeric.a=[-1e308,1e308] | 2 | numeric.a | too wide to compute with
 {VECTORS}@vectors.npz dataset.scale=0 | 2 | dataset.scale:
-certify run=@nowhere | 2 | nowhere: no such folder
-certify run=@ok.csv | 2 | ok.csv: no such folder
-certify run=@folder | 2 | not a run folder (status.json is missing)
-certify run=latest | 2 | outputs/train has no finished training run
-plan run=latest | 2 | outputs/train has no finished training run
-predict run=latest mechanism.eps=1 | 2 | outputs/train has no finished training run: start agt train
-certify run=@failed | 2 | failed: status.json says 'failed' (ConfigError
-certify run=@killed | 2 | killed: status.json says 'running'
-certify run=@certified | 2 | a run of 'certify', not of 'train'
-predict run=@certified mechanism.eps=1 | 2 | a run of 'certify', not of 'train'
+certify run=@nowhere | 2 | nowhere: this folder does not exist
+certify run=@ok.csv | 2 | ok.csv: this folder does not exist
+certify run=@folder | 2 | this is not the folder of a run (status.json is missing)
+certify run=latest | 2 | there is no finished training run in outputs/train
+plan run=latest | 2 | there is no finished training run in outputs/train
+predict run=latest mechanism.eps=1 | 2 | there is no finished training run in outputs/train: start agt train
+certify run=@failed | 2 | its state in status.json is 'failed' (ConfigError
+certify run=@killed | 2 | its state in status.json is 'running'
+certify run=@certified | 2 | this is a run of 'certify' according to status.json
+predict run=@certified mechanism.eps=1 | 2 | this is a run of 'certify' according to status.json
 unlearn | 2 | run
-unlearn run=nowhere ids=@ok.csv | 2 | nowhere: no such folder
+unlearn run=nowhere ids=@ok.csv | 2 | nowhere: this folder does not exist
 unlearn run=@box method=forget | 2 | method=forget: expected one of
 unlearn run=@box by=name | 2 | by=name: expected one of
 unlearn run=@box fresh=maybe | 2 | fresh=maybe: expected true or false
@@ -204,7 +204,7 @@ plan run=@box eps=[0] | 2 | eps.0:
 plan run=@box eps=[-1] | 2 | eps.0:
 plan run=@box eps=[nan] | 2 | eps.0: | finite
 plan run=@box eps=[abc] | 2 | eps.0: expected a number, without separators, got 'abc'
-plan run=@box eps=[1,1] | 2 | eps: 1.0 is given twice
+plan run=@box eps=[1,1] | 2 | eps: the value 1.0 is listed twice
 plan run=@box delta=1 | 2 | delta: | less than 1
 plan run=@box delta=-1 | 2 | delta:
 plan run=@box delta=null | 2 | delta: expected a number
@@ -214,22 +214,22 @@ plan run=@box mechanisms=[] | 2 | mechanisms:
 plan run=@box mechanisms=[randomised_response] | 2 | did you mean 'randomized_response'
 plan run=@box mechanisms=randomized_response | 2 | mechanisms: expected a list
 plan run=@box counting=people | 2 | counting: | distance
-predict run=@box | 2 | no budget: give total.eps
+predict run=@box | 2 | the release has no privacy budget: give total.eps
 predict run=@box mechanism.eps=0 | 2 | mechanism.eps:
 predict run=@box mechanism.eps=-1 | 2 | mechanism.eps:
 predict run=@box mechanism.eps=nan | 2 | mechanism.eps: | finite
 predict run=@box mechanism.eps=inf | 2 | mechanism.eps: | finite
 predict run=@box mechanism.eps=1e308 | 2 | mechanism.eps: | 100
 predict run=@box mechanism.eps=abc | 2 | mechanism.eps: expected a number
-predict run=@box mechanism.delta=1e-5 | 2 | mechanism.eps: a value is required
+predict run=@box mechanism.delta=1e-5 | 2 | mechanism.eps: this setting is required
 predict run=@box mechanism.eps=1 total.eps=1 | 2 | total.eps and mechanism.eps both state a budget
-predict run=@box total.delta=1e-5 | 2 | no budget
+predict run=@box total.delta=1e-5 | 2 | no privacy budget
 predict run=@box total.eps=1 total.delta=1 | 2 | total.delta: | less than 1
 predict run=@box total=5 | 2 | total: expected a mapping of settings
 predict run=@box total.eps=[1] | 2 | total.eps: expected a number
 predict run=@box mechanism.eps=1 total.queries=0 | 2 | total.queries:
 predict run=@box mechanism=gausian_margin | 2 | did you mean 'gaussian_margin'
-predict run=@box mechanism=null | 2 | mechanism=null: choose one option by its name
+predict run=@box mechanism=null | 2 | mechanism=null: choose one option of this group by its name
 predict run=@box mechanism=gaussian_margin total.eps=1 | 2 | total.delta
 predict run=@box mechanism=smooth_laplace mechanism.eps=1 mechanism.delta=.7 | 2 | mechanism.delta:
 predict run=@box mechanism.eps=1 seed=-1 | 2 | seed:
@@ -241,9 +241,9 @@ predict run=@head mechanism=certified_quantile mechanism.eps=1 mechanism.fractio
 {WEIGHTS}  total.eps=1 total.delta=1e-5 counting=index | 2 | counting=index: mechanism=release_weights
 {WEIGHTS}  total.eps=1 total.delta=1e-5 accounting=paper | 2 | accounting=paper: mechanism=release_weights
 predict run=@head mechanism=objective_perturbation total.eps=1 | 2 | total.delta
-data | 2 | one more word is needed | prepare
-data prepar imdb | 2 | unknown word 'prepar' | did you mean 'prepare'
-data prepare | 2 | one more word is needed | imdb
+data | 2 | needs one more word | prepare
+data prepar imdb | 2 | does not know the word 'prepar' | did you mean 'prepare'
+data prepare | 2 | needs one more word | imdb
 data prepare idmb | 2 | did you mean 'imdb'
 data prepare imdb prepare.poling=max | 2 | did you mean 'pooling'
 data prepare imdb prepare.pooling=sum | 2 | prepare.pooling: | mean
@@ -251,8 +251,8 @@ data prepare imdb prepare.limit=0 | 2 | prepare.limit:
 data prepare imdb prepare.reviews= | 2 | prepare.reviews= is empty
 data prepare imdb prepare.out= | 2 | prepare.out= is empty
 data prepare amex prepare.test_fraction=2 | 2 | prepare.test_fraction:
-data inspect | 2 | one more word is needed | FILE
-reproduce | 2 | one more word is needed | blobs
+data inspect | 2 | needs one more word | FILE
+reproduce | 2 | needs one more word | blobs
 reproduce blobz | 2 | did you mean 'blobs'
 reproduce blobs profile=fast | 2 | profile: | smoke
 reproduce blobs only=[] | 2 | only:
@@ -265,14 +265,14 @@ reproduce blobs data=mine | 2 | data: | stand_in
 reproduce imdb profile=smoke data=original | 2 | data=original: profile=smoke
 measure dataset=blobs total.eps=1 | 2 | agt measure only measures tables
 measure dataset=adult_census total.eps=1 name=../x | 2 | letters, digits
-measure dataset=adult_census | 2 | total.eps: measuring spends budget
+measure dataset=adult_census | 2 | total.eps: measuring spends privacy budget
 measure dataset=adult_census total.eps=1 total.delta=0 | 2 | delta
 measure dataset=adult_census total.eps=1 | 2 | there is nothing to measure
 measure dataset=adult_census dataset.label_free=true total.eps=1 relation=flip | 2 | under add_remove or substitute
 tune dataset=blobs tune.folds=0 | 2 | tune
 tune dataset=blobs tune.objective=best | 2 | tune
-audit | 2 | agt audit: one more word is needed | selftest
-audit selftst | 2 | unknown word 'selftst' | did you mean 'selftest'
+audit | 2 | agt audit needs one more word | selftest
+audit selftst | 2 | does not know the word 'selftst' | did you mean 'selftest'
 audit selftest confidence=0.3 | 2 | confidence=0.3: | at least 0.5 and below 1
 audit selftest confidence=1 | 2 | confidence=1:
 audit selftest confidence=95% | 2 | confidence=95%:
@@ -283,18 +283,18 @@ audit selftest audit.trials=3 | 2 | audit.trials
 audit selftest +audit.trials=3 | 2 | audit.trials: unknown key
 audit selftest audit._target_=no.such | 2 | audit._target_: cannot import 'no.such'
 audit selftest audit._target_=agt.settings.KGridConfig +audit.max=3 | 2 | is not a kind of audit
-audit selftest run=@nowhere | 2 | nowhere: no such folder
-audit summary run=@nowhere | 2 | agt audit summary was removed: agt runs command=audit lists
-train certificate=tube | 2 | the curvature tube was removed | use certificate=stability model=linear
-train certificate.name=tube | 2 | certificate=tube: the curvature tube was removed
-train model=smooth | 2 | the curvature tube was removed | use certificate=stability model=linear
-train training=imdb_tube | 2 | the curvature tube was removed
-train experiment=imdb_tube | 2 | the curvature tube was removed
+audit selftest run=@nowhere | 2 | nowhere: this folder does not exist
+audit summary run=@nowhere | 2 | agt audit summary was removed; instead, agt runs command=audit lists
+train certificate=tube | 2 | the certificate tube was removed | use certificate=stability model=linear
+train certificate.name=tube | 2 | certificate=tube: the certificate tube was removed
+train model=smooth | 2 | the certificate tube was removed | use certificate=stability model=linear
+train training=imdb_tube | 2 | the certificate tube was removed
+train experiment=imdb_tube | 2 | the certificate tube was removed
 train dataset=blob | 2 | unknown dataset 'blob' | did you mean 'blobs' | digits
 train model=mpl | 2 | unknown model 'mpl' | did you mean 'mlp'
 train relation=add | 2 | unknown relation 'add'
 train experiment=digit | 2 | unknown experiment 'digit' | did you mean 'digits'
-train training=blob | 2 | training settings named 'blob' do not exist | did you mean 'blobs'
+train training=blob | 2 | there are no training settings named 'blob' | did you mean 'blobs'
 train trainin=blobs | 2 | 'trainin' | did you mean 'training'
 train dataset | 2 | 'dataset' is not a setting | KEY=VALUE
 train +modle=1 | 2 | unknown key 'modle' | did you mean 'model'
@@ -304,10 +304,10 @@ train training.clip=null | 2 | training.clip:
 train training.weight_decay=.6 | 2 | lr * weight_decay = 1.2 exceeds 1
 train kgrid=sparse 'kgrid.values=[1,1]' | 2 | kgrid: values repeats 1
 train kgrid=sparse 'kgrid.values=[1,-1]' | 2 | kgrid.values | greater than or equal to 0
-train kgrid.max=1000000000000 | 2 | kgrid: max=1000000000000 | 65537 values at most
+train kgrid.max=1000000000000 | 2 | kgrid: max=1000000000000 | at most 65537 values
 {TABLE}no.csv relation.unit_rows=17179869184 | 2 | relation.unit_rows: | 1073741824
-{TABLE}no.csv relation.unit_rows=1073741824 | 2 | kgrid | relation.unit_rows = 1073741824 | at stake
-{TABLE}no.csv kgrid=sparse 'kgrid.values=[0,1073741824]' relation.unit_rows=2 | 2 | kgrid | at stake
+{TABLE}no.csv relation.unit_rows=1073741824 | 2 | kgrid | relation.unit_rows = 1073741824 | rows may change
+{TABLE}no.csv kgrid=sparse 'kgrid.values=[0,1073741824]' relation.unit_rows=2 | 2 | kgrid | rows may change
 {TABLE}no.csv training.batch.n_max=2147483648 | 2 | training.batch.n_max:
 {TABLE}no.csv dataset.declared_size=2000000000 | 2 | dataset.declared_size:
 train training.lr=1e300 | 2 | training.lr: | less than or equal to 1000000
@@ -317,7 +317,7 @@ train compute.kernel=fast | 2 | compute.kernel | reference
 train model._target_=agt.models.heads.Heads | 2 | model._target_: cannot import
 train model=custom | 2 | model._target_
 train model=custom model._target_=math.pi | 2 | is not a function that returns an nn.Sequential
-certify run=nowhere | 2 | run=nowhere: no such folder
+certify run=nowhere | 2 | run=nowhere: this folder does not exist
 train training.clip=-1 | 2 | training.clip:
 train training.clip=nan | 2 | training.clip: | finite
 train training.clip=inf | 2 | training.clip: | finite
@@ -342,48 +342,48 @@ train ++training.batch.normaliser=5 | 2 | did you mean 'normalizer'
 train training.loss=cros_entropy | 2 | did you mean 'cross_entropy'
 train training.product=rumpf | 2 | did you mean 'rump'
 train training.dtype=bfloat16 | 2 | training.dtype:
-train kgrid.max=65537 | 2 | 65537 values at most
+train kgrid.max=65537 | 2 | at most 65537 values
 train kgrid=sparse kgrid.values=[1,1073741825] | 2 | kgrid.values
 train relation=add_remov | 2 | did you mean 'add_remove'
 train compute.fragment=0 | 2 | compute.fragment: Input should be greater than or equal to 1, got 0
 train dataset=digits dataset.test_fraction=1 | 2 | dataset.test_fraction: | less than 1
 train dataset=digits ++dataset.clases=[3,8] | 2 | dataset.clases: unknown key; did you mean 'classes'
 {SCANS}dataset.held_out=[2] | 2 | held_out needs finetune_classes
-{SCANS}dataset.keep='{{3: 0.5}}' dataset.finetune_classes=[0,1] | 2 | keep names class 3
+{SCANS}dataset.keep='{{3: 0.5}}' dataset.finetune_classes=[0,1] | 2 | keep lists class 3
 {SCANS}dataset.keep='{{3: 1.5}}' | 2 | dataset.keep.3: | less than or equal to 1
-{SCANS}dataset.finetune_classes=[0,1] dataset.positive=[1,1] | 2 | positive repeats class 1
-{SCANS}dataset.finetune_classes=[1,1] | 2 | finetune_classes repeats class 1
-{SCANS}dataset.finetune_classes=[0,1] dataset.held_out=[1,1] | 2 | held_out repeats class 1
+{SCANS}dataset.finetune_classes=[0,1] dataset.positive=[1,1] | 2 | positive lists class 1 twice
+{SCANS}dataset.finetune_classes=[1,1] | 2 | finetune_classes lists class 1 twice
+{SCANS}dataset.finetune_classes=[0,1] dataset.held_out=[1,1] | 2 | held_out lists class 1 twice
 {SCANS}dataset.size=32 | 2 | unknown value '32'
 {SCANS}dataset.scale=0 | 2 | dataset.scale: | greater than 0
 {SCANS}++dataset.positve=[1] | 2 | did you mean 'positive'
 {LISTS} | 2 | name at least one column under numeric or categorical
 {LISTS}+dataset.numeric='{{y: [0, 1]}}' | 2 | column y cannot be a feature
-{TABLE}t.csv dataset.numeric.a=[1,1] | 2 | numeric.a: a range, or the edges of bins, must increase
+{TABLE}t.csv dataset.numeric.a=[1,1] | 2 | numeric.a: the limits of a range, or the edges of bins, must increase
 {TABLE}t.csv dataset.numeric.a=[0,5,5,9] | 2 | 5 is followed by 5
 {TABLE}t.csv dataset.numeric.a=[5] | 2 | numeric
 {TABLE}t.csv dataset.numeric.a=[0,inf] | 2 | dataset.numeric.a.1: | finite
-{TABLE}t.csv +dataset.categorical='{{a: [x]}}' | 2 | column a is both
-{TABLE}t.csv +dataset.categorical='{{b: [x, x]}}' | 2 | categorical.b repeats a value
+{TABLE}t.csv +dataset.categorical='{{a: [x]}}' | 2 | column a is listed under both
+{TABLE}t.csv +dataset.categorical='{{b: [x, x]}}' | 2 | categorical.b lists a value twice
 {TABLE}t.csv +dataset.categorical='{{b: []}}' | 2 | dataset.categorical.b: | at least 1
 {TABLE}t.csv +dataset.categorical='{{b: [x, true]}}' | 2 | dataset.categorical.b.1: True is not text
 {TABLE}t.csv +dataset.categorical='{{b: [x]}}' dataset.missing_values=[x] | 2 | categorical.b lists 'x'
 {TABLE}t.csv dataset.unit=a | 2 | column a cannot be a feature
-{TABLE}t.csv dataset.unit=y | 2 | label and unit are both column y
-{TABLE}t.csv dataset.public=y | 2 | label and public are both column y
-{TABLE}t.csv dataset.split=y | 2 | label and split are both column y
+{TABLE}t.csv dataset.unit=y | 2 | dataset.label and unit both name column y
+{TABLE}t.csv dataset.public=y | 2 | dataset.label and public both name column y
+{TABLE}t.csv dataset.split=y | 2 | dataset.label and split both name column y
 {TABLE}t.csv dataset.split=s dataset.test=u.csv | 2 | either split
 {TABLE}t.csv dataset.missing=drop | 2 | unknown value 'drop'
 {TABLE}t.csv dataset.bins=-1 | 2 | bins
 {TABLE}t.csv dataset.bins=10000 | 2 | bins
 {TABLE}t.csv dataset.crosses=-1 | 2 | crosses
 {TABLE}t.csv dataset.crosses=8 | 2 | pairs of columns
-{TABLE}t.csv dataset.from_data=[clases] | 2 | from_data names 'clases' | did you mean 'classes'
-{TABLE}t.csv dataset.subgroups=[b,b] | 2 | subgroups names the same column twice
-{TABLE}t.csv dataset.classes='[1,"1"]' | 2 | classes repeats '1'
-{TABLE}t.csv dataset.classes='[no," no"]' | 2 | classes repeats 'no', perhaps with different spaces
-{TABLE}t.csv dataset.classes='["",no]' | 2 | classes has an empty name
-{TABLE}t.csv dataset.classes='[" ",no]' | 2 | classes has an empty name
+{TABLE}t.csv dataset.from_data=[clases] | 2 | from_data lists 'clases' | did you mean 'classes'
+{TABLE}t.csv dataset.subgroups=[b,b] | 2 | subgroups lists the same column twice
+{TABLE}t.csv dataset.classes='[1,"1"]' | 2 | classes lists '1' twice
+{TABLE}t.csv dataset.classes='[no," no"]' | 2 | classes lists 'no' twice, perhaps with different spaces
+{TABLE}t.csv dataset.classes='["",no]' | 2 | classes contains an empty name
+{TABLE}t.csv dataset.classes='[" ",no]' | 2 | classes contains an empty name
 {TABLE}t.csv dataset.classes=[false,true] | 2 | dataset.classes.0: False is not text: | in quotes
 predict run=@box mechanism.eps=1 counting=steps | 2 | counting: unknown value 'steps'
 predict run=@box total.eps=0 | 2 | total.eps: Input should be
@@ -391,15 +391,15 @@ predict run=@box total.eps=-1 | 2 | total.eps: Input should be
 predict run=@box total.eps=nan | 2 | total.eps: | finite
 predict run=@box total.eps=inf | 2 | total.eps: | finite
 predict run=@box total.eps=much | 2 | total.eps: expected a number
-predict run=@box mechanism=smooth_laplace mechanism.eps=1 | 2 | mechanism.delta: a value is required
+predict run=@box mechanism=smooth_laplace mechanism.eps=1 | 2 | mechanism.delta: this setting is required
 predict run=@box mechanism=smooth_laplace mechanism.eps=1 mechanism.delta=-1e-5 | 2 | mechanism.delta: | greater than
 predict run=@box mechanism=smooth_laplace mechanism.eps=60 mechanism.delta=1e-5 | 2 | proved for eps <=
 predict run=@box mechanism=smooth_laplace total.eps=1 | 2 | mechanism=smooth_laplace | give total.delta
 predict run=@box mechanism=gaussian_margin mechanism.mu=nan | 2 | mechanism.mu: | finite
 predict run=@box mechanism=gaussian_margin mechanism.mu=1 total.eps=1 | 2 | total.eps and mechanism.mu both
-predict run=@box mechanism._target_=os.path.join | 2 | mechanism._target_: 'os.path.join' is no release mechanism
+predict run=@box mechanism._target_=os.path.join | 2 | mechanism._target_: 'os.path.join' is not a release mechanism
 predict run=@box mechanism._target_=nowhere.X | 2 | mechanism._target_: cannot import
-{WEIGHTS} | 2 | no budget | mechanism.mu for the one release
+{WEIGHTS} | 2 | no privacy budget | mechanism.mu for the one release
 data prepare prepare.batch=1 | 2 | one of: amex, imdb
 data data_dir=x prepare prepare.clamp=3 amex | 2 | prepare.clamp
 data prepare amex prepare.missing=low | 2 | prepare.missing: | 'low'
@@ -408,28 +408,28 @@ data inspect t.csv most_values=0 | 2 | most_values:
 reproduce blobs "overrides=['++noise.epsilon=1']" | 2 | are the profile's
 train noise.epsilon=1 noise.delta=0 | 2 | noise.delta:
 train noise.epsilon=1 +noise.sigma=1 | 2 | sigma
-train noise.epsilon=1 relation=paper_privacy | 2 | divides by the actual batch
+train noise.epsilon=1 relation=paper_privacy | 2 | divides by the actual size of the batch
 train noise.epsilon=1 ensemble.members=2 | 2 | answers by vote
 {HEAD}  certificate.features.map=relux | 2 | did you mean 'relu'
 {HEAD}  certificate.features.public=test | 2 | declared public
 {HEAD}  ++certificate.features.bandwith=1 | 2 | bandwidth
 {HEAD}  certificate.name=stabilty | 2 | did you mean 'stability'
 {HEAD}  +certificate.averge=3 | 2 | did you mean 'average'
-{REMOVAL}training.batch.count=2 | 2 | certificate=removal takes all records at once
-{REMOVAL}certificate.masking=none certificate.sigma=0 | 2 | masking=none: removals from loss=logistic
+{REMOVAL}training.batch.count=2 | 2 | certificate=removal uses all records at once
+{REMOVAL}certificate.masking=none certificate.sigma=0 | 2 | masking=none: with loss=logistic, removals
 {REMOVAL}certificate.masking=inside | 2 | certificate.masking: unknown value 'inside'
-{SQUARES}certificate.sigma=1 | 2 | masking=none draws no noise
-{SQUARES}certificate.sigma=0 certificate.seed=1 | 2 | masking=none draws no noise
-{REMOVAL}certificate.sigma=0 | 2 | sigma=0: masking=output
+{SQUARES}certificate.sigma=1 | 2 | masking=none means no noise
+{SQUARES}certificate.sigma=0 certificate.seed=1 | 2 | masking=none means no noise
+{REMOVAL}certificate.sigma=0 | 2 | masking=output hides the error
 {REMOVAL}certificate.delta=0 | 2 | delta
 {REMOVAL}certificate.eps=-1 | 2 | eps
 {REMOVAL}certificate.loss=hinge | 2 | loss: unknown value 'hinge'
 {REMOVAL}certificate.bound=best | 2 | bound: unknown value 'best'
 {REMOVAL}certificate.tolerance=0 | 2 | tolerance
 {LEARNER}sklearn.tree.NoTree | 2 | cannot import 'sklearn.tree.NoTree'
-{LEARNER}sklearn.tree.DecisionTreeClassifier +certificate.learner.depth=2 | 2 | does not take these settings
+{LEARNER}sklearn.tree.DecisionTreeClassifier +certificate.learner.depth=2 | 2 | does not accept these settings
 train certificate=votes ensemble.members=5 +certificate.learner='{{max_depth: 2}}' | 2 | in learner._target_
-certify run=. | 2 | not a run folder | status.json is missing
+certify run=. | 2 | this is not the folder of a run | status.json is missing
 certify rnu=x | 2 | 'rnu' | did you mean 'run'
 """
 """What ``configure`` refuses, before any data is read."""
@@ -438,14 +438,14 @@ WHOLE = f"""
 {BLOBS}certificate=box ensemble.members=5 relation.unit_rows=2 | 2 | relation.unit_rows=2: | dataset.unit
 trian | 2 | unknown command 'trian' | did you mean 'train'
 certfy run=x | 2 | did you mean 'certify'
-runs compare=[box,nothing] | 2 | compare: 'box' is no run here
+runs compare=[box,nothing] | 2 | compare: 'box' matches no run here
 runs -m limit=1,2 | 2 | -m: agt runs does not support sweeps
-train certificate.length=4 | 2 | certificate.length=4: the curvature tube was removed
+train certificate.length=4 | 2 | certificate.length=4: the certificate tube was removed
 {HEAD}certificate.features.map=fourier | 2 | certificate.features.map=fourier: | use landmarks
 {HEAD}certificate/features=crosses | 2 | certificate/features=crosses: | dataset.crosses=1024
 {HEAD}certificate.features.weight=2 | 2 | certificate.features.weight=2: | dataset.crosses=1024
-{BLOBS}ensemble.members=2 ensemble.slices=2 | 2 | ensemble.slices=2: agt no longer splits shards into slices
-{WEIGHTS}mechanism.shrink=true | 2 | mechanism.shrink=true: shrinkage of released weights was removed
+{BLOBS}ensemble.members=2 ensemble.slices=2 | 2 | ensemble.slices=2: agt no longer divides shards into slices
+{WEIGHTS}mechanism.shrink=true | 2 | mechanism.shrink=true: mechanism.shrink was removed
 tune dataset=blobs tune.private=true total.eps=1 | 2 | tune.private=true: private tuning was removed | tune.public
 runs where=accuracy>0.5 | 2 | where=accuracy>0.5: | pandas | agt runs limit=null --json
 train --info config | 2 | --info: | agt COMMAND --cfg all
@@ -453,8 +453,8 @@ runs sort=test_accuracy | 2 | sort=test_accuracy: | pandas | agt runs limit=null
 unlearn run=@box ids=@ok.csv key=owner.pem | 2 | key=owner.pem: | ssh-keygen -Y sign
 predict run=@box mechanism=release_weights mechanism.weights=@box | 2 | mechanism.weights= | agt predict release=FOLDER
 verify @box public=owner.pub | 2 | public=owner.pub: | ssh-keygen -Y sign
-dataset=digits train | 2 | the command comes first: agt train dataset=digits
--m train training.seed=1,2 | 2 | the command comes first: agt train -m training.seed=1,2
+dataset=digits train | 2 | the name of the command must come first: agt train dataset=digits
+-m train training.seed=1,2 | 2 | the name of the command must come first: agt train -m training.seed=1,2
 train blobs | 2 | 'blobs' is not a setting | did you mean 'dataset=blobs'
 train training.lr | 2 | did you mean 'training.lr=VALUE'
 train @ok.csv | 2 | agt data inspect
@@ -465,7 +465,7 @@ train --jsn | 2 | did you mean '--json'
 train --cfg | 2 | --cfg
 train --config-dir nowhere | 2 | nowhere
 train trainin.lr=1 | 2 | did you mean 'training.lr'
-train '~training.lr' | 2 | training.lr: a value is required
+train '~training.lr' | 2 | training.lr: this setting is required
 train training.lr=1,000 | 2 | training.lr=1,000: a comma | numbers must not contain commas
 train 'training.lr=${{nothing}}' | 2 | training.lr: Interpolation key 'nothing'
 train 'training.lr=${{oc.env:NOPE}}' | 2 | training.lr: | NOPE
@@ -475,9 +475,9 @@ train "training.lr='1" | 2 | training.lr='1' cannot be read
 train 'model.hidden=[4' | 2 | close all brackets
 train dataset=table dataset.numeric='{{a: [0, 1]}}' | 2 | with a plus sign: type '+dataset.numeric
 reproduce blobs overrides=[relation=remove] | 2 | put text with special characters in quotes
-train output_dir= | 2 | output_dir=: the folder's name is missing
-train output_dir=null | 2 | output_dir=null: the folder's name is missing
-train hydra.run.dir= | 2 | hydra.run.dir=: the folder's name is missing
+train output_dir= | 2 | output_dir=: this setting needs the name of a folder
+train output_dir=null | 2 | output_dir=null: this setting needs the name of a folder
+train hydra.run.dir= | 2 | hydra.run.dir=: this setting needs the name of a folder
 train output_dir=@ok.csv | 1 | ok.csv | a file has the name of a folder | output_dir=FOLDER
 train -m training.seed=1,2 output_dir=@ok.csv | 1 | ok.csv | a file has the name of a folder | output_dir=FOLDER
 completion | 2 | bash
@@ -489,39 +489,39 @@ verify @ok.csv | 2 | ok.csv
 doctor now | 2 | 'now'
 {HEAD}  certificate=erm training.clip=.5 training.weight_decay=.1 certificate.tolerance=1e-30 | 2 | certificate.tolerance
 {HEAD}  training.clip=.5 training.lr=9 training.epochs=60 | 2 | training.lr: the learning rate 9 of step 0 | use 5.
-{HEAD}  certificate.average=61 training.clip=.5 training.epochs=60 | 2 | certificate.average=61: there are only 60 steps
+{HEAD}  certificate.average=61 training.clip=.5 training.epochs=60 | 2 | certificate.average=61 exceeds the number of training steps, 60
 train dataset=imdb | 4 | data/imdb_gpt2 does not exist: create it with agt data prepare imdb
 train dataset=amex | 4 | data/amex does not exist: create it with agt data prepare amex
 predict run=@box mechanism.eps=1 inputs=@no.csv | 4 | no.csv does not exist
 predict run=@box mechanism.eps=1 inputs=@q_nan.csv | 2 | q_nan.csv | row 2 of the data (line 3 of the file)
-predict run=@box total.eps=1 mechanism.classes=3 | 2 | mechanism.classes=3 and the model has 2
+predict run=@box total.eps=1 mechanism.classes=3 | 2 | mechanism.classes=3, but the model has 2
 plan run=@box inputs=@q_half.csv | 2 | agt plan needs labels
 ledger init x unit=y total.eps=1 relation=remove | 2 | only against removals is not differential privacy
 ledger init x unit=y total.eps=1 relation=both | 2 | unknown relation 'both'
-ledger init x unit=y | 2 | total.eps: the ledger needs a budget
-ledger init x unit=y total.delta=1e-5 | 2 | total.eps: the ledger needs a budget
+ledger init x unit=y | 2 | total.eps: a ledger needs a budget
+ledger init x unit=y total.delta=1e-5 | 2 | total.eps: a ledger needs a budget
 ledger init x unit=y total.eps=inf | 2 | total.eps
 ledger init x unit=y total.eps=true | 2 | total.eps
 ledger init x total.eps=1 | 2 | unit: state whose data the guarantee protects
 ledger init x unit= total.eps=1 | 2 | unit= is empty
-ledger init x unit=y total.eps=1 data=ee | 2 | data: give data_digest of a run's env.json
-ledger init x unit=y total.eps=1 run=nowhere | 2 | run=nowhere: no such folder
+ledger init x unit=y total.eps=1 data=ee | 2 | data: give the data_digest in a run's env.json
+ledger init x unit=y total.eps=1 run=nowhere | 2 | run=nowhere: this folder does not exist
 ledger init none unit=y total.eps=1 | 2 | other commands understand this as
 ledger init x unit=y total.eps=1 head=stick/x.head | 2 | head=stick/x.head: the folder stick does not exist
 ledger init x/ unit=y total.eps=1 | 2 | x
 ledger init a?b unit=y total.eps=1 | 2 | the name must consist of letters
 ledger show none | 2 | ledgers/none.ledger does not exist: create it with agt ledger init
-ledger show none total.eps=2 | 2 | total belongs to agt ledger init
-ledger verify none run=latest | 2 | run belongs to agt ledger init and admit
-ledger verify none head=12:abc | 2 | at least the first 16 digits
-ledger admit none | 2 | agt ledger admit: nothing to admit was given
-ledger admit none run=. data=b | 2 | run and data: give only one of them
-ledger admit none lost=true | 2 | agt ledger admit: nothing to admit was given
-ledger show | 2 | one more word is needed here, one of: NAME
+ledger show none total.eps=2 | 2 | total is a setting of agt ledger init
+ledger verify none run=latest | 2 | run is a setting of agt ledger init and admit
+ledger verify none head=12:abc | 2 | at least its first 16 digits
+ledger admit none | 2 | agt ledger admit needs something to admit
+ledger admit none run=. data=b | 2 | run and data cannot be given together
+ledger admit none lost=true | 2 | agt ledger admit needs something to admit
+ledger show | 2 | needs one more word, one of: NAME
 ledger show none tabel=1 | 2 | unknown key 'tabel'
 data inspect @ok.csv label=z | 2 | no column 'z', which label names
 data inspect @ok.csv lable=x | 2 | unknown key 'lable' | did you mean 'label'
-data inspect @even.csv | 2 | label: the column to predict is not known | give label=NAME (likely: 'a', 'b') | nothing was written
+data inspect @even.csv | 2 | label: agt does not know which column to predict | give label=NAME (likely: 'a', 'b') | nothing was written
 data inspect @plain.xlsx | 2 | unknown format '.xlsx'
 start @ok.csv label=y id=none public=yes purpose=both | 2 | this terminal is not interactive | eps=NUMBER
 start @ok.csv label=y id=none public=yes eps=2 | 2 | this terminal is not interactive | purpose=certificates, answers or both
@@ -529,21 +529,21 @@ start @ok.csv label=y public=yes purpose=both eps=2 | 2 | this terminal is not i
 start @ok.csv id=none public=yes purpose=both eps=2 | 2 | this terminal is not interactive | label=COLUMN (y?)
 start @ok.csv label=z id=none public=yes purpose=both eps=2 | 2 | no column 'z', which label names
 {STARTED}id=id unit_rows=1 | 2 | unit_rows=1: one value of 'id' has 2 rows
-{STARTED}id=none unit_rows=3 | 2 | unit_rows=3: it limits the rows of one person
+{STARTED}id=none unit_rows=3 | 2 | unit_rows=3 limits the rows of one person
 {STARTED}id=id unit_rows=2e9 | 2 | unit_rows: Input should be less than or equal to
 {STARTED}id=id | 2 | this terminal is not interactive | give unit_rows=NUMBER
 {STARTED}answers=@list.yaml | 2 | one line for each answer
 {STARTED}answers=none.yaml | 1 | none.yaml: No such file
-train sweep=seeds | 2 | sweep=seeds names the folder of a sweep, but this is not one: add -m
-train -m sweep=a/b | 2 | sweep=a/b: the name of a sweep consists of letters
-train -m hydra/sweeper=basic | 2 | hydra/sweeper=basic: only agt's own sweeper
+train sweep=seeds | 2 | sweep=seeds names the folder of a sweep, but this command is not a sweep: add -m
+train -m sweep=a/b | 2 | sweep=a/b: the name of a sweep must consist of letters
+train -m hydra/sweeper=basic | 2 | hydra/sweeper=basic: agt only supports its own sweeper
 train -m hydra.sweeper.devices=[0,1] | 2 | set CUDA_VISIBLE_DEVICES=0,1 before agt
-train -m hydra.sweep.subdir=x | 2 | the folder of a sweep's job is named by what the job computes
+train -m hydra.sweep.subdir=x | 2 | the folder of a sweep's job is now named by what the job computes
 train -m training.seed=0,1 training=nowhere | 2 | training
 train -m 'training.lr=interval(0,1)' | 2 | give the values of a sweep
 train -m hydra.launcher.n_jobs=1,2 hydra/launcher=joblib | 2 | give the values of a sweep
 train -m training.seed=0,1 hydra/launcher=joblib hydra.launcher.n_jobs=0 | 2 | n_jobs=0: give the number
-predict run=@box total.eps=1e-14 total.queries=1000 | 2 | leaves less than 1e-15 each: ask fewer queries
+predict run=@box total.eps=1e-14 total.queries=1000 | 2 | leaves less than 1e-15 for each: ask fewer queries
 predict run=@box total.eps=1 total.queries=10000000000000 | 2 | queries = 10000000000000
 ledger show peple | 2 | peple.ledger
 ledger init people | 2 | total.eps
@@ -556,7 +556,7 @@ predict run=@head ledger=peple mechanism.eps=1 | 2 | peple.ledger
 train resume=nowhere | 2 | resume=nowhere: this folder does not exist
 train resume=@box | 2 | is finished
 train resume= | 2 | resume
-train resume=@folder | 2 | status.json is missing, so this is not the folder of a run
+train resume=@folder | 2 | this is not the folder of a run, because status.json is missing
 train resume=@certified | 2 | this is a run of 'certify'
 tune resume=@failed | 2 | only agt train can resume a run
 train training.batch.n_max=10 | 2 | n_max=10
@@ -572,7 +572,7 @@ train training.batch.n_max=10 | 2 | n_max=10
 {TABLE}@words.txt | 2 | words.txt
 {TABLE}@latin.csv | 2 | latin.csv | UTF-8
 {TABLE}@broken.parquet | 2 | broken.parquet
-{TABLE}@nested.parquet | 2 | nested.parquet: 'a' contains vectors | dataset.numeric.a
+{TABLE}@nested.parquet | 2 | nested.parquet: column 'a' contains vectors | dataset.numeric.a
 {TABLE}@one_class.csv | 2 | 'yes' | including those that do not occur
 {TABLE}@missing.csv | 2 | column 'a' has no value in row 5 of the data (line 6 of the file)
 {TABLE}@inf.csv | 2 | column 'a' has inf in row 5 of the data | infinite
@@ -580,7 +580,7 @@ train training.batch.n_max=10 | 2 | n_max=10
 {TABLE}@thousands.csv | 2 | dataset.numeric.a: column 'a' has '1,234.5' in row 5 of the data
 {TABLE}@text.csv | 2 | dataset.numeric.a: column 'a' has 'abc' in row 5 of the data
 {TABLE}@no_label.csv | 2 | dataset.label: column 'y' has no value in row 3 of the data (line 4
-{TABLE}@two_rows.csv | 2 | split is empty | dataset.test_fraction
+{TABLE}@two_rows.csv | 2 | there are no | dataset.test_fraction
 {TABLE}@twice.csv dataset.id=id | 2 | twice.csv: dataset.id: column 'id' has 'p4' 2 times
 {TABLE}@spaces.csv dataset.id=id | 2 | spaces.csv: dataset.id | differ only in spaces
 {TABLE}@ok.csv dataset.label=z | 2 | no column or key 'z' | dataset.label | known: a, b, id, y
@@ -589,33 +589,33 @@ train training.batch.n_max=10 | 2 | n_max=10
 {TABLE}@ok.csv dataset.classes=[yes,maybe] | 2 | ok.csv: row 1 of the data (line 2 of the file) has the label 'no'
 {TABLE}@ok.csv dataset.split=b | 2 | dataset.split: column 'b'
 {TABLE}@ok.csv dataset.test=@no.csv | 4 | no.csv
-{TABLE}@ok.csv dataset.test_fraction=.00001 | 2 | the test split is empty | dataset.test_fraction
+{TABLE}@ok.csv dataset.test_fraction=.00001 | 2 | there are no test records | dataset.test_fraction
 {TABLE}@ok.csv +dataset.numeric.c=[0,1] | 2 | no column or key 'c' | dataset.numeric.c
 {TABLE}@ok.csv +dataset.categorical='{{b: [u, v]}}' | 2 | column 'b': none of its | dataset.categorical.b
 {TABLE}@no_such_ünïcode' file'.csv | 4 | ünïcode file.csv
-train dataset=table | 2 | a value is required
-{VECTORS}@objects.npz | 2 | objects.npz: cannot read 'x' | pickled
+train dataset=table | 2 | this setting is required
+{VECTORS}@objects.npz | 2 | objects.npz: column 'x' cannot be read | pickled
 {VECTORS}@broken.npz | 2 | broken.npz
-{VECTORS}@short.npz | 2 | short.npz: has 40 records but 39 values of 'label'
+{VECTORS}@short.npz | 2 | short.npz: the file has 40 records but 39 values of 'label'
 {VECTORS}@vectors.npz dataset.x=z | 2 | no column or key 'z' | dataset.x
 {VECTORS}@vectors.npz dataset.center=[1,2] | 2 | dataset.center has shape (2,)
 {VECTORS}@nan.npz | 2 | dataset.x: column 'x' has NaN or inf in row 4 of the data
 train --config-dir @conf training=blobs dataset=broken | 2 | broken.yaml, line 2
 train --config-dir @conf training=blobs dataset=loop | 2 | dataset.center: Recursive
 train --config-dir @conf training=blobs dataset=gone | 2 | dataset._target_: cannot import 'agt.data.blobs.Blob'
-train --config-dir @conf dataset=gone | 2 | training settings named 'gone' do not exist: give training=NAME
-certify | 2 | run: a value is required
-unlearn run=@box ids=nobody.txt | 4 | ids=nobody.txt: no such file
-unlearn run=@box | 2 | ids=null: there is no request
+train --config-dir @conf dataset=gone | 2 | there are no training settings named 'gone': give training=NAME
+certify | 2 | run: this setting is required
+unlearn run=@box ids=nobody.txt | 4 | ids=nobody.txt: this file does not exist
+unlearn run=@box | 2 | ids=null: no erasure was requested
 unlearn run=@box method=newton ids=@ok.csv | 2 | method=newton | certificate=removal
 unlearn run=@box method=sisa ids=@ok.csv | 2 | method=sisa | not an ensemble
 certify run=@box inputs=@no.csv | 4 | no.csv | inputs
 certify run=@box inputs=@folder | 4 | folder
 certify run=@box inputs=@words.txt | 2 | words.txt
 certify run=@box inputs=@empty.csv | 2 | empty.csv
-certify run=@box inputs=@q_none.csv | 2 | q_none.csv: has no rows
-certify run=@box inputs=@q_narrow.csv | 2 | q_narrow.csv: each record has 1 features, but the model was trained on 2
-certify run=@box inputs=@q_wide.csv | 2 | q_wide.csv: each record has 3 features
+certify run=@box inputs=@q_none.csv | 2 | q_none.csv: the file has no rows
+certify run=@box inputs=@q_narrow.csv | 2 | q_narrow.csv: each record in this file has 1 features, but the model was trained on 2
+certify run=@box inputs=@q_wide.csv | 2 | q_wide.csv: each record in this file has 3 features
 certify run=@box inputs=@q_column.csv | 2 | q_column.csv: there is no column or key 'x'
 certify run=@box inputs=@q_nan.csv | 2 | inputs: column 'x' has NaN or inf in row 2 of the data (line 3 of the file)
 certify run=@box inputs=@q_huge.csv | 2 | NaN or infinite feature
@@ -626,11 +626,11 @@ plan run=@box mechanisms=[noisy_argmax] | 2 | noisy_argmax | ensemble
 predict run=@box mechanism.eps=1 total.queries=1 | 2 | 20 queries, but total.queries=1
 predict run=@box mechanism.mu=1 | 2 | unknown key 'mechanism.mu'
 predict run=@box mechanism=noisy_argmax mechanism.eps=1 | 2 | ensemble
-predict run=@box mechanism.eps=1 mechanism.classes=3 | 2 | mechanism.classes=3 and the model has 2
+predict run=@box mechanism.eps=1 mechanism.classes=3 | 2 | mechanism.classes=3, but the model has 2
 predict run=@sparse mechanism.eps=1 | 2 | accounting=rigorous: condition a
 predict run=@undeclared mechanism.eps=1 | 2 | condition e | training.chosen_on
 predict run=@box mechanism=release_weights total.eps=1 total.delta=1e-5 | 2 | linear head
-predict run=@head mechanism=objective_perturbation total.eps=1 total.delta=1e-5 | 2 | certificate=stability does not have a minimiser
+predict run=@head mechanism=objective_perturbation total.eps=1 total.delta=1e-5 | 2 | certificate=stability does not compute a minimiser
 data prepare imdb prepare.reviews=@no.csv | 4 | no.csv | prepare.reviews
 data prepare imdb prepare.reviews=@ok.csv | 2 | ok.csv: there is no column or key 'text'
 data prepare amex | 4 | train_data.csv is not there | kaggle

@@ -10,13 +10,13 @@ from agt_cli.report.findings import Outcome, Strength
 
 SENTENCES: list[tuple[dict[str, Any], str]] = [
     ({"outcome": Outcome.VIOLATED}, "cannot also say that the claim is met"),
-    ({"found": 1.2}, "certainly larger"),
+    ({"found": 1.2}, "privacy loss is larger than claimed"),
     (
         {"outcome": Outcome.VIOLATED, "found": 1.2, "strength": Strength.CREDIBLE},
         "for any number of trials",
     ),
-    ({"confidence": None}, "given with its confidence"),
-    ({"delta": None}, "given with its delta"),
+    ({"confidence": None}, "must give the bound.s confidence"),
+    ({"delta": None}, "must also give its delta"),
     ({"claimed": -1.0}, "at least 0"),
     ({"outcome": Outcome.UNTESTED}, "cannot have a result"),
 ]

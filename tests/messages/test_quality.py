@@ -24,13 +24,13 @@ NOISE = (np.random.default_rng(0).random(1000) < 0.3) * 1
 VERDICTS: list[tuple[list[int] | None, list[int], str]] = [
     (RARE, [0] * 100, "This model answers 'no' for every one of the 100 test records: it is "
                       "constant. A constant "
-     "answer is always certified, however inaccurate it is; accuracy 0.760 [0.664, 0.840] against "
-     "0.760 for always answering 'no'."),
+     "answer is always certified, however inaccurate it is; its accuracy is 0.760 [0.664, 0.840], "
+     "compared with 0.760 for always answering 'no'."),
     (RARE * 10, [0] * 990 + [1] * 10,
      "This model answers 'no' for all but 10 of the 1,000 test records: it is nearly constant"),
     ([1] * 10 + [0] * 1990, [1] * 9 + [0] * 1991, ""),  # a rare class, nearly all of it found
     (NOISE.tolist(), np.random.default_rng(1).permutation(NOISE).tolist(),
-     "On the 1,000 test records this model is worse than a constant answer: accuracy 0."),
+     "On the 1,000 test records this model is worse than a constant answer: its accuracy is 0."),
     (SIXTY, [0] * 55 + [1] * 5 + [1] * 6 + [0] * 34,
      "On the 100 test records this model is not significantly better than a constant answer"),
     (SIXTY, [0] * 55 + [1] * 5 + [1] * 30 + [0] * 10, ""),
@@ -48,7 +48,7 @@ def test_the_verdict(labels: list[int] | None, answers: list[int], words: str) -
 def test_what_a_verdict_says_besides() -> None:
     scores = (np.array(RARE) - 2.0)[None]
     assert (
-        "its scores do separate the classes (AUC 1.000 [0.858, 1.000])"
+        "the model's scores do separate the classes (AUC 1.000 [0.858, 1.000])"
         in judged(RARE, [0] * 100, scores=scores).verdict
     )
-    assert "no labels to compare with" in judged(None, [1] * 50).verdict
+    assert "there are no labels, so the accuracy is unknown" in judged(None, [1] * 50).verdict

@@ -27,7 +27,7 @@ from agt.relations import RELATIONS
 from agt.relations.relation import Relation
 from agt.settings import FeaturesConfig
 from agt.training.batches import BatchPlan
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.ensemble import EnsembleConfig, train_members
 from agt.training.erm import train_erm
 from agt.training.linear import LinearTrained, train_linear
@@ -297,7 +297,7 @@ def fit(setting: Setting, data: Data, ks: tuple[int, ...], seed: int) -> Fitted:
     rng = np.random.default_rng(seed)
 
     def member(
-        setup: TrainingSetup, records: Records, checkpoints: Checkpoints = NOWHERE
+        setup: TrainingSetup, records: Records, checkpoints: Checkpoints = NO_CHECKPOINTS
     ) -> Member:
         if setting.boxes:
             return run(setting.case, records, setting.relation, ks, setting.dtype, rng), None

@@ -26,7 +26,7 @@ from agt.bounds.products import Products, corners
 from agt.bounds.rounding import Rounding
 from agt.certificates.votes import Vote, certified_vote
 from agt.data.records import Records
-from agt.kernels.reference import ReferenceExtremes
+from agt.kernels.reference import ReferenceSelection
 from agt.mechanisms.published import published_vote
 from agt.models import ensemble as ensemble_tasks
 from agt.models.stability import StabilityKind
@@ -34,7 +34,7 @@ from agt.relations.add_remove import AddRemove
 from agt.settings import QUANTA, FeaturesConfig, TrainingConfig
 from agt.training import ensemble, linear, sensitivity
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.ensemble import EnsembleConfig, assign_shards
 from agt.training.loop import TrainingRun
 from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity
 
@@ -202,13 +202,13 @@ def shards_in_any_order(patch: pytest.MonkeyPatch) -> None:
     """
 
     def parts(records: Records, config: EnsembleConfig, which: object = None) -> list[Records]:
-        home = shards(records.units, config)
+        home = assign_shards(records.units, config)
         return [records.take(home == index) for index in range(config.members)]
 
     patch.setattr(ensemble, "member_records", parts)
 
 
-class WarmExtremes(ReferenceExtremes):
+class WarmExtremes(ReferenceSelection):
     """c t - sum max(t - u, 0), with t from the step before instead of this step's c-th least:
     sound, and not nested.
     """
@@ -267,14 +267,14 @@ def gamma_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def noise_that_knows_the_data(patch: pytest.MonkeyPatch) -> None:
     """A draw scaled by how many records there are: no longer the same for every neighbour."""
-    whole = TrainingRun._noisy
+    whole = TrainingRun._add_noise
 
     def noisy(self: TrainingRun, name: str, direction: Tensor, drawn: dict[str, Tensor]) -> Tensor:
         return whole(
             self, name, direction, {n: z * len(self.records) / 12 for n, z in drawn.items()}
         )
 
-    patch.setattr(TrainingRun, "_noisy", noisy)
+    patch.setattr(TrainingRun, "_add_noise", noisy)
 
 
 def batches_by_index(patch: pytest.MonkeyPatch) -> None:

@@ -180,7 +180,7 @@ class Game:
 
 
 def half(allowance: Allowance, parts: int = 2) -> GaussianDP:
-    return GaussianDP(allowance.mu / math.sqrt(parts))
+    return GaussianDP(allowance.mu_limit / math.sqrt(parts))
 
 
 WIDE = Allowance(1.0, 0.05, 0.4)
@@ -364,7 +364,7 @@ def test_two_filters_with_a_delta_each_are_not_one() -> None:
         return basic.holds(cost) or gaussian.holds(cost)
 
     first = Lot(PureDP(0.1))
-    rest = math.sqrt(float(gaussian.square - first.cost.square)) * (1 - 1e-9)
+    rest = math.sqrt(float(gaussian.squared_mu_limit - first.cost.square)) * (1 - 1e-9)
     menu = (first, Lot(GaussianDP(rest)), Lot(ApproximateDP(0.1, delta)))
     assert best(menu, union, eps, 2) > 1.05 * delta
     for sound in (basic, gaussian, Allowance(eps, delta, 0.5)):
@@ -384,7 +384,7 @@ def test_lots_of_one_kind_are_admitted_almost_as_far_as_if_they_had_been_fixed(
 ) -> None:
     """Never further; and no more than a tenth less."""
     allowance, spent, count = Allowance(1.0, 1e-5), Cost(), 0
-    while fit := allowance.fitting(spent, guarantee, 20):
+    while fit := allowance.max_lot_size(spent, guarantee, 20):
         spent, count = spent.plus(Lot(guarantee, fit).cost), count + fit
     assert delta_of(guarantee, count, 1.0) <= 1e-5
     assert delta_of(guarantee, math.ceil(count * 1.1), 1.0) > 1e-5

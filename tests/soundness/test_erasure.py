@@ -17,7 +17,7 @@ from agt.facts import declared, not_held
 from agt.training.objective import Objective, gram_rounding
 from agt.unlearning.newton import BoundedMatrix, Factor, RemovableHead, reduce_residual, worst_case
 from agt.unlearning.sentences import Remark
-from agt.unlearning.sisa import answerable, availability, gaps, spread_requests
+from agt.unlearning.sisa import answerable, availability, reasons_not_covered, spread_requests
 
 # -- certified removal
 
@@ -416,10 +416,10 @@ def test_what_does_not_fit_is_refused():
     for error, message, call in (
         (
             ValueError,
-            "of 20 records cannot be removed",
+            "must together be 20",
             lambda: head.remove(np.zeros((21, 5)), np.zeros((21, 1))),
         ),
-        (ValueError, "of 20 records cannot be removed", lambda: head.remove(x[:1], t[:1], x)),
+        (ValueError, "must together be 20", lambda: head.remove(x[:1], t[:1], x)),
         (ValueError, "19 records were given, but 20 are left", lambda: head.polish(x[1:], t[1:])),
         (ValueError, r"targets are \(1, 1\), expected \(3, 1\)", lambda: head.remove(x[:3], t[:1])),
         (UnsoundError, "longer than 1", lambda: head.remove(np.full((1, 5), 0.5), t[:1])),
@@ -477,7 +477,7 @@ def trained(kept: np.ndarray, **settings: Any) -> Fitted:
 def test_no_answer_changes_whoever_goes(relation: str, settings: dict[str, Any]) -> None:
     everyone, near = np.arange(N), QUERIES * (40.0 if settings is not HEAD else 1.0)
     model = trained(everyone, relation=relation, **settings)
-    assert gaps(model.model.problem.settings, model.conditions) == []
+    assert reasons_not_covered(model.model.problem.settings, model.conditions) == []
     answers = model.certify(near)
     answered = answers.certificates.stable_distance >= WAITING
     assert answered.any()
@@ -492,26 +492,28 @@ def test_no_answer_changes_whoever_goes(relation: str, settings: dict[str, Any])
 def test_what_certificates_of_a_run_do_not_say() -> None:
     model = fit(X, Y, ks=4, **HEAD)  # nothing is declared
     settings, conditions = model.model.problem.settings, model.conditions
-    missing = [remark.values["fact"] for remark in gaps(settings, conditions)]
+    missing = [remark.values["fact"] for remark in reasons_not_covered(settings, conditions)]
     (size,) = (fact for fact in missing if fact.code == "normaliser_from_records")
     assert size.values["normaliser"] == N
     assert settings.choices not in missing, (
         "what settings were chosen on leaves the training what it is"
     )
-    assert gaps(settings, trained(np.arange(N), **HEAD).conditions) == []
+    assert reasons_not_covered(settings, trained(np.arange(N), **HEAD).conditions) == []
     constants = next(c for c in conditions if c.letter == "e")
     read = not_held("own_words", text="a range was read off the records")
     worse = (*trained(np.arange(N), **HEAD).conditions[:4], constants.with_facts(read))
-    assert Remark("condition_not_held", {"fact": read}) in gaps(settings, worse)
-    assert gaps(settings, worse, compared=(*constants.evidence.facts, read)) == []
+    assert Remark("condition_not_held", {"fact": read}) in reasons_not_covered(settings, worse)
+    assert reasons_not_covered(settings, worse, compared=(*constants.evidence.facts, read)) == []
     assert (
-        gaps(
+        reasons_not_covered(
             settings, worse, compared=(declared("declared_in_own_words", text="x", broken_by="y"),)
         )
         != []
     )
     removing = fit(X, Y, ks=4, relation="remove", declared=SAID, **HEAD)
-    uncounted = gaps(removing.model.problem.settings, removing.conditions, public=True)
+    uncounted = reasons_not_covered(
+        removing.model.problem.settings, removing.conditions, public=True
+    )
     assert uncounted[0] == Remark("public_not_counted", {"relation": "remove"})
     drawn = np.arange(N) < 8
     features = {"map": "landmarks", "count": 4, "public": "train", "ridge": 1e-3}
@@ -525,10 +527,10 @@ def test_what_certificates_of_a_run_do_not_say() -> None:
         ids=np.arange(N).astype(str),
         **HEAD,
     )
-    assert gaps(shown.model.problem.settings, shown.conditions, public=True)[0] == Remark(
-        "public_features"
-    )
-    assert gaps(shown.model.problem.settings, shown.conditions, public=False) == []
+    assert reasons_not_covered(shown.model.problem.settings, shown.conditions, public=True)[
+        0
+    ] == Remark("public_features")
+    assert reasons_not_covered(shown.model.problem.settings, shown.conditions, public=False) == []
 
 
 # -- availability

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import agt
-from agt.certificates.flips import cheapest_other_class, count_flips_to_answer, count_flips_to_beat
+from agt.certificates.flips import count_flips_to_beat, count_flips_to_win, fewest_edits_to_change
 from agt.data.dataset import Dataset
 from agt.data.embeddings import Embeddings
 from agt.data.labelled import Declared, dataset_of
@@ -147,7 +147,7 @@ def test_the_price_is_what_every_set_of_flips_says(classes: int) -> None:
         scores = (np.where(every[..., None] == np.arange(classes), pull[:, None], 0)).sum(axis=1)
         answers, here = scores.argmax(axis=1), (every == given).all(axis=1)
         apart = (every != given).sum(axis=1)[answers != answers[here]]
-        price = cheapest_other_class(
+        price = fewest_edits_to_change(
             count_flips_to_beat(pull[None], given, answers[here], classes, 9), answers[here]
         )
         assert price[0] == apart.min(initial=9)
@@ -165,12 +165,12 @@ def test_flips_to_an_answer_move_by_one() -> None:
         scores = (np.where(every[..., None] == np.arange(classes), pull[:, None], 0)).sum(axis=1)
         answers = scores.argmax(axis=1)
         prices = np.stack(
-            [count_flips_to_answer(pull[None], given, classes, 9)[:, 0] for given in every], axis=1
+            [count_flips_to_win(pull[None], given, classes, 9)[:, 0] for given in every], axis=1
         )
         assert np.array_equal(prices == 0, np.arange(classes)[:, None] == answers)
         assert (abs(prices[:, :, None] - prices[:, None])[:, apart == 1] <= 1).all()
         turns = [
-            cheapest_other_class(
+            fewest_edits_to_change(
                 count_flips_to_beat(pull[None], given, answer[None], classes, 9), answer[None]
             )[0]
             for given, answer in zip(every, answers, strict=True)
@@ -382,20 +382,20 @@ def test_it_is_read_back_whole() -> None:
 CHANGES: dict[str, tuple[Callable[[MemberInfluence], MemberInfluence], str]] = {
     "other labels": (
         lambda one: one._replace(labels=(one.labels + 1) % 3),
-        "the weights differ from those in",
+        "the weights are not those that follow from",
     ),
     "other pulls": (
         lambda one: one._replace(influence=one.influence // 2),
-        "the weights differ from those in",
+        "the weights are not those that follow from",
     ),
     "no class": (lambda one: one._replace(labels=one.labels + 3), "a label is not a class"),
     "too long": (
         lambda one: one._replace(influence=np.full_like(one.influence, 2**29)),
-        "too long to be counted exactly",
+        "too large for exact counting",
     ),
     "too long below": (
         lambda one: one._replace(influence=np.full_like(one.influence, -(2**31))),
-        "too long to be counted exactly",
+        "too large for exact counting",
     ),
 }
 

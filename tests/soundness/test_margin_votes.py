@@ -244,7 +244,7 @@ def test_what_fits_together_is_checked() -> None:
         (ConfigError, "same values of k", lambda: margin_vote([], CLIP, touches=1)),
         (
             UnsoundError,
-            "outside of its bounds",
+            "outside of its own bounds",
             lambda: Envelope((1,), margin, margin[None] + 1, margin[None] + 2),
         ),
         (
@@ -361,10 +361,10 @@ def test_what_is_wrong_is_caught(rule: Rule, touches: int) -> None:
 
 def test_ties_that_do_not_lose_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sum of 0 turns a 1: as it stands, whichever the label is, distances are too long."""
-    real = margin_votes._count_withstood_edits
+    real = margin_votes._count_survived_edits
     monkeypatch.setattr(
         margin_votes,
-        "_count_withstood_edits",
+        "_count_survived_edits",
         lambda left, least, most, edits: real(left, 0 * least, most, edits),
     )
     unsound, tears = violations(as_it_is)

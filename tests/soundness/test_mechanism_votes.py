@@ -75,7 +75,7 @@ def priced(
 )
 def test_prices_of_each_class_against_every_vote_vector(members: int, classes: int) -> None:
     labels, distances, prices = priced(members, classes, 120, seed=members)
-    vote = certified_vote(labels, distances, classes, touches=1, prices=prices)
+    vote = certified_vote(labels, distances, classes, touches=1, edits_to_win=prices)
     every = np.array([*product(range(classes), repeat=members)])
     won = (every[..., None] == np.arange(classes)).sum(axis=1).argmax(axis=1)
     for q in range(labels.shape[1]):
@@ -104,8 +104,8 @@ def test_neighbours_of_priced_votes(touches: int) -> None:
     after = near.argmin(axis=0)
     assert ((near == 0).sum(axis=0) == 1).all()
     least = np.where(np.arange(classes)[:, None, None] == after, 99, near).min(axis=0) - 1
-    one = certified_vote(labels, distances, classes, touches=touches, prices=prices)
-    other = certified_vote(after, least, classes, touches=touches, prices=near)
+    one = certified_vote(labels, distances, classes, touches=touches, edits_to_win=prices)
+    other = certified_vote(after, least, classes, touches=touches, edits_to_win=near)
     turned = one.prediction != other.prediction
     assert turned.any()
     assert abs(one.distance - other.distance).max() == 1
@@ -114,7 +114,7 @@ def test_neighbours_of_priced_votes(touches: int) -> None:
 
 
 def test_method_rule_for_two_classes() -> None:
-    """m = ceil((n1-n0)/2) or floor((n0-n1)/2)+1 cheapest majority voters, minus 1 (method.md
+    """m = ceil((n1-n0)/2) or floor((n0-n1)/2)+1 cheapest majority voters, minus 1 (reference.md
     section 4).
     """
     labels, distances = ensembles(9, 2, 500, seed=5, top=30)
@@ -311,7 +311,7 @@ def test_noisy_counts_of_several_classes_are_private_and_drawn_as_they_say(
     """Every event of the argmax, between all counts of five voters; the frequencies are those of
     that noise.
     """
-    mechanism = NoisyArgmax(eps=eps, classes=3).covering(moves)
+    mechanism = NoisyArgmax(eps=eps, classes=3).for_changed_votes(moves)
     everyone = [counts for counts in product(range(6), repeat=3) if sum(counts) == 5]
     laws = {counts: law(counts, eps / (2 * moves)) for counts in everyone}
     losses = [
@@ -351,7 +351,9 @@ def test_a_table_covers_two_votes(kind: type[NoisyArgmax] | type[GaussianArgmax]
     noise at all.
     """
     loss = np.log if kind is _Silent else lambda p: -ndtri(1 - p)
-    mechanism = kind.of(PureDP(0.5) if kind is _Silent else GaussianDP(0.5)).covering(2)
+    mechanism = kind.with_guarantee(
+        PureDP(0.5) if kind is _Silent else GaussianDP(0.5)
+    ).for_changed_votes(2)
     for odd in (0, 1):
         ones = [float(mechanism.exact_flip(gap)) for gap in range(odd, 40, 2)]  # of the wrong label
         assert max(loss(a) - loss(b) for a, b in zip(ones, ones[2:], strict=False)) <= 0.5 * (
@@ -366,12 +368,12 @@ def test_gaussian_noise_on_counts_of_several_classes(moves: int) -> None:
     """As long as m changed votes are in l2, over mu; two of three classes far ahead are those of
     two.
     """
-    mechanism = GaussianArgmax(mu=0.5, classes=3).covering(moves)
+    mechanism = GaussianArgmax(mu=0.5, classes=3).for_changed_votes(moves)
     farthest = max(np.linalg.norm(np.subtract(one, (4, 4, 4))) for one in moved((4, 4, 4), moves))
     assert farthest / 0.5 <= mechanism._sigma < farthest / 0.5 * (1 + 1e-12)
     counts = np.tile([200, 203, 0], (500, 1))
     ones = (mechanism.release(counts.argmax(axis=1), counts, SeededRandomness(2)) == 1).mean()
-    two = 1 - GaussianArgmax(mu=0.5).covering(moves).flip_probability(np.array([3])).item()
+    two = 1 - GaussianArgmax(mu=0.5).for_changed_votes(moves).flip_probability(np.array([3])).item()
     assert abs(ones - two) < 5 * 0.5 / np.sqrt(500)
     labels = np.ones(500, dtype=int)
     assert mechanism.expected_accuracy(labels, counts, labels) == pytest.approx(two, abs=1e-6)

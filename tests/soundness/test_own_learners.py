@@ -22,7 +22,7 @@ from agt.errors import ConfigError, UnsoundError
 from agt.models import own_votes
 from agt.models.own_votes import OwnVotesModel
 from agt.settings import RelationConfig
-from agt.training.ensemble import shards
+from agt.training.ensemble import assign_shards
 from agt.training.learners import Learner, Shard, check_retrained, single_threaded
 from agt_audit.neighbours import retrained
 
@@ -111,7 +111,7 @@ def under(relation: Any, model: OwnVotesModel) -> OwnVotesModel:
 )
 def test_a_member_is_the_same_amid_any_other_shards(learner: Any) -> None:
     model = trained(learner, 300, 3, 6)
-    everybody, home = records(model), shards(records(model).units, model.settings.ensemble)
+    everybody, home = records(model), assign_shards(records(model).units, model.settings.ensemble)
     phi = model.phi(QUERIES)
     votes = model.labels(phi)
     assert len({tuple(row) for row in votes.tolist()}) > 3
@@ -129,7 +129,11 @@ def test_a_member_is_the_same_amid_any_other_shards(learner: Any) -> None:
 def test_one_record_changes_its_own_member_and_no_other() -> None:
     model = trained(DecisionTreeClassifier(), 200, 2, 20)
     everybody, phi = records(model), model.phi(np.random.default_rng(0).normal(size=(2000, 2)))
-    home, votes, changes = shards(everybody.units, model.settings.ensemble), model.labels(phi), 0
+    home, votes, changes = (
+        assign_shards(everybody.units, model.settings.ensemble),
+        model.labels(phi),
+        0,
+    )
     for row in range(0, 200, 17):
         less = model.retrained(everybody.take(np.delete(np.arange(200), row)))
         changed = np.flatnonzero((less.labels(phi) != votes).any(axis=1)).tolist()
@@ -142,7 +146,9 @@ def test_shards_of_one_class_answer_it_and_labels_of_no_class_are_the_first() ->
     model = trained(own_learners.strange, 12, 3, 4)
     everybody = records(model)
     only = model.retrained(everybody.take(everybody.labels == 2))
-    home = set(shards(everybody.units[everybody.labels == 2], model.settings.ensemble).tolist())
+    home = set(
+        assign_shards(everybody.units[everybody.labels == 2], model.settings.ensemble).tolist()
+    )
     votes = only.labels(model.phi(QUERIES))
     assert all(
         set(votes[member].tolist()) == ({2} if member in home else {0}) for member in range(4)

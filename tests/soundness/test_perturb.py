@@ -306,9 +306,9 @@ def test_it_is_refused_where_nothing_is_proved() -> None:
         *((ConfigError, "bounded by boxes "
                         "alone", lambda kind=kind: fitted(certificate=kind, network=(), ks=3))
           for kind in ("stability", "erm", "removal")),
-        (ConfigError, "Use 1 of each", lambda: fitted(members=2)),
-        (ConfigError, "Use 1 of each", lambda: fitted(certificate="votes", network=(), members=2)),
-        (ConfigError, "Use 1 of each", lambda: fitted(batch={"count": 2})),
+        (ConfigError, "Set both to 1", lambda: fitted(members=2)),
+        (ConfigError, "Set both to 1", lambda: fitted(certificate="votes", network=(), members=2)),
+        (ConfigError, "Set both to 1", lambda: fitted(batch={"count": 2})),
         (ConfigError, "needs radius", lambda: fitted(radius=None)),
         (ConfigError, "needs radius", lambda: fitted(relation="add_remove")),
     )  # fmt: skip

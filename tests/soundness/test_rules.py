@@ -193,9 +193,9 @@ def test_pooling_in_the_head_and_beforehand_give_the_same_boxes(dtype: str, kern
     [
         (
             (SIDE * SIDE * 2,),
-            "takes images with room for a window of 3 x 3, but a record has the shape .50,.",
+            "into which its window of 3 x 3 fits .with padding., but a record has the shape .50,.",
         ),
-        ((2, 9, 9), "model: a record has 32 features and the model takes 8"),
+        ((2, 9, 9), "model: a record has 32 features, but the model takes 8"),
     ],
 )
 def test_records_that_do_not_fit_the_head_are_refused_before_the_first_step(

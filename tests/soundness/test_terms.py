@@ -204,7 +204,7 @@ def test_rho_is_what_the_worst_dealing_of_one_record_moves_the_head_by() -> None
 
 
 def test_a_sensitivity_has_rounding_and_every_row_in_it() -> None:
-    known = Sensitivity(rho=1.0, rounding=0.5, radius=1.0, rate_limit=None, rows=6)
+    known = Sensitivity(rho=1.0, rounding=0.5, radius=1.0, rate_limit=None, records_per_edit=6)
     assert 1.5 <= known.rho_fp < 1.5001
     assert 9.0 <= known.per_k < 9.001
 
@@ -218,7 +218,7 @@ def test_two_minimisers_lie_apart_by_two_tolerances_more(relation: str) -> None:
     given = setting(relation, weight_decay=0.01)
     found = erm_sensitivity(given, 1e-6)
     assert found.rounding >= 2 * Fraction(1e-6) / Fraction(0.01)
-    assert found.rows == (2 if relation == "substitute" else 1)
+    assert found.records_per_edit == (2 if relation == "substitute" else 1)
 
 
 def test_the_minimisers_gradient_is_within_the_tolerance() -> None:

@@ -1,5 +1,5 @@
 """Whole training on edited data: boxes nest and hold retrained parameters, certified labels do
-not change (method.md 3).
+not change (reference.md 3).
 """
 
 from itertools import product

@@ -29,7 +29,7 @@ from agt.models.ensemble import EnsembleModel, vote_certificates
 from agt.models.votes import VotesModel
 from agt.numeric import SeededRandomness
 from agt.relations import RELATIONS
-from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.ensemble import EnsembleConfig, assign_shards
 from agt.training.ridge import (
     SCORE_LIMIT,
     encode_targets,
@@ -115,7 +115,7 @@ def test_a_member_is_the_same_bits_amid_any_other_shards(n: int, width: int, lea
     kind = {"name": "votes", "strength": 1e-6, "learner": learner}  # so that roundings show
     model = trained(n, 3, 6, width, certificate=kind)
     everybody, ensemble = records(model), model.settings.ensemble
-    home = shards(everybody.units, ensemble)
+    home = assign_shards(everybody.units, ensemble)
     for member in range(6):
         rows = np.flatnonzero(home == member)
         order = np.random.default_rng(member).permutation(rows)
@@ -152,7 +152,7 @@ def test_each_member_has_the_units_that_the_hash_under_the_key_gives_it(key: str
 
     secret = blake2b(f"shard/{key}".encode(), digest_size=32).digest()
     hashes = (blake2b(name.encode(), digest_size=8, key=secret).digest() for name in units.tolist())
-    assert shards(units, ensemble).tolist() == [
+    assert assign_shards(units, ensemble).tolist() == [
         int.from_bytes(digest, "little") % 7 for digest in hashes
     ]
 
@@ -293,7 +293,7 @@ def test_what_votes_are_not_proved_for_is_refused() -> None:
         (agt.errors.ConfigError, r"logisitc.*logistic", lambda: trained(learner="logisitc")),
         (
             agt.errors.ConfigError,
-            "certificate=erm does not have members",
+            "not those of certificate=erm",
             lambda: trained(certificate="erm", members=1, learner="ridge"),
         ),
     )
@@ -362,7 +362,7 @@ def heads(
 ) -> EnsembleModel:
     """Three members, ``EACH`` units in each shard."""
     rng, names = np.random.default_rng(3), np.array([f"r{at}" for at in range(60)])
-    home = shards(names, EnsembleConfig(members=3))
+    home = assign_shards(names, EnsembleConfig(members=3))
     units = np.repeat(
         np.concatenate([names[home == member][:EACH] for member in range(3)]), unit_rows
     )
@@ -395,7 +395,7 @@ def of_every_set(model: EnsembleModel) -> tuple[np.ndarray, np.ndarray, np.ndarr
     A member is a function of its shard alone: each is trained on the 16 subsets of its own.
     """
     everybody, queries = model.problem.dataset.train, QUERIES[:6] * 2
-    home = shards(everybody.units, model.settings.ensemble)
+    home = assign_shards(everybody.units, model.settings.ensemble)
     ranks = {
         unit: at for h in range(3) for at, unit in enumerate(np.unique(everybody.units[home == h]))
     }
@@ -444,9 +444,9 @@ def stacked(
         for what in ("prediction", "distance")
     )
     prices = None
-    if known[0].prices is not None:
-        prices = np.stack([c.prices for c in known], axis=1)[:, at].reshape(
-            len(known[0].prices), -1
+    if known[0].edits_to_win is not None:
+        prices = np.stack([c.edits_to_win for c in known], axis=1)[:, at].reshape(
+            len(known[0].edits_to_win), -1
         )
     return ClosedFormCertificates.from_distances(
         known[0].ks, "substitute", label, np.ones(len(label), dtype=bool), distance, prices
@@ -512,14 +512,17 @@ def test_prices_of_a_heads_classes_move_by_one(certificate: str) -> None:
     )
     model = heads("add_remove", classes=3, certificate=certificate, **settings)
     shard = model.problem.dataset.train
-    names, home = np.unique(shard.units), shards(np.unique(shard.units), model.settings.ensemble)
+    names, home = (
+        np.unique(shard.units),
+        assign_shards(np.unique(shard.units), model.settings.ensemble),
+    )
     own = names[home == 0]
     found = []
     for mask in range(2**EACH):
         left = np.isin(shard.units, own[[mask >> at & 1 == 0 for at in range(EACH)]], invert=True)
         head = retrained(model.problem, shard.take(left)).members[0]
         known = head.certify(QUERIES)
-        prices = known.prices
+        prices = known.edits_to_win
         assert np.array_equal(prices == 0, np.arange(3)[:, None] == known.prediction)
         assert np.array_equal(np.sort(prices, axis=0)[1], known.stable_distance + 1)
         found.append(prices)

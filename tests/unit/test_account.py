@@ -26,7 +26,7 @@ from agt.mechanisms.planning import Budget, afford
 from agt.mechanisms.published import ProposeTestRelease
 from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.weights import ReleaseWeights
-from agt.numeric import mills_delta, written
+from agt.numeric import mills_delta, printed_decimal
 from agt.training.noise import NoiseConfig, plan_noise
 
 FRESH = Cost()
@@ -64,8 +64,8 @@ class TestDecimals:
     @pytest.mark.parametrize("delta", [0.0, 1e-9])
     def test_a_budget_of_n_releases_holds_n(self, eps: float, count: int, delta: float) -> None:
         """Also where doubles add up to more: ten times 0.1 is 1."""
-        allowance = Allowance(float(written(eps) * count), delta)
-        once = allowance.fitting(FRESH, PureDP(eps), 10**12)
+        allowance = Allowance(float(printed_decimal(eps) * count), delta)
+        once = allowance.max_lot_size(FRESH, PureDP(eps), 10**12)
         assert once >= count if delta else once == count
         if count <= 1000:
             assert spend(Allowance(allowance.eps), *[Lot(PureDP(eps))] * (count + 1)) == [
@@ -102,7 +102,7 @@ class TestDecimals:
         """Phi^-1(flip at L) falls by the decimal mu at most, from -mu/2 at least where labels
         differ.
         """
-        step, known = (2 if kind is GaussianArgmax else 1), kind.of(GaussianDP(mu))
+        step, known = (2 if kind is GaussianArgmax else 1), kind.with_guarantee(GaussianDP(mu))
         with mpmath.workdps(60):
             least = min(mpmath.mpf(repr(mu)), mpmath.mpf(mu))
             flips = [known.exact_flip(step * distance) for distance in range(8)]
@@ -179,19 +179,19 @@ class TestEdges:
     ) -> None:
         """Nothing overflows or hangs, the sums stay numbers, and what fits is admitted."""
         allowance = Allowance(eps, delta, leaks)
-        fit = allowance.fitting(FRESH, guarantee, 10**12)
+        fit = allowance.max_lot_size(FRESH, guarantee, 10**12)
         assert fit == 0 or allowance.admits(FRESH, Lot(guarantee, fit))
         assert fit == 10**12 or not allowance.admits(FRESH, Lot(guarantee, fit + 1))
         assert 0 <= allowance.delta_of(1.0) <= 1
 
     def test_a_pure_budget_takes_pure_releases_alone(self) -> None:
         allowance = Allowance(1e6)
-        assert allowance.fitting(FRESH, PureDP(1e-7), 10**12) == 10**12
-        assert not allowance.fitting(FRESH, GaussianDP(1e-15), 1)
-        assert not allowance.fitting(FRESH, ApproximateDP(1e-15, 1e-300), 1)
+        assert allowance.max_lot_size(FRESH, PureDP(1e-7), 10**12) == 10**12
+        assert not allowance.max_lot_size(FRESH, GaussianDP(1e-15), 1)
+        assert not allowance.max_lot_size(FRESH, ApproximateDP(1e-15, 1e-300), 1)
 
     def test_nothing_is_wanted(self) -> None:
-        assert Allowance(1.0).fitting(FRESH, PureDP(0.1), 0) == 0
+        assert Allowance(1.0).max_lot_size(FRESH, PureDP(0.1), 0) == 0
 
 
 class TestTight:
@@ -275,7 +275,7 @@ class TestFilter:
     ) -> None:
         spent = Lot(PureDP(1e-4), 3).cost
         assume(allowance.holds(spent))
-        fit = allowance.fitting(spent, guarantee, wanted)
+        fit = allowance.max_lot_size(spent, guarantee, wanted)
         assert 0 <= fit <= wanted
         assert not fit or allowance.admits(spent, Lot(guarantee, fit))
         assert fit == wanted or not allowance.admits(spent, Lot(guarantee, fit + 1))
@@ -283,9 +283,11 @@ class TestFilter:
     @given(ALLOWANCES)
     def test_the_gaussian_part_is_within_delta(self, allowance: Allowance) -> None:
         """M's own delta and the leaks: within delta, exactly."""
-        if allowance.mu:
-            gaussian = Fraction(mills_delta(allowance.eps, allowance.mu))
-            assert gaussian + Fraction(allowance.leak) <= Fraction(written(allowance.delta))
+        if allowance.mu_limit:
+            gaussian = Fraction(mills_delta(allowance.eps, allowance.mu_limit))
+            assert gaussian + Fraction(allowance.leak_limit) <= Fraction(
+                printed_decimal(allowance.delta)
+            )
 
     @pytest.mark.parametrize("kind", [PureDP, ApproximateDP, GaussianDP])
     @pytest.mark.parametrize(
@@ -349,7 +351,7 @@ class TestSources:
         for guarantee, kind in sources.values():
             assert guarantee.as_json["kind"] == kind
             assert read_guarantee(json.loads(json.dumps(guarantee.as_json))) == guarantee
-            assert Allowance(2.0, 1e-5, 0.5).fitting(Lot(PureDP(1e-6)).cost, guarantee, 1) == 1
+            assert Allowance(2.0, 1e-5, 0.5).max_lot_size(Lot(PureDP(1e-6)).cost, guarantee, 1) == 1
 
     @pytest.mark.parametrize(
         "node",

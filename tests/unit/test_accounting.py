@@ -26,7 +26,7 @@ from agt.numeric import mills_delta
 
 
 def exact_pure_delta(e: float, queries: int, eps: float) -> mpmath.mpf:
-    """method.md section 4's sum, term by term in 60 digits."""
+    """reference.md section 4's sum, term by term in 60 digits."""
     with mpmath.workdps(60):
         e, p = mpmath.mpf(e), 1 / (1 + mpmath.exp(-mpmath.mpf(e)))
         terms = (
@@ -244,8 +244,8 @@ class TestPerQuery:
         """Q = 1,000, total eps = 1, delta = 1e-5, L = 200: .955 from gaussian_margin, .909 from
         randomized_response.
         """
-        margin = GaussianMargin.of(per_query(GaussianDP, 1.0, 1e-5, 1000))
-        response = RandomizedResponse.of(per_query(PureDP, 1.0, 1e-5, 1000))
+        margin = GaussianMargin.with_guarantee(per_query(GaussianDP, 1.0, 1e-5, 1000))
+        response = RandomizedResponse.with_guarantee(per_query(PureDP, 1.0, 1e-5, 1000))
         at = np.array([200])
         assert 1 - margin.flip_probability(at)[0] == pytest.approx(0.955, abs=5e-4)
         assert 1 - response.flip_probability(at)[0] == pytest.approx(0.909, abs=5e-4)

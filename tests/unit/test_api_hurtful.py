@@ -132,7 +132,7 @@ def test_certify_of_the_estimator_raises_value_errors() -> None:
 
 
 WRONG: dict[str, dict[str, Any]] = {
-    "masked values are missing": {"x": np.ma.masked_array(X, mask=X > 1)},
+    "masked values, which are missing": {"x": np.ma.masked_array(X, mask=X > 1)},
     "more axes and no flatten": {"x": X[:, None], "network": plain(), "ks": 1, **STEPS},
     "a unit is missing": {
         "units": np.array([None if row == 5 else f"p{row}" for row in range(60)], dtype=object)

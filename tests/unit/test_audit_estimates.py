@@ -127,7 +127,9 @@ class TestNumbers:
             Strength.CREDIBLE,
             Strength.CONFIDENT,
         ]
-        assert found[0].found == pytest.approx(5.604, abs=0.001)  # method.md section 8: about 5.6
+        assert found[0].found == pytest.approx(
+            5.604, abs=0.001
+        )  # reference.md section 8: about 5.6
 
 
 class TestTrials:

@@ -66,13 +66,13 @@ def boxes_not_compared(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("broken", "name"),
     [
-        (bounds_far_above_claims, "randomized response that flips for its budget"),
-        (rates_instead_of_limits, "randomized response that flips for its budget"),
-        (limits_swapped, "randomized response that flips for its budget"),
+        (bounds_far_above_claims, "randomized response that draws for the budget it claims"),
+        (rates_instead_of_limits, "randomized response that draws for the budget it claims"),
+        (limits_swapped, "randomized response that draws for the budget it claims"),
         (error_not_shared, "the best of many events"),
-        (every_neighbour_held_for_one_k, "boxes as they are made"),
-        (distances_not_compared, "stable distances that jump from one dataset to the next"),
-        (boxes_not_compared, "boxes that do not nest in those of a neighbour"),
+        (every_neighbour_held_for_one_k, "boxes as agt computes them"),
+        (distances_not_compared, "stable distances that jump between neighbouring datasets"),
+        (boxes_not_compared, "boxes that do not nest within those of a neighbour"),
     ],
 )
 def test_broken_auditor_is_noticed(

@@ -15,7 +15,7 @@ from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.models.model import Model
-from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.ensemble import EnsembleConfig, assign_shards
 from agt_audit.estimates import Claimed, Mistakes
 from agt_audit.mechanism import LabellingPair, between_roots
 from agt_audit.neighbours import retrained, without
@@ -143,7 +143,7 @@ def test_names_go_where_they_are_meant_to(hashes: bool) -> None:
     config = EnsembleConfig(members=7)
     names = list(islice(names_into(3, config, hashes), 40))
     assert len(set(names)) == 40
-    assert (shards(np.array(names), config) == 3).all()
+    assert (assign_shards(np.array(names), config) == 3).all()
     assert all(bool(CONTENT.fullmatch(name)) is hashes for name in names)
 
 
@@ -155,7 +155,7 @@ def test_an_edit_is_within_one_k(relation: str) -> None:
     gone, come = set(records.units) - set(other.units), set(other.units) - set(records.units)
     assert gone == {records.units[5]}
     assert len(come) == (relation == "substitute")
-    moved = shards(np.array([*gone, *come]), config)
+    moved = assign_shards(np.array([*gone, *come]), config)
     assert len(set(moved.tolist())) == len(moved)
 
 
@@ -170,6 +170,6 @@ def test_the_records_of_an_ensemble_are_of_a_member_whose_vote_decides() -> None
     found = deciding_records(model, records, QUERIES, 4)
     assert 0 < decides.sum() < decides.size
     assert len(found) == 4
-    assert decides[shards(records.units[found], config)].any(axis=1).all()
+    assert decides[assign_shards(records.units[found], config)].any(axis=1).all()
     unanimous = QUERIES[~decides.any(axis=0)]
     assert deciding_records(model, records, unanimous, 4) == []

@@ -202,8 +202,8 @@ class PrivateThreshold(ReleaseWeights):
 class HalfTheNoise(NoisyStatistics):
     """Makes its noise for half the sensitivity."""
 
-    def noises(self, head: Any) -> SumNoiseScales:
-        due = super().noises(head)
+    def noise_scales(self, head: Any) -> SumNoiseScales:
+        due = super().noise_scales(head)
         return SumNoiseScales(due.mean / 2, due.gram / 2, due.sums / 2)
 
 

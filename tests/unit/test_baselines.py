@@ -31,16 +31,16 @@ from agt.errors import ConfigError, UnsoundError
 from agt.numeric import gaussian_mu
 from agt.relations import RELATIONS
 from agt.settings import TrainingConfig
+from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
 from agt.training.loop import train
 from agt.training.noise import (
     NoiseConfig,
     NoisePlan,
     draw_noise,
-    noise_config,
     noise_seed,
     plan_noise,
+    read_noise_config,
 )
-from agt.training.tilted_erm import TiltedErm, solve
 from agt_cli._experiments import baselines as dpsgd
 
 # -- baselines dpsgd
@@ -305,13 +305,13 @@ def test_seeds() -> None:
 
 def test_releasing_only_inside_the_box_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^noise: "):
-        noise_config({"epsilon": 1, "release": "inside_box"})
+        read_noise_config({"epsilon": 1, "release": "inside_box"})
 
 
 def test_settings_without_an_epsilon_are_no_noise() -> None:
-    assert noise_config(None) is None
-    assert noise_config({"epsilon": None, "delta": 1e-5}) is None
-    assert noise_config({"epsilon": 2}) == NoiseConfig(epsilon=2, delta=1e-5)
+    assert read_noise_config(None) is None
+    assert read_noise_config({"epsilon": None, "delta": 1e-5}) is None
+    assert read_noise_config({"epsilon": 2}) == NoiseConfig(epsilon=2, delta=1e-5)
     ignored = (
         {"epsilon": None, "delta": 1e-6},
         {"epsilon": None, "seed": 3},
@@ -326,7 +326,7 @@ def test_settings_without_an_epsilon_are_no_noise() -> None:
         *ignored,
     ):
         with pytest.raises(ConfigError, match="noise"):
-            noise_config(wrong)
+            read_noise_config(wrong)
 
 
 # -- baselines perturbation
@@ -337,7 +337,7 @@ CLAMPS = (1.0, 0.5, 0.3)
 
 
 def minimiser(x: np.ndarray, y: np.ndarray, strength: float, clamp: float) -> np.ndarray:
-    return solve(TiltedErm.from_labels(x, y, strength, clamp), 1e-10)
+    return solve(ErmWithLinearTerm.from_labels(x, y, strength, clamp), 1e-10)
 
 
 def linear_bench(x: np.ndarray, y: np.ndarray) -> Bench:

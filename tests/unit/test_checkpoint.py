@@ -22,7 +22,7 @@ from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.store import Lock
 from agt.training import checkpoint
-from agt.training.checkpoint import NOWHERE, CheckpointFolder, Checkpoints, open_checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, CheckpointFolder, Checkpoints, open_checkpoints
 from agt.training.ensemble import EnsembleConfig, train_members
 from agt.training.erm import train_erm
 from agt.training.linear import train_linear
@@ -115,10 +115,10 @@ class Dying:
 
     def __init__(self, kept: Checkpoints, step: int) -> None:
         self.kept, self.step, self.offered = kept, step, 0
-        self.last, self.part, self.draw_once = kept.last, kept.part, kept.draw_once
+        self.last_state, self.part, self.draw_once = kept.last_state, kept.part, kept.draw_once
 
-    def offer(self, step: int, tensors: Tensors, last: bool = False) -> None:
-        self.kept.offer(step, tensors, last)
+    def save_if_due(self, step: int, tensors: Tensors, is_last_step: bool = False) -> None:
+        self.kept.save_if_due(step, tensors, is_last_step)
         self.offered = step
         if step >= self.step:
             raise Killed
@@ -143,7 +143,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 @pytest.mark.parametrize("name", KINDS)
 def test_killed_after_any_step_it_ends_with_the_same_bits(tmp_path: Path, name: str) -> None:
     kind = KINDS[name]
-    whole = kind(NOWHERE, silent)
+    whole = kind(NO_CHECKPOINTS, silent)
     for step in range(1, 7):
         assert same(resumed(kind, tmp_path / str(step), step), whole), step
     assert same(resumed(kind, tmp_path / "often", 1, 2, 2, 5), whole)
@@ -151,7 +151,7 @@ def test_killed_after_any_step_it_ends_with_the_same_bits(tmp_path: Path, name: 
 
 def test_it_goes_on_and_does_not_begin_anew(tmp_path: Path) -> None:
     kind, steps, done = KINDS["momentum"], list[int](), list[int]()
-    kind(NOWHERE, lambda at: done.append(at.done))
+    kind(NO_CHECKPOINTS, lambda at: done.append(at.done))
     whole = done[-1]
     with pytest.raises(Killed):
         kind(Dying(opened(tmp_path / "c"), 4), silent)
@@ -201,15 +201,17 @@ def test_a_checkpoint_that_forgets_something_is_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     kind, change = BROKEN[name]
-    offer = CheckpointFolder.offer
+    save_if_due = CheckpointFolder.save_if_due
 
-    def offered(self: CheckpointFolder, step: int, tensors: Tensors, last: bool = False) -> None:
+    def offered(
+        self: CheckpointFolder, step: int, tensors: Tensors, is_last_step: bool = False
+    ) -> None:
         step, at = change(step, tensors())
-        offer(self, step, lambda: at, last)
+        save_if_due(self, step, lambda: at, is_last_step)
 
-    monkeypatch.setattr(CheckpointFolder, "offer", offered)
+    monkeypatch.setattr(CheckpointFolder, "save_if_due", offered)
     with suppress(UnsoundError):  # some do not even hold together
-        assert not same(resumed(KINDS[kind], tmp_path, 4), KINDS[kind](NOWHERE, silent))
+        assert not same(resumed(KINDS[kind], tmp_path, 4), KINDS[kind](NO_CHECKPOINTS, silent))
 
 
 def test_everything_that_a_run_holds_is_contiguous() -> None:
@@ -230,12 +232,12 @@ def test_everything_that_a_run_holds_is_contiguous() -> None:
 
 def member(setup: TrainingSetup, records: Records, checkpoints: Checkpoints) -> tuple[int, Tensor]:
     """A stand-in for a member: counts to 3, and says where it began."""
-    state = checkpoints.last()
+    state = checkpoints.last_state()
     begun = state.step if state else 0
     at = state.tensors["x"] if state else torch.zeros(1)
     for step in range(begun, 3):
         at = at + len(records)
-        checkpoints.offer(step + 1, partial(dict, x=at), last=step == 2)
+        checkpoints.save_if_due(step + 1, partial(dict, x=at), is_last_step=step == 2)
     return begun, at
 
 
@@ -264,13 +266,13 @@ def test_members_that_are_done_are_kept(tmp_path: Path, threads: int) -> None:
 def filled(folder: Path, about: dict[str, object] = ABOUT) -> list[Path]:
     kept = open_checkpoints(folder, about, 1e-9, lambda line: None)
     for step in (1, 2, 3):
-        kept.offer(step, partial(dict, x=torch.full((2,), float(step), dtype=torch.float64)))
+        kept.save_if_due(step, partial(dict, x=torch.full((2,), float(step), dtype=torch.float64)))
     return sorted(folder.glob("step=*"))
 
 
 def test_the_last_two_are_kept(tmp_path: Path) -> None:
     assert [int(path.name[5:17]) for path in filled(tmp_path)] == [2, 3]
-    state = opened(tmp_path).last()
+    state = opened(tmp_path).last_state()
     assert state
     assert (state.step, state.tensors["x"].tolist()) == (3, [3.0, 3.0])
     assert state.tensors["x"].data_ptr() % 64 == 0
@@ -279,8 +281,8 @@ def test_the_last_two_are_kept(tmp_path: Path) -> None:
 def test_tensors_may_share_their_memory(tmp_path: Path) -> None:
     """The minimiser's two points are one where no step is needed, as of an empty shard."""
     x, kept = torch.arange(4.0), opened(tmp_path)
-    kept.offer(1, lambda: {"x": x, "y": x, "part": x[:2]})
-    state = opened(tmp_path).last()
+    kept.save_if_due(1, lambda: {"x": x, "y": x, "part": x[:2]})
+    state = opened(tmp_path).last_state()
     assert state
     assert [state.tensors[name].tolist() for name in ("y", "part")] == [[0, 1, 2, 3], [0, 1]]
 
@@ -302,7 +304,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 def test_a_damaged_one_is_named_and_the_one_before_is_used(tmp_path: Path, how: str) -> None:
     DAMAGE[how](filled(tmp_path)[-1])
     notes: list[str] = []
-    state = open_checkpoints(tmp_path, ABOUT, None, notes.append).last()
+    state = open_checkpoints(tmp_path, ABOUT, None, notes.append).last_state()
     assert state
     assert state.step == 2
     (line,) = notes
@@ -317,7 +319,7 @@ def test_one_of_another_run_is_named(tmp_path: Path) -> None:
         tmp_path / "ours" / foreign.name.replace("step=000000000003", "step=000000000007")
     )
     notes: list[str] = []
-    state = open_checkpoints(tmp_path / "ours", ABOUT, None, notes.append).last()
+    state = open_checkpoints(tmp_path / "ours", ABOUT, None, notes.append).last_state()
     assert state
     assert state.step == 3
     assert "step=000000000007" in notes[0]
@@ -393,7 +395,7 @@ def test_checkpoints_take_no_more_than_a_twentieth_of_the_time(
     now, wrote = [0.0], [0]
     monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
     kept = opened(tmp_path, every=None)
-    kept.last()
+    kept.last_state()
 
     def write(self: CheckpointFolder, at: int, tensors: dict[str, Tensor]) -> None:
         now[0] += takes
@@ -403,7 +405,7 @@ def test_checkpoints_take_no_more_than_a_twentieth_of_the_time(
     tensors = {"x": torch.zeros(size)}
     while now[0] < 500:
         now[0] += step
-        kept.offer(1, lambda: tensors)
+        kept.save_if_due(1, lambda: tensors)
     spent = wrote[0] * takes
     assert wrote[0] >= 3
     assert spent <= 0.05 * now[0] + takes, "the first is written before anybody knows what it takes"
@@ -411,7 +413,7 @@ def test_checkpoints_take_no_more_than_a_twentieth_of_the_time(
 
 def test_none_if_none_is_wanted(tmp_path: Path) -> None:
     kept = opened(tmp_path, every=0)
-    kept.offer(1, lambda: {"x": torch.zeros(1)}, last=True)
+    kept.save_if_due(1, lambda: {"x": torch.zeros(1)}, is_last_step=True)
     assert not list(tmp_path.glob("step=*"))
 
 
@@ -421,8 +423,10 @@ def test_a_full_disk_ends_no_training(tmp_path: Path, monkeypatch: pytest.Monkey
 
     kept = opened(tmp_path)
     monkeypatch.setattr(checkpoint, "write_atomic", full)
-    with pytest.warns(UserWarning, match="No space left on device: no checkpoint of step 1"):
-        kept.offer(1, lambda: {"x": torch.zeros(1)})
+    with pytest.warns(
+        UserWarning, match="the checkpoint of step 1 was not written .*No space left on device"
+    ):
+        kept.save_if_due(1, lambda: {"x": torch.zeros(1)})
 
 
 def test_a_worker_whose_run_was_killed_ends(tmp_path: Path) -> None:
@@ -431,7 +435,7 @@ def test_a_worker_whose_run_was_killed_ends(tmp_path: Path) -> None:
     kept.owner = 1 if os.getppid() != 1 else 2**22
     process = os.fork() if hasattr(os, "fork") else pytest.skip("POSIX processes")
     if not process:
-        kept.offer(1, lambda: {"x": torch.zeros(1)})
+        kept.save_if_due(1, lambda: {"x": torch.zeros(1)})
         os._exit(0)
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
@@ -461,15 +465,17 @@ def test_a_program_that_is_killed_calls_fit_again(
         each = getattr(model, "members", (model,))
         return [t.numpy() for one in each for t in of_box(one.box).values()]
 
-    whole, offer, left = fit(), CheckpointFolder.offer, [3]
+    whole, save_if_due, left = fit(), CheckpointFolder.save_if_due, [3]
 
-    def dies(self: CheckpointFolder, step: int, tensors: Tensors, last: bool = False) -> None:
-        offer(self, step, tensors, last)
+    def dies(
+        self: CheckpointFolder, step: int, tensors: Tensors, is_last_step: bool = False
+    ) -> None:
+        save_if_due(self, step, tensors, is_last_step)
         left[0] -= 1
         if not left[0]:
             raise Killed
 
-    monkeypatch.setattr(CheckpointFolder, "offer", dies)
+    monkeypatch.setattr(CheckpointFolder, "save_if_due", dies)
     with pytest.raises(Killed):
         fit(checkpoint=place)
     assert list(place.rglob("step=*"))

@@ -77,8 +77,8 @@ def claimed(guarantee: Guarantee = PURE, queries: int = 1000, **changes: Any) ->
     """The same on a ledger, as claim.json has it."""
     return (
         claim_of(guarantee, queries, **changes)
-        .counted_by(account_of(guarantee))
-        .written(date(2026, 5, 4))
+        .with_account(account_of(guarantee))
+        .for_file(date(2026, 5, 4))
     )
 
 
@@ -96,7 +96,7 @@ def test_what_is_written_is_read(guarantee: Guarantee, queries: int) -> None:
 
 def test_the_words_are_a_function_of_the_fields() -> None:
     one = claimed()
-    again = replace(read_claim(one.content), words=(), outside=(), curve=None).written(
+    again = replace(read_claim(one.content), words=(), outside=(), curve=None).for_file(
         date(2026, 5, 4)
     )
     assert again.content == one.content
@@ -107,7 +107,7 @@ def test_the_words_are_a_function_of_the_fields() -> None:
     [Uncounted(), Uncounted("unnamed"), Uncounted("declined", ("loans",), unopened=True)],
 )
 def test_a_claim_that_no_ledger_counts_says_why(uncounted: Uncounted) -> None:
-    one = claim_of().counted_by(uncounted).written()
+    one = claim_of().with_account(uncounted).for_file()
     assert read_claim(one.content) == one
     assert one.words[-1:] == tuple(uncounted.lines)
 
@@ -122,14 +122,14 @@ def test_a_claim_of_weights_and_one_of_a_number() -> None:
         made = claim_of(
             GaussianDP(0.2), 1, answers=None, mechanism="release_weights", output=output
         )
-        told = replace(made, totals=(total(GaussianDP(0.2), 1, 1e-5),)).written()
+        told = replace(made, totals=(total(GaussianDP(0.2), 1, 1e-5),)).for_file()
         assert (told.releases, told.answers, told.issued, told.account) == (1, None, None, None)
         assert read_claim(told.content) == told
         assert told.words[0] == made.text
 
 
 def test_nothing_is_claimed_where_nothing_is_proved() -> None:
-    told = claim_of(queries=9, accounting="paper", reasons=("e", "published_vote")).written()
+    told = claim_of(queries=9, accounting="paper", reasons=("e", "published_vote")).for_file()
     assert not told.proved
     assert not told.publishable
     assert (told.totals, told.curve, told.reasons) == ((), None, ("e", "published_vote"))
@@ -142,13 +142,13 @@ class TestOneByOne:
     """Answers that are paid for when their questions come."""
 
     def test_there_is_no_total_unless_their_number_was_fixed(self) -> None:
-        told = claim_of(totals=(), one_by_one=True).written()
+        told = claim_of(totals=(), one_by_one=True).for_file()
         assert (told.totals, told.curve) == ((), None)
         assert read_claim(told.content) == told
 
     def test_a_total_is_over_the_most_that_may_come(self) -> None:
         most = claim_of(queries=50)
-        told = replace(most, releases=3, answers=3, one_by_one=True, most=50).written()
+        told = replace(most, releases=3, answers=3, one_by_one=True, most=50).for_file()
         assert read_claim(told.content) == told
         assert told.words[1] == most.lines()[1]
 
@@ -158,7 +158,7 @@ class TestOneByOne:
         ids=["a total", "a curve"],
     )
     def test_more_is_refused(self, changes: dict[str, Any]) -> None:
-        told = replace(claim_of(queries=3, totals=(), one_by_one=True).written(), **changes)
+        told = replace(claim_of(queries=3, totals=(), one_by_one=True).for_file(), **changes)
         with pytest.raises(ConfigError, match="a claim:"):
             read_claim(told.content)
 
@@ -360,7 +360,7 @@ class TestAnEarlierForm:
             read_claim(json.dumps(self.earlier(**changes)).encode())
 
     def test_nothing_is_proved_where_it_says_so(self) -> None:
-        unproved = claim_of(queries=9, accounting="paper", reasons=("e",)).written()
+        unproved = claim_of(queries=9, accounting="paper", reasons=("e",)).for_file()
         then = read_claim(json.dumps(as_earlier_claim(json.loads(unproved.content))).encode())
         assert (then.proved, then.reasons) == (False, None)
 

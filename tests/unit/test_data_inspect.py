@@ -104,7 +104,7 @@ def test_kinds_and_proposals(tmp_path: Path) -> None:
     assert any(c.missing for c in inspection.features)
     assert [c.name for c in inspection.left_out] == ["row", "note", "code", "same", "none", "cost"]
     assert all(c.remark for c in inspection.left_out)
-    assert "counts rows" in column(inspection, "row").remark
+    assert "seems to be a row number" in column(inspection, "row").remark
     assert re.search(r"'1\.234,50'.*\b1\b.*\b2\b", column(inspection, "cost").remark)
     assert column(inspection, "grade").remark == CODES
 

@@ -163,7 +163,9 @@ def test_selections_are_made_anew_from_what_processes_kept(kernel: str, counts: 
         Interval.point(torch.from_numpy(rng.integers(-9, 9, s).astype(float)))
         for s in ((2, 7, 3), (1, 7, 5))
     )
-    once, twice = (load_kernel(kernel).extremes(wanted, (3, 5), False, "exact") for _ in range(2))
+    once, twice = (
+        load_kernel(kernel).start_selection(wanted, (3, 5), False, "exact") for _ in range(2)
+    )
     for each in (once, twice, twice):
         each.update(d, x)
     shares = [selected_sums(Echo(rank, 2), once, wanted) for rank in range(2)]

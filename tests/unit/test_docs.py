@@ -23,7 +23,7 @@ PAGES = [
 FOLDERS = ("agt", "agt_cli", "agt_audit", "scripts", "tests")
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
-CITED = re.compile(r"method\.md(?:,?\s+sections?)?\s+((?:\d+[a-g]?(?:, | and |-)?)+)")
+CITED = re.compile(r"reference\.md(?:,?\s+sections?)?\s+((?:\d+[a-g]?(?:, | and |-)?)+)")
 CODE = re.compile(r"(?<![\w.])00\d\b(?![.-]\d)")
 AUTHORS = re.compile(
     r"\b([A-Z][a-zà-ÿ]+)(?:,?\s+(?:and\s+)?[A-Z][a-zà-ÿ]+|\s+et al\.)*\s+\(?((?:19|20)\d\d)\b"
@@ -58,8 +58,8 @@ def bibliography() -> str:
 
 def test_citations_are_read_as_they_are_written() -> None:
     text = (
-        "method.md section 3b, 3c; method.md 1, 2; method.md sections 1-3; method.md section "
-        "4's sum; method.md 3c"
+        "reference.md section 3b, 3c; reference.md 1, 2; reference.md sections 1-3; "
+        "reference.md section 4's sum; reference.md 3c"
     )
     assert [sections(cited) for cited in CITED.findall(text)] == [{3}, {1, 2}, {1, 2, 3}, {4}, {3}]
     cited = AUTHORS.findall(
@@ -73,7 +73,7 @@ def test_every_cited_section_is_a_heading(folder: str) -> None:
     headings = {
         int(n)
         for n in re.findall(
-            r"^## (\d+)\. ", (DOCS / "method.md").read_text(encoding="utf-8"), re.MULTILINE
+            r"^## (\d+)\. ", (DOCS / "reference.md").read_text(encoding="utf-8"), re.MULTILINE
         )
     }
     here = {path: text for path, text in TEXTS.items() if path.is_relative_to(ROOT / folder)}

@@ -28,7 +28,7 @@ def test_numbers_that_become_zero_are_a_problem() -> None:
     """
     code = (
         "import torch; from agt_cli.commands import doctor; can = torch.set_flush_denormal(True)\n"
-        "print(can, 'Python rounds numbers below 2^-1022 to zero' in doctor.floating_point())"
+        "print(can, 'Python replaces numbers below 2^-1022 by zero' in doctor.floating_point())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout in ("True True\n", "False False\n"), "no processor that cannot"

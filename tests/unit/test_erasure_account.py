@@ -176,7 +176,7 @@ def test_every_value_of_a_remark_by_name() -> None:
         ("schema", "agt.erasure/4", "version 'agt.erasure/4'"),
         ("removal.promise.eps", math.nan, "NaN"),
         ("removal.promise.eps", -1.0, "eps"),
-        ("removal.promise.exact", True, "exactness"),
+        ("removal.promise.exact", True, "exact=true"),
         ("removal.promise.terms", [], "terms"),
         ("removal.promise.adaptive", "any", "adaptive"),
         ("removal.promise.assumptions.1.standing", "assumed", "standing"),
@@ -232,15 +232,15 @@ def test_the_page_is_one_page_and_says_it_all() -> None:
     page = account_markdown(made(earlier=many, abstained=4))
     assert len(page.splitlines()) < 90
     for words in (
-        "20 people requested erasure: 20 records removed from the run",
+        "20 people requested erasure; 20 records removed from the run",
         "1 assumption does NOT hold",
-        "NOT if requests were chosen after looking",
+        "NOT for requests that were chosen after looking",
         "0.4 of 0.5 left",
         "39 stand, 1 void",
         "And 32 more",
         "queries not answered while requests were pending: 4 queries",
         "none found in other training runs",
-        "Not searched:\n\n- folders other than these",
+        "not searched:\n\n- folders outside of those that were searched",
         "What this account does not show",
         LOG,
     ):
@@ -252,7 +252,7 @@ def test_a_pending_request_says_that_nothing_is_removed() -> None:
     account = made(CERTIFICATE)
     said = "\n".join(account_lines(account))
     for words in (
-        "20 people pending in total, and nothing has been removed yet",
+        "(now pending: 20 people), and nothing has been removed yet",
         "stable distance is at least 20",
         "traces: not searched",
     ):
@@ -346,7 +346,7 @@ def test_an_account_of_the_earlier_form_keeps_its_fields_and_its_sentences_as_te
         ("guaranteed.names", ["Ada"], "names"),
         ("guaranteed.words", [], "terms"),
         ("guaranteed.eps", -1.0, "eps"),
-        ("guaranteed.exact", True, "exactness"),
+        ("guaranteed.exact", True, "exact=true"),
         ("done.words", 3, r"agt\.erasure/1.*'int'"),
         ("done.records", 19, "records"),
         ("earlier.0.names", ["Ada"], "names"),

@@ -256,7 +256,7 @@ def test_settings_that_earlier_versions_recorded_are_read() -> None:
 def test_wrong_width_and_no_public_rows_are_refused() -> None:
     fm = FeatureMap.from_dataset(FeaturesConfig(), dataset(3))
     refused(
-        (ConfigError, "7 features, but the model needs 3", lambda: fm(np.zeros((2, 7)))),
+        (ConfigError, "7 features, but the model was trained on 3", lambda: fm(np.zeros((2, 7)))),
         (
             ConfigError,
             r"features\.public=train",
@@ -418,7 +418,7 @@ def test_landmarks_that_cannot_be_had_are_refused() -> None:
     refused(
         (
             ConfigError,
-            r"count=41: landmarks are public rows, but there are only 40 different ones",
+            r"count=41: each landmark .* but only 40 public rows are different",
             lambda: FeatureMap.from_dataset(replace(LANDMARKS, count=41), tabled()),
         ),
         (
@@ -435,7 +435,7 @@ def test_landmarks_that_cannot_be_had_are_refused() -> None:
     refused(
         (
             ConfigError,
-            r"ridge=0: some of 24 landmarks are too close",
+            r"ridge=0: some of the 24 landmarks are too close",
             lambda: FeatureMap.from_dataset(
                 replace(LANDMARKS, count=24, ridge=0.0, bandwidth=50.0), with_test(tabled(), twins)
             ),
@@ -513,7 +513,7 @@ def test_arrays_take_the_same_maps(tmp_path: Any) -> None:
         ),
         (
             {"features": "relu", "certificate": {"name": "erm", "features": {"bias": 0.5}}},
-            r"features: the certificate already has its own features",
+            r"features: the certificate already has features of its own",
         ),
     ],
 )

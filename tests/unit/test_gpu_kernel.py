@@ -140,7 +140,7 @@ def selected(
 ):  # type: ignore[no-untyped-def]
     """What a kernel keeps, and sums, from fragments of 3, 37 and what is left."""
     shape = (d.shape[2],) if x is None else (d.shape[2], x.shape[2])
-    extremes = kernel.extremes(torch.tensor(counts, device=DEVICE), shape, capped, product)
+    extremes = kernel.start_selection(torch.tensor(counts, device=DEVICE), shape, capped, product)
     for part in (slice(0, 3), slice(3, 40), slice(40, None)):
         extremes.update(d[:, part], None if x is None else x[:, part])
     return *(kept.sort(dim=-1).values for kept in extremes.selected_values()), *extremes.result()

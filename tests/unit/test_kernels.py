@@ -25,7 +25,7 @@ from agt.bounds.products import (
 from agt.bounds.rounding import widen_by
 from agt.errors import ConfigError, UnsoundError
 from agt.kernels import select, selftest
-from agt.kernels.reference import Extremes, ReferenceKernel
+from agt.kernels.reference import BoundSelection, ReferenceKernel
 from agt.kernels.select import pick_device, pick_kernel
 from agt.settings import QUANTA, ComputeConfig
 
@@ -131,7 +131,7 @@ def test_sums_and_selections_hold_every_nominal_gradient(
     n, outputs, width, count = 15, 3, 1 if kind == "bias" else 4, 4
     d, x = scaled(random_interval(rng, 1, n, outputs), 0.5), inputs(rng, kind, 1, n, width)
     lower, upper = (t.numpy().reshape(outputs, width) for t in kernel.bound_sum(d, x, product))
-    selector = kernel.extremes(
+    selector = kernel.start_selection(
         torch.tensor([count]), (outputs,) if x is None else (outputs, width), False, product
     )
     selector.update(d, x)
@@ -161,7 +161,7 @@ def select_in(
 ):  # type: ignore[no-untyped-def]
     """Run a selection over fragments that end at ``cuts``; [K, out, in] numpy arrays."""
     shape = (d.shape[2],) if x is None else (d.shape[2], x.shape[2])
-    selector = kernel.extremes(torch.tensor(counts), shape, capped, "exact")
+    selector = kernel.start_selection(torch.tensor(counts), shape, capped, "exact")
     edges = sorted({0, *cuts, d.shape[1]})
     for start, stop in pairwise(edges):
         selector.update(d[:, start:stop], None if x is None else x[:, start:stop])
@@ -284,7 +284,7 @@ def test_selected_sums_beyond_32_bits(kernel: ReferenceKernel) -> None:
         d = Interval.point(torch.full((1, 5000, 1), sign * 10 * QUANTA, dtype=torch.float64))
         one = Interval.point(torch.ones((1, 5000, 1), dtype=torch.float64))
         for x in (None, one):
-            extremes = kernel.extremes(
+            extremes = kernel.start_selection(
                 torch.tensor([4999]), (1,) if x is None else (1, 1), False, "exact"
             )
             extremes.update(d[:, :3000], None if x is None else x[:, :3000])
@@ -397,10 +397,10 @@ class Bent(ReferenceKernel):
         )
         return self.bend(case, super().bound_sum(d, x, product))
 
-    def extremes(
+    def start_selection(
         self, counts: torch.Tensor, shape: tuple[int, ...], capped: bool, product: str
-    ) -> Extremes:
-        bend, true = self.bend, super().extremes(counts, shape, capped, product)
+    ) -> BoundSelection:
+        bend, true = self.bend, super().start_selection(counts, shape, capped, product)
 
         class BentExtremes:
             def update(self, d: Interval, x: Interval | None) -> None:
@@ -514,7 +514,7 @@ def test_products_that_overflow_are_bounded_by_the_clip_alone(name: str) -> None
         low, high = kernel.bound_sum(d, x, product)
         assert (low.abs() <= 2 * QUANTA).all()
         assert (low <= high).all()
-        extremes = kernel.extremes(torch.tensor([1]), (2, 3), False, product)
+        extremes = kernel.start_selection(torch.tensor([1]), (2, 3), False, product)
         extremes.update(d, x)
         greatest, least = extremes.result()
         assert (greatest.abs() <= QUANTA).all()

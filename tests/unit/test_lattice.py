@@ -11,7 +11,7 @@ from agt.errors import UnsoundError
 from agt.numeric import (
     SeededRandomness,
     SystemRandomness,
-    _nearest,
+    _nearest_multiple,
     noisy,
     standard_normal,
     step_of,
@@ -65,7 +65,7 @@ def test_rounding_is_exact_where_a_float_would_err() -> None:
             int(n)
             for n in (rng.integers(-(2**62), 2**62), 2 ** rng.integers(0, 61), rng.integers(-40, 9))
         )
-        assert _nearest(top, bottom, exponent) == math.floor(
+        assert _nearest_multiple(top, bottom, exponent) == math.floor(
             Fraction(top, bottom) / Fraction(2) ** exponent + Fraction(1, 2)
         )
 

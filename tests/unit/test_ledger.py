@@ -881,7 +881,7 @@ def test_the_counter_s_place() -> None:
     allowance = Allowance(1.0, 1e-5)
     assert eps_so_far(allowance, Cost()) == 0
     assert eps_so_far(Allowance(1.0), Lot(PureDP(0.25), 1).cost) == pytest.approx(0.25)
-    size = allowance.fitting(Cost(), GaussianDP(0.01), 10**6)
+    size = allowance.max_lot_size(Cost(), GaussianDP(0.01), 10**6)
     half, whole = (eps_so_far(allowance, Lot(GaussianDP(0.01), n).cost) for n in (size // 2, size))
     assert 0.5 < half < 0.8 < whole <= 1
     assert replace(allowance, eps=half).holds(Lot(GaussianDP(0.01), size // 2).cost)

@@ -108,7 +108,7 @@ def test_what_is_opened_is_what_the_whole_chain_comes_to(tmp_path: Path, second:
         assert ours.state() == theirs.state()
         assert short.stored(list(answers)) == answers
         assert short.words() == whole.words()
-        left = whole.population.allowance.fitting(theirs.spent, charge().guarantee, 1000)
+        left = whole.population.allowance.max_lot_size(theirs.spent, charge().guarantee, 1000)
         assert short.debit(charge(), 1000).size == left
         with pytest.raises(Exhausted):
             whole.debit(charge(), 1)

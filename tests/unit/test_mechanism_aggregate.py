@@ -15,7 +15,7 @@ from agt.mechanisms.quantile import (
 )
 from agt.models.model import Model
 from agt.numeric import SeededRandomness, SystemRandomness
-from agt.release import drawn_now
+from agt.release import reserve_and_draw
 
 
 def test_definition() -> None:
@@ -106,7 +106,7 @@ def test_a_quantile_beyond_the_grid_is_released() -> None:
     middle = certified_quantile(known, 0.5)
     assert middle > 2, "beyond the grid"
     numbers = [
-        drawn_now(
+        reserve_and_draw(
             judged_number(
                 model,
                 queries,

@@ -19,7 +19,7 @@ NONE = TotalConfig()
 
 
 def config(kind: type[Any], whole: TotalConfig = NONE, **settings: Any) -> MechanismConfig:
-    return MechanismConfig.of(
+    return MechanismConfig.from_settings(
         {"_target_": f"{kind.__module__}.{kind.__qualname__}", **settings}, whole
     )
 
@@ -117,4 +117,4 @@ def test_which_mechanisms_release_weights_and_read_records_is_their_own_word() -
 @pytest.mark.parametrize("node", [None, 3, {}, {"_target_": "agt.mechanisms.mechanism.Mechanism"}])
 def test_what_is_no_mechanism_is_refused(node: object) -> None:
     with pytest.raises(ConfigError, match="mechanism"):
-        MechanismConfig.of(node, WHOLE)
+        MechanismConfig.from_settings(node, WHOLE)

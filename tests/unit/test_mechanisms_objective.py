@@ -37,8 +37,8 @@ from agt.models.model import Model
 from agt.models.own_votes import OwnVotesKind, OwnVotesModel
 from agt.models.votes import VotesModel
 from agt.numeric import SeededRandomness, gaussian_delta
-from agt.release import drawn_now
-from agt.training.tilted_erm import TiltedErm, solve
+from agt.release import reserve_and_draw
+from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
 
 Data = tuple[np.ndarray, np.ndarray]
 DELTA = 0.01
@@ -123,10 +123,12 @@ def test_the_minimiser_is_private(clamp: float, epsilon: float, strength: float)
 def telling(parity: int, shape: ProblemConstants) -> Callable[..., np.ndarray]:
     """A solver within its tolerance that leaves a residual by which everybody knows the dataset."""
 
-    def found(erm: TiltedErm, tolerance: float, start: object = None, most: int = 0) -> np.ndarray:
+    def found(
+        erm: ErmWithLinearTerm, tolerance: float, start: object = None, most: int = 0
+    ) -> np.ndarray:
         theta, apart = solve(erm, tolerance / 100), 0.9 * tolerance / (shape.strength + len(erm.x))
         theta = 2 * apart * (np.round(theta / (2 * apart) - parity / 2) + parity / 2)
-        assert erm.gradient_norm(theta) <= tolerance
+        assert erm.gradient_norm_bound(theta) <= tolerance
         return theta
 
     return found
@@ -146,7 +148,7 @@ def guessed(scale: float | None, monkeypatch: pytest.MonkeyPatch) -> float:
     # as large as it may get
     noises = replace(noises, tolerance=1e-3, scale=noises.scale * 1e-3 / noises.tolerance)
     noises = noises if scale is None else replace(noises, scale=scale)
-    erm, right = TiltedErm.from_labels(x, y, 1.0, 1.0), 0
+    erm, right = ErmWithLinearTerm.from_labels(x, y, 1.0, 1.0), 0
     with monkeypatch.context() as patched:
         patched.setattr(objective.ObjectiveNoises, "from_budget", lambda *_: noises)
         for trial in range(200):
@@ -184,11 +186,11 @@ def head(classes: int = 2, **settings: object) -> LinearModel:
 def test_released_through_the_library() -> None:
     model, mechanism = head(), ObjectivePerturbation(eps=2.0, delta=1e-5)
     release = judged_weights(model, mechanism)
-    released = drawn_now(release)
+    released = reserve_and_draw(release)
     assert release.claim.proved
     (spent,) = release.claim.totals
     assert (spent.eps, spent.delta, spent.bound) == (pytest.approx(2), 1e-5, "basic")
-    noises = mechanism.noises(model)
+    noises = mechanism.noise_scales(model)
     assert (released.noise["tilt"], released.noise["sigma"]) == (noises.tilt, noises.scale)
     assert not np.fmod(released.weight, released.noise["step"]).any()
     assert labels_from(model, ball(5, 2)[0])(released).shape == (5,)
@@ -221,7 +223,7 @@ def test_beside_votes_the_head_on_their_records_is_released() -> None:
     assert "c" in [known.condition for known in one.claim.declared or ()], (
         "votes need no size, and the head does"
     )
-    weights = [drawn_now(release).weight for release in (one, other)]
+    weights = [reserve_and_draw(release).weight for release in (one, other)]
     assert weights[0] == pytest.approx(weights[1], abs=1e-6)
     queries, labels = ball(30, 2, 1)[0], np.arange(30) % 2
     options = [weights_options(model, queries, labels)[mechanism.name] for model in (votes, erm)]
@@ -345,7 +347,7 @@ def test_a_model_that_was_read_back_has_no_records(tmp_path: Path) -> None:
 
 def test_a_problem_of_another_shape_is_refused() -> None:
     x, y = ball(12, 2)
-    erm, shape = TiltedErm.from_labels(x, y, 5.0, 1.0), ProblemConstants(5.0, 1.0, 12, 2)
+    erm, shape = ErmWithLinearTerm.from_labels(x, y, 5.0, 1.0), ProblemConstants(5.0, 1.0, 12, 2)
     for other in (
         replace(shape, strength=6.0),
         replace(shape, clamp=0.5),

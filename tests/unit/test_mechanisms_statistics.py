@@ -28,7 +28,7 @@ from agt.mechanisms.weights_mechanism import labels_from
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import SeededRandomness
-from agt.release import drawn_now
+from agt.release import reserve_and_draw
 from agt.settings import RelationConfig
 
 MECHANISM = NoisyStatistics.within(2.0, 1e-5)
@@ -100,7 +100,10 @@ def test_the_whole_release_of_a_head_moves_by_no_more_than_its_noise_is_for(
         )
         for at in (np.arange(60), np.setdiff1d(range(60), gone))
     )
-    noises, records = MECHANISM.noises(one), [MECHANISM.records(side) for side in (one, other)]
+    noises, records = (
+        MECHANISM.noise_scales(one),
+        [MECHANISM.records(side) for side in (one, other)],
+    )
     for released in (np.zeros(2), np.array([50.0, -50.0]), np.array([1e9, 1e9])):
         centre = ReleasedCentre.from_total(released, noises.mean, 60.0, 1.0)
         mine, theirs = ((side.total, side.statistics(centre)) for side in records)
@@ -132,7 +135,7 @@ def test_labels_are_those_that_the_weights_on_moved_features_give() -> None:
     assert np.linalg.norm(centre.mean - v.mean(axis=0)) < 0.01
     phi = np.concatenate([v, np.full((200, 1), 0.2)], axis=1)
     assert (centre.shifted_rows(v) @ weight.T).argmax(1).tolist() == (
-        phi @ centre.carry_back(weight, 0.2).T
+        phi @ centre.weights_on_features(weight, 0.2).T
     ).argmax(1).tolist()
     assert not ReleasedCentre.from_total(np.full(5, 0.1), 1.0, 200.0, 1.0).mean.any(), (
         "what noise alone explains is no mean"
@@ -201,7 +204,7 @@ def test_released_through_the_library(settings: dict[str, Any]) -> None:
     """
     head, known = model(**settings), model()
     release = judged_weights(head, MECHANISM)
-    released = drawn_now(release)
+    released = reserve_and_draw(release)
     assert release.claim.proved
     (spent,) = release.claim.totals
     assert (spent.eps, spent.delta) == (pytest.approx(2), 1e-5)
@@ -209,7 +212,7 @@ def test_released_through_the_library(settings: dict[str, Any]) -> None:
     assert released.weight.shape == (3, 3)
     assert labels_from(head, ball(5, 2)[0])(released).shape == (5,)
     noise = MECHANISM.noise(cast(LinearModel, head.release_head))
-    assert released.described == {"mu": MECHANISM.mu, **noise}
+    assert released.public_parameters == {"mu": MECHANISM.mu, **noise}
     seeded = [drawn_weights(one, MECHANISM, SeededRandomness(0)) for one in (head, known)]
     assert (seeded[0].weight == seeded[1].weight).all() or "relation" in settings
     least = {"relation": 2.8}.get(next(iter(settings), ""), 1.0)
@@ -229,7 +232,7 @@ def test_wider_features_are_brought_down_and_the_weights_back() -> None:
     assert np.linalg.matrix_rank(released.weight[:, :-1]) <= 8
     plain = drawn_weights(head, NoisyStatistics(mu=100.0), SeededRandomness(0)).noise["sigma"]
     assert released.noise["sigma"] == plain, "nothing depends on the directions under add_remove"
-    narrow = mechanism.carry_back(head, ReleasedCentre(np.zeros(8), 1.0), np.eye(9))[:-1]
+    narrow = mechanism.weights_on_features(head, ReleasedCentre(np.zeros(8), 1.0), np.eye(9))[:-1]
     phi = head.phi(ball(50, 2, 1)[0]) @ narrow.T
     assert np.linalg.norm(phi, axis=1) == pytest.approx(np.ones(50), abs=0.6)
 

@@ -142,7 +142,8 @@ def test_strict_accounting_refuses_the_second_and_draws_nothing(
     with agt.accounting("strict"):
         model.release(X[:1], RESPONSE)
         monkeypatch.setattr(
-            "agt.mechanisms.labelling.Labelling.drawn", lambda *given: pytest.fail("it was drawn")
+            "agt.mechanisms.labelling.Labelling.draw_in_pieces",
+            lambda *given: pytest.fail("it was drawn"),
         )
         with pytest.raises(agt.PrivacySumError, match=r"\(1, 0\).*ledger=agt"):
             model.release(X[:1], RESPONSE)

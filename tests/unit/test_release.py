@@ -36,7 +36,7 @@ from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.totals import totals_of_labels
 from agt.mechanisms.weights import ReleaseWeights
 from agt.numeric import SeededRandomness
-from agt.release import LabelRelease, drawn_now
+from agt.release import LabelRelease, reserve_and_draw
 from agt.settings import RelationConfig
 
 HELD = tuple(
@@ -94,7 +94,7 @@ def test_labels_with_their_claim_and_totals() -> None:
     release = judged_labels(model, QUERIES, RESPONSE)
     assert not model.certified, "nothing private before it is paid for"
     assert release.claim.proved
-    claim = release.wanted_claim
+    claim = release.requested_claim
     assert (claim.guarantee, claim.relation, claim.releases, claim.answers) == (
         RESPONSE.guarantee,
         RELATION,
@@ -139,10 +139,10 @@ def test_conditions_may_be_weaker_than_the_model_s_own_and_paper_accounting_says
         judged_labels(Model(), QUERIES, RESPONSE, conditions=BROKEN)
     claim = judged_labels(
         Model(), QUERIES, RESPONSE, conditions=BROKEN, accounting="paper"
-    ).wanted_claim
+    ).requested_claim
     assert claim.reasons == ("c",)
     assert not claim.proved
-    assert not set(claim.spent) & set(claim.lines()), "a total of what is not proved"
+    assert not set(claim.total_sentences) & set(claim.lines()), "a total of what is not proved"
     assert claim.answers == 4
     assert claim.totals, "what is drawn counts, proved or not"
 
@@ -151,9 +151,9 @@ def test_one_number() -> None:
     release = judged_number(Model(), QUERIES, CertifiedQuantile(eps=50.0))
     assert release.claim.output is Output.NUMBER
     assert release.claim.guarantee == PureDP(50.0)
-    (spent,) = release.claim.spent
+    (spent,) = release.claim.total_sentences
     assert "50-" in spent
-    assert drawn_now(release) == 2, "two of the four are certified up to 2"
+    assert reserve_and_draw(release) == 2, "two of the four are certified up to 2"
 
 
 def test_weights_are_those_of_one_linear_head() -> None:
@@ -256,7 +256,7 @@ def test_a_payer_that_reserves_less_than_one_number_gets_none() -> None:
 def test_what_the_budget_does_not_hold_is_unanswered_and_what_was_answered_is_repeated() -> None:
     payer = Remembering(2, {ROWS[0].tobytes(): 1})
     release = judged_labels(AnyRows(), ROWS, RESPONSE, payer=payer)
-    assert release.wanted == 3
+    assert release.requested == 3
     assert release.reserve().size == 2
     assert drawn_labels_of(release) == [1, 1, 1, UNANSWERED]
     assert release.reserved_claim.releases == 2

@@ -28,7 +28,7 @@ from agt.training.removal import (
     draw_tilt,
     removal_budget,
     solve_newton_step,
-    spectral_norm,
+    spectral_norm_bound,
 )
 
 RNG = np.random.default_rng(11)
@@ -66,12 +66,13 @@ def fit(
     return model
 
 
-def residual(model: RemovalModel, classes: int, tilted: bool = True) -> float:
+def residual(model: RemovalModel, classes: int, linear_term: bool = True) -> float:
     """|grad L_b(w)| in extended precision."""
     x, y = examples(classes)
     state, of = model.state, model.removal_problem.objective
     phi, w, b = (
-        value.astype(np.longdouble) for value in (model.phi(x), state.weight, state.tilt * tilted)
+        value.astype(np.longdouble)
+        for value in (model.phi(x), state.weight, state.tilt * linear_term)
     )
     f, t = phi @ w.T, of.targets(y, classes)
     up = 1 / (1 + np.exp(-f)) if of.loss == "logistic" else f
@@ -84,7 +85,7 @@ def test_the_residual_is_never_below_the_true_one_and_has_b_in_it(kind: str, cla
     model = fit(KINDS[kind], classes)
     assert residual(model, classes) <= model.state.residual <= 1e-9
     if model.state.tilt.any():
-        assert residual(model, classes, tilted=False) > 0.1, (
+        assert residual(model, classes, linear_term=False) > 0.1, (
             "a residual that leaves out b would not be told from this one"
         )
 
@@ -147,7 +148,9 @@ def test_the_spectral_norm_is_a_safe_upper_bound_and_close(width: int) -> None:
         np.eye(width),
     ):
         true = float(np.linalg.svd(x, compute_uv=False)[0])
-        assert true * (1 - 1e-13) <= spectral_norm(x.T @ x, len(x)) <= true * (1 + 2e-6) + 1e-5
+        assert (
+            true * (1 - 1e-13) <= spectral_norm_bound(x.T @ x, len(x)) <= true * (1 + 2e-6) + 1e-5
+        )
 
 
 @pytest.mark.parametrize(
@@ -184,12 +187,12 @@ def test_a_run_that_is_resumed_after_its_last_step_says_that_the_tolerance_was_n
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Kept:
-        def last(self) -> Any:
+        def last_state(self) -> Any:
             return SimpleNamespace(
                 step=2, tensors={"weight": torch.zeros(1, 3, dtype=torch.float64)}
             )
 
-        def offer(self, *args: Any) -> None: ...
+        def save_if_due(self, *args: Any) -> None: ...
 
     model = fit(SQUARES)
     monkeypatch.setattr(removal, "NEWTON_STEPS", 2)
@@ -236,7 +239,7 @@ def test_noise_in_floating_point_and_a_weight_beyond_the_clamp_are_no_state_of_a
         with pytest.raises(UnsoundError, match=r"removal state.*lattice"):
             known.check_served(replace(state, served=served))
     assert np.abs(known.serve(np.full((1, 3), 2 * known.served_limit))).max() == known.served_limit
-    assert known.served_limit >= known.minimiser_norm + 64 * known.config.sigma
+    assert known.served_limit >= known.minimiser_norm_bound + 64 * known.config.sigma
     plain = fit(KINDS["logistic"])
     with pytest.raises(UnsoundError, match=r"removal state.*noise"):
         plain.removal_problem.check_served(replace(plain.state, served=plain.state.served + 1.0))

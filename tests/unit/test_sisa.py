@@ -24,7 +24,7 @@ from agt.models.stability import StabilityKind
 from agt.problem import Problem, Settings
 from agt.settings import ComputeConfig, FeaturesConfig, KGridConfig, RelationConfig, validate
 from agt.store import Folder, NewFolder
-from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.ensemble import EnsembleConfig, assign_shards
 from agt.unlearning.sisa import Retrained, retrain_affected
 
 UNITS = 40
@@ -80,7 +80,7 @@ cases = pytest.mark.parametrize(
 
 
 def home(records: Records) -> np.ndarray:
-    return shards(records.units, EnsembleConfig(members=4))
+    return assign_shards(records.units, EnsembleConfig(members=4))
 
 
 def removals(records: Records) -> Iterator[np.ndarray]:

@@ -238,7 +238,7 @@ def test_readers_during_swaps_get_one_state_or_a_clear_error(run: Path) -> None:
             try:
                 seen = max(seen, state(open_run(run, "train")))
             except ConfigError as error:
-                clear &= "agt unlearn changed its state" in str(
+                clear &= "agt unlearn changed the run" in str(
                     error
                 ) or "is changing this run" in str(error)
         assert seen

@@ -1,5 +1,5 @@
 """What training is made of: batches, shards, steps, bounds on eigenvalues, and the solver of
-tilted problems.
+regularised problems with a linear term.
 """
 
 import tempfile
@@ -20,20 +20,20 @@ import agt
 from agt.data.records import Records
 from agt.errors import AgtError, ConfigError
 from agt.settings import BatchConfig, default_n_max
-from agt.training import ensemble, spectral, tilted_erm
+from agt.training import ensemble, erm_with_linear_term, spectral
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import Checkpoints
-from agt.training.ensemble import EnsembleConfig, member_records, shards, train_members
+from agt.training.ensemble import EnsembleConfig, assign_shards, member_records, train_members
+from agt.training.erm_with_linear_term import (
+    ErmWithLinearTerm,
+    clamped_logistic_smoothness,
+    minimiser_norm_bound,
+    smallest_tolerance,
+    solve,
+)
 from agt.training.setup import TrainingSetup
 from agt.training.sgd import Sgd, descend, learning_rate
 from agt.training.spectral import largest_eigenvalue, prove_eigenvalue_bound
-from agt.training.tilted_erm import (
-    TiltedErm,
-    minimiser_norm,
-    smallest_tolerance,
-    solve,
-    tilted_smoothness,
-)
 
 # -- batches
 # --------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def summary(
 
 def test_every_record_has_one_shard_and_units_stay_together() -> None:
     units = np.array([f"unit{i // 3}" for i in range(300)])
-    home = shards(units, SEVEN)
+    home = assign_shards(units, SEVEN)
     assert home.min() >= 0
     assert len(np.unique(home)) == 7
     for unit in np.unique(units):
@@ -172,16 +172,16 @@ def test_every_record_has_one_shard_and_units_stay_together() -> None:
 
 def test_a_record_gone_changes_one_shard_alone() -> None:
     units = np.array([f"unit{i}" for i in range(200)])
-    home = shards(units, SEVEN)
+    home = assign_shards(units, SEVEN)
     for gone in (0, 57, 199):
         kept = np.arange(200) != gone
-        assert np.array_equal(shards(units[kept], SEVEN), home[kept])
+        assert np.array_equal(assign_shards(units[kept], SEVEN), home[kept])
 
 
 def test_another_key_deals_otherwise() -> None:
     units = np.array([f"unit{i}" for i in range(200)])
     one, other = (EnsembleConfig(members=7, key=key) for key in ("agt", "other"))
-    assert (shards(units, one) != shards(units, other)).any()
+    assert (assign_shards(units, one) != assign_shards(units, other)).any()
 
 
 @pytest.mark.parametrize("threads", [1, 2], ids=["one process", "two processes"])
@@ -197,7 +197,7 @@ def test_members_get_their_shards_in_order(threads: int) -> None:
         SEVEN,
         done.append,
     )
-    home = shards(records.units, SEVEN)
+    home = assign_shards(records.units, SEVEN)
     assert [ids for ids, _ in given] == [
         sorted(records.ids[home == shard].tolist()) for shard in range(7)
     ]
@@ -217,14 +217,14 @@ def test_a_vote_of_margins_comes_with_its_clip_and_of_two_classes() -> None:
     refused(
         (
             ConfigError,
-            "vote=margins is a vote of several members, but members=1",
+            "vote=margins needs several members, but members=1",
             lambda: agt.fit(
                 x, y % 2, declared=agt.Declared(classes=[0, 1]), vote="margins", margin_clip=1.0
             ),
         ),
         (
             ConfigError,
-            "vote=margins: with 3 classes",
+            "vote=margins adds one margin per member",
             lambda: agt.fit(x, y, declared=three, members=2, vote="margins", margin_clip=1.0),
         ),
     )
@@ -412,7 +412,7 @@ def test_a_matrix_whose_last_eigenpair_alone_lapack_does_not_find() -> None:
     assert largest_eigenvalue(half.T @ half) >= float(np.linalg.eigvalsh(half.T @ half)[-1]) - 1e-14
 
 
-# -- training tilted
+# -- training ERM with a linear term
 # --------------------------------------------------------------------------------------------------
 
 
@@ -422,7 +422,7 @@ CLAMPS = (1.0, 0.5, 0.3)
 @pytest.mark.parametrize("clamp", CLAMPS)
 def test_gradient_and_hessian_are_the_values_derivatives(clamp: float) -> None:
     x, y = ball(40, 3)
-    erm = TiltedErm(x, 2.0 * y - 1, 0.7, clamp, np.array([0.1, -2.0, 0.3]))
+    erm = ErmWithLinearTerm(x, 2.0 * y - 1, 0.7, clamp, np.array([0.1, -2.0, 0.3]))
     rng = np.random.default_rng(1)
     for _ in range(5):
         theta, step = 3 * rng.normal(size=3), 1e-5
@@ -437,15 +437,15 @@ def test_gradient_and_hessian_are_the_values_derivatives(clamp: float) -> None:
 def test_the_losses_bounds(clamp: float) -> None:
     p = expit(np.linspace(-20, 20, 100_001))
     assert np.where(p < clamp, p * (1 - p), 0).max() == pytest.approx(
-        tilted_smoothness(clamp), rel=1e-3
+        clamped_logistic_smoothness(clamp), rel=1e-3
     )
-    assert np.where(p < clamp, p * (1 - p), 0).max() <= tilted_smoothness(clamp)
+    assert np.where(p < clamp, p * (1 - p), 0).max() <= clamped_logistic_smoothness(clamp)
 
 
 @pytest.mark.parametrize("clamp", CLAMPS)
 def test_the_gradients_norm_is_bounded_above_rounding_included(clamp: float) -> None:
     x, y = ball(3000, 5)
-    erm = TiltedErm(x, 2.0 * y - 1, 0.5, clamp, np.full(5, 0.2))
+    erm = ErmWithLinearTerm(x, 2.0 * y - 1, 0.5, clamp, np.full(5, 0.2))
     solved = solve(erm, 1e-9)
     wide = x.astype(np.longdouble)
     assert np.finfo(np.longdouble).eps < 1e-18
@@ -454,14 +454,14 @@ def test_the_gradients_norm_is_bounded_above_rounding_included(clamp: float) -> 
         t = theta.astype(np.longdouble)
         weight = np.minimum(1 / (1 + np.exp(erm.y * (wide @ t))), np.longdouble(clamp))
         exact = np.linalg.norm((-(wide.T @ (erm.y * weight)) + 0.5 * t + erm.tilt).astype(float))
-        assert exact <= erm.gradient_norm(theta) <= 1e-9
-    assert erm.gradient_norm(solved + 0.01) > 1e-3
+        assert exact <= erm.gradient_norm_bound(theta) <= 1e-9
+    assert erm.gradient_norm_bound(solved + 0.01) > 1e-3
 
 
 def test_a_tolerance_that_rounding_forbids_releases_nothing() -> None:
     x, y = ball(500, 3)
     with pytest.raises(AgtError, match=r"tolerance=1e-16"):
-        solve(TiltedErm.from_labels(x, y, 1.0, 1.0), 1e-16)
+        solve(ErmWithLinearTerm.from_labels(x, y, 1.0, 1.0), 1e-16)
 
 
 @pytest.mark.parametrize("row", [0, 1500])
@@ -469,7 +469,7 @@ def test_a_record_that_is_not_a_number_is_refused_in_whichever_block_it_lies(row
     x, y = ball(3000, 2)
     x[row, 1] = np.nan
     with pytest.raises(ConfigError, match="norm nan"):
-        TiltedErm.from_labels(x, y, 1.0, 1.0)
+        ErmWithLinearTerm.from_labels(x, y, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("clamp", CLAMPS)
@@ -480,12 +480,13 @@ def test_where_newtons_steps_do_not_do_the_public_number_of_others_does(
     for strength, pull in ((0.3, 0.0), (5.0, 30.0)):
         tilt = np.full(4, pull / 2)
         erm = replace(
-            TiltedErm.from_labels((0.999 * x).astype(np.float32), y, strength, clamp), tilt=tilt
+            ErmWithLinearTerm.from_labels((0.999 * x).astype(np.float32), y, strength, clamp),
+            tilt=tilt,
         )
         least = smallest_tolerance(330, 4, clamp, strength, pull)
         by_newton = solve(erm, least, np.ones(4))
         with monkeypatch.context() as patched:
-            patched.setattr(tilted_erm, "NEWTON_STEPS", 0)
+            patched.setattr(erm_with_linear_term, "NEWTON_STEPS", 0)
             other = solve(erm, least, max_records=330)
         assert np.linalg.norm(by_newton - other) <= 2 * least / strength < 1e-9
-        assert np.linalg.norm(other) <= minimiser_norm(300, strength, pull)
+        assert np.linalg.norm(other) <= minimiser_norm_bound(300, strength, pull)
