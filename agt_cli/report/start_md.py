@@ -87,7 +87,9 @@ class Comparison:
 
     def cells(self) -> list[tuple[str, str]]:
         """The rows of the page's table: name, and accuracy with its interval."""
-        rows = [(name, Markdown(rate or "-")) for name, rate in self.rates.items()]
+        rows: list[tuple[str, str]] = []
+        for name, rate in self.rates.items():
+            rows.append((name, Markdown(rate or "-")))
         if self.private is not None:
             rows.insert(1, (self._private_name, Markdown(rate_words(self.private))))
         return rows

@@ -56,8 +56,8 @@ def test_what_is_not_certified_at_k_0_comes_first() -> None:
 
 def test_a_network_of_float32_whose_margins_are_rounding_is_doubted() -> None:
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(40, 8)), np.arange(40) % 2
-    given: dict[str, Any] = {"network": (64,) * 4, "epochs": 1, "lr": 1e-3, "clip": 0.06}
+    x, y = rng.normal(size=(10, 4)), np.arange(10) % 2
+    given: dict[str, Any] = {"network": (32,) * 4, "epochs": 1, "lr": 1e-3, "clip": 0.06}
     with pytest.warns(Doubtful) as seen:
         agt.fit(x, y, **given, activation="tanh", dtype="float32", ks=1)
     assert 'dtype="float64"' in str(seen[0].message)
