@@ -283,9 +283,9 @@ def _comparison(
     whole = quality.whole
     assert whole.accuracy is not None
     assert whole.majority is not None
-    private = planned.weights[0][1] if held and planned.weights else None
-    if settings.purpose == "certificates":
-        private = None
+    private = None
+    if settings.purpose != "certificates" and held and planned.weights:
+        private = planned.weights[0][1]
     return Comparison(
         rows=whole.records,
         model=whole.accuracy,
