@@ -13,7 +13,6 @@ Formal guarantees
 """
 
 import os
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -21,10 +20,9 @@ from hashlib import sha256
 from numbers import Real
 from pathlib import Path
 from typing import Any
-from warnings import warn
 
 from agt.data.dataset import Dataset
-from agt.errors import ConfigError, Doubtful, PrivacySumWarning, naming_settings
+from agt.errors import ConfigError, Doubtful, PrivacySumWarning, naming_settings, warn_user
 from agt.ledger.book import AdmittedTable, Population, budget, eps_so_far, sample_of
 from agt.ledger.chain import Unit
 from agt.ledger.known import check_same_ledger, recognise, similar_elsewhere
@@ -355,7 +353,7 @@ class Ledger:
             # Data from which records were erased is known by its digest before the erasure.
             if table.data not in admitted and admitted.isdisjoint(table.before):
                 for line in dict.fromkeys(similar_elsewhere(self.path, table)):
-                    warnings.warn(line, PrivacySumWarning, stacklevel=4)
+                    warn_user(line, PrivacySumWarning)
                 ledger.admit(table, None if table.unit.column is None else ledger.population.unit)
             yield LedgerPayer.checked(ledger, ProtectedPeople(table, owner.relation), owner.run)
 
@@ -432,4 +430,4 @@ def _put_on_ledger_list(ledger: OpenLedger) -> None:
         CheckError: another ledger is listed at this path.
     """
     if note := recognise(ledger):
-        warn(note, Doubtful, stacklevel=4)
+        warn_user(note, Doubtful)

@@ -9,7 +9,6 @@ the same models (models/fitting.py), so bounds, conditions and refusals agree.
 
 import json
 import time
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -35,7 +34,7 @@ from agt.data.frames import Features, as_pandas
 from agt.data.labelled import Declared, dataset_of, in_order_of, names_of, query_records
 from agt.data.table import Columns
 from agt.distributed import group
-from agt.errors import ConfigError, Doubtful, naming_settings
+from agt.errors import ConfigError, Doubtful, naming_settings, warn_user
 from agt.facts import Fact
 from agt.fit_settings import FIT_ARGUMENTS, DataSettings, FitSettings
 from agt.ledger.ledger import Exhausted
@@ -44,6 +43,7 @@ from agt.mechanisms.claims import Accounting, Claim, Counting, describe_neighbou
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.description import describe, read_problem
+from agt.models.doubts import certainty_on, sample_of
 from agt.models.ensemble import training_environment
 from agt.models.erm import ErmKind
 from agt.models.fitting import fit as fit_model, load as load_model
@@ -77,8 +77,6 @@ from agt.unlearning.sentences import Remark
 
 DESCRIPTION = "model.json"
 """The file of a saved model with its settings, classes and conditions."""
-DOUBTS_SAMPLE_ROWS = 1_000
-"""The largest number of training records that a new model is tried on, for warnings."""
 LARGE_FEATURE = 20.0
 """Features above this in absolute value cause a warning."""
 RETRAINED = Promise(
@@ -466,7 +464,7 @@ class Fitted:
             claim: the claim of the release.
         """
         for line in claim.owner_warnings(self.model.problem.dataset.declared_size):
-            warnings.warn(line, Doubtful, stacklevel=3)  # points at the caller of ``release``
+            warn_user(line, Doubtful)
 
     @naming_settings(FIT_ARGUMENTS)
     def unfit(self, ids: Iterable[object]) -> tuple["Fitted", Removal]:
@@ -704,7 +702,7 @@ def fit(
         model = fit_with(settings, x, y, ids, units, public)
         doubts = doubts_of(model, x)
     for doubt in doubts:
-        warnings.warn(doubt, Doubtful, stacklevel=2)
+        warn_user(doubt, Doubtful)
     return model
 
 
@@ -880,16 +878,19 @@ def doubts_of(model: Fitted, x: Features) -> list[str]:
 
 
 def _doubts(model: Fitted) -> Iterator[str]:
-    """Yield warnings if features are large, or if a frequent class is never predicted.
+    """Yield warnings if answers are not certified, features are large, or labels are poor.
 
-    Up to ``DOUBTS_SAMPLE_ROWS`` training records are looked at, evenly spaced.
+    Up to ``SAMPLE_ROWS`` training records are looked at, evenly spaced.
 
     Args:
         model: a model that was just trained, with its records.
     """
-    train = model.model.problem.dataset.train
-    sample_rows = min(len(train), DOUBTS_SAMPLE_ROWS)
-    sample = train.take(np.linspace(0, len(train) - 1, sample_rows, dtype=np.int64))
+    sample = sample_of(model.model.problem.dataset.train)
+    certainty = certainty_on(model.model, sample)
+    if certainty is not None:
+        for doubt in (certainty.rounding_doubt, certainty.distance_doubt):
+            if doubt is not None:
+                yield doubt.text(FIT_ARGUMENTS)
     largest = float(np.abs(sample.features).max(initial=0))
     if largest > LARGE_FEATURE:
         yield (
@@ -899,7 +900,8 @@ def _doubts(model: Fitted) -> Iterator[str]:
         )
     class_count = len(model.classes)
     labelled = np.bincount(sample.labels, minlength=class_count)
-    predicted = np.bincount(model.model.predict(sample.features), minlength=class_count)
+    prediction = model.model.predict(sample.features)
+    predicted = np.bincount(prediction, minlength=class_count)
     # Frequent: more than half of what each class has if all are equally frequent.
     is_frequent = labelled > len(sample) / (2 * len(labelled))
     never = model.classes[(predicted == 0) & is_frequent].tolist()
@@ -907,6 +909,15 @@ def _doubts(model: Fitted) -> Iterator[str]:
         yield (
             f"on {len(sample)} training records, the model never predicts the classes "
             f"{never}, although they are common, so it is of little use as it is"
+        )
+        return
+    correct = int((prediction == sample.labels).sum())
+    most_frequent = int(labelled.max())
+    if correct <= most_frequent < len(sample):
+        yield (
+            f"of {len(sample)} training records {correct} are answered correctly, and always "
+            f"answering {model.classes[int(labelled.argmax())]!r} would be correct for "
+            f"{most_frequent}: the model is of little use as it is"
         )
 
 

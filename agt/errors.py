@@ -11,6 +11,8 @@ The message names the key or file and says what to do. The dispatcher prints it 
 In Python it names arguments instead (``naming_settings``).
 """
 
+import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -100,6 +102,26 @@ class PrivacySumError(AgtError):
     """
 
     exit_code = 3
+
+
+def warn_user(text: str, category: type[Warning]) -> None:
+    """Issue a warning that names the line of the user's own code, however deep we are.
+
+    Args:
+        text: of the warning.
+        category: its class.
+    """
+    level = 1
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _is_between(frame.f_globals.get("__name__", "")):
+        frame = frame.f_back
+        level += 1
+    warnings.warn(text, category, stacklevel=level + 1)
+
+
+def _is_between(module: str) -> bool:
+    """Return whether a module lies between the user's code and ours."""
+    return module.partition(".")[0] in ("agt", "contextlib", "joblib", "sklearn")
 
 
 class UnboundedError(UnsoundError):

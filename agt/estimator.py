@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
-from warnings import warn
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
@@ -26,7 +25,7 @@ from agt.api import Answers, Fitted, Published, doubts_of, fit_with, untrained_h
 from agt.arrays import Labels, Margins, Probabilities
 from agt.data.frames import as_pandas
 from agt.data.table import Columns
-from agt.errors import AgtError, ConfigError, Doubtful, PrivacySumError, naming_settings
+from agt.errors import AgtError, ConfigError, Doubtful, PrivacySumError, naming_settings, warn_user
 from agt.fit_settings import FIT_ARGUMENTS, DataSettings, FitSettings
 from agt.ledger.process import PROCESS
 from agt.mechanisms.mechanism import Mechanism
@@ -207,7 +206,7 @@ class CertifiedClassifier(_Classifier, FitSettings):
         with _value_errors():
             model = fit_with(settings, X, y, ids, units, public)
         for doubt in doubts_of(model, X):
-            warn(doubt, Doubtful, stacklevel=2)
+            warn_user(doubt, Doubtful)
         # validate_data has turned data frames into arrays, but recorded the names of columns.
         names = tuple(getattr(self, "feature_names_in_", ()))
         self.model_: Fitted = replace(model, names=names)

@@ -490,6 +490,37 @@ TEMPLATES: dict[str, str] = {
     ),
 }
 
+NAMING_REMEDY = frozenset(
+    {
+        "column_counts_rows",
+        "names_count_rows",
+        "names_may_be_places",
+        "features_undeclared",
+        "normaliser_from_records",
+        "classes_found",
+        "classes_found_in_y",
+        "classes_read_off_records",
+        "classes_unknown_to_medmnist",
+        "range_marked",
+        "range_and_more_marked",
+        "list_marked",
+        "list_and_more_marked",
+        "range_found",
+        "center_of_file_undeclared",
+        "center_given_undeclared",
+        "encoder_weights_undeclared",
+        "encoder_records_undeclared",
+        "settings_undeclared",
+        "settings_chosen_on_results",
+        "declared_for_other_settings",
+        "declared_for_no_settings",
+        "differs_from_recipe",
+        "chosen_on_other_rows",
+        "product_not_nested",
+    }
+)
+"""Codes of facts that do not hold whose sentence says what to do, by the key that failed."""
+
 _NOT_PICKED = (
     "a training setting was chosen by results on the private records, or on other data that "
     "is not public"

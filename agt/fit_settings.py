@@ -160,6 +160,8 @@ FIT_ARGUMENTS = ArgumentNames(
     }
     | {  # a setting with a value, for which Python has another argument
         "model=linear": "network=()",
+        "certificate=stability model=linear": "network=()",
+        "training.dtype=float64": 'dtype="float64"',
         "training.chosen_on=public": "agt.Declared(settings=True)",
         "kgrid=dense": "ks=K, one number",
         "compute=default": "the usual compute",

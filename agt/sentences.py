@@ -247,8 +247,25 @@ def unproved(reasons: Sequence[str]) -> str:
     return "; ".join(parts)
 
 
-def condition_refusal(letter: str, name: str, missing: Message) -> Message:
-    """Return why a condition stops a release, and what to do."""
+def condition_refusal(
+    letter: str, name: str, missing: Message, *, names_remedy: bool = False
+) -> Message:
+    """Return why a condition stops a release, and what to do.
+
+    Args:
+        letter: of the condition.
+        name: of the condition.
+        missing: what does not hold.
+        names_remedy: ``missing`` already says what to do about it. Otherwise the general remedy
+            of the condition is added.
+    """
+    if names_remedy:
+        return Message(
+            "condition {letter} ({name}) is not met: {missing}",
+            letter=letter,
+            name=name,
+            missing=missing,
+        )
     return Message(
         "condition {letter} ({name}) is not met: {missing}; {remedy}",
         letter=letter,

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from agt.errors import ConfigError
@@ -120,6 +121,10 @@ def imported(target: str, where: str) -> Any:
             if target.startswith("agt_cli.")
             else ""
         )
+        root = module_name.partition(".")[0]
+        here = Path(f"{root}.py").exists() or Path(root).is_dir()
+        if isinstance(error, ModuleNotFoundError) and error.name == root and here:
+            moved = "; it is in this folder, so type PYTHONPATH=. in front of agt"
         raise ConfigError(f"{where}._target_: cannot import '{target}': {error}{moved}") from None
 
 

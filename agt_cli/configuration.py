@@ -259,7 +259,11 @@ def plain(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     task = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     missing = sorted(OmegaConf.missing_keys(task)) if complete else []
     if missing:
-        raise ConfigError(f"{missing[0]}: this setting is required; give {missing[0]}=VALUE")
+        from agt_cli.networks import missing_words  # settings, which other commands do not need
+
+        words = [f"{key}=VALUE" for key in missing]
+        words += missing_words(cast(dict[str, Any], OmegaConf.to_container(task)))
+        raise ConfigError(f"{missing[0]}: this setting is required; give {' '.join(words)}")
     resolved = OmegaConf.to_container(task, resolve=True)
     if not isinstance(resolved, dict):
         return {}

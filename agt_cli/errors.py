@@ -256,6 +256,12 @@ def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) 
             f"{key}: random or public features need a linear head: add model=linear "
             "certificate=stability (or certificate=erm)"
         )
+    if "run" in _keys(config, overrides) and key in _keys(usage.COMMANDS["train"].config, ()):
+        typed = next((word for word in overrides if word.lstrip("+").startswith(f"{key}=")), key)
+        return (
+            f"'{key}' is a setting of agt train, and a finished run keeps its own: train again "
+            f"with agt train {typed}"
+        )
     return f"unknown key '{key}'{_known_key(key, config, overrides)}"
 
 

@@ -189,16 +189,20 @@ def _weaker_condition(earlier: Condition, now: Condition) -> Condition:
 
 
 def condition_counts(conditions: Sequence[Condition]) -> dict[str, int]:
-    """Return how many conditions hold, how many of these are only declared, and how many there are.
+    """Return the metrics of conditions: how many are proved, declared, not met, and all.
 
-    They are metrics of a run, with the names that its record has. "Declared" means that a person
-    stated it in the configuration and no code can check it.
+    Each condition is one of the three. ``conditions_held`` counts proved and declared ones
+    together, as earlier versions recorded it. "Declared" means that a person stated it in the
+    configuration and no code can check it.
     """
-    declared_count = sum(condition.standing is Standing.DECLARED for condition in conditions)
-    held = sum(condition.held for condition in conditions)
+    standings = [condition.standing for condition in conditions]
+    proved_count = standings.count(Standing.PROVED)
+    declared_count = standings.count(Standing.DECLARED)
     return {
-        "conditions_held": held,
+        "conditions_held": proved_count + declared_count,
+        "conditions_proved": proved_count,
         "conditions_declared": declared_count,
+        "conditions_not_met": len(conditions) - proved_count - declared_count,
         "conditions": len(conditions),
     }
 

@@ -18,7 +18,6 @@ Formal guarantees
 
 import math
 import sys
-import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +33,7 @@ from pandas.util import hash_array, hash_pandas_object
 
 from agt.data.arrays import pieces
 from agt.data.dataset import Dataset
-from agt.errors import PrivacySumError, PrivacySumWarning
+from agt.errors import PrivacySumError, PrivacySumWarning, warn_user
 from agt.ledger.ledger import Questions
 from agt.ledger.payer import MAX_RELEASES, Charged, Reservation
 from agt.mechanisms.accounts import Uncounted
@@ -321,20 +320,6 @@ def search_under_way() -> Search | None:
     return search
 
 
-def _frames_of_agt() -> int:
-    """Return how many frames lie between the caller of this function and who called the library,
-    both included.
-    """
-    frame: FrameType | None = sys._getframe(1)
-    count = 1
-    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(
-        ("agt.", "contextlib")
-    ):
-        frame = frame.f_back
-        count += 1
-    return count
-
-
 @dataclass(frozen=True, eq=False)
 class _Accounting:
     """What was said by one call of ``accounting``, which its block takes back, and no other.
@@ -398,12 +383,11 @@ class ProcessPayer:
         """
         total = PROCESS.add(self.people, charged.guarantee, wanted)
         if total.releases > wanted:
-            warnings.warn(
+            warn_user(
                 "privacy losses add up: the releases of this process about some of the same "
                 f"people are together {total} (other processes are not counted); to keep the "
                 "total within a budget, give a ledger with ledger=agt.Ledger.open(...)",
                 PrivacySumWarning,
-                stacklevel=_frames_of_agt(),
             )
         return Reservation(wanted)
 

@@ -251,11 +251,8 @@ class Claim:
             # No totals were computed, so the guarantee of one release is judged.
             own_delta = getattr(self.guarantee, "delta", SHOWN_DELTA)
             totals = (total(self.guarantee, 1, own_delta),)
-        lines = weak_budget_warnings(min(shown.eps for shown in totals))
-        delta = min(shown.delta for shown in totals)
-        if size and delta > 1 / size:
-            lines.append(sentences.large_delta(delta, size))
-        return lines
+        eps = min(shown.eps for shown in totals)
+        return budget_doubts(eps, min(shown.delta for shown in totals), size)
 
     def with_account(self, counted: Account | Uncounted | None) -> "Claim":
         """Return a copy of the claim that names the ledger that counts the release.
@@ -309,6 +306,20 @@ def describe_neighbours(relation: RelationConfig) -> str:
 def weak_budget_warnings(eps: float) -> list[str]:
     """Return a list with one warning if eps is above ``WEAK_EPS``; otherwise an empty list."""
     return [sentences.too_much(eps, WEAK_EPS)] if eps > WEAK_EPS else []
+
+
+def budget_doubts(eps: float, delta: float, size: float | None) -> list[str]:
+    """Return warnings for the owner of a budget that protects hardly anybody.
+
+    Args:
+        eps: the total epsilon.
+        delta: the total delta.
+        size: a public number, about how many training records there are; None: not declared.
+    """
+    lines = weak_budget_warnings(eps)
+    if size and delta > 1 / size:
+        lines.append(sentences.large_delta(delta, size))
+    return lines
 
 
 def read_claim(content: bytes) -> Claim:

@@ -14,6 +14,7 @@ from typing import ClassVar, Literal, Protocol, cast
 from agt import sentences
 from agt.certificates.conditions import Condition, declarations
 from agt.errors import ConfigError
+from agt.fact_sentences import NAMING_REMEDY
 from agt.facts import evidence, not_held
 from agt.mechanisms.accounts import Uncounted
 from agt.mechanisms.claims import Accounting, Claim, Counting, Reason
@@ -136,8 +137,14 @@ def claim(
 
 def refusal_of(condition: Condition) -> Message:
     """Return an error message that names a condition that does not hold, and how to meet it."""
-    missing = condition.evidence.missing_message
-    return sentences.condition_refusal(condition.letter, condition.name, missing)
+    found = condition.evidence
+    failed_codes = {fact.code for fact in found.facts if not fact.held}
+    return sentences.condition_refusal(
+        condition.letter,
+        condition.name,
+        found.missing_message,
+        names_remedy=failed_codes <= NAMING_REMEDY,
+    )
 
 
 def _required_conditions(

@@ -11,6 +11,7 @@ import pandas as pd
 from pydantic import Field, InstanceOf
 
 from agt.errors import ConfigError
+from agt.models.doubts import Certainty
 from agt.settings import schema, validate
 from agt_cli.configuration import only_keys
 from agt_cli.releasing.noise import REDRAWN
@@ -71,16 +72,16 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
         dataset.name, dataset.classes, where, relation, certificates, labelled, conditions, caveat
     )
 
-    judged = judge(
-        model, queries, where, labels, certificates.prediction, certificates.stable_distance
-    )
+    distance = certificates.stable_distance
+    certainty = Certainty.of(certificates, settings)
+    judged = judge(model, queries, where, labels, certificates.prediction, distance, certainty)
     owed = waiting.record_deferred(answered, record)
     least = write_tables(
         record, dataset, queries, certificates, table, judged, answered if waiting.units else None
     )
     record.conditions(conditions)
     record.add_metrics(
-        **certified_metrics(table, certificates),
+        **certified_metrics(table, certificates, judged.grid_end),
         n_queries=len(queries),
         seconds_certifying=round(seconds, 4),
     )

@@ -100,7 +100,7 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
         opened.model, opened.queries, trained.words, opened.labels, evidence.prediction, distance
     )
     quality = write_quality(record, judged)
-    caption = draw(record, opened.dataset.name, planned, offers)
+    caption = draw(record, opened, planned, offers)
     advice = _advice(opened, planned)
     columns, rows = accuracy_cells(planned, offers, quality.majority)
     accuracies = markdown_table(columns, rows)
@@ -203,7 +203,7 @@ def _accuracy_cell(accuracy: float) -> str:
     return "-" if math.isnan(accuracy) else rate_words(accuracy)
 
 
-def draw(record: RunRecord, dataset: str, planned: Plan, offers: pd.DataFrame) -> str:
+def draw(record: RunRecord, opened: OpenedRun, planned: Plan, offers: pd.DataFrame) -> str:
     """Draw expected accuracy against the number of queries; return the figure's caption.
 
     Args:
@@ -222,8 +222,8 @@ def draw(record: RunRecord, dataset: str, planned: Plan, offers: pd.DataFrame) -
         noise_free=planned.evidence.accuracy,
         majority=planned.evidence.majority,
         order=list(panels.values()),
-        finding=plan_words.finding(planned),
-        title=dataset,
+        finding=_conditional(plan_words.finding(planned), opened),
+        title=opened.dataset.name,
     )
     return (
         "Expected accuracy against the number of queries that share a total budget. Dotted "
@@ -274,13 +274,15 @@ def plan_report(
 
 def _lead(opened: OpenedRun, planned: Plan) -> str:
     """Return the plan's verdict; conditional where nothing may be released from the run."""
-    verdict = plan_words.verdict(planned)
+    return _conditional(plan_words.verdict(planned), opened)
+
+
+def _conditional(sentence: str, opened: OpenedRun) -> str:
+    """Return a sentence about releases, after the refusal where nothing may be released."""
     unmet = unmet_requirements(opened.conditions)
-    return (
-        f"Nothing may be released, because {unmet}. If this were different: {verdict}"
-        if unmet
-        else verdict
-    )
+    if not unmet:
+        return sentence
+    return f"Nothing may be released, because {unmet}. If this were different: {sentence}"
 
 
 def _first_order(planned: Plan) -> str:

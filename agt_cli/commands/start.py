@@ -46,6 +46,7 @@ from agt_cli.process import visible
 from agt_cli.report.console import Console
 from agt_cli.report.quality import Quality, RateEstimate, rate_words, share
 from agt_cli.report.record import RunRecord
+from agt_cli.report.start_md import Comparison, Summary, write_start
 from agt_cli.runs.doubts import Doubt
 from agt_cli.runs.formats import override
 from agt_cli.runs.inspect import Column, Inspection
@@ -216,47 +217,107 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     if measures:
         best = 0
         onward = measuring[0]
-    rates = {"this model": quality.whole.accuracy, **others(record.config["dataset"])}
-    rates[f"majority class '{quality.majority}'"] = always = quality.whole.majority
-    ahead = (
-        ""
-        if settings.purpose == "answers"
-        else _ahead(rates.get("boosting"), rates["this model"], always)
+    compared = _comparison(settings, quality, others(record.config["dataset"]), planned, held)
+    ahead = ""
+    if settings.purpose != "answers":
+        ahead = _ahead(compared.others.get("boosting"), compared.model, compared.constant)
+    remarks = (
+        *(f"{line}." for line in weak_budget_warnings(eps)),
+        quality.verdict,
+        *_lost(inspection),
+        *map(_telling, inspection.features),
+        *(
+            f"'{name}' repeats: give id={name} if it names people."
+            for name in _repeating(inspection)
+        ),
+        ahead,
     )
-    result = {
+    distance = int(np.median(planned.evidence.distance))
+    recommendation = (
+        lines[best]
+        if worth
+        else "nothing, because private answers would not be better than the majority-class baseline"
+    )
+    summary = Summary(
+        table=settings.file.name,
+        dataset=settings.target,
+        run=folder,
+        comparison=compared,
+        counted=settings.counted[1],
+        distance=distance,
+        stability=_stability(settings, distance),
+        ways=lines,
+        recommended=best if worth else None,
+        recommendation=recommendation,
+        declared=_declared(settings),
+        remarks=[line for line in remarks if line],
+        measuring=measuring,
+        commands=steps,
+        onward=onward,
+    )
+    page = _write_record(settings, summary)
+    _say(settings, summary, console)
+    console.say(f"report: {page.folder / 'report.html'}")
+    return {
         "dataset": str(settings.target),
         "run": str(folder),
         "digest": record.digest,
-        "remarks": [
-            line
-            for line in (
-                *(f"{line}." for line in weak_budget_warnings(eps)),
-                quality.verdict,
-                *_lost(inspection),
-                *map(_telling, inspection.features),
-                *(
-                    f"'{name}' repeats: give id={name} if it names people."
-                    for name in _repeating(inspection)
-                ),
-                ahead,
-            )
-            if line
-        ],
-        "accuracy": {name: rate and rate.value for name, rate in rates.items()},
-        "stable_distance_median": int(np.median(planned.evidence.distance)),
+        "record": str(page.folder),
+        "report": str(page.folder / "report.html"),
+        "remarks": summary.remarks,
+        "accuracy": {name: rate and rate.value for name, rate in compared.rates.items()},
+        "stable_distance_median": distance,
         "not_public": settings.private_groups,
         "plan": lines,
-        "recommended": lines[best]
-        if worth
-        else (
-            "nothing, because private answers would not be better than the majority-class baseline"
-        ),
+        "recommended": recommendation,
         "measuring": measuring,
         "next": onward,
         "commands": steps,
     }
-    _say(settings, result, best if worth else None, len(test), rates, console)
-    return result
+
+
+def _comparison(
+    settings: StartSettings,
+    quality: Quality,
+    usual: Mapping[str, RateEstimate | None],
+    planned: Plan,
+    held: bool,
+) -> Comparison:
+    whole = quality.whole
+    assert whole.accuracy is not None
+    assert whole.majority is not None
+    private = None
+    if settings.purpose != "certificates" and held and planned.weights:
+        private = planned.weights[0][1]
+    return Comparison(
+        rows=whole.records,
+        model=whole.accuracy,
+        others=usual,
+        majority=str(quality.majority),
+        constant=whole.majority,
+        private=private,
+        eps=settings.eps or 1.0,
+    )
+
+
+def _write_record(settings: StartSettings, summary: Summary) -> RunRecord:
+    """Write a record of its own with the comparison, the plan and the recommendation."""
+    answers = {name: getattr(settings, name) for name in StartSettings.__dataclass_fields__}
+    config = {name: _plain_answer(value) for name, value in answers.items()}
+    with RunRecord(_new_folder(settings, "start"), "start", config) as record:
+        record.environment(dataset=settings.dataset)
+        write_start(record, summary)
+    return record
+
+
+def _plain_answer(value: object) -> object:
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _new_folder(settings: StartSettings, command: str) -> Path:
+    return settings.output_dir / command / datetime.now().strftime("%Y-%m-%d_%H-%M-%S-%f")
 
 
 def _train(
@@ -267,8 +328,7 @@ def _train(
         f"{key}={usage.quoted(str(getattr(settings, key)))}" for key in ("data_dir", "output_dir")
     ]
     config = with_members(composed("train", [*chosen, *places]))
-    folder = settings.output_dir / "train" / datetime.now().strftime("%Y-%m-%d_%H-%M-%S-%f")
-    with RunRecord(folder, "train", config) as record:
+    with RunRecord(_new_folder(settings, "train"), "train", config) as record:
         run_settings, start = settings_to_train(config), perf_counter()
         prepared = prepare(run_settings, console)
         model = fit(prepared, run_settings, console)
@@ -318,49 +378,50 @@ def _telling(column: Column) -> str:
     )
 
 
-def _say(
-    settings: StartSettings,
-    result: Mapping[str, Any],
-    recommended: int | None,
-    kept: int,
-    rates: Mapping[str, RateEstimate | None],
-    console: Console,
-) -> None:
-    for line in result["remarks"]:
+def _stability(settings: StartSettings, distance: int) -> str:
+    one, many = settings.counted
+    if not distance:
+        return f"Half of the answers could change with one {one} more or fewer."
+    some = f"any {distance:,} {many}" if distance > 1 else f"any one {one}"
+    return f"Half of the answers would be the same with {some} more or fewer."
+
+
+def _declared(settings: StartSettings) -> str:
+    lacks = ", ".join(settings.private_groups)
+    if not lacks:
+        return (
+            f"{settings.target} is what you declared public: read it before you release anything."
+        )
+    return (
+        "This run does not support private answers, because these were not declared public: "
+        f"{lacks}. Write public values into {settings.target} and train again."
+    )
+
+
+def _say(settings: StartSettings, summary: Summary, console: Console) -> None:
+    for line in summary.remarks:
         console.say(line)
-    title = f"{settings.file.name}: {kept:,} rows kept out of training; only for you"
+    comparison = summary.comparison
+    title = f"{summary.table}: {comparison.rows:,} rows kept out of training; only for you"
     console.table(
-        title, ("", "accuracy"), [(name, str(rate or "-")) for name, rate in rates.items()]
+        title,
+        ("", "accuracy"),
+        [(name, str(rate or "-")) for name, rate in comparison.rates.items()],
     )
-    lacks, measuring = ", ".join(settings.private_groups), result["measuring"]
-    half, (one, many) = result["stable_distance_median"], settings.counted
-    some = f"any {half:,} {many}" if half > 1 else f"any one {one}"
-    stay = (
-        f"would be the same with {some} more or fewer"
-        if half
-        else f"could change with one {one} more or fewer"
-    )
-    measured = "; or measure them with noise:" if measuring else "."
     lines = [
-        f"Half of the answers {stay}.",
+        summary.stability,
         "Plan (nothing is spent yet):",
         *(
-            f"  {at + 1}. {way}{'  <- recommended' * (at == recommended)}"
-            for at, way in enumerate(result["plan"])
+            f"  {at + 1}. {way}{'  <- recommended' * (at == summary.recommended)}"
+            for at, way in enumerate(summary.ways)
         ),
-        (
-            "This run does not support private answers, because these were not declared public: "
-            f"{lacks}. Write public values into {settings.target} and train again{measured}"
-        )
-        if lacks
-        else (
-            f"{settings.target} is what you declared public: read it before you release anything."
-        ),
-        *(f"  {command}" for command in measuring),
-        "The same by hand:",
-        *(f"  {command}" for command in result["commands"]),
+        summary.declared,
+        *(["Or measure them with noise:"] if summary.measuring else []),
+        *(f"  {command}" for command in summary.measuring),
+        "By hand:",
+        *(f"  {command}" for command in summary.commands),
         "Next:",
-        f"  {result['next']}",
+        f"  {summary.onward}",
     ]
     for line in lines:
         console.say(line)

@@ -13,6 +13,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+from agt.data.dataset import Dataset
 from agt.data.table import Table
 from agt.errors import AgtError, ConfigError
 from agt.provenance import code_digest, package_of, surroundings, targets
@@ -34,6 +35,7 @@ from agt_cli.runs.prepare import (
     fit,
     prepared_by_all,
     settings_to_train,
+    size_question,
     write_trained,
 )
 
@@ -52,6 +54,8 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     for note in dataset.notes:
         console.note(f"note: {note}")
     record.environment(data_digest=digest, features_digest=dataset.digest, dataset=dataset.name)
+    for line in _doubts(settings, dataset):
+        console.note(line)
     releases = settings.noise is not None or record.config.get("ledger") is not None
     if releases:  # ledgers and mechanisms, which no other training loads
         from agt_cli.releasing.noise import drawing, noise_words, proved
@@ -92,6 +96,18 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
         "digest": name,
     }
     return result | ({"words": [*words, *earlier]} if words or earlier else {})
+
+
+def _doubts(settings: RunSettings, dataset: Dataset) -> Iterator[str]:
+    """Yield warnings for the data owner before anything is trained or drawn."""
+    if settings.training.batch.normalizer is None and (question := size_question(dataset)):
+        yield question
+    if settings.noise is not None:
+        from agt.mechanisms.claims import budget_doubts  # which no other training loads
+
+        yield from budget_doubts(
+            settings.noise.epsilon, settings.noise.delta, dataset.declared_size
+        )
 
 
 def _say(

@@ -134,13 +134,22 @@ def write_tables(
 
 
 def certified_metrics(
-    table: pd.DataFrame, certificates: Certificates
+    table: pd.DataFrame, certificates: Certificates, grid_end: int | None
 ) -> dict[str, float | int | str]:
-    """Flat numbers: stable distances in brief, and each column of the table at a handful of k."""
+    """Flat numbers: stable distances in brief, and each column of the table at a handful of k.
+
+    Args:
+        table: as in tables/certified.csv.
+        certificates: of the queries.
+        grid_end: the last k that was trained, at which longer distances are cut off; None: every k
+            is known.
+    """
     stable = certificates.stable_distance
     metrics: dict[str, float | int | str] = {
         "stable_distance_median": float(np.median(stable)),
+        "stable_distance_median_is_lower_bound": int(np.median(stable) == grid_end),
         "stable_distance_mean": float(stable.mean()),
+        "stable_distance_mean_is_lower_bound": int(stable.max() == grid_end),
         "relation": certificates.relation,
         "k_max": certificates.ks[-1],
     }

@@ -304,7 +304,10 @@ class Run(Folder):
             )
         for name, words in _ANSWERS:
             if isinstance(number := metrics.get(name), int | float):
-                return f"{number:.3f} {words}" if "accuracy" in name else f"{number:g} {words}"
+                if "accuracy" in name:
+                    return f"{number:.3f} {words}"
+                bound = "at least " if metrics.get(f"{name}_is_lower_bound") else ""
+                return f"{bound}{number:g} {words}"
         return ""
 
     def as_json(self) -> dict[str, Any]:

@@ -197,11 +197,16 @@ class Subgroup:
         return ", ".join(parts) or "all"
 
     @property
+    def median_is_lower_bound(self) -> bool | None:
+        """Whether the median is cut off at the last k that was trained; None: not certified."""
+        return None if self.distance is None else self.distance == self.grid_end
+
+    @property
     def median_distance(self) -> str:
         """The median stable distance; "at least 10" where it is the last k that was trained."""
         if self.distance is None:
             return "-"
-        if self.distance == self.grid_end:
+        if self.median_is_lower_bound:
             return f"at least {self.distance:g}"
         return f"{self.distance:g}"
 
@@ -220,6 +225,10 @@ class Judged:
         groups: column -> [n] the value of each record.
         ks: at which k certified shares are told.
         grid_end: the last k that was trained, beyond which no distance is known; None: every k is.
+        rounding_doubt: that answers are not certified even at k = 0, and the remedy; empty: all
+            are.
+        distance_doubt: that half of the answers have stable distance 0; empty: fewer, or not
+            known.
     """
 
     classes: Sequence[str]
@@ -231,6 +240,8 @@ class Judged:
     groups: Mapping[str, np.ndarray] | None = None
     ks: tuple[int, ...] = ()
     grid_end: int | None = None
+    rounding_doubt: str = ""
+    distance_doubt: str = ""
 
     @property
     def score(self) -> np.ndarray | None:
@@ -312,6 +323,7 @@ class Quality:
         advantage: 1 or -1 where accuracy differs from the majority's (sign test on the records
             where just one of the two is right, at the level of the intervals), else 0.
         balanced: mean recall of the classes that occur; None without labels.
+        rounding_doubt, distance_doubt: as of ``Judged``.
     """
 
     records: str
@@ -321,6 +333,8 @@ class Quality:
     exceptions: int
     advantage: int
     balanced: float | None
+    rounding_doubt: str = ""
+    distance_doubt: str = ""
 
     @classmethod
     def of(cls, judged: Judged) -> "Quality":
@@ -331,8 +345,9 @@ class Quality:
             judged.classes[int(answers.argmax())],
             int(answers.sum() - answers.max()),
         )
+        doubts = (judged.rounding_doubt, judged.distance_doubt)
         if judged.labels is None:
-            return cls(judged.records, groups, None, answer, exceptions, 0, None)
+            return cls(judged.records, groups, None, answer, exceptions, 0, None, *doubts)
         often = int(np.bincount(judged.labels).argmax())
         right, constant = judged.prediction == judged.labels, judged.labels == often
         advantage = _sign(int((right & ~constant).sum()), int((constant & ~right).sum()))
@@ -343,7 +358,14 @@ class Quality:
         ]
         balanced = float(np.mean(recalls))
         return cls(
-            judged.records, groups, judged.classes[often], answer, exceptions, advantage, balanced
+            judged.records,
+            groups,
+            judged.classes[often],
+            answer,
+            exceptions,
+            advantage,
+            balanced,
+            *doubts,
         )
 
     @property
@@ -362,9 +384,13 @@ class Quality:
 
     @cached_property
     def verdict(self) -> str:
-        """One line on a model that is of no use, or cannot be judged; empty: nothing of the kind
-        is seen.
+        """What a reader must know first: answers without any certificate, or a model that is of no
+        use or cannot be judged; empty: nothing of the kind is seen.
         """
+        return " ".join(filter(None, (self.rounding_doubt, self._usefulness)))
+
+    @property
+    def _usefulness(self) -> str:
         n, many = self.whole.records, f"{self.whole.records:,} {self.records}"
         if n < LEAST or (self.majority is None and not self.constant):
             return ""
@@ -377,6 +403,8 @@ class Quality:
             f"This model answers '{self.answer}' for {said} the {many}: it is {nearly}constant"
         )
         if self.majority is None or self.whole.accuracy is None or self.whole.majority is None:
+            if self.rounding_doubt:
+                return f"{constant} here."
             return (
                 f"{constant} here. A constant answer is always certified, however inaccurate "
                 "it is (there are no labels, so the accuracy is unknown)."
@@ -388,6 +416,8 @@ class Quality:
             )
         always = f"{rate_words(self.whole.majority.value)} for always answering '{self.majority}'"
         against = f"its accuracy is {self.whole.accuracy}, compared with {always}{self._ranks}"
+        if self.constant and self.rounding_doubt:
+            return f"{constant}: {against}."
         if self.constant:
             return (
                 f"{constant}. A constant answer is always certified, however inaccurate it "

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from agt.data.records import Records
+from agt.models.doubts import Certainty
 from agt.models.model import Model
 from agt.problem import Settings
 from agt_cli.report.console import Console
@@ -26,6 +27,7 @@ def judge(
     labels: np.ndarray | None,
     prediction: np.ndarray,
     distance: np.ndarray | None,
+    certainty: Certainty | None = None,
 ) -> Judged:
     """Return some records together with what a model says of them.
 
@@ -34,13 +36,28 @@ def judge(
         labels: [n]; None: not known.
         prediction: [n] class indices.
         distance: [n] stable distances; None: not certified.
+        certainty: how many answers are certified at all; None: not known.
     """
     classes = model.problem.dataset.classes
     scores = model.margins(queries.features)
     end = grid_end(model.problem.settings)
     ks = _ks_of_shares(model.problem.settings, end)
     groups = queries.groups
-    return Judged(classes, records, labels, prediction, scores, distance, groups, ks, end)
+    rounding_doubt = certainty and certainty.rounding_doubt
+    distance_doubt = certainty and certainty.distance_doubt
+    return Judged(
+        classes,
+        records,
+        labels,
+        prediction,
+        scores,
+        distance,
+        groups,
+        ks,
+        end,
+        rounding_doubt=str(rounding_doubt or ""),
+        distance_doubt=str(distance_doubt or ""),
+    )
 
 
 def grid_end(settings: Settings) -> int | None:
@@ -99,6 +116,7 @@ def quality_row(group: Subgroup) -> dict[str, object]:
         if known is not None:
             row |= _interval(name, known)
     row["stable_distance_median"] = group.distance
+    row["stable_distance_median_is_lower_bound"] = group.median_is_lower_bound
     return row
 
 
@@ -142,6 +160,8 @@ def say_quality(console: Console, quality: Quality) -> None:
     console.table(title, columns, rows[:CONSOLE_ROWS])
     if len(rows) > CONSOLE_ROWS:
         console.say(f"{len(rows) - CONSOLE_ROWS} more groups are in tables/quality.csv")
+    if quality.distance_doubt:
+        console.say(quality.distance_doubt)
 
 
 def _is_class_of_subgroup(group: Subgroup) -> bool:

@@ -188,9 +188,15 @@ def next_section(*commands: str) -> list[str]:
 
 
 def metrics_table(metrics: Mapping[str, object]) -> str:
-    """Return a table of metrics, floats with six digits."""
+    """Return a table of metrics, floats with six digits.
+
+    ``conditions_held`` is left out, because it counts declared conditions as well. The table has
+    how many are proved, declared and not met.
+    """
     rows = []
     for name, value in metrics.items():
+        if name == "conditions_held":
+            continue
         text = f"{value:,.6g}" if isinstance(value, float) else str(value)
         rows.append((name, text))
     return markdown_table(("metric", "value"), rows)

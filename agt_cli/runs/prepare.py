@@ -29,8 +29,9 @@ from agt.data.dataset import Dataset, DataSource, with_notes
 from agt.data.erasure import ErasedDataset, IsErased, part
 from agt.data.records import Records
 from agt.errors import ConfigError, Superseded
-from agt.facts import Fact, proved
+from agt.facts import Fact, Standing, proved
 from agt.models.description import MODEL_FORMAT, READABLE_FORMATS, describe_dataset, read_dataset
+from agt.models.doubts import Certainty, certainty_on, sample_of
 from agt.models.fitting import fit as fit_model
 from agt.models.heads import CustomNetwork, HeadBuilder, from_layers, head_from_config
 from agt.models.kind import CertificateKind
@@ -54,6 +55,7 @@ from agt.training.loop import OnProgress
 from agt.training.noise import read_noise_config
 from agt_cli.choices import choices_fact, still_chosen
 from agt_cli.configuration import only_keys
+from agt_cli.networks import check_network, missing_words
 from agt_cli.process import current_team
 from agt_cli.releasing.ledgers import PEOPLE, veiled
 from agt_cli.report.console import Console
@@ -170,8 +172,19 @@ def settings_to_train(config: Mapping[str, Any]) -> RunSettings:
     """The same of a training that a command line asks for: code of a learner that it names is
     imported, here alone.
     """
+    if missing_words(config):
+        check_network(config, _head_error(config))
     settings = settings_of(config)
     return replace(settings, learner=settings.certificate.import_learner())
+
+
+def _head_error(config: Mapping[str, Any]) -> str:
+    """Return what is wrong with the head that a configuration describes; empty: nothing."""
+    try:
+        head_from_config(config.get("model"))
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def settings_parts(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -321,6 +334,28 @@ def _normalized(settings: RunSettings) -> float | None:
         None
         if batch.normalizer is None
         else batch.normalizer * batch.count * settings.ensemble.members
+    )
+
+
+def size_question(dataset: Dataset) -> str:
+    """Return a question for the data owner about a declared size that may have been counted.
+
+    It depends on the number of private records, so it is for the owner's console only, and must
+    not become part of a claim.
+
+    Returns:
+        Empty where the declared size is neither the number of training records nor that of all.
+    """
+    size = dataset.declared_size
+    training = len(dataset.train)
+    known = dataset.size is not None and dataset.size.standing is Standing.PROVED
+    if known or not training or size not in (training, training + len(dataset.test)):
+        return ""
+    counted = "training records" if size == training else "training and test records"
+    return (
+        f"dataset.declared_size={size:g} is exactly the number of {counted}. Is it really a public "
+        "number? If it was counted from the records, no privacy guarantee of this run is true: "
+        "declare a round number that does not depend on them, and train again"
     )
 
 
@@ -540,7 +575,12 @@ def write_trained(
 
 
 def _judge(model: Model, test: Records) -> Judged:
-    """On the test records; certified only where that takes no time."""
-    certificates = model.certify(test.features) if model.instant else None
-    distance = None if certificates is None else certificates.stable_distance
-    return judge(model, test, "test records", test.labels, model.predict(test.features), distance)
+    """On the test records; certified only where that takes no time, else some of them at k = 0."""
+    prediction = model.predict(test.features)
+    if not model.instant:
+        certainty = certainty_on(model, sample_of(test))
+        return judge(model, test, "test records", test.labels, prediction, None, certainty)
+    certificates = model.certify(test.features)
+    certainty = Certainty.of(certificates, model.problem.settings)
+    distance = certificates.stable_distance
+    return judge(model, test, "test records", test.labels, prediction, distance, certainty)

@@ -50,6 +50,8 @@ from agt_cli.unlearn.log import KEY_FILE
 # of a run with requests to erase: no state's, and so listed nowhere
 BESIDE = (KEY_FILE, ABSTAINED_FILE.as_posix())
 LEFT_OVER = (LOCK, STATE_LOCK, f"{CHECKPOINTS}/", f"{NEXT}/", f"{COMMIT}/")
+# metrics of conditions that records of versions up to 0.10 do not have
+COUNTS_SINCE_0_11 = {"conditions_proved", "conditions_not_met"}
 MAX_ENTRIES, MAX_FOLDER_DEPTH = 100_000, 12  # of a folder
 MAX_READ_BYTES = 2**30  # of a file that is not only hashed
 MAX_NAMED = 12  # files that are named one by one
@@ -247,7 +249,10 @@ class Record(Run):
                 difference = "conditions.json is not written in the form that agt writes"
             if difference:
                 raise Broken(f"conditions.json does not follow from the facts in it: {difference}")
-            self.check_metrics("conditions.json", **condition_counts(conditions))
+            counts = condition_counts(conditions)
+            for name in COUNTS_SINCE_0_11 - self.metrics.keys():
+                del counts[name]  # the record is older than these
+            self.check_metrics("conditions.json", **counts)
             self.findings.ok(
                 "conditions",
                 f"the status of each condition follows from its facts: {stand_words(conditions)}",

@@ -196,7 +196,9 @@ def test_json_is_one_object_without_accuracy_or_distances(predict: Predict) -> N
         "eps",
         "conditions",
         "conditions_held",
+        "conditions_proved",
         "conditions_declared",
+        "conditions_not_met",
     }
     assert (value["metrics"]["proved"], value["metrics"]["simulated"]) == (1, 0)
     assert len(value["labels"]) == value["metrics"]["n_queries"] == 50

@@ -280,3 +280,38 @@ def _read(terminal: int) -> str:
         return os.read(terminal, 4096).decode(errors="replace")
     except OSError:  # on Linux the end of a terminal
         return ""
+
+
+@pytest.mark.usefixtures("uncompared")
+def test_a_record_keeps_the_comparison_the_plan_and_the_recommendation(
+    agt: Agt, tmp_path: Path
+) -> None:
+    shop(tmp_path / "t.csv", 600)
+    told = agt("start", "t.csv", *ANSWERS, "--json", "-q").ended(0).json
+    record = tmp_path / told["record"]
+    metrics = json.loads((record / "metrics.json").read_text())
+    assert metrics["test_accuracy"] == told["accuracy"]["this model"]
+    assert metrics["stable_distance_median"] == told["stable_distance_median"]
+    comparison = pd.read_csv(record / "tables" / "comparison.csv")
+    assert list(comparison.name) == [
+        "this model",
+        "published weights, eps = 2 (expected)",
+        "majority class 'no'",
+    ]
+    plan = pd.read_csv(record / "tables" / "plan.csv")
+    assert list(plan.what) == told["plan"]
+    assert list(plan.what[plan.recommended]) == [told["recommended"]]
+    assert metrics["recommended"] == plan.way[plan.recommended].item()
+    settings = yaml.safe_load((record / "config.yaml").read_text())
+    assert (settings["label"], settings["eps"]) == ("churn", 2)
+    assert (record / "figures" / "comparison.png").exists()
+    agt("verify", str(record), "-q").ended(0)
+
+
+@pytest.mark.usefixtures("uncompared")
+def test_the_path_of_the_page_is_printed(agt: Agt, tmp_path: Path) -> None:
+    shop(tmp_path / "t.csv", 300)
+    said = agt("start", "t.csv", *ANSWERS, "-q").ended(0)
+    page = re.search(r"^report: (.*)$", said.out, re.MULTILINE)
+    assert page is not None
+    assert (tmp_path / page[1]).read_text().startswith("<!doctype html>")

@@ -38,7 +38,13 @@ from agt.targets import trusting
 from agt_cli.cli import main
 from cli.conftest import Agt, Said
 
-CONDITIONS = ("conditions_held", "conditions_declared", "conditions")
+CONDITIONS = (
+    "conditions_held",
+    "conditions_proved",
+    "conditions_declared",
+    "conditions_not_met",
+    "conditions",
+)
 PUBLIC = "training.chosen_on=public"
 TINY = (
     "dataset.n_train=80",

@@ -93,7 +93,13 @@ def test_labels_their_guarantee_and_nothing_measured(releases: dict[str, Path], 
     assert set(labels["label"]) == {"left", "right"}
     metrics = json.loads((folder / "metrics.json").read_text())
     spent = "mu" if name == "weights" else "eps"
-    conditions = {"conditions", "conditions_held", "conditions_declared"}
+    conditions = {
+        "conditions",
+        "conditions_held",
+        "conditions_proved",
+        "conditions_declared",
+        "conditions_not_met",
+    }
     assert set(metrics) == {"n_queries", "proved", "simulated", spent, *conditions}
     assert metrics["n_queries"] == 40
     assert (metrics["proved"], metrics["simulated"]) == ((0, 1) if name == "simulation" else (1, 0))

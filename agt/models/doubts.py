@@ -1,0 +1,109 @@
+"""Whether a model's answers are certified at all: what its owner is warned about."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from agt.certificates.box import Certificates
+from agt.data.records import Records
+from agt.messages import Message
+from agt.models.model import Model
+from agt.problem import Settings
+
+SAMPLE_ROWS = 1_000
+"""The largest number of records that a new model is tried on, for warnings."""
+
+
+@dataclass(frozen=True)
+class Certainty:
+    """How many of some answers are certified at k = 0, and beyond.
+
+    It depends on private records, so it is for the data owner only.
+
+    Attributes:
+        count: the number of answers.
+        uncertified: how many are not certified even at k = 0; 0 where the grid has no k = 0.
+        stable: how many have a stable distance of at least 1.
+        settings: of the training.
+    """
+
+    count: int
+    uncertified: int
+    stable: int
+    settings: Settings
+
+    @classmethod
+    def of(cls, certificates: Certificates, settings: Settings) -> "Certainty":
+        """Return it of answers that were certified.
+
+        Args:
+            certificates: of n answers.
+            settings: of the training.
+        """
+        count = len(certificates.prediction)
+        uncertified = 0
+        if certificates.ks[0] == 0:
+            uncertified = count - int(certificates.certified[0].sum())
+        return cls(count, uncertified, int((certificates.stable_distance > 0).sum()), settings)
+
+    @property
+    def rounding_doubt(self) -> Message | None:
+        """That rounding leaves answers without any certificate, and the remedy; None: it does not.
+
+        The records of k = 0 are the training records themselves, so only the bounds on rounding
+        can keep an answer from being certified.
+        """
+        if not self.uncertified:
+            return None
+        remedy = Message("train again with {config:training.dtype=float64}")
+        if self.settings.training.dtype == "float64":
+            remedy = Message(
+                "train again with larger margins (a larger {config:training.lr}, more "
+                "{config:training.epochs}) or fewer layers"
+            )
+        return Message(
+            "{uncertified:,} of {count:,} answers are not certified even at k = 0, that is, "
+            "without any change of the data, because the bounds on {dtype} rounding are wider than "
+            "the margins. Nothing is proved about these answers: {remedy}.",
+            uncertified=self.uncertified,
+            count=self.count,
+            dtype=self.settings.training.dtype,
+            remedy=remedy,
+        )
+
+    @property
+    def distance_doubt(self) -> Message | None:
+        """That half of the answers or more have stable distance 0, and the remedy; None: fewer."""
+        if self.uncertified or 2 * self.stable > self.count:
+            return None
+        remedy = Message(
+            "use a linear head ({config:certificate=stability model=linear}), fewer steps or a "
+            "smaller {config:training.clip}"
+        )
+        if self.settings.certificate.covers_every_k:
+            remedy = Message("use more records, or a larger {config:training.caution}")
+        return Message(
+            "Half or more of {count:,} answers have stable distance 0, so nothing is proved about "
+            "them if even one record changes: {remedy}.",
+            count=self.count,
+            remedy=remedy,
+        )
+
+
+def sample_of(records: Records) -> Records:
+    """Return at most ``SAMPLE_ROWS`` of the records, evenly spaced."""
+    rows = min(len(records), SAMPLE_ROWS)
+    return records.take(np.linspace(0, len(records) - 1, rows, dtype=np.int64))
+
+
+def certainty_on(model: Model, sample: Records) -> Certainty | None:
+    """Certify some records at the first two k of the grid.
+
+    Returns:
+        None for an ensemble, whose members would all have to be asked, and for no records.
+    """
+    settings = model.problem.settings
+    if settings.ensemble.members > 1 or not len(sample):
+        return None
+    certificates = model.certify(sample.features, settings.kgrid.ks[:2])
+    return Certainty.of(certificates, settings)

@@ -1,0 +1,73 @@
+"""What a network still needs on the command line, named all at once."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agt.errors import ConfigError
+from agt.settings import RECIPE
+
+LINEAR_CERTIFICATES = ("stability", "erm", "removal", "votes")
+"""Certificates that train linear heads of their own."""
+NEEDED = ("epochs", "lr", "clip")
+"""Settings of training that have no default for a network, in ``training``."""
+
+
+def missing_words(config: Mapping[str, Any]) -> list[str]:
+    """Return the settings that a network still needs, as they are typed.
+
+    It is empty where the model is no network, and where nothing is missing.
+
+    Settings that the recipe computes are for linear heads only. A clip level is named wherever the
+    others are, because the recipe's is a constant of the linear head.
+
+    Args:
+        config: a training configuration as plain containers; values may be missing (???).
+    """
+    training = config.get("training")
+    if not _is_network(config.get("model")) or not isinstance(training, Mapping):
+        return []
+    batch = training.get("batch")
+    values = [*training.values(), *(batch.values() if isinstance(batch, Mapping) else ())]
+    if RECIPE not in [value for value in values if isinstance(value, str)]:
+        return []
+    words = []
+    certificate = config.get("certificate")
+    if isinstance(certificate, Mapping) and certificate.get("name") in LINEAR_CERTIFICATES:
+        words.append("certificate=box")
+    words.append("training=generic")
+    for name in NEEDED:
+        if training.get(name) == RECIPE or name == "clip":
+            words.append(f"training.{name}=NUMBER")
+    return words
+
+
+def check_network(config: Mapping[str, Any], also: str = "") -> None:
+    """Raise ConfigError where a network lacks settings; the message names all of them.
+
+    Args:
+        config: as of ``missing_words``.
+        also: what else is wrong with the network; empty: nothing.
+    """
+    words = missing_words(config)
+    if not words:
+        return
+    model = config["model"]
+    named = f"model.hidden={list(model['hidden'])}" if model.get("hidden") else "model"
+    if model.get("_target_") and not _is_ours(model["_target_"]):
+        named = f"model._target_={model['_target_']}"
+    more = f". Also, {also}" if also else ""
+    raise ConfigError(
+        f"{named}: a network has no default settings; use a linear head (model=linear), or add "
+        f"{' '.join(words)}, chosen on public data{more}"
+    )
+
+
+def _is_network(model: object) -> bool:
+    if not isinstance(model, Mapping):
+        return False
+    layers = model.get("hidden") or model.get("channels")
+    return bool(layers) or not _is_ours(str(model.get("_target_", "agt.")))
+
+
+def _is_ours(target: str) -> bool:
+    return target.startswith(("agt.", "agt_cli."))

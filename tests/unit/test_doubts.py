@@ -1,0 +1,76 @@
+"""What the owner of a model is warned about: answers without certificates, and where it says so."""
+
+import warnings
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import agt
+from agt.certificates.box import Certificates
+from agt.errors import Doubtful, PrivacySumWarning
+from agt.fit_settings import FIT_ARGUMENTS
+from agt.models.doubts import Certainty
+from agt_cli.report.quality import Judged, Quality
+
+
+def settings(dtype: str = "float64", covers_every_k: bool = False) -> Any:
+    return SimpleNamespace(
+        training=SimpleNamespace(dtype=dtype),
+        certificate=SimpleNamespace(covers_every_k=covers_every_k),
+    )
+
+
+def certainty(certified: list[list[bool]], dtype: str = "float64") -> Certainty:
+    array = np.array(certified)
+    prediction = np.zeros(array.shape[1], dtype=np.int64)
+    certificates = Certificates(tuple(range(len(array))), "add_remove", prediction, array)
+    return Certainty.of(certificates, settings(dtype))
+
+
+def test_answers_that_are_not_certified_at_k_0_are_doubted_with_float64_as_remedy() -> None:
+    doubt = certainty([[True, False], [True, False]], "float32").rounding_doubt
+    assert doubt is not None
+    assert "training.dtype=float64" in str(doubt)
+    assert 'dtype="float64"' in doubt.text(FIT_ARGUMENTS)
+
+
+def test_certified_answers_raise_no_doubt() -> None:
+    found = certainty([[True, True], [True, True]])
+    assert (found.rounding_doubt, found.distance_doubt) == (None, None)
+
+
+@pytest.mark.parametrize(("stable", "doubted"), [([True, False], True), ([True, True], False)])
+def test_half_of_the_answers_at_distance_0_are_doubted(stable: list[bool], doubted: bool) -> None:
+    assert (certainty([[True, True], stable]).distance_doubt is not None) == doubted
+
+
+def test_what_is_not_certified_at_k_0_comes_first() -> None:
+    labels = np.arange(40) % 2
+    judged = Judged(("no", "yes"), "records", labels, labels * 0, rounding_doubt="Rounding.")
+    verdict = Quality.of(judged).verdict
+    assert verdict.startswith("Rounding. ")
+    assert "always certified" not in verdict
+
+
+def test_a_network_of_float32_whose_margins_are_rounding_is_doubted() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(10, 4)), np.arange(10) % 2
+    given: dict[str, Any] = {"network": (32,) * 4, "epochs": 1, "lr": 1e-3, "clip": 0.06}
+    with pytest.warns(Doubtful) as seen:
+        agt.fit(x, y, **given, activation="tanh", dtype="float32", ks=1)
+    assert 'dtype="float64"' in str(seen[0].message)
+
+
+def test_warnings_name_the_line_of_the_user() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(200, 2)), np.arange(200) % 2
+    declared = agt.Declared(classes=[0, 1], size=200, features=True, settings=True)
+    model = agt.fit(x + 3 * y[:, None], y, declared=declared)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            model.release(x[:2], agt.RandomizedResponse(eps=30))
+    assert {warning.category for warning in seen} == {Doubtful, PrivacySumWarning}
+    assert {warning.filename for warning in seen} == {__file__}

@@ -1,0 +1,40 @@
+"""A network's missing settings are named all at once."""
+
+from typing import Any
+
+import pytest
+
+from agt_cli.networks import missing_words
+
+HEAD = "agt.models.heads.HeadConfig"
+RECIPE = {"lr": "recipe", "epochs": "recipe", "clip": 1.0, "batch": {"count": "recipe"}}
+
+
+def words(model: dict[str, Any], certificate: str = "box", **training: Any) -> list[str]:
+    return missing_words(
+        {
+            "model": model,
+            "certificate": {"name": certificate},
+            "training": {**RECIPE, **training},
+        }
+    )
+
+
+ALL = ["training.epochs=NUMBER", "training.lr=NUMBER", "training.clip=NUMBER"]
+
+
+@pytest.mark.parametrize("model", [{"_target_": HEAD, "hidden": [64]}, {"_target_": "net.make"}])
+def test_everything_that_a_network_needs_is_named(model: dict[str, Any]) -> None:
+    assert words(model, "stability") == ["certificate=box", "training=generic", *ALL]
+    assert words(model) == ["training=generic", *ALL]
+
+
+def test_what_was_given_is_not_named() -> None:
+    model = {"_target_": HEAD, "hidden": [64]}
+    assert words(model, epochs=4) == ["training=generic", *ALL[1:]]
+
+
+def test_a_linear_head_and_settings_of_ones_own_need_nothing() -> None:
+    assert words({"_target_": HEAD, "hidden": []}) == []
+    own = {"lr": 1.0, "epochs": 1, "batch": {"count": 1}}
+    assert words({"_target_": HEAD, "hidden": [64]}, **own) == []
