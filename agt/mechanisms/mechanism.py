@@ -400,14 +400,15 @@ def _check_evidence(values: np.ndarray, need: Need, largest: int) -> np.ndarray:
         ConfigError: the evidence is negative, or not integer.
     """
     evidence = np.asarray(values)
+    kind = "unused" if need == "nothing" else need
     if evidence.dtype.kind not in "iu":
         raise ConfigError(
-            f"the evidence for each query ({need}) must be integers, because it counts whole "
+            f"the evidence for each query ({kind}) must be integers, because it counts whole "
             f"records or votes, but is {evidence.dtype}"
         )
     if evidence.size and evidence.min() < 0:
         raise ConfigError(
-            f"the evidence for each query ({need}) must be at least 0, but some is negative"
+            f"the evidence for each query ({kind}) must be at least 0, but some is negative"
         )
     if need == "nothing":
         return np.zeros(evidence.shape, dtype=np.int64)

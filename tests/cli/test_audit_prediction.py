@@ -129,7 +129,7 @@ def test_labels_without_noise_are_caught(
     )
     said = audit("head", *RESPONSE, "audit.trials=400", "audit.targets=1", "--json").ended(3)
     violated = [each for each in said.json["audit"]["findings"] if each["outcome"] == "violated"]
-    assert "natural records" in violated[0]["attack"]
+    assert "from the run's data" in violated[0]["attack"]
 
 
 # -- what is refused, and what is left

@@ -274,7 +274,7 @@ def test_queries_too_many_to_be_sent_are_compared_where_the_run_finds_them(
         ),
         (
             ("train", *SMALL, "training.batch.normalizer=2", "training.batch.n_max=5"),
-            "agt: error: a batch holds 200 records",
+            "agt: error: a batch has 200 records, but training.batch.n_max=5",
         ),
     ],
 )

@@ -261,7 +261,7 @@ def more_classes_are_taken_or_refused(kind: Kind) -> None:
 
 def bad_evidence_is_refused(kind: Kind) -> None:
     mechanism = usual(kind)
-    for distances, message in (([0.5], "expected integers"), ([-1], "negative")):
+    for distances, message in (([0.5], "integers.*float64"), ([-1], "at least 0")):
         with pytest.raises(ConfigError, match=message):
             mechanism.flip_probability(np.array(distances))
         with pytest.raises(ConfigError, match=message):
@@ -347,7 +347,7 @@ def test_a_mechanism_of_ten_lines_inherits_all_of_it(check: Callable[[Kind], Non
 def test_a_name_is_given_once() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"mechanism=smooth_cauchy: agt\.mechanisms\.published",
+        match=r"mechanism=smooth_cauchy: .*agt\.mechanisms\.published",
     ):
 
         class Another(Mechanism):

@@ -167,7 +167,10 @@ def resealed(finished: Run) -> Run:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda box: box["lower.0.bias"][:1].fill_(9.0), r"lower\.0\.bias .*upper\.0\.bias"),
+        (
+            lambda box: box["lower.0.bias"][:1].fill_(9.0),
+            r"k=00002\.safetensors: .*\b0\.bias\b.*upper",
+        ),
         (lambda box: box["upper.0.weight"][0].fill_(float("nan")), r"upper\.0\.weight .*NaN"),
         (lambda box: box["upper.0.weight"][0].fill_(float("inf")), r"upper\.0\.weight .*infinite"),
         (

@@ -12,7 +12,7 @@ from commands import figures_drawn
 from PIL import Image
 from safetensors.numpy import load_file
 
-from agt.certificates.conditions import Condition
+from agt.certificates.conditions import CONDITION_NAMES, Condition
 from agt.facts import evidence, not_held, proved
 from agt_cli.cli import main
 from agt_cli.report.sections_md import unmet
@@ -203,30 +203,36 @@ def test_report_of_a_dense_symmetric_run(runs: dict[str, Path]) -> None:
 
 def test_training_says_at_once_what_a_release_will_need() -> None:
     held = [
-        Condition(letter, letter, evidence(proved("own_words", text="it holds")))
-        for letter in "abcdefg"
+        Condition(letter, names[0], evidence(proved("own_words", text="it holds")))
+        for letter, names in CONDITION_NAMES.items()
     ]
     failed = {
         letter: Condition(
-            letter, letter, evidence(not_held("own_words", text=f"{letter} is missing"))
+            letter,
+            CONDITION_NAMES[letter][0],
+            evidence(not_held("own_words", text=f"{letter} is missing")),
         )
         for letter in "ceg"
     }
     assert unmet(held) == []
     lines = unmet([failed["c"], failed["e"]])
     for letter, line in zip("ce", lines[1:], strict=True):
-        assert f"condition {letter}: " in line
+        assert f"condition {letter} (" in line
         assert f"{letter} is missing" in line
 
 
 def test_training_says_that_no_release_takes_a_one_sided_relation() -> None:
     failed = [
-        Condition(letter, letter, evidence(not_held("own_words", text=f"{letter} is missing")))
+        Condition(
+            letter,
+            CONDITION_NAMES[letter][0],
+            evidence(not_held("own_words", text=f"{letter} is missing")),
+        )
         for letter in "cg"
     ]
     _, *lines = unmet(failed)
     (line,) = lines
-    assert "condition g: " in line, "nothing else helps such a run"
+    assert "condition g (" in line, "nothing else helps such a run"
 
 
 def test_report_of_a_sparse_one_sided_run_promises_nothing(runs: dict[str, Path]) -> None:

@@ -416,7 +416,7 @@ def test_tables_have_exact_expectations_first() -> None:
 def test_a_name_is_given_once() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"mechanism=release_weights: agt\.mechanisms\.weights",
+        match=r"mechanism=release_weights: .*agt\.mechanisms\.weights",
     ):
 
         class Another(WeightsMechanism):

@@ -257,7 +257,8 @@ class Fitted:
         if not isinstance(member, LinearTrained):
             return member
         return replace(
-            member, sensitivity=replace(member.sensitivity, rows=self.setting.case.unit_rows)
+            member,
+            sensitivity=replace(member.sensitivity, records_per_edit=self.setting.case.unit_rows),
         )
 
     def _certify(self, member: Trained, features: FeatureMap | None, x: np.ndarray) -> Certificates:

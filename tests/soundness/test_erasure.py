@@ -420,8 +420,8 @@ def test_what_does_not_fit_is_refused():
             lambda: head.remove(np.zeros((21, 5)), np.zeros((21, 1))),
         ),
         (ValueError, "must together be 20", lambda: head.remove(x[:1], t[:1], x)),
-        (ValueError, "19 records were given, but 20 are left", lambda: head.polish(x[1:], t[1:])),
-        (ValueError, r"targets are \(1, 1\), expected \(3, 1\)", lambda: head.remove(x[:3], t[:1])),
+        (ValueError, r"\b19 records\b.*\b20\b", lambda: head.polish(x[1:], t[1:])),
+        (ValueError, r"targets .*\(1, 1\).*\(3, 1\)", lambda: head.remove(x[:3], t[:1])),
         (UnsoundError, "longer than 1", lambda: head.remove(np.full((1, 5), 0.5), t[:1])),
         (UnsoundError, "longer than 1", lambda: head.form_matrices(x * 2)),
         (

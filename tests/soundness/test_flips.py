@@ -316,7 +316,7 @@ def test_ids_without_labels_are_refused_where_no_label_flips() -> None:
         ({"certificate": "box"}, "certificate=votes learner=ridge"),
         ({"learner": "logistic", "members": 3}, "certificate=votes learner=ridge"),
         ({"certificate": "votes", "unit_rows": 2}, "unit_rows=2"),
-        ({"certificate": "votes", "units": ["a", "a", "b", "c", "d", "e"]}, "unit 'a' has 2 rows"),
+        ({"certificate": "votes", "units": ["a", "a", "b", "c", "d", "e"]}, "'a' has 2 rows"),
     ],
 )
 def test_what_cannot_count_flips_is_refused_and_says_what_can(settings: dict, missing: str) -> None:

@@ -231,7 +231,11 @@ def test_touches_must_be_said() -> None:
     labels = np.zeros((2, 1), dtype=int)
     refused(
         (TypeError, "touches", lambda: certified_vote(labels, labels)),
-        (ConfigError, "at least one member", lambda: certified_vote(labels, labels, touches=0)),
+        (
+            ConfigError,
+            r"touches=0\b.*at least 1\b",
+            lambda: certified_vote(labels, labels, touches=0),
+        ),
     )
 
 
@@ -262,7 +266,7 @@ def test_one_member_is_itself() -> None:
         (np.zeros((0, 3), int), np.zeros((0, 3), int), "at least one member"),
         (np.zeros((2, 3)), np.zeros((2, 3), int), "integers"),
         (np.zeros((2, 3), int), np.full((2, 3), np.nan), "integers"),
-        (np.full((2, 3), 2), np.zeros((2, 3), int), r"labels must be 0\.\.1"),
+        (np.full((2, 3), 2), np.zeros((2, 3), int), r"labels .*between 0 and 1\b"),
         (np.zeros((2, 3), int), np.full((2, 3), -1), "stable distances"),
     ],
 )

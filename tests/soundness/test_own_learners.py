@@ -260,9 +260,9 @@ def test_noise_on_votes_rests_on_the_declaration_too() -> None:
     release = fitted(DecisionTreeClassifier(), 60, 2, 5).release(
         QUERIES[:2], agt.NoisyArgmax(eps=1.0), seed=0
     )
-    assert any(
-        "(condition b)" in words and "DecisionTreeClassifier" in words for words in release.words
-    )
+    declared = release.claim.declared
+    assert declared is not None
+    assert any(said.condition == "b" and "DecisionTreeClassifier" in str(said) for said in declared)
 
 
 def test_features_are_as_they_are_unless_a_map_is_given() -> None:

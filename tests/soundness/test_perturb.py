@@ -62,7 +62,7 @@ def test_the_rule_is_the_extreme_over_every_set_of_records(kernel: str, r: int) 
             for ends in ((least, greatest), (least + low, greatest + high))
         )
         counts = torch.tensor([RULE.count_selected(r, 5, 3)])  # the last two records are public
-        chosen = load_kernel(kernel).extremes(counts, (2,), False, "exact")
+        chosen = load_kernel(kernel).start_selection(counts, (2,), False, "exact")
         private = [Gradient("p", each.left_factor[:, :3], None) for each in (near, far)]
         for each in encode_deviations(*private, "exact"):
             chosen.update(each.left_factor, each.right_factor)
@@ -303,12 +303,17 @@ def test_nothing_is_released_by_it() -> None:
 
 def test_it_is_refused_where_nothing_is_proved() -> None:
     refused(
-        *((ConfigError, "bounded by boxes "
-                        "alone", lambda kind=kind: fitted(certificate=kind, network=(), ks=3))
-          for kind in ("stability", "erm", "removal")),
+        *(
+            (
+                ConfigError,
+                "relation=perturb: .*certificate=box",
+                lambda kind=kind: fitted(certificate=kind, network=(), ks=3),
+            )
+            for kind in ("stability", "erm", "removal")
+        ),
         (ConfigError, "Set both to 1", lambda: fitted(members=2)),
         (ConfigError, "Set both to 1", lambda: fitted(certificate="votes", network=(), members=2)),
         (ConfigError, "Set both to 1", lambda: fitted(batch={"count": 2})),
         (ConfigError, "needs radius", lambda: fitted(radius=None)),
         (ConfigError, "needs radius", lambda: fitted(relation="add_remove")),
-    )  # fmt: skip
+    )
