@@ -60,6 +60,7 @@ ROOMS = (
             "agt_cli.completion",
         ),
         *("agt_cli.errors", "agt_cli.configuration", "agt_cli.composing", "agt_cli.process"),
+        *("agt_cli.networks", "agt_cli.renamed"),
     ),
     # forms of files, which whoever reads a run knows
     ("agt_cli.unlearn.log", "agt_cli.unlearn.account"),
