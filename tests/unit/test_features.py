@@ -440,7 +440,7 @@ def test_landmarks_that_cannot_be_had_are_refused() -> None:
                 replace(LANDMARKS, count=24, ridge=0.0, bandwidth=50.0), with_test(tabled(), twins)
             ),
         ),
-        (UnsoundError, "not finite", lambda: choose_landmarks(np.full((3, 2), np.nan), 2, 0)),
+        (UnsoundError, "NaN or infinite", lambda: choose_landmarks(np.full((3, 2), np.nan), 2, 0)),
     )
     made = FeatureMap.from_dataset(LANDMARKS, tabled())
     longer = {name: matrix * 4 for name, matrix in made.matrices.items()}
