@@ -250,11 +250,8 @@ class Claim:
             # No totals were computed, so the guarantee of one release is judged.
             own_delta = getattr(self.guarantee, "delta", SHOWN_DELTA)
             totals = (total(self.guarantee, 1, own_delta),)
-        lines = weak_budget_warnings(min(shown.eps for shown in totals))
         delta = min(shown.delta for shown in totals)
-        if size and delta > 1 / size:
-            lines.append(sentences.large_delta(delta, size))
-        return lines
+        return weak_budget_warnings(min(shown.eps for shown in totals), delta, size)
 
     def with_account(self, counted: Account | Uncounted | None) -> "Claim":
         """Return a copy of the claim that names the ledger that counts the release.
@@ -305,9 +302,20 @@ def describe_neighbours(relation: RelationConfig) -> str:
     return sentences.neighbours(relation.name, phrase)
 
 
-def weak_budget_warnings(eps: float) -> list[str]:
-    """Return a list with one warning if eps is above ``WEAK_EPS``; otherwise an empty list."""
-    return [sentences.too_much(eps, WEAK_EPS)] if eps > WEAK_EPS else []
+def weak_budget_warnings(eps: float, delta: float = 0.0, size: float | None = None) -> list[str]:
+    """Return warnings if eps is above ``WEAK_EPS``, or delta above one over the number of records.
+
+    Args:
+        eps, delta: of the whole guarantee.
+        size: a public estimate of the number of training records; None: not declared, so that
+            delta is not judged.
+    """
+    lines = []
+    if eps > WEAK_EPS:
+        lines.append(sentences.too_much(eps, WEAK_EPS))
+    if size and delta > 1 / size:
+        lines.append(sentences.large_delta(delta, size))
+    return lines
 
 
 def read_claim(content: bytes) -> Claim:

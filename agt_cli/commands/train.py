@@ -54,6 +54,7 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     record.environment(data_digest=digest, features_digest=dataset.digest, dataset=dataset.name)
     releases = settings.noise is not None or record.config.get("ledger") is not None
     if releases:  # ledgers and mechanisms, which no other training loads
+        from agt.mechanisms.claims import weak_budget_warnings
         from agt_cli.releasing.noise import drawing, noise_words, proved
         from agt_cli.releasing.spent import unfinished
     earlier = (
@@ -63,6 +64,10 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     )
     for line in earlier:
         console.say(line)
+    if settings.noise:
+        epsilon, delta = settings.noise.epsilon, settings.noise.delta
+        for line in weak_budget_warnings(epsilon, delta, dataset.declared_size):
+            console.note(line)
     checkpoints = checkpoints_of(record, settings, prepared, console)
     drawn = drawing(settings, record, prepared, checkpoints) if releases else nullcontext(())
     with drawn as account:
