@@ -325,6 +325,11 @@ TEMPLATES: dict[str, str] = {
         "the features of {public:rows}, whose covariance whitens all features, are public; "
         "their labels need not be ({setting}={public})"
     ),
+    "centering_rows_public": (
+        "the features of {public:rows}, whose mean scattering features are subtracted from all "
+        "records' and are published with the weights, are public; their labels need not be "
+        "({setting}={public})"
+    ),
     "landmark_rows_public": (
         "the features of {public:rows}, some of which serve as landmarks and are published "
         "with the weights, are public; their labels need not be ({setting}={public})"
@@ -597,6 +602,7 @@ BROKEN_BY: dict[str, str] = {
     "center_of_file_public": _CENTER_PRIVATE,
     "center_given_public": _CENTER_PRIVATE,
     "whitening_rows_public": _ROWS_PRIVATE,
+    "centering_rows_public": _ROWS_PRIVATE,
     "landmark_rows_public": _ROWS_PRIVATE,
     "whitening_and_landmark_rows_public": _ROWS_PRIVATE,
     "initial_parameters_public": (

@@ -362,8 +362,9 @@ class FeaturesConfig:
         seed: public seed of W, of the choice of landmarks.
         whiten: p: x -> cov^(-p/2) x before anything else, cov being public rows' covariance; 0:
             nothing, 1: whitening.
-        public: the rows that are declared public for whitening and landmarks: "test", the dataset's
-            test records without their labels, or "train", training records that are marked public.
+        public: the rows that are declared public for whitening, landmarks, and the center of
+            scattering features: "test", the dataset's test records without their labels, or
+            "train", training records that are marked public.
         ridge: share of the mean variance added to the covariance, and to the kernel of ``root``.
         radius: null: every vector is brought to length 1; else vectors are divided by it, and
             longer ones brought to 1.
@@ -417,11 +418,20 @@ class FeaturesConfig:
                 "public=test (the test records, "
                 "without their labels) or public=train (training records marked public)"
             )
-        if bool(self.whiten or self.map == "landmarks") != (self.public is not None):
+        reads_public_rows = bool(self.whiten or self.map == "landmarks" or self.centers)
+        if reads_public_rows != (self.public is not None):
             raise ValueError(
                 "whitening needs rows that are declared public: give both whiten > 0 and "
                 "public, or neither of them"
             )
+
+    @property
+    def centers(self) -> bool:
+        """Whether the mean of public rows' scattering features is subtracted from all records'.
+
+        Public rows of a map that whitens before scattering are read for the covariance only.
+        """
+        return self.map == "scattering" and self.public is not None and not self.whiten
 
 
 USUAL_COUNTS = {"relu": 1024, "landmarks": 512}

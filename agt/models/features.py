@@ -1,8 +1,9 @@
 """Public features phi(x) in front of a linear head, of norm at most 1.
 
 A map whitens records by the covariance of public rows, and then takes random ReLU features, a
-Gaussian kernel's values at public rows (landmarks), wavelet scattering, or none of these. It scales
-each result to one length and appends a bias coordinate. Closed-form certificates need the norm, and
+Gaussian kernel's values at public rows (landmarks), wavelet scattering, or none of these. From
+scattering features it may subtract their mean over public rows. It scales each result to one length
+and appends a bias coordinate. Closed-form certificates need the norm, and
 features that depend only on the record and on public constants, to the last bit
 (docs/proofs/features.md).
 
@@ -35,6 +36,9 @@ MATRIX_COLUMN_BITS = 29
 # The covariance is computed from rows of norm 1 that are rounded to multiples of 2^-18.
 PUBLIC_ROW_FRACTION_BITS = 18
 MAX_PUBLIC_ROWS = 2**26  # sums of products over more public rows could overflow int64
+# Scattering features minus their public centre are divided by this, and longer rows are scaled to
+# norm 1. About half of MNIST's digits are longer (docs/measurements.md).
+CENTERED_RADIUS = 0.5
 
 _SINGULAR = 2.0**-43  # an eigenvalue below this share of the largest one may be rounding error
 _CHUNK_ROWS = 4096  # rows transformed at once; sums over one chunk are exact in float64
@@ -182,13 +186,7 @@ def choose_landmarks(rows: np.ndarray, count: int, seed: int) -> np.ndarray:
         ConfigError: there are fewer than ``count`` distinct rows.
         UnsoundError: a row is not finite.
     """
-    if not bool(np.isfinite(rows).all()):
-        raise UnsoundError(
-            Message(
-                "{config:certificate.features.public}: a feature of a public row is NaN or "
-                "infinite: correct or remove this row"
-            )
-        )
+    _check_finite(rows)
     distinct = {row.tobytes() for row in rows.astype("<i8")}
     if len(distinct) < count:
         raise ConfigError(
@@ -276,7 +274,7 @@ class FeatureMap:
         * Every row of phi has a norm of at most 1, rounding included (Lemma 1 of
           docs/proofs/features.md).
         * A record's features are a function of that record and the public matrices, to the last
-          bit (Lemmas 2, 3 and 6 of that page).
+          bit (Lemmas 2, 3, 6 and 7 of that page).
 
     Attributes:
         config: the settings of the map.
@@ -286,6 +284,8 @@ class FeatureMap:
             landmarks of a Gaussian kernel; None: the map uses neither.
         root: [count, count] integers by which kernel values at landmarks are multiplied; None: they
             are not.
+        center: [1, outputs - 1] integers times 2^-22, the mean of the public rows' scattering
+            features, which is subtracted from every record's; None: nothing is subtracted.
 
     Raises:
         ConfigError: a record or its features have too many coordinates for Lemma 1, or scattering
@@ -298,6 +298,7 @@ class FeatureMap:
     whitening: np.ndarray | None = None
     projection: np.ndarray | None = None
     root: np.ndarray | None = None
+    center: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         """Raise unless the matrices allow exact products and the records fit the map."""
@@ -357,6 +358,8 @@ class FeatureMap:
             features = replace(features, whitening=whitening)
         if config.map == "landmarks":
             return features._with_landmarks(_public_rows(config, dataset))
+        if config.centers:
+            return features._with_center(_public_rows(config, dataset))
         return replace(features, projection=_relu_directions(config, width))
 
     def _with_landmarks(self, rows: np.ndarray) -> "FeatureMap":
@@ -376,6 +379,28 @@ class FeatureMap:
             root = landmark_root(landmarks, config.bandwidth, config.root, config.ridge)
         return replace(self, projection=landmarks, root=root)
 
+    def _with_center(self, rows: np.ndarray) -> "FeatureMap":
+        """Return this map with the mean of public rows' scattering features as its center.
+
+        The mean has the same bits in any order of the rows, because it is a sum of integers
+        (Lemma 7 of docs/proofs/features.md).
+
+        Args:
+            rows: [n, width] public rows, with n at least 1.
+
+        Raises:
+            ConfigError: there are more than ``MAX_PUBLIC_ROWS`` rows.
+            UnsoundError: a row is not finite.
+        """
+        _check_sums_are_exact(len(rows))
+        total = np.zeros((1, self.outputs - 1), dtype=np.int64)
+        for start in range(0, len(rows), _CHUNK_ROWS):
+            chunk = rows[start : start + _CHUNK_ROWS].astype(np.float64)
+            outputs = to_integers(self._scattering_features(chunk))
+            _check_finite(outputs)
+            total += outputs.astype(np.int64).sum(axis=0, keepdims=True)
+        return replace(self, center=np.rint(total / len(rows)))
+
     @property
     def shapes(self) -> dict[str, tuple[int, int]]:
         """The matrices that a map with these settings has: name -> shape.
@@ -391,12 +416,19 @@ class FeatureMap:
             shapes["projection"] = (self.width, count)
         if config.map == "landmarks" and config.root:
             shapes["root"] = (count, count)
+        if config.centers:
+            shapes["center"] = (1, self.outputs - 1)
         return shapes
 
     @property
     def matrices(self) -> dict[str, np.ndarray]:
         """The public matrices that the map has: name -> matrix; a run stores them."""
-        named = {"whitening": self.whitening, "projection": self.projection, "root": self.root}
+        named = {
+            "whitening": self.whitening,
+            "projection": self.projection,
+            "root": self.root,
+            "center": self.center,
+        }
         return {name: matrix for name, matrix in named.items() if matrix is not None}
 
     def with_matrices(self, matrices: Mapping[str, np.ndarray]) -> "FeatureMap":
@@ -414,6 +446,7 @@ class FeatureMap:
             whitening=matrices.get("whitening"),
             projection=matrices.get("projection"),
             root=matrices.get("root"),
+            center=matrices.get("center"),
         )
 
     @property
@@ -554,10 +587,22 @@ class FeatureMap:
                     values = exact_product(normalise_rows(values, 0.0, 1.0), self.root)
                 return normalise_rows(values, 0.0, length)
             case "scattering":
-                # Averages of the image, of one wavelet and of two get the same weight.
-                groups = scattering(self._unit_rows(rows))
-                equal = [normalise_rows(group, 0.0, 1.0) for group in groups]
-                return normalise_rows(np.concatenate(equal, axis=1), 0.0, length)
+                if not self.config.centers:
+                    return self._scattering_features(rows, length)
+                assert self.center is not None, "a map that centers must be given its center"
+                centered = self._scattering_features(rows) - np.ldexp(
+                    self.center, -ROW_FRACTION_BITS
+                )
+                return normalise_rows(centered, CENTERED_RADIUS, length)
+
+    def _scattering_features(self, rows: np.ndarray, length: float = 1.0) -> np.ndarray:
+        """Return scattering features [n, outputs - 1] of rows, scaled to the given l2 norm.
+
+        Averages of the image, of one wavelet and of two get the same weight.
+        """
+        groups = scattering(self._unit_rows(rows))
+        equal = [normalise_rows(group, 0.0, 1.0) for group in groups]
+        return normalise_rows(np.concatenate(equal, axis=1), 0.0, length)
 
     def _unit_rows(self, rows: np.ndarray) -> np.ndarray:
         """Whiten rows [n, width], if the map whitens, and scale them to norm 1 or less."""
@@ -632,6 +677,9 @@ def _public_rows(config: FeaturesConfig, dataset: Dataset) -> np.ndarray:
         if config.whiten:
             use = "a covariance"
             remedy = "whiten=0"
+        elif config.centers:
+            use = "a center"
+            remedy = "public=null"
         raise ConfigError(
             Message(
                 "{config:certificate.features.public}={public}: {use} needs at least 2 public "
@@ -650,12 +698,37 @@ def _public_fact(config: FeaturesConfig) -> Fact:
     """Return the fact that the user declared public the rows from which the map was made.
 
     The fact's code (the key of its sentence) says what the rows were used for: whitening, landmarks
-    or both. Without whitening, only landmarks use them.
+    or both, or the center of scattering features. Without whitening, only landmarks and the center
+    use them.
     """
-    code = "whitening_rows_public"
+    code = "centering_rows_public" if config.centers else "whitening_rows_public"
     if config.map == "landmarks":
         code = "whitening_and_landmark_rows_public" if config.whiten else "landmark_rows_public"
     return declared(code, public=str(config.public), setting="certificate.features.public")
+
+
+def _check_finite(public_rows: np.ndarray) -> None:
+    """Raise UnsoundError if a public row [n, width] has a NaN or an infinite number."""
+    if not bool(np.isfinite(public_rows).all()):
+        raise UnsoundError(
+            Message(
+                "{config:certificate.features.public}: a feature of a public row is NaN or "
+                "infinite: correct or remove this row"
+            )
+        )
+
+
+def _check_sums_are_exact(count: int) -> None:
+    """Raise ConfigError if there are more public rows than can be added without rounding."""
+    if count > MAX_PUBLIC_ROWS:
+        raise ConfigError(
+            Message(
+                "{config:certificate.features.public}: there are {count} public rows, but "
+                "sums are only exact over at most {maximum}. Declare fewer records public",
+                count=count,
+                maximum=MAX_PUBLIC_ROWS,
+            )
+        )
 
 
 def _whitening_matrix(
@@ -708,27 +781,13 @@ def _covariance(rows: np.ndarray, chunk_rows: int) -> np.ndarray:
         UnsoundError: a row is not finite.
     """
     count, width = rows.shape
-    if count > MAX_PUBLIC_ROWS:
-        raise ConfigError(
-            Message(
-                "{config:certificate.features.public}: there are {count} public rows, but "
-                "sums are only exact over at most {maximum}. Declare fewer records public",
-                count=count,
-                maximum=MAX_PUBLIC_ROWS,
-            )
-        )
+    _check_sums_are_exact(count)
     total = np.zeros(width, dtype=np.int64)
     products = np.zeros((width, width), dtype=np.int64)
     for start in range(0, count, chunk_rows):
         chunk = rows[start : start + chunk_rows].astype(np.float64)
         units = np.rint(np.ldexp(normalise_rows(chunk, 0.0, 1.0), PUBLIC_ROW_FRACTION_BITS))
-        if not bool(np.isfinite(units).all()):
-            raise UnsoundError(
-                Message(
-                    "{config:certificate.features.public}: a feature of a public row is NaN "
-                    "or infinite: correct or remove this row"
-                )
-            )
+        _check_finite(units)
         total += units.sum(axis=0).astype(np.int64)
         products += (units.T @ units).astype(np.int64)
     mean = np.ldexp(total / count, -PUBLIC_ROW_FRACTION_BITS)

@@ -3,6 +3,7 @@ refuses.
 """
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,23 @@ def test_the_weights_claim_what_the_noise_gives(noisy: Path) -> None:
     moves = 0.05 * np.sqrt(metrics["parameters"]) / metrics["normalizer"]
     assert metrics["noise_sigma"] == pytest.approx(np.sqrt(3) * moves * 3.7306, rel=1e-3)
     assert metrics["noise_proved"] == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "warned"),
+    [
+        (("noise.epsilon=30", "noise.delta=0.5"), ["30", "0.5"]),
+        (("noise.epsilon=30",), ["30"]),
+        (("noise.delta=0.5",), ["0.5"]),
+        ((), []),
+    ],
+)
+def test_a_budget_that_protects_little_is_warned_of(
+    agt: Agt, more: tuple[str, ...], warned: list[str]
+) -> None:
+    said = agt("train", *NOISE, *PUBLIC, *more).ended(0).err
+    found = re.findall(r"^the total (?:epsilon|delta) is ([\d.]+)\. ", said, re.MULTILINE)
+    assert found == warned
 
 
 def test_every_run_draws_anew_and_a_seed_is_a_simulation(agt: Agt, noisy: Path) -> None:

@@ -3,17 +3,23 @@ record stands.
 """
 
 import math
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from synthetic import make_records
 from threadpoolctl import threadpool_limits
 
-from agt.errors import ConfigError
-from agt.models.features import FeatureMap
+from agt.data.dataset import Dataset
+from agt.errors import ConfigError, UnsoundError
+from agt.facts import Standing, evidence, proved
+from agt.models.features import CENTERED_RADIUS, MAX_PUBLIC_ROWS, FeatureMap
 from agt.models.scattering import filters, outputs_of, scattering, shape_of
 from agt.settings import FeaturesConfig
 
 SCATTERING = FeaturesConfig(map="scattering")
+HELD = evidence(proved("own_words", text="for a test"))
 
 
 def images(n: int, channels: int = 1, side: int = 8) -> np.ndarray:
@@ -89,3 +95,109 @@ def test_shapes(width: int, shape: tuple[int, int] | None) -> None:
     if shape is None:
         with pytest.raises(ConfigError, match="square"):
             FeatureMap(SCATTERING, width)
+
+
+# -- their mean over public rows is subtracted
+# --------------------------------------------------------------------------------------------------
+
+CENTERED = replace(SCATTERING, public="test")
+
+
+def of_images(train: np.ndarray, public: np.ndarray) -> Dataset:
+    """Images to train on, and test records whose features are public."""
+    records = make_records(train, np.arange(len(train)) % 2)
+    queries = make_records(public, np.arange(len(public)) % 2, prefix="t")
+    size = len(train)
+    return Dataset("images", ("a", "b"), records, queries, size, {}, HELD, HELD)
+
+
+def test_the_center_is_the_mean_of_the_public_rows_features() -> None:
+    public = images(30)
+    made = FeatureMap.from_dataset(CENTERED, of_images(images(4), public))
+    plain = FeatureMap(replace(SCATTERING, bias=0.0), 64)(public)[:, :-1]
+    mean = plain.mean(axis=0, keepdims=True)
+    assert made.matrices["center"] * 2.0**-22 == pytest.approx(mean, abs=1e-6)
+
+
+def test_the_center_depends_on_no_training_record() -> None:
+    public = images(30)
+    centers = [
+        FeatureMap.from_dataset(CENTERED, of_images(train, public)).matrices["center"]
+        for train in (images(4), images(9), np.zeros((1, 64)))
+    ]
+    assert centers[0].tobytes() == centers[1].tobytes() == centers[2].tobytes()
+
+
+def test_the_center_has_the_same_bits_in_any_order_of_the_public_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    public = images(40)
+    center = FeatureMap.from_dataset(CENTERED, of_images(images(4), public)).matrices["center"]
+    monkeypatch.setattr("agt.models.features._CHUNK_ROWS", 7)
+    other = FeatureMap.from_dataset(CENTERED, of_images(images(4), public[::-1]))
+    assert other.matrices["center"].tobytes() == center.tobytes()
+
+
+def test_centered_features_are_the_difference_and_those_far_from_the_center_have_length_1() -> None:
+    public = images(30)
+    far = np.zeros((1, 64))
+    far[0, :8] = 1.0
+    rows = np.concatenate([public, far])
+    made = FeatureMap.from_dataset(replace(CENTERED, bias=0.0), of_images(images(4), public))
+    plain = FeatureMap(replace(SCATTERING, bias=0.0), 64)(rows)[:, :-1]
+    difference = plain - made.matrices["center"] * 2.0**-22
+    lengths = np.linalg.norm(difference, axis=1, keepdims=True)
+    assert lengths[0] < CENTERED_RADIUS < lengths[-1]
+    expected = difference / np.maximum(lengths, CENTERED_RADIUS)
+    assert made(rows)[:, :-1] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_centered_features_have_a_norm_of_at_most_1_in_exact_arithmetic(dtype: str) -> None:
+    rows = np.concatenate([images(5), np.zeros((1, 64)), np.eye(64), images(2) * 1e200])
+    made = FeatureMap.from_dataset(CENTERED, of_images(images(4), images(30)))
+    squares = [sum(Fraction(float(v)) ** 2 for v in row) for row in made(rows, dtype)]
+    assert max(squares) <= 1
+
+
+def test_a_record_has_the_same_centered_features_in_any_batch() -> None:
+    rows = images(40)
+    made = FeatureMap.from_dataset(CENTERED, of_images(images(4), images(30)))
+    alone = [made(rows[place : place + 1]) for place in range(len(rows))]
+    assert np.array_equal(np.concatenate(alone), made(rows))
+
+
+def test_a_claim_says_that_the_center_is_of_rows_declared_public() -> None:
+    made = FeatureMap.from_dataset(CENTERED, of_images(images(4), images(30)))
+    (fact,) = [fact for fact in made.facts if fact.standing is Standing.DECLARED]
+    assert fact.code == "centering_rows_public"
+    assert fact.values["public"] == "test"
+    assert fact.broken_by
+
+
+def test_a_stored_center_is_read_back_and_another_shape_is_no_center() -> None:
+    made = FeatureMap.from_dataset(CENTERED, of_images(images(4), images(30)))
+    assert made.shapes == {"center": (1, outputs_of(64))}
+    again = FeatureMap(CENTERED, 64).with_matrices(made.matrices)
+    assert np.array_equal(again(images(5)), made(images(5)))
+
+
+def test_one_public_row_makes_no_center() -> None:
+    with pytest.raises(ConfigError, match="a center needs at least 2 public rows"):
+        FeatureMap.from_dataset(CENTERED, of_images(images(4), images(1)))
+
+
+def test_public_rows_that_are_not_finite_make_no_center() -> None:
+    with pytest.raises(UnsoundError, match="NaN or infinite"):
+        FeatureMap(CENTERED, 64)._with_center(np.full((5, 64), np.nan))
+
+
+def test_more_public_rows_than_add_up_exactly_make_no_center() -> None:
+    with pytest.raises(ConfigError, match="exact over at most"):
+        FeatureMap(CENTERED, 64)._with_center(np.broadcast_to(0.0, (MAX_PUBLIC_ROWS + 1, 64)))
+
+
+def test_public_rows_of_a_map_that_whitens_are_not_subtracted() -> None:
+    whitened = replace(CENTERED, whiten=0.5)
+    made = FeatureMap.from_dataset(whitened, of_images(images(4), images(100)))
+    assert set(made.matrices) == {"whitening"}
