@@ -569,7 +569,11 @@ def _without_markers(look: _ColumnValues, missing_values: Sequence[str]) -> _Col
 def _check_header_of_words(path: Path, looks: Mapping[str, _ColumnValues]) -> None:
     """Raise DataError if a first line that was taken for names has a word that its own column has
     again, as the first record of a table without names has.
+
+    A column of numbers or dates that is named by a word shows that the line has names.
     """
+    if any(look.numeric or look.date for look in looks.values()):
+        return
     again = [name for name, look in looks.items() if look.text and look.has_word(name)]
     if again:
         raise DataError(

@@ -765,7 +765,10 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
                 standing="proved",
                 facts=[{"standing": "proved", "code": "own_words", "values": {"text": "trust me"}}],
             ),
-            "metrics.json": lambda value: value.update(conditions_declared=0),
+            "metrics.json": lambda value: value.update(
+                conditions_proved=value["conditions_proved"] + value["conditions_declared"],
+                conditions_declared=0,
+            ),
         },
         "conditions",
         "claims condition e more strongly than in the training run",
@@ -1114,7 +1117,10 @@ def test_text_does_not_stand_for_a_fact_of_another_standing(outputs: Path, agt: 
         Path(run),
         {
             "conditions.json": prove,
-            "metrics.json": lambda value: value.update(conditions_declared=0),
+            "metrics.json": lambda value: value.update(
+                conditions_proved=value["conditions_proved"] + value["conditions_declared"],
+                conditions_declared=0,
+            ),
         },
     )
     assert "config.yaml" in problems(agt("verify", run, "--json", "-q"))["model"]
