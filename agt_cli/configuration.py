@@ -27,7 +27,6 @@ from omegaconf import DictConfig, OmegaConf
 from agt.errors import ConfigError, nearest
 from agt.store import read_digest
 from agt_cli import config_files, usage
-from agt_cli.renamed import in_configuration
 
 SUBMITIT = {  # of every cluster
     "submitit_folder": "${hydra.sweep.dir}/.submitit/%j",
@@ -267,7 +266,7 @@ def plain(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     resolved = OmegaConf.to_container(task, resolve=True)
     if not isinstance(resolved, dict):
         return {}
-    return in_configuration({str(key): value for key, value in resolved.items()})
+    return {str(key): value for key, value in resolved.items()}
 
 
 def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:

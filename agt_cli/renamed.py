@@ -1,12 +1,11 @@
-"""Settings that have a new name: one table, read where a configuration is read.
+"""Settings that have a new name: one table, read where a command line is read.
 
 Inside agt, in records and in hashes, settings keep the names that they have had from the start
-(``old``). Command lines and configuration files may use either.
+(``old``). Command lines may use either name; configuration files use the old one.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from agt.errors import ConfigError, nearest
 
@@ -77,23 +76,6 @@ def with_old_names(command: str, words: Sequence[str]) -> list[str]:
                 break
         translated.append(f"{plus}{key}{equals}{value}" if equals else word)
     return translated
-
-
-def in_configuration(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a composed configuration in which new names of files have become those of records.
-
-    A new name counts beside the old one alone: a class of the user's own may have a setting of
-    that name.
-    """
-    for entry in RENAMED:
-        *above, old = entry.old.split(".")
-        new = entry.new.rpartition(".")[2]
-        node: Any = config
-        for part in above:
-            node = node.get(part) if isinstance(node, dict) else None
-        if above and old != new and isinstance(node, dict) and new in node and old in node:
-            node[old] = node.pop(new)
-    return config
 
 
 def _parts(word: str) -> tuple[str, str, str, str]:

@@ -87,7 +87,7 @@ def _is_json(first: str) -> bool:
         return False
     try:
         json.loads(first.rstrip(",") + "]" * (first.count("[") - first.count("]")))
-    except ValueError:
+    except (ValueError, RecursionError):  # brackets within brackets, thousands of them
         # a long first line is cut
         return len(first) > HEAD_BYTES // 4
     return True

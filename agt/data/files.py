@@ -496,7 +496,13 @@ class ColumnReader:
         """
         column = self.column(name, setting, missing)
         if pa.types.is_decimal(column.type):
-            column = column.cast(pa.string())
+            # Arrow chooses the scale of decimals from the whole column, so their text depends on
+            # other cells: no declared format may read it.
+            if form is None or form.takes_numbers:
+                form = CsvFormat()
+                column = column.cast(pa.string())
+            else:
+                column = column.cast(pa.float64())
         dated = pa.types.is_date(column.type) or pa.types.is_timestamp(column.type)
         if form is not None and not form.takes_numbers and not dated and not is_text(column):
             column = _as_words(column)

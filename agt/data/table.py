@@ -115,7 +115,7 @@ class MeasurementNote:
 class Columns:
     """Which columns of a table are features, and the public constants that code them.
 
-    From Python:
+    From Python::
 
         columns = agt.Columns(
             numeric={"age": [18, 100]}, categorical={"region": ["north", "south"]}
@@ -486,6 +486,14 @@ class Table(Columns, LabelledFile):
     test: Path | None = None
     bins: Annotated[int, Field(ge=0, le=1024)] = 0
     csv: CsvFormat = Field(default_factory=CsvFormat)
+
+    def _format_of(self, column: str) -> CellFormat | None:
+        # Queries that a program sends, or that come as parquet, have no csv format of their own.
+        # Text in them is read as text of the training file's csv is.
+        declared_format = super()._format_of(column)
+        if declared_format is None and self.csv.decimal != ".":
+            return self.csv
+        return declared_format
 
     def __post_init__(self) -> None:
         LabelledFile.__post_init__(self)

@@ -2,6 +2,7 @@
 records and in queries alike.
 """
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +229,38 @@ def test_plain_numpy_cannot_read_declared_formats(tmp_path: Path) -> None:
     source = table(people(tmp_path / "t.csv"))
     assert source.formula() == {}
     assert table(people(tmp_path / "t.csv"), formats={}).formula()
+
+
+@pytest.mark.parametrize("scale", [0, 3])
+def test_a_stored_decimal_is_its_own_value_whatever_its_scale(scale: int) -> None:
+    """Arrow chooses the scale from the whole column: text of it would depend on other cells."""
+    columns = agt.Columns(
+        numeric={"w": [0, 10_000]}, bins=0, formats={"w": {"decimal": ",", "thousands": "."}}
+    )
+    beside = [Decimal(5), Decimal("1.234")] if scale else [Decimal(5)]
+    coded = columns(pd.DataFrame({"w": beside}))
+    assert coded[0, 0] == np.float32(2 * 5 / 10_000 - 1)
+
+
+def test_a_stored_decimal_is_a_date_of_digits_whatever_its_scale() -> None:
+    columns = agt.Columns(numeric={"w": ["20200101", "20300101"]}, bins=0, formats={"w": "%Y%m%d"})
+    alone = columns(pd.DataFrame({"w": [Decimal(20240101)]}))
+    beside = columns(pd.DataFrame({"w": [Decimal(20240101), Decimal("20240102.0")]}))
+    assert np.array_equal(alone[0], beside[0])
+
+
+def test_text_of_queries_is_read_with_the_decimal_comma_of_the_training_file(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "t.csv").write_text("w;y\n1.234;a\n5,5;b\n7;a\n8;b\n")
+    table = Table(
+        path=tmp_path / "t.csv",
+        label="y",
+        numeric={"w": (0, 10_000)},
+        bins=0,
+        csv={"separator": ";", "decimal": ","},
+    )
+    (tmp_path / "q.csv").write_text("w;y\n1.234;a\n5,5;b\n")
+    of_file = table.load_queries(tmp_path / "q.csv").features
+    sent = table.read_queries(columns_of([{"w": "1.234"}, {"w": "5,5"}], "line 1")).features
+    assert (sent == of_file).all()

@@ -4,7 +4,7 @@ import pytest
 
 from agt.errors import ConfigError
 from agt_cli.help_pages import command_help
-from agt_cli.renamed import RENAMED, in_configuration, with_old_names
+from agt_cli.renamed import RENAMED, with_old_names
 
 
 @pytest.mark.parametrize("entry", [each for each in RENAMED if not each.values])
@@ -32,16 +32,6 @@ def test_words_that_are_no_settings_stay_as_they_are() -> None:
 
 def test_a_name_of_another_command_stays_as_it_is() -> None:
     assert with_old_names("plan", ["simulate=1"]) == ["simulate=1"]
-
-
-def test_a_file_may_use_a_new_name_beside_the_default_of_the_old() -> None:
-    config = {"training": {"decay": 0.5, "lr_decay": 0.1}}
-    assert in_configuration(config) == {"training": {"decay": 0.1}}
-
-
-def test_a_setting_of_that_name_in_code_of_ones_own_stays() -> None:
-    config = {"mechanism": {"epsilon": 1.0}}
-    assert in_configuration(config) == {"mechanism": {"epsilon": 1.0}}
 
 
 @pytest.mark.parametrize(
