@@ -269,7 +269,11 @@ class Ledger:
             return PrivacyTotal(eps, allowance.delta, releases)
 
     def words(self) -> list[str]:
-        """Return what a claim that this ledger counts says about it, as sentences."""
+        """Return the limits of what this ledger shows, as the sentences that its claims have.
+
+        For example, that no second copy of its end is kept. They do not say the budget or what is
+        spent, which ``str(ledger)`` does.
+        """
         with self._open_file(writing=False) as ledger:
             return ledger.words()
 

@@ -255,7 +255,10 @@ class Columns:
         return self._encoding(self._ranges)(*content)
 
     def notes(self, frame: object) -> tuple[str, ...]:
-        """How the records fit what is declared, for their owner.
+        """Return what does not fit what is declared, a sentence each, for the records' owner.
+
+        There are sentences about values outside of a range and about lists that many values are not
+        in; a few unlisted values are not mentioned. Empty: nothing was found.
 
         Raises:
             DataError: a categorical column of which every value would count as other.
