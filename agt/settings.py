@@ -588,10 +588,11 @@ def _fields(cls: Any, loc: tuple[int | str, ...]) -> list[str]:
 
 
 def _settings_in(kind: Any) -> Any:
-    """The class of settings that a type is, or holds a list of."""
-    return (
-        kind if is_dataclass(kind) else next(filter(None, map(_settings_in, get_args(kind))), None)
-    )
+    """The class of settings that a type is, or holds a list or a mapping of."""
+    # What pydantic notes of a type is a value of a class of its own, not a class of settings.
+    if isinstance(kind, type) and is_dataclass(kind):
+        return kind
+    return next(filter(None, map(_settings_in, get_args(kind))), None)
 
 
 def check_choice(value: object, choices: Any, where: str) -> None:

@@ -4,6 +4,7 @@ What is found here is a proposal. It becomes a public constant of the dataset's 
 (``Columns.formats``), by which each cell is read by itself.
 """
 
+import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping
@@ -98,11 +99,13 @@ def command_line(name: str, form: DeclaredFormat) -> str:
 def in_yaml(form: DeclaredFormat) -> str:
     """Return a format as a configuration writes it."""
     if isinstance(form, str):
-        return f'"{form}"'
+        return _in_quotes(form)
     given = {"decimal": form.decimal, "thousands": form.thousands, "unit": form.unit}
     defaults = NumberFormat()
     written = (
-        f'{key}: "{value}"' for key, value in given.items() if value != getattr(defaults, key)
+        f"{key}: {_in_quotes(value)}"
+        for key, value in given.items()
+        if value != getattr(defaults, key)
     )
     return f"{{{', '.join(written)}}}"
 
@@ -119,7 +122,12 @@ def number_in(form: NumberFormat, word: str) -> str:
 
 
 def _quoted_name(name: str) -> str:
-    return name if re.fullmatch(r"[\w.-]+", name) else f'"{name}"'
+    return name if re.fullmatch(r"[\w.-]+", name) else _in_quotes(name)
+
+
+def _in_quotes(text: str) -> str:
+    """Return text in double quotes, as YAML and JSON write it."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _fitting(formats: Iterable[FormatT], words: pa.Array) -> list[FormatT]:

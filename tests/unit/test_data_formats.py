@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 import agt
 from agt.data.files import columns_of, open_columns
@@ -19,6 +20,7 @@ from agt.data.records import DataError
 from agt.data.table import Table
 from agt.errors import ConfigError
 from agt.settings import validate
+from agt_cli.runs.formats import in_yaml
 
 EURO = NumberFormat(",", ".", "€")
 
@@ -264,3 +266,14 @@ def test_text_of_queries_is_read_with_the_decimal_comma_of_the_training_file(
     of_file = table.load_queries(tmp_path / "q.csv").features
     sent = table.read_queries(columns_of([{"w": "1.234"}, {"w": "5,5"}], "line 1")).features
     assert (sent == of_file).all()
+
+
+@pytest.mark.parametrize("form", ['%d"%m"%Y', NumberFormat(",", ".", "\\")])
+def test_a_proposed_format_is_read_back_from_yaml(form: NumberFormat | str) -> None:
+    read = yaml.safe_load(in_yaml(form))
+    assert (read if isinstance(form, str) else NumberFormat(**read)) == form
+
+
+def test_an_unknown_key_of_a_format_is_answered_with_the_keys_that_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"formats\.w\.decimals.*decimal"):
+        agt.Columns(numeric={"w": [0, 1]}, formats={"w": {"decimals": ","}})  # type: ignore[dict-item]

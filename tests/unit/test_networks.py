@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from agt_cli.networks import missing_words
+from agt.models.heads import HeadConfig
+from agt.models.kinds import usual_certificate
+from agt_cli.networks import NEEDED, NETWORK_CERTIFICATE, missing_words
 
 HEAD = "agt.models.heads.HeadConfig"
 RECIPE = {"lr": "recipe", "epochs": "recipe", "clip": 1.0, "batch": {"count": "recipe"}}
@@ -38,3 +40,10 @@ def test_a_linear_head_and_settings_of_ones_own_need_nothing() -> None:
     assert words({"_target_": HEAD, "hidden": []}) == []
     own = {"lr": 1.0, "epochs": 1, "batch": {"count": 1}}
     assert words({"_target_": HEAD, "hidden": [64]}, **own) == []
+
+
+def test_what_is_named_is_what_the_certificate_of_a_network_asks_for() -> None:
+    network = HeadConfig(hidden=(4,))
+    certificate = usual_certificate(network)
+    assert certificate.name == NETWORK_CERTIFICATE
+    assert certificate.missing_training_settings(network, {}) == NEEDED
