@@ -48,7 +48,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-BASE = "962727a2"
+BASE = "9a5d85fa"
 ROOT = Path(__file__).resolve().parents[1]
 HERE = Path(__file__).resolve().parent
 HOME_VARIABLE = "GOLDEN_HOME"

@@ -359,7 +359,7 @@ class MedMnist:
             path,
             ""
             if same
-            else " (this is a local file, which was not checked against the official hash)",
+            else " (a local file, not checked against the official hash)",
         )
 
     def _used(self, present: list[int], path: Path) -> list[int]:
