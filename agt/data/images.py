@@ -357,9 +357,7 @@ class MedMnist:
         same = path.is_file() and _md5(path) == md5
         return (
             path,
-            ""
-            if same
-            else " (a local file, not checked against the official hash)",
+            "" if same else " (a local file, not checked against the official hash)",
         )
 
     def _used(self, present: list[int], path: Path) -> list[int]:
