@@ -216,7 +216,7 @@ class Memorisation(AuditKind):
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train, count, and say who is memorised."""
-        opened = given.open_with_data(record, console, "nothing of this audit can be done")
+        opened = given.open_with_data(record, console, "no part of this audit can be carried out")
         model, dataset, pool, confidence = (
             opened.model,
             opened.dataset,
