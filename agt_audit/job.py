@@ -52,9 +52,7 @@ class AuditInputs:
             example: an audited mechanism, for who named none.
         """
         if self.config.get("mechanism") is None:
-            raise ConfigError(
-                f"mechanism=... is missing: name the mechanism to audit, for example {example}"
-            )
+            raise ConfigError(f"mechanism: name the mechanism to audit, for example {example}")
         return MechanismConfig.from_settings(
             self.config["mechanism"], validate(TotalConfig, self.config.get("total"), "total")
         )
@@ -68,7 +66,7 @@ class AuditInputs:
         """
         if self.run is None:
             raise ConfigError(
-                "run=... is missing: give the folder of a finished agt train run, or run=latest"
+                "run: this audit needs a finished agt train run. Give run=FOLDER or run=latest"
             )
         if not inputs and self.config.get("inputs") is not None:
             raise ConfigError(
