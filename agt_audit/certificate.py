@@ -872,8 +872,9 @@ class Auditor:
         self.wrong += count
         if count:
             edits = ", ".join(edit.story)
+            changed_labels = counted(count, "label")
             self.turned.append(
-                f"{counted(count, 'label')} changed on a neighbouring dataset at distance {k} "
+                f"{changed_labels} changed on a neighbouring dataset at distance {k} "
                 f"(its edits: {edits})"
             )
 
@@ -1157,7 +1158,8 @@ class Auditor:
         )
         parts = [left_out, changed]
         if refused:
-            parts.append(f"training refused {counted(refused, 'more neighbouring dataset')}")
+            refused_datasets = counted(refused, "more neighbouring dataset")
+            parts.append(f"training refused {refused_datasets}")
         if self.cut:
             parts.append("the time limit audit.seconds ended the search early")
         return "; ".join(parts)
@@ -1287,11 +1289,14 @@ class Auditor:
             f"{largest_difference}, and its labels differ only if its stable distance is 0 on "
             "both datasets"
         )
-        trained_again = (
-            "; for the comparison, the run itself was trained again with this version of agt"
-            if self.other_code
-            else ""
+        attack = (
+            "models of neighbouring datasets at distance 1 were trained with all their bounds; "
+            "queries were moved, by bisection, to points where the answer of either model changes"
         )
+        if self.other_code:
+            attack += (
+                "; for the comparison, the run itself was trained again by this version of agt"
+            )
         claims = [(STABLE_DISTANCES, apart, self.exact, self.compared, self.torn, "queries")]
         if nesting := NESTING.get(self.certificate.bounded):
             claims.insert(
@@ -1309,10 +1314,7 @@ class Auditor:
             tested = claimed and self.pairs and looked
             yield about, counterexamples(
                 f"{about}: {self.subject}", claim,
-                "models of neighbouring datasets at distance 1 were trained with all their "
-                "bounds; queries were moved, by bisection, to points where the answer of either "
-                f"model changes{trained_again}",
-                f"{self.pairs} such neighbours", f"{compared} that violate the claim",
+                attack, f"{self.pairs} neighbouring datasets", f"{compared} that violate the claim",
                 float(broken) if tested else None,
                 f"{broken} of {looked} {compared} violate the claim" if tested else why, "one",
             )  # fmt: skip
@@ -1359,10 +1361,9 @@ class Auditor:
                 f"{self.pairs} of {self.extent.bounded} models with all their bounds. Each kind "
                 "of attack had a share of the time"
             )
-        yield from (
-            f"training refused {counted(refused, 'neighbouring dataset')}: {reason}"
-            for reason, refused in self.why.most_common(MAX_REFUSALS_SHOWN)
-        )
+        for reason, refused in self.why.most_common(MAX_REFUSALS_SHOWN):
+            refused_datasets = counted(refused, "neighbouring dataset")
+            yield f"training refused {refused_datasets}, with this reason: {reason}"
         if self.unreached:
             yield (
                 f"{self.unreached} comparisons with neighbouring datasets were left out, because "

@@ -438,7 +438,7 @@ class TestedClaim:
             ),
             Outcome.UNTESTED: (
                 "but there are too few trials to contradict the claimed value of "
-                f"{claimed_value:g}, whatever their results: {trials_needed} ({setting})"
+                f"{claimed_value:g}, whatever their results: {trials_needed} (setting: {setting})"
             ),
         }
         return f"{counts}; {said[outcome]}"

@@ -397,9 +397,9 @@ def memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
         "record with those not trained on it",
         effort=f"{models} models, {looks:,} records",
         meaning=(
-            f"{result}. In estimates from models trained on random halves of the data, the "
-            "probability of a correct label is at least 0.25 higher if a record was trained on for "
-            f"{many:,} records, for some of them by chance"
+            f"{result}. For {many:,} records, models trained on random halves of the data give an "
+            "estimated probability of a correct label that is at least 0.25 higher if the record "
+            "was trained on; for some of these records, this is chance"
         ),
         measure="records memorised",
         noticeable=noticeable,
@@ -453,24 +453,24 @@ def influence_finding(
 
 
 def _surely(
-    contrast: Contrast, looks: int, confidence: float, one: str, parts: int
+    contrast: Contrast, looks: int, confidence: float, item: str, parts: int
 ) -> tuple[str, str, str, dict[str, Any]]:
     """(why not even the clearest contrast would be sure, empty: it would; how many are; the least
     estimate that would have been; what a finding says of it).
 
     Args:
         looks: among which the error is shared.
-        one: contrast, in a word.
+        item: contrast, in a word.
         parts: into how many equal parts of the models a contrast's two sides fall.
     """
     fewest, estimator = (
         needed(looks, confidence),
-        f"Clopper-Pearson, with the error probability shared among all {one}s",
+        f"Clopper-Pearson, with the error probability shared among all {item}s",
     )
     needed_models = parts * fewest
     why = (
-        f"there are too few models trained on halves to be certain about any {one}, because "
-        f"{needed_models} are needed for {looks:,} {one}s: set audit.shadows={needed_models} or "
+        f"there are too few models trained on halves to be certain about any {item}, because "
+        f"{needed_models} are needed for {looks:,} {item}s: set audit.shadows={needed_models} or "
         "more"
     )
     if not len(contrast.value):

@@ -549,8 +549,10 @@ class Editor:
             public=np.zeros(count, dtype=bool),
         )
         placed, where = self._placed(rows, leaving, keep=way in ("copy", "zero"))
-        far = "" if size <= 1 else f", beyond the ranges of the columns by a factor of {size:g}"
-        return placed, f"one {way}, {where}{far}", size
+        made = f"one {way}, {where}"
+        if size > 1:
+            made = f"{made}, beyond the ranges of the columns by a factor of {size:g}"
+        return placed, made, size
 
     def _row(self, way: str, records: Records, target: Target) -> tuple[np.ndarray, int, float]:
         """(a record's features, flat; its label; how many times beyond the ranges)."""

@@ -72,7 +72,8 @@ FRACTIONS = (*LOWER, "deviation/bound")  # of these a share of the claim means s
 
 def percent(share: float) -> str:
     """A limit in per cent, rounded up to a tenth."""
-    return f"{math.ceil(1000 * share - 1e-9) / 10:g} %"
+    rounded_up = math.ceil(1000 * share - 1e-9) / 10
+    return f"{rounded_up:g} %"
 
 
 def found(finding: Finding) -> str:
@@ -220,7 +221,8 @@ def _share(finding: Finding) -> str:
     comparable = finding.measure in FRACTIONS and finding.strength in RIGOROUS
     if not comparable or not finding.claimed or finding.found is None:
         return "-"
-    return f"{100 * finding.found / finding.claimed:.0f} %"
+    percentage = 100 * finding.found / finding.claimed
+    return f"{percentage:.0f} %"
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str | Sequence[str]]:

@@ -551,8 +551,8 @@ class Stage:
             if refused:
                 labels_paid = len(some)
                 raise CheckError(
-                    f"a test ledger with a budget for {labels_paid} labels refused some of these "
-                    f"labels: {refused}"
+                    f"a test ledger that has a budget for {labels_paid} labels refused some of "
+                    f"these labels: {refused}"
                 )
             parts.append(labels)
         return np.concatenate(parts)
@@ -783,9 +783,9 @@ class _Audit:
                 report(done, len(targets), done, len(targets))
         if not made:
             raise ConfigError(
-                f"run={finished.folder}: training refused the data without each single record "
-                "that was tried, so there is no neighbouring dataset to compare this run with "
-                "and nothing to audit"
+                f"run={finished.folder}: if any of the records that were tried is removed, "
+                "training refuses the remaining data, so there is no neighbouring dataset to "
+                "compare with and nothing to audit"
             )
         yield self._best(
             "an attacker who takes the record and the query from the run's data", made, chosen=False

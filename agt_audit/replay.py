@@ -148,10 +148,11 @@ class ReplayedRandomness(RecordedRandomness):
         number = len(self.draws)
         due = [(each.law, each.public) for each in self.recorded.draws[number : number + 1]]
         if due != [(draw.law, draw.public)]:
+            draw_number = number + 1
             made = f"{draw.law} {draw.public}"
             recorded_draw = " ".join(f"{law} {public}" for law, public in due) or "missing"
             raise ReplayDiverged(
-                f"random draw {number + 1} on the neighbouring dataset is {made}, but "
+                f"random draw {draw_number} on the neighbouring dataset is {made}, but "
                 f"the recorded draw is {recorded_draw}"
             )
         answer = deepcopy(self.recorded.answers[number])

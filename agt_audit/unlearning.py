@@ -514,7 +514,10 @@ def _noise(subject: str, pairs: Sequence[AttackedSides], plan: TrialPlan) -> Fin
         f"{most:.3g} standard deviations away from 0"
     )
     if again:
-        meaning += ", so noise of an earlier state was used again"
+        meaning = (
+            f"{size.meaning}; noise of an earlier state was used again, because the noises of two "
+            f"states have a correlation that is {most:.3g} standard deviations away from 0"
+        )
     return replace(
         size,
         subject=f"{subject}: noise",

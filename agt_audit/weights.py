@@ -184,7 +184,7 @@ def noise_size(subject: str, squares: float, count: int, confidence: float, effo
     )
     meaning = f"the standard deviation of the noise is {ratio:.4g} times the claimed one"
     if violated:
-        meaning += ", so it is too small"
+        meaning = f"the noise is too small, with {ratio:.4g} times the claimed standard deviation"
     return Finding(
         subject=f"{subject}: its noise",
         claim=(
