@@ -617,7 +617,11 @@ def audit(
         bounds += _of_one(trainer, several, effort.seed, sure)
     squares, coordinates = float(sights[1].squares.sum()), int(sights[1].coordinates.sum())
     size = noise_size(
-        "training with noise inside", squares, coordinates, sure, f"{effort.trials} trainings"
+        "training with noise in every step",
+        squares,
+        coordinates,
+        sure,
+        f"{effort.trials} trainings",
     )
     return [*bounds, _of_steps(trainer, canary, effort, sure)], size
 

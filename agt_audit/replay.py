@@ -440,7 +440,7 @@ class ReplayedRelease:
             first, second = (
                 partial(publish_training, network) for network in networks if network is not None
             )
-            return replay("training with noise inside", claimed, first, second, where)
+            return replay("training with noise in every step", claimed, first, second, where)
         options: dict[str, Any] = {}
         if isinstance(mechanism, Mechanism):
             options["composed"] = "answer"

@@ -166,7 +166,7 @@ def the_best_of_many(seed: int) -> Finding:  # no chance in it
         "counts",
         "the counts come from a mechanism with epsilon 1",
         "the best of 1,000 attack events",
-        "1000 trials a side",
+        "1,000 trials with and 1,000 without the record",
     )
     return TestedClaim(*words, Claimed("epsilon", 1.0), 0.95, 1000).judge(
         Mistakes(230, 1000, 230, 1000)
