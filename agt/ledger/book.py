@@ -750,4 +750,5 @@ def _largest(allowance: Allowance, spent: Cost, guarantee: Guarantee) -> Guarant
         return None
     most = largest_holding(fits, MIN_BUDGET, refused)
     unit = 10.0 ** (math.floor(math.log10(most)) - 2)  # three digits, rounded down
-    return weaker(max(MIN_BUDGET, float(f"{math.floor(most / unit) * unit:.3g}")))
+    rounded = math.floor(most / unit) * unit
+    return weaker(max(MIN_BUDGET, float(f"{rounded:.3g}")))
