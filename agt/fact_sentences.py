@@ -15,7 +15,7 @@ _RECIPE = (
     "public constants and were chosen on other, public data. Which columns are used, and how the "
     "columns are declared, was not chosen by results on these records"
 )
-_ON_ROWS = "; the settings were chosen on {rows:rows} (training.chosen_from, digest {digest})"
+_ON_ROWS = "; to choose the settings, {rows:rows} were used (training.chosen_from, digest {digest})"
 _MARKED = (
     "was read off the records, so a single record can change it. Replace {key} by public values "
     "and remove the column's name from {setting}; or, if everything that {setting} lists is "
@@ -199,18 +199,19 @@ TEMPLATES: dict[str, str] = {
     ),
     "size_measured": ("the size of the data set was measured with noise, by agt measure ({claim})"),
     "steps_stated": (
-        "the normaliser {normaliser:g}, the largest allowed batch n_max = {n_max} and the "
-        "number of training steps, {steps}, are set in the configuration"
+        "the normaliser {normaliser:g} (which divides sums over records), the largest allowed "
+        "batch (n_max = {n_max} records) and the number of training steps ({steps}) are set in "
+        "the configuration"
     ),
     "objective_stated": (
-        "the normaliser {normaliser:g}, the largest allowed number of records n_max = "
-        "{n_max}, weight_decay = {weight_decay:g} and the solver's tolerance {tolerance:g} "
-        "are set in the configuration"
+        "the normaliser {normaliser:g} (which divides sums over records), the largest allowed "
+        "number of records (n_max = {n_max}), weight_decay = {weight_decay:g} and the solver's "
+        "tolerance ({tolerance:g}) are set in the configuration"
     ),
     "removal_objective_stated": (
-        "the normaliser {normaliser:g}, the largest allowed number of records n_max = "
-        "{n_max}, weight_decay = {weight_decay:g} and the largest allowed residual of the "
-        "solver, {residual:g}, are set in the configuration"
+        "the normaliser {normaliser:g} (which divides sums over records), the largest allowed "
+        "number of records (n_max = {n_max}), weight_decay = {weight_decay:g} and the largest "
+        "gradient norm that the solver may leave ({residual:g}) are set in the configuration"
     ),
     "members_stated": (
         "the number of ensemble members, the hash key that divides the records among them, and "
@@ -277,8 +278,9 @@ TEMPLATES: dict[str, str] = {
         "the public list in {setting}"
     ),
     "classes_read_off_records": (
-        "the list of classes was read off the records. If it is public, remove 'classes' from "
-        "{setting}, or declare everything that {setting} names public with {setting}=[]"
+        "the list of classes was read off the records. If this list is public, remove 'classes' "
+        "from {setting}; or, if everything that {setting} lists is public, declare that with "
+        "{setting}=[]"
     ),
     "classes_measured": (
         "the classes of the data set were measured with noise, by agt measure ({claim})"

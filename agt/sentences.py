@@ -51,8 +51,8 @@ UNFIXED = (
     "first one was drawn"
 )
 FREE = (
-    "answers that were released earlier, or that follow from weights released earlier, spend "
-    "no further budget"
+    "answers that were released earlier, or that are computed from weights released earlier, "
+    "spend no further budget"
 )
 RELEASED_EARLIER = (
     "these labels were computed from weights that were released earlier, so they spend no further "
@@ -93,7 +93,7 @@ _GIVEN = {  # by what is released
     "constants": "the ranges, lists and sizes reported here are {}",
 }
 _FOLLOWS = {
-    "weights": ", and so is every label that is computed from them",
+    "weights": ", and so is every label that is computed from these weights",
     "constants": "; releases of a model that is trained with these values spend further budget",
 }
 _REMEDIES = {

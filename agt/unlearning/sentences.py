@@ -29,9 +29,9 @@ TEMPLATES: dict[str, str] = {
         "a model that never saw the erased records"
     ),
     "keys_recorded": (
-        "training used the seed and the hash keys that the run had recorded before, so erasure "
-        "requests may have been chosen in view of what these produced (for example, answers of "
-        "the earlier model)"
+        "training used the seed and the hash keys that the run had recorded before, so people may "
+        "have chosen their erasure requests after seeing something that depends on this seed and "
+        "these keys (for example, answers of the earlier model)"
     ),
     "keys_drawn_anew": (
         "the model's seed and hash keys were newly drawn from the operating system's random "
@@ -121,9 +121,9 @@ TEMPLATES: dict[str, str] = {
         "after the request, so it also holds for requests that depend on outputs of the model"
     ),
     "at_most": (
-        "the guarantee's epsilon and delta are computed from these records and requests, so they "
-        "reveal something about them; but for any records and requests, epsilon is at most "
-        "{eps:g} and delta at most {delta:g}"
+        "the guarantee's epsilon and delta are computed from these records and requests, so these "
+        "two numbers reveal something about the records; but for any records and requests, "
+        "epsilon is at most {eps:g} and delta at most {delta:g}"
     ),
     "states_together": (
         "each update gives a new state of the model, and the privacy losses of these states add "
@@ -207,9 +207,9 @@ TEMPLATES: dict[str, str] = {
     ),
     # Why certificates do not cover a removal.
     "certificate_given_noise": (
-        "certificates with certificate={certificate} only hold for the noise drawn in that "
-        "training; training without a record would draw other noise, so they say nothing "
-        "about removals"
+        "certificates with certificate={certificate} only hold for the noise that was drawn when "
+        "this run was trained. Training without a record would draw other noise, so these "
+        "certificates say nothing about removals"
     ),
     "noise_drawn_again": (
         "this run was trained with noise (noise.epsilon). Training again would draw other noise, "
@@ -221,7 +221,7 @@ TEMPLATES: dict[str, str] = {
     ),
     "public_features": (
         "the features are computed from public rows (certificate.features.public=train), but one "
-        "of these rows is to be erased"
+        "of these rows is to be erased, so the features of all records may change"
     ),
     "condition_not_held": "{fact:fact}",
     # What became of an earlier answer.
@@ -252,7 +252,7 @@ TEMPLATES: dict[str, str] = {
         "relation={relation} does not cover people who are erased without being replaced by others"
     ),
     "no_bound_for_group": (
-        "the guarantee of {mechanism} is for one unit (person), and gives no bound for "
+        "the guarantee of mechanism={mechanism} is for one unit (person), and gives no bound for "
         "{units:people} together"
     ),
     "group_pure": (
@@ -275,7 +275,7 @@ TEMPLATES: dict[str, str] = {
         "the erased people"
     ),
     # The search for traces.
-    "other_runs": "other training runs (searched by their file records.bin)",
+    "other_runs": "other training runs (searched through their files records.bin)",
     "trained_on_erased": (
         "other runs are still trained on erased records ({runs:few}): erase the records there too"
     ),
@@ -287,8 +287,9 @@ TEMPLATES: dict[str, str] = {
         "(unlearning/key) is missing"
     ),
     "training_stopped": (
-        "training was stopped in {folders:few}, and agt cannot tell whether these runs have the "
-        "erased records: resume each of these runs and erase the records there, or delete the run"
+        "training was stopped before its end in {folders:few}, and agt cannot tell whether these "
+        "runs have the erased records: resume each of these runs and erase the records there, or "
+        "delete the run"
     ),
     "files_beside_runs": "files next to the runs were not searched",
     "other_folders": "folders other than the searched ones were not searched",
@@ -338,8 +339,8 @@ TEMPLATES: dict[str, str] = {
     ),
     "choice_of_requests": (
         "the choice of the requests may itself reveal something: if people requested erasure "
-        "because of what the model showed about others, the remaining records show that these "
-        "people did so; no method can undo this"
+        "because of what the model showed about others, the remaining records still reflect what "
+        "the model showed, and no method can undo this"
     ),
     "guesses_can_be_tested": (
         "guesses about erased records can be tested: digests of earlier states remain, here "
