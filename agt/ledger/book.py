@@ -365,7 +365,7 @@ class Book:
         if opening.kind != "open":
             raise Broken(
                 "the first entry of the ledger must be of the kind 'open', but is of the kind "
-                "{opening.kind!r}: the file was altered"
+                f"{opening.kind!r}: the file was altered"
             )
         with _reading(opening) as body:
             if body["spent"] != Cost().as_json():

@@ -154,7 +154,11 @@ class Entry:
         except (ValueError, TypeError, KeyError, RecursionError, ConfigError):
             same = False
         if not same:
-            raise Broken(f"entry {number} was changed after it was written: {str(text)[:60]!r}")
+            beginning = str(text)[:60]
+            raise Broken(
+                f"entry {number} was changed after it was written (its text now begins with "
+                f"{beginning!r})"
+            )
         vars(entry)["text"] = text  # known now
         if entry.hash != hash:
             raise Broken(
@@ -580,10 +584,11 @@ class SecondHead:
             ) from None
         except OSError as error:
             reason = error.strerror or error
-            access = "read" if flags == os.O_RDONLY else "written, so nothing was spent"
+            consequence = "" if flags == os.O_RDONLY else ", so nothing was spent"
+            access = "read" if flags == os.O_RDONLY else "written"
             raise AgtError(
                 f"head={self.path}: the second copy of the ledger's end cannot be {access} "
-                f"({reason})"
+                f"({reason}){consequence}"
             ) from error
         try:
             yield handle

@@ -632,7 +632,7 @@ class Ledger:
                     {
                         **heads,
                         **(
-                            {("the copy of the ledger's end that head= gives"): known}
+                            {("the copy of the ledger's end that was given as head="): known}
                             if known
                             else {}
                         ),

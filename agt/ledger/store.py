@@ -173,7 +173,7 @@ class LedgerFile:
         check_file(path)
         self.path, self.real, self.seconds, self._writing = path, path.resolve(), seconds, writing
         if writing:
-            check_local(path, "move it to a local disk, and give its path there")
+            check_local(path, "move the ledger to a local disk, and give its new path")
         _check_header(path)
         self._process, self._turn = os.getpid(), threading.RLock()
         self._file = _identity(self.real)
@@ -394,7 +394,7 @@ def making(path: Path) -> Iterator[Path]:
     The caller keeps others from the name: what lies under that of the part was left by a process
     that was killed, and is removed.
     """
-    check_local(path, "create it on a local disk")
+    check_local(path, "create the ledger on a local disk")
     part = path.with_name(f"{path.name}.part")
     try:
         _remove(part)
@@ -448,8 +448,8 @@ def _opened(path: Path, seconds: float) -> sqlite3.Connection:
             != _tables()
         ):
             raise Broken(
-                "the file's tables or triggers differ from those that agt creates, so they "
-                "were altered"
+                "the tables or triggers of the ledger's file differ from those that agt creates, "
+                "so something else altered the file"
             )
     except BaseException:
         connection.close()

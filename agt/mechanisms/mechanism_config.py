@@ -129,7 +129,8 @@ class MechanismConfig:
                 f"all queries together, or {own_budget} for each query"
             )
         if own and self.total.eps is not None:
-            raise ConfigError(f"total.eps and {own[0]} both state a budget: give one of them")
+            own_key = own[0]
+            raise ConfigError(f"total.eps and {own_key} both state a budget: give only one of them")
         if self.total.eps is None:
             validate(self.kind, self.given, "mechanism")  # raises ConfigError if out of range
         elif not self.total.delta and self.kind.spends is not PureDP:

@@ -346,7 +346,7 @@ class ObjectivePerturbation(WeightsMechanism):
             raise ConfigError(
                 Message(
                     "{refused}: the proof of this mechanism only covers relation=add_remove with "
-                    "unit_rows=1, but the run has relation={name} and unit_rows={unit_rows} (if "
+                    "unit_rows=1, but the run has relation={name} with unit_rows={unit_rows} (if "
                     "several rows change at once, the ratio of determinants grows like a power of "
                     "their number, and their gradients have no common direction): use "
                     "{config:mechanism=release_weights}",

@@ -181,7 +181,7 @@ def rule_for_guarantee(guarantee: Guarantee, classes: int, steps: int = 1) -> Ta
         if classes != 2:
             raise ValueError(
                 "GaussianDP: the probability table for this guarantee is only proved for two "
-                "classes, but there are {classes}"
+                f"classes, but there are {classes}"
             )
         return GaussianRule(guarantee.mu, steps)
     return RatioRule(guarantee.eps, getattr(guarantee, "delta", 0.0), classes, steps)

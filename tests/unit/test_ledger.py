@@ -156,7 +156,7 @@ def test_a_table_that_counts_otherwise_must_be_declared(tmp_path: Path) -> None:
         for table in (other, AdmittedTable("moves", "e" * 32, unit=Unit("client", 4))):
             with pytest.raises(ConfigError, match=rf"{table.name} .*unit='one customer'"):
                 ledger.admit(table)
-            with pytest.raises(ConfigError, match="unit=.one client"):
+            with pytest.raises(ConfigError, match=r"unit=.one client"):
                 ledger.admit(table, "one client")
         assert ledger.book.last.number == 2
         ledger.admit(other, "one customer")
