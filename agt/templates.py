@@ -30,6 +30,8 @@ def _listed(names: tuple[str, ...]) -> str:
 FORMATS: dict[str, Callable[[Any], str]] = {
     "upward": upward,
     "people": lambda count: counted(count, "person", "people"),
+    "records": lambda count: counted(count, "record"),
+    "more_columns": lambda count: counted(count, "more column"),
     "few": few,
     "listed": _listed,
 }

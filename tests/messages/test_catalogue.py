@@ -214,7 +214,7 @@ plan run=@box mechanisms=[] | 2 | mechanisms:
 plan run=@box mechanisms=[randomised_response] | 2 | did you mean 'randomized_response'
 plan run=@box mechanisms=randomized_response | 2 | mechanisms: expected a list
 plan run=@box counting=people | 2 | counting: | distance
-predict run=@box | 2 | the release has no privacy budget: give total.eps
+predict run=@box | 2 | the release has no privacy budget: give either total.eps
 predict run=@box mechanism.eps=0 | 2 | mechanism.eps:
 predict run=@box mechanism.eps=-1 | 2 | mechanism.eps:
 predict run=@box mechanism.eps=nan | 2 | mechanism.eps: | finite
@@ -393,13 +393,13 @@ predict run=@box total.eps=inf | 2 | total.eps: | finite
 predict run=@box total.eps=much | 2 | total.eps: expected a number
 predict run=@box mechanism=smooth_laplace mechanism.eps=1 | 2 | mechanism.delta: this setting is required
 predict run=@box mechanism=smooth_laplace mechanism.eps=1 mechanism.delta=-1e-5 | 2 | mechanism.delta: | greater than
-predict run=@box mechanism=smooth_laplace mechanism.eps=60 mechanism.delta=1e-5 | 2 | proved for eps <=
+predict run=@box mechanism=smooth_laplace mechanism.eps=60 mechanism.delta=1e-5 | 2 | only proved up to eps
 predict run=@box mechanism=smooth_laplace total.eps=1 | 2 | mechanism=smooth_laplace | give total.delta
 predict run=@box mechanism=gaussian_margin mechanism.mu=nan | 2 | mechanism.mu: | finite
 predict run=@box mechanism=gaussian_margin mechanism.mu=1 total.eps=1 | 2 | total.eps and mechanism.mu both
 predict run=@box mechanism._target_=os.path.join | 2 | mechanism._target_: 'os.path.join' is not a release mechanism
 predict run=@box mechanism._target_=nowhere.X | 2 | mechanism._target_: cannot import
-{WEIGHTS} | 2 | no privacy budget | mechanism.mu for the one release
+{WEIGHTS} | 2 | no privacy budget | or mechanism.mu
 data prepare prepare.batch=1 | 2 | one of: amex, imdb
 data data_dir=x prepare prepare.clamp=3 amex | 2 | prepare.clamp
 data prepare amex prepare.missing=low | 2 | prepare.missing: | 'low'
@@ -496,7 +496,7 @@ predict run=@box mechanism.eps=1 inputs=@no.csv | 4 | no.csv does not exist
 predict run=@box mechanism.eps=1 inputs=@q_nan.csv | 2 | q_nan.csv | row 2 of the data (line 3 of the file)
 predict run=@box total.eps=1 mechanism.classes=3 | 2 | mechanism.classes=3, but the model has 2
 plan run=@box inputs=@q_half.csv | 2 | agt plan needs labels
-ledger init x unit=y total.eps=1 relation=remove | 2 | only against removals is not differential privacy
+ledger init x unit=y total.eps=1 relation=remove | 2 | only covers removals is not differential privacy
 ledger init x unit=y total.eps=1 relation=both | 2 | unknown relation 'both'
 ledger init x unit=y | 2 | total.eps: a ledger needs a budget
 ledger init x unit=y total.delta=1e-5 | 2 | total.eps: a ledger needs a budget
@@ -543,7 +543,7 @@ train -m training.seed=0,1 training=nowhere | 2 | training
 train -m 'training.lr=interval(0,1)' | 2 | give the values of a sweep
 train -m hydra.launcher.n_jobs=1,2 hydra/launcher=joblib | 2 | give the values of a sweep
 train -m training.seed=0,1 hydra/launcher=joblib hydra.launcher.n_jobs=0 | 2 | n_jobs=0: give the number
-predict run=@box total.eps=1e-14 total.queries=1000 | 2 | leaves less than 1e-15 for each: ask fewer queries
+predict run=@box total.eps=1e-14 total.queries=1000 | 2 | leaves less than 1e-15 for each query: ask fewer queries
 predict run=@box total.eps=1 total.queries=10000000000000 | 2 | queries = 10000000000000
 ledger show peple | 2 | peple.ledger
 ledger init people | 2 | total.eps
