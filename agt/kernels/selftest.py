@@ -188,7 +188,7 @@ CASES: dict[str, Case] = {
         kernel.bound_sum(probe.output_gradient, probe.interval, "exact")
     ),
     "summing gradient bounds of a batch (inputs with bounds >= 0)": _nonnegative_sum,
-    "summing gradient bounds of a batch (inputs with bounds, as midpoint and radius)": lambda kernel, probe: (
+    "summing gradient bounds of a batch (inputs as midpoint and radius)": lambda kernel, probe: (
         kernel.bound_sum(probe.output_gradient, probe.interval, "rump")
     ),
     "summing gradient bounds of a bias over a batch": lambda kernel, probe: kernel.bound_sum(
