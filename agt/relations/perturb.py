@@ -42,9 +42,8 @@ class Perturb(Relation):
     selects = True
     private_only = True
     reason_not_nested = (
-        "bounds on the weights (boxes) of neighbouring datasets need not contain each other, "
-        "because a record whose features were already changed may be changed by the radius once "
-        "more"
+        "a record whose features were already changed may be changed by the radius once more, so "
+        "bounds on the weights (boxes) of neighbouring datasets need not contain each other"
     )
     reason_not_releasable = (
         "bounds on the weights (boxes) of neighbouring datasets need not contain each other, so "
