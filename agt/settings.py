@@ -332,11 +332,9 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         if self.nesterov and (self.dampening or not self.momentum):
-            raise ValueError(
-                "training.nesterov=true needs training.momentum above 0 and training.dampening=0"
-            )
+            raise ValueError("nesterov=true needs momentum above 0 and dampening=0")
         if self.dampening and not self.momentum:
-            raise ValueError("training.dampening needs training.momentum above 0")
+            raise ValueError("dampening needs momentum above 0")
         if self.decay_mode == "coupled" and self.momentum:
             raise ValueError(
                 "decay_mode=coupled puts the L2 term inside the momentum buffer, for which the "

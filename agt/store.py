@@ -575,7 +575,7 @@ class Manifest:
             ):
                 raise Broken(f"{MANIFEST_FILE} lists {name!r}, which is not a file of this folder")
             if not isinstance(digest, str) or not HASH.fullmatch(digest):
-                raise Broken(f"{MANIFEST_FILE} lists {name} without a SHA-256 hash")
+                raise Broken(f"{MANIFEST_FILE} lists {name} without a sha256 hash")
 
     @classmethod
     def read(cls, content: bytes) -> "Manifest":

@@ -640,9 +640,9 @@ class ColumnReader:
         repeated = most_frequent(ids)
         if repeated:
             raise DataError(
-                f"{self.path}: the value {repeated[0]!r} occurs {repeated[1]} times in column "
-                f"'{name}' ({setting}), but the id of a record must be unique (for several rows "
-                "of one person, give dataset.unit)"
+                f"{self.path}: column '{name}' ({setting}) contains {repeated[0]!r} {repeated[1]} "
+                "times, but the id of a record must be unique (for several rows of one "
+                "person, give dataset.unit)"
             )
         return ids
 
@@ -669,7 +669,7 @@ class ColumnReader:
             )
         row = not_finite(array) if array.dtype.kind == "f" else None
         bad = [] if row is None else np.arange(len(array)) == row
-        self.refuse(name, setting, bad, "NaN or inf", "repair or delete this file")
+        self.refuse(name, setting, bad, "NaN or inf", "correct or remove this row")
         return array
 
     def _stacked(self, name: str, setting: str) -> np.ndarray:

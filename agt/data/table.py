@@ -343,7 +343,8 @@ class Columns:
             np.empty((n, len(self.numeric))),
             np.empty((n, len(self.categorical)), dtype=object),
         )
-        for into, group in ((numbers, self.numeric), (words, self.categorical)):
+        groups = (("numeric", numbers, self.numeric), ("categorical", words, self.categorical))
+        for kind, into, group in groups:
             for place, name in enumerate(group):
                 into[:, place] = column = parts.pop(name)
                 bad = pd.isna(column) & (self.missing == "error")
@@ -351,11 +352,12 @@ class Columns:
                     "correct or remove this row, or train with "
                     f"{self.SETTING}.missing=indicator, which allows missing values"
                 )
-                columns.refuse(name, self.SETTING, bad, column, why)
+                setting = f"{self.SETTING}.{kind}.{name}"
+                columns.refuse(name, setting, bad, column, why)
                 bad = np.isinf(column) if group is self.numeric else np.zeros(n, dtype=bool)
                 columns.refuse(
                     name,
-                    self.SETTING,
+                    setting,
                     bad,
                     column,
                     "an infinite value cannot be a feature: correct or remove this row",

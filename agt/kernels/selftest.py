@@ -172,7 +172,7 @@ def _nonnegative_sum(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Ten
 
 # The name of each case, which an error message names. "x" is a layer's input.
 CASES: dict[str, Case] = {
-    "sum of gradients": lambda kernel, probe: (
+    "summing gradients over a batch": lambda kernel, probe: (
         kernel.nominal_sum(probe.output_gradient.upper[0], probe.wide.lower[0]),
     ),
     "summing the gradients of a bias over a batch": lambda kernel, probe: (

@@ -195,7 +195,7 @@ DATA: list[tuple[Any, Any, dict[str, Any], str]] = [
     (np.where(np.arange(60)[:, None] == 4, np.nan, X), Y, {}, "NaN"),
     (X, Y[:-1], {}, "(59,)"),
     (X, np.where(np.arange(60) == 5, 2, Y), {}, "y: row 5"),
-    (X, np.zeros(60, dtype=int), {"declared": None}, "at least two are needed"),
+    (X, np.zeros(60, dtype=int), {"declared": None}, "at least two classes are needed"),
     (np.tile(X, (2, 1)), RNG.normal(size=120), {"declared": None}, "declared.classes"),
     (X, np.where(Y, np.nan, 1.0), {"declared": None}, "y: row 1"),
     (X, Y, {"ids": np.zeros(60, dtype=int)}, "60 times"),
