@@ -74,7 +74,7 @@ def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
     if tolerance < 4 * rounding:
         raise ConfigError(
             Message(
-                "{config:certificate.tolerance}={tolerance:g} cannot be checked, because "
+                "{config:certificate.tolerance}={tolerance:g}: this is too small, because "
                 "rounding limits the precision of a gradient to {rounding:.2g}; use "
                 "{usable:.2g} or more",
                 tolerance=tolerance,

@@ -410,7 +410,7 @@ class RemovalProblem:
         if not tolerance >= 4 * rounding:  # refuses a NaN, too
             raise ConfigError(
                 Message(
-                    "{config:certificate.tolerance}={tolerance:g} cannot be checked, because "
+                    "{config:certificate.tolerance}={tolerance:g}: this is too small, because "
                     "rounding limits the precision of a gradient of up to {n_max} records to "
                     "{rounding:.2g}; use {usable:.2g} or more, or a larger "
                     "{config:training.weight_decay}",
