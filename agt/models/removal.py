@@ -70,9 +70,8 @@ _PROVED = (
     "used for answers are"
 )
 _PREDICTED = (
-    "records can be removed later without training again, but nothing is proved about this, "
-    "because the noise comes from a seed. With unpredictable noise, the weights after a removal "
-    "would be"
+    "records can be removed later without training again, but this is not proved, because the "
+    "noise comes from a seed. With unpredictable noise, the weights after a removal would be"
 )
 SEEDED = (
     "SIMULATION: the noise comes from certificate.seed={seed}, so anyone who knows the seed can "
