@@ -8,7 +8,7 @@ train/box | records added or removed in all
 train/noisy | the weights in model.safetensors are (1, 1e-05)-DP for add_remove neighbours
 train/noisy | publish either labels from this run's certificates or its noisy weights
 train/removal | ## Removing records later
-train/removal | records can be removed later without training again: the weights that are used
+train/removal | records can be removed later without training again. After a removal, the weights
 certify/box | can support a privacy claim
 certify/box | For the data owner only
 certify/box | up to k records added or removed in all
