@@ -87,7 +87,8 @@ def existing_ledger(name: str) -> Path:
         return path
     known = nearest(name, [other.stem for other in Path(FOLDER).glob(f"*{SUFFIX}")])
     raise ConfigError(
-        f"ledger={name}: the ledger {path} does not exist{known}. To create it, type agt ledger init"
+        f"ledger={name}: the ledger {path} does not exist{known}. To create a ledger, type agt "
+        "ledger init"
     )
 
 
