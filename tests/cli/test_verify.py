@@ -492,7 +492,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "train/box",
         {"conditions.json": lambda value: value.pop(2)},
         "",
-        "should have a to g",
+        "should contain a to g",
     ),
     "a declaration made a proof": (
         "predict/labels",
@@ -532,13 +532,13 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/simulated",
         {"config.yaml": lambda value: value.update(seed=None)},
         "",
-        "the seed in config.yaml implies simulated = False, but spent.json says True",
+        "seed in config.yaml, simulated should be False, but it is True in spent.json",
     ),
     "fewer answers counted": (
         "predict/labels",
         {"metrics.json": lambda value: value.update(n_queries=2)},
         "",
-        "20 rows, but the record counts 2 labels",
+        "20 rows, but metrics.json counts 2 labels",
     ),
     "less noise": (
         "predict/weights",
@@ -598,7 +598,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             "no version": (
                 "train/box",
                 lambda value: value.pop("agt"),
-                "agt in env.json is None",
+                "'agt' in env.json is None",
             ),
             "a seed": ("train/box", lambda value: value.update(seed=7), "seed is recorded as 7"),
             "a rehearsal": (
@@ -644,7 +644,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             "another note": (
                 "predict/labels",
                 lambda value: value.update(note="nothing was drawn"),
-                "note in spent.json is 'nothing was drawn'",
+                "'note' in spent.json is 'nothing was drawn'",
             ),
             "another training run": (
                 "predict/labels",
@@ -689,7 +689,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "audit/a",
         {"env.json": lambda value: value.update(kind="weights")},
         "audit.json",
-        "audit.json says kind = 'mechanism', but env.json next to it says 'weights'",
+        "the field 'kind' is 'mechanism' in audit.json, but 'weights' in env.json",
     ),
     "not finished": (
         "train/box",
@@ -879,7 +879,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/paid",
         {"claim.json": None, "spent.json": lambda value: value.update(ledger=None)},
         "budget",
-        "does not name the ledger's entry that counts",
+        "does not name the ledger's entry that paid",
     ),
     **{
         f"alone: {name}": (
@@ -956,7 +956,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/paid",
         {"spent.json": lambda value: value.update(queries=value["queries"] + 1)},
         "entry",
-        "is about another release",
+        "paid for another release",
     ),
 }
 
@@ -1186,7 +1186,7 @@ def test_a_ledger_verifies_and_says_what_rests_on_it(made: Path, agt: Agt) -> No
     said = agt("verify", str(made / "ledgers/people.ledger")).ended(0)
     for words in (
         "VERIFIES: ledger",
-        "released on this ledger is together (1, 1e-05)-differentially private",
+        "this ledger ever pays for are together (1, 1e-05)-differentially private",
         "1 debits were checked",
         "3 stored answers",
         "declared, not checked: in the table",

@@ -201,7 +201,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {
     "no log": (
         "train/a",
         {REQUEST_LOG_FILE: None},
-        {"request log": f"(succeeds), but the request log {REQUEST_LOG_FILE}"},
+        {"request log": f"should list the request log {REQUEST_LOG_FILE}"},
     ),
     "states that gave way": (
         "train/a",
@@ -224,7 +224,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {
     "another state of the run": (
         "unlearn/more",
         {"env.json": lambda env: env.update(trained_digest=f"sha256:{'0' * 64}")},
-        {"account.json": "trained_digest in env.json is"},
+        {"account.json": "in env.json (trained_digest)"},
     ),
     "the time of the last update": (
         "train/a",
