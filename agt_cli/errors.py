@@ -82,7 +82,7 @@ _REMEDIES = {
     ),
     **dict.fromkeys(
         (errno.EACCES, errno.EPERM, errno.EROFS),
-        "agt must not write there; write to another place with output_dir=FOLDER",
+        "agt is not permitted to write there; to write to another place, give output_dir=FOLDER",
     ),
     **dict.fromkeys(
         (errno.ENOTDIR, errno.EEXIST),
@@ -112,7 +112,8 @@ def _broken_file(error: BaseException) -> str | None:
         problem = error.problem or error.context
         if error.context_mark:
             first_line = error.context_mark.line + 1
-            problem = f"{problem} ({error.context}, which begins in line {first_line})"
+            context = error.context
+            problem = f"{problem} ({context}, which begins in line {first_line})"
         return (
             f"{file}, line {line}: {problem}. Correct the file; text with special characters "
             "must be in quotes"
@@ -166,7 +167,8 @@ def _unreadable(error: Any, config: str, overrides: Sequence[str]) -> str:
         suggestion = "" if equals else _meant(key, config, overrides)
         return f"'{override}' is not a setting: write settings as KEY=VALUE{suggestion}"
     if "{" in value and re.search(r"[{,]\s*['\"]|[^\x00-\x7f]", value):
-        return f"'{override}' cannot be read, because {_NAMES}"
+        rule = _NAMES
+        return f"'{override}' cannot be read, because {rule}"
     example = f"\"{key}=['...']\"" if value.startswith("[") else f"\"{key}='...'\""
     return (
         f"'{override}' cannot be read: close all brackets, and put text with special "

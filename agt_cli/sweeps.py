@@ -313,8 +313,8 @@ class Sweep:
             if gpus and len(gpus) < most:
                 names = ", ".join(gpus)
                 self.console.note(
-                    f"jobs run at the same time: {len(gpus)}, because each uses a GPU of its own "
-                    f"(GPUs: {names})"
+                    f"number of jobs that run at the same time: {len(gpus)}, because each job uses "
+                    f"a GPU of its own (GPUs: {names})"
                 )
             most = min(most, len(gpus) or most)
             self.gpus = gpus[:most]

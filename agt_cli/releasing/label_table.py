@@ -62,8 +62,8 @@ class LabelTable:
         said = (
             "in the table of labels, the column 'record_id' is the number of the query (counted "
             "from 0, in its file or among the test records), because no column gives the ids of "
-            "the queries. In a file, the dataset's id column or a column named 'id' would give "
-            "them"
+            "the queries. A file can give them in the dataset's id column, or in a column named "
+            "'id'"
         )
         return [said] if isinstance(self.names, Mapped) else []
 

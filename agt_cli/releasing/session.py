@@ -27,7 +27,7 @@ import numpy as np
 from agt.data.arrays import gathered
 from agt.data.files import columns_of
 from agt.data.records import UNANSWERED, DataError
-from agt.errors import AgtError, CheckError, ConfigError, counted
+from agt.errors import AgtError, CheckError, ConfigError
 from agt.ledger.chain import HALF_CHARACTER
 from agt.ledger.ledger import Questions
 from agt.ledger.lots import LotPayer
@@ -285,10 +285,10 @@ class Session:
         words = claim.lines()
         first = words[0]
         if self.lots.left:
-            labels = counted(self.lots.left, "label")
+            unused = self.lots.left
             words.append(
-                f"paid for in advance (lot={self.lots.size}) but never requested: {labels}; the "
-                "cost is not refunded"
+                f"number of labels that were paid for in advance (lot={self.lots.size}) but never "
+                f"requested: {unused}. Their cost is not refunded"
             )
             request.console.note(words[-1])
         words += filter(None, [short])

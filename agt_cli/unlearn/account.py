@@ -203,19 +203,21 @@ class ErasureReport:
             ): updated == (self.waiting is None),
             "an account without an update of the run must not report removed records": updated
             or removed == 0,
-            "the number of remaining records must be the number before minus those removed": (
+            "the number of remaining records must be the previous one minus the removed records": (
                 state.records_after == state.records_before - removed
             ),
             "an update must change the digest of the run": updated <= (state.before != state.after),
             "the entry that the account is about must be in the request log": state.entry
             <= int(state.log.split(":")[0]),
-            "the spent removal budget must not exceed the total": budget is None
+            "the spent removal budget must not exceed the total one": budget is None
             or budget.spent <= budget.total,
         }
         broken_rules = [rule for rule, holds in rules.items() if not holds]
         if broken_rules:
             rule = broken_rules[0]
-            raise ConfigError(f"the account contradicts itself, because it breaks a rule: {rule}")
+            raise ConfigError(
+                f"the account contradicts itself, because it breaks this rule: {rule}"
+            )
 
     @property
     def updated(self) -> bool:

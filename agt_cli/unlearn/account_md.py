@@ -10,7 +10,7 @@ from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, Place, TraceSearch, Waiting
 
 NAMED_ANSWERS = 8  # earlier answers that are named one by one; the void ones first
-BUDGET_UNIT = "it bounds the norm of the gradient that removals and the optimiser leave"
+BUDGET_UNIT = "the budget bounds the norm of the gradient that removals and the optimiser leave"
 METHOD_WORDS = {
     "newton": "a Newton step (certified removal)",
     "sisa": "retraining those members of the ensemble that had used the records",
@@ -67,7 +67,7 @@ def summary(account: ErasureReport) -> dict[str, str]:
     time = f"{asked.time[:19].replace('T', ' ')} UTC"
     records = counted(asked.records, "record")
     rows = {
-        "requested": f"{time}, for {records} (the request named the {asked.by} of each)",
+        "requested": f"{time}, for {records} (the request gave the {asked.by} of each record)",
         "guaranteed": _guaranteed(account.removal.promise),
         "duration": f"{account.removal.seconds:.3g} s",
     }
@@ -92,7 +92,7 @@ def summary(account: ErasureReport) -> dict[str, str]:
     elif account.updated:
         rows["traces"] = "not searched for"
     else:
-        rows["traces"] = "not searched for, because nothing has been removed from the run yet"
+        rows["traces"] = "no search for traces, because nothing has been removed from the run yet"
     return rows
 
 
@@ -112,10 +112,10 @@ def _guaranteed(promise: Promise) -> str:
     void = sum(not fact.held for fact in promise.assumptions)
     if not void:
         return promised
-    not_met = counted(void, "assumption is", "assumptions are")
+    not_met = counted(void, "assumption is not met", "assumptions are not met")
     return (
-        f"NOT PROVED here, because {not_met} NOT met. The paper of this method claims this "
-        f"guarantee: {promised}"
+        f"NOT PROVED here, because {not_met}. The paper of this method claims this guarantee: "
+        f"{promised}"
     )
 
 
@@ -208,7 +208,7 @@ def account_markdown(account: ErasureReport) -> str:
         (
             f"digest of the run before: {state.before}",
             f"digest of the run after: {state.after}",
-            f"request log: entry {state.entry}; last entry {state.log}",
+            f"request log: this account is about entry {state.entry}; the last one is {state.log}",
         ),
     )
 
@@ -247,8 +247,8 @@ def _search_blocks(account: ErasureReport) -> Iterator[str | Sequence[str]]:
         yield "agt did not search for traces of the erased records."
     if account.sweep is not None:
         yield (
-            "agt deleted none of these files: their owner decides whether they may stay. The "
-            "following was not searched:"
+            "agt does not delete the files in which it finds traces: the owner decides whether "
+            "these files may stay. The following was not searched:"
         )
         yield sentences(account.sweep.unlooked)
 

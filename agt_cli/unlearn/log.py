@@ -255,7 +255,8 @@ class RequestEntry:
             return read_removal(self.promise, self.facts["removal"])
         except (ConfigError, TypeError, ValueError, KeyError) as error:
             raise Broken(
-                f"entry {self.number} of {REQUEST_LOG_FILE} does not record what was done ({error})"
+                f"entry {self.number} of {REQUEST_LOG_FILE} does not record what was done to the "
+                f"model ({error})"
             ) from None
 
     @classmethod
@@ -515,12 +516,12 @@ class Index:
         with refusing(run.home, run.key):
             index = cls.read(run.read(RECORD_INDEX_FILE))
             if key is None or key.check != index.key:
-                problem = "is not the key that records.bin was made with"
+                problem = "unlearning/key is not the key that records.bin was made with"
                 if key is None:
-                    problem = "is missing"
+                    problem = "unlearning/key is missing"
                 raise Broken(
-                    f"unlearning/key {problem}, but without the right key agt cannot recognise "
-                    "records: restore the original file"
+                    f"{problem}, but without the right key agt cannot recognise records: restore "
+                    "the original file"
                 )
         return index
 
@@ -599,11 +600,11 @@ def check_asked(index: Index, gone: np.ndarray, asked: Collection[str]) -> None:
     if lost:
         numbers = few(f"number {row + 1}" for row in lost)
         trained = len(index)
-        missing = counted(len(lost), "record is", "records are")
+        missing = counted(len(lost), "is missing", "are missing")
         raise DataError(
             f"the data differ from those that the run was trained on: of the {trained} training "
-            f"records, {missing} missing although nobody requested their erasure ({numbers}). "
-            "Restore them, or request their erasure"
+            f"records, {missing} without an erasure request ({numbers}). Restore these records, or "
+            "request their erasure"
         )
 
 

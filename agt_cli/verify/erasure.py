@@ -141,7 +141,7 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
         method = recorded.promise.method
         raise Broken(
             f"the method in {ACCOUNT_FILE} is {method} (removal.promise.method), which does not "
-            f"fit entry {state.entry} of the run's request log, because its kind is "
+            f"fit entry {state.entry} of the run's request log, because the kind of this entry is "
             f"'{entry.kind}'"
         )
     removed = (
@@ -183,8 +183,8 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
         texts = counted(in_words, "sentence")
         record.findings.unchecked(
             "words",
-            f"an earlier version of agt recorded {texts} of this account as text, of which only "
-            "the numbers were compared, not the wording",
+            f"an earlier version of agt recorded {texts} of this account as text; the numbers of "
+            "the account were compared, but not the wording",
         )
     return (
         f"the erasure that {ACCOUNT_FILE} reports matches entry {state.entry} of the run's "
@@ -226,7 +226,7 @@ def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
     if account.state.after == run.manifest.digest and recorded.spent != residual:
         raise Broken(
             f"{ACCOUNT_FILE} says that {recorded.spent!r} of the removal budget is spent, but "
-            f"according to the run's files it is {residual!r}"
+            f"according to the run's files {residual!r} is spent"
         )
     check_promise(plain_of(account.removal.promise), run, method, recorded.spent)
     words = (
@@ -269,7 +269,7 @@ def check_requests(record: Record, trained: Record | None) -> str | None:
         check_promise(last.promise, record, last.method, removal_bounds(record, last.method).spent)
     return (
         f"the request log has {log.head.count} entries, each linked to the previous one by its "
-        f"hash; number and hash of the last one are {log.head}"
+        f"hash; the last entry has the number and hash {log.head}"
     )
 
 
@@ -432,13 +432,13 @@ def check_budget(record: Record, trained: Record | None) -> str | None:
     bounds = certificate_of(record).removal_bounds(record)
     if bounds.hidden is not None and not bounds.spent <= bounds.hidden:
         raise Broken(
-            "the gradient that removals and the optimiser left in this run (the residual) is "
-            f"{bounds.spent!r}, but the run's noise of {bounds.noise:g} hides only up to "
-            f"{bounds.hidden:.6g}"
+            "the bound on the gradient that removals and the optimiser left in this run (the "
+            f"residual) is {bounds.spent!r}, but the run's noise of {bounds.noise:g} hides only up "
+            f"to {bounds.hidden:.6g}"
         )
     residual = (
-        "the gradient that removals and the optimiser left in this run (the residual) is at most "
-        f"{bounds.spent:.6g}, recomputed"
+        "the bound on the gradient that removals and the optimiser left in this run (the "
+        f"residual) was recomputed and is {bounds.spent:.6g}"
     )
     if bounds.hidden is None:
         return f"{residual}; the run has no noise that could hide this gradient"
@@ -466,8 +466,8 @@ def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual
         if not _no_better(promise.get(name), value)
     }:
         raise Broken(
-            f"under the run's settings, method={method} guarantees {right}, but according to the "
-            f"recorded promise {told}"
+            f"under the run's settings, method={method} guarantees {right}, but the recorded "
+            f"promise says {told}"
         )
     if not made.proved and all(
         fact["standing"] != Standing.VOID for fact in promise["assumptions"]

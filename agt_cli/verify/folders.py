@@ -145,8 +145,8 @@ class Record(Run):
         if digest is None:
             findings.note(
                 "digest",
-                f"the digest of this folder is {manifest.digest}; no digest=... was given to "
-                "compare this with",
+                f"the digest of this folder is {manifest.digest}, which could not be compared, "
+                "because digest=... was not given",
                 WITHOUT_DIGEST,
             )
         else:
@@ -347,8 +347,8 @@ class Record(Run):
             names = few(strange)
             self.findings.problem(
                 "files",
-                f"the folder is of agt {self.command}, but contains files that only other "
-                f"commands write: {names}",
+                f"agt {self.command} wrote this folder, but the folder contains files that only "
+                f"other commands write: {names}",
             )
         if self.holds("spent.json") and not self.holds("conditions.json"):
             self.findings.problem(
@@ -447,8 +447,8 @@ def check_version(version: str, name: str, record: "Record") -> None:
     made_by = record.environment.get("agt")
     if version != made_by:
         raise Broken(
-            f"{name} names {version!r} as the version of agt that wrote this file, but env.json "
-            f"names {made_by!r}"
+            f"the version of agt that wrote this folder is {version!r} according to {name}, but "
+            f"{made_by!r} according to env.json"
         )
 
 

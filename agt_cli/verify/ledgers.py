@@ -34,8 +34,8 @@ from agt_cli.verify.release import guarantee_among, labels_of
 LEDGER_LIMITS = (
     "the ledger may not contain everything that was released about these people, because it only "
     "contains the releases for which it was debited",
-    "it is only declared, and cannot be checked, that the ledger's tables are about the same "
-    "people, and what a unit (person) is",
+    "whether the ledger's tables are about the same people, and what a unit (person) is, was only "
+    "declared and cannot be checked",
     "all entries from some point on may have been rewritten, together with the second copy of the "
     "ledger's head (the number and the hash of its last entry): only a head that somebody else "
     "stored reveals this (head=COUNT:HASH)",
@@ -140,7 +140,8 @@ def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings)
     if head is not None:
         findings.ok(
             "second head",
-            f"the ledger contains the last entry that {head}, the second copy of its head, records",
+            f"the ledger contains the entry that the second copy of its head ({head}) records as "
+            "the last one",
         )
     elif book.head:
         findings.unchecked(
@@ -211,11 +212,11 @@ def ledgers_of(
                 f"no entry of this ledger paid for these answers (each {each}), so this ledger "
                 "did not store them"
             )
-        entries = len(paid)
+        entries = counted(len(paid), "entry of the ledger", "entries of the ledger")
         findings.ok(
             "entry",
-            f"number of the ledger's entries that paid for answers of this run (each {each}): "
-            f"{entries}; the answers of this release may be among them",
+            f"{entries} paid for answers of this run (each {each}); the answers of this release "
+            "may be among them",
         )
 
     def compare(ledger: Ledger, findings: Findings) -> None:
@@ -250,7 +251,10 @@ def _compare_account(record: Record, ledger: Ledger, debit: Debit, findings: Fin
                 "version of agt wrote this claim",
             )
     if difference := first_difference(plain_of(account), plain_of(expected)):
-        raise Broken(f"the account in {CLAIM_FILE} does not match the ledger: {difference}")
+        raise Broken(
+            f"what {CLAIM_FILE} says about the ledger does not match the ledger itself: "
+            f"{difference}"
+        )
     paid_at = debit.entry.time
     if str(claimed.issued) < paid_at[:10]:
         raise Broken(
@@ -384,21 +388,24 @@ def _compare_entry(
         ours |= {"relation": counting.config["relation"]["name"], "unit": unit_of(counting.config)}
         theirs |= {"relation": charge.relation, "unit": charge.unit}
     if wrong := [name for name in ours if ours[name] != theirs[name]]:
-        name = wrong[0]
-        in_ledger = theirs[name]
-        in_release = ours[name]
+        field = wrong[0]
+        in_ledger = theirs[field]
+        in_release = ours[field]
         raise Broken(
-            f"entry {entry} of the ledger paid for another release, because the {name} is "
+            f"entry {entry} of the ledger paid for another release, because the field '{field}' is "
             f"{in_ledger} in the ledger, but {in_release} in this release"
         )
     noun = "label" if spent["what"] == Output.LABELS else "output"
     outputs = counted(size, noun)
-    paying = f"entry {entry}"
+    entries = f"entry {entry}"
     if len(lots) > 1:
         earlier = counted(len(lots) - 1, "earlier entry", "earlier entries")
-        paying = f"{paying} together with {earlier}"
+        entries = f"{entries} together with {earlier}"
     guarantee = paid.charge.guarantee
-    findings.ok("entry", f"{paying} paid for exactly this release: {outputs}, each {guarantee}")
+    findings.ok(
+        "entry",
+        f"{entries} of the ledger paid for exactly this release: {outputs}, each {guarantee}",
+    )
 
 
 def _guarantee(record: Record) -> Guarantee:

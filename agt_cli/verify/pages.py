@@ -144,8 +144,8 @@ def open_parquet(content: bytes, words: list[str], count: object, dense: int) ->
     size = len(content)
     if rows > dense * size:
         raise ValueError(
-            f"the file has {rows} rows in {size} bytes, more rows than a file of this size that "
-            "agt writes can have"
+            f"the file has {rows} rows in {size} bytes, more rows than agt can write into so few "
+            "bytes"
         )
     return file
 

@@ -40,7 +40,9 @@ RELEASES = "predict"
 """The command that releases weights; private tuning of earlier versions did, which nothing
 derives again.
 """
-FROM_TRAINING = "the fields name, classes, source, features, width, dtype, radius and bias"
+FROM_TRAINING = (
+    "the fields 'name', 'classes', 'source', 'features', 'width', 'dtype', 'radius' and 'bias'"
+)
 """Fields of release.json, and with them the matrices of weights.npz."""
 FROM_RELEASE = f"{FROM_TRAINING}, the noise, the mechanism and the weights"
 
@@ -213,8 +215,8 @@ def _derive_portable(
     head = model.release_head
     if head is None or encoder_of(model.problem.settings) is not None or drawn.simulated:
         raise Broken(
-            f"agt does not write {RELEASE} for a run that is a simulation, has no linear head or "
-            "needs an encoder, as this run does"
+            "this run is a simulation, has no linear head or needs an encoder, and agt does not "
+            f"write {RELEASE} for such a run"
         )
     source = training.json(SOURCE_FILE)["source"]
     return Portable.from_release(head, drawn, source, portable.words, portable.brief)

@@ -442,8 +442,8 @@ def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
             )
         elif not rendered_alike(recorded, price):
             raise Broken(
-                f"according to {DATASET_FILE}, measuring the constants was {recorded}, but in "
-                f"fact it was {price}"
+                f"according to {DATASET_FILE}, measuring the constants was {recorded}, but "
+                f"according to the settings it was {price}"
             )
         record.findings.ok(
             DATASET_FILE,
@@ -610,8 +610,8 @@ def check_lattice(weight: np.ndarray, noise: Any, findings: Findings) -> None:
         )
     if not np.isfinite(weight).all() or np.fmod(weight, step).any():
         raise Broken(
-            "a released weight is not a multiple of the noise's step, so this weight was changed "
-            "after it was drawn"
+            "a released weight is not a multiple of the noise's step, so the mechanism cannot have "
+            "drawn this weight"
         )
     findings.ok(
         "weights",

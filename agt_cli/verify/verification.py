@@ -377,7 +377,8 @@ def _unfinished(folder: Path) -> VerifiedItem:
             runs_inside = counted(len(runs), "run")
             newest = runs[-1]
             below = (
-                f". To verify one of the {runs_inside} in it, type for example agt verify {newest}"
+                f". To verify one of the {runs_inside} in this folder, type for example agt verify "
+                f"{newest}"
             )
         raise ConfigError(
             f"{folder}: this is neither a run nor a release, because both {MANIFEST_FILE} and "
