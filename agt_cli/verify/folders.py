@@ -563,13 +563,16 @@ def check_not_better(record: Record, conditions: Sequence[Condition], source: st
     for then, now in zip(conditions, record.conditions, strict=False):
         lost = _lost(then.evidence.declarations, now.evidence.declarations, may_be_text)
         if then.standing.is_weaker_than(now.standing) or (lost and then.standing is now.standing):
-            left_out = ""
-            if lost:
+            letter = now.letter
+            if then.standing is now.standing:
                 declarations = counted(lost, "declaration")
-                left_out = f" (without {declarations} that it rests on)"
+                raise Broken(
+                    f"condition {letter} is claimed too strongly, because conditions.json lacks "
+                    f"{declarations} on which this condition relies according to {source}"
+                )
             raise Broken(
-                f"condition {now.letter} is claimed too strongly: it is '{now.standing}' in "
-                f"conditions.json{left_out}, but '{then.standing}' according to {source}"
+                f"condition {letter} is claimed too strongly, because it is '{now.standing}' in "
+                f"conditions.json, but only '{then.standing}' according to {source}"
             )
 
 

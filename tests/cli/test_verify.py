@@ -375,7 +375,7 @@ def test_what_is_no_run_is_a_mistake(made: Path, agt: Agt, tmp_path: Path) -> No
     for path, words in (
         ("nowhere", "this file or folder does not exist"),
         ("empty", "neither a run nor a release"),
-        (str(made), "it contains"),
+        (str(made), "in this folder, type for example agt verify"),
         (str(made / "predict/labels/labels.csv"), "give the folder"),
     ):
         agt("verify", path).ended(2, words)
@@ -566,7 +566,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "certify/c",
         {"env.json": lambda value: value.update(data_digest="0")},
         "",
-        "data_digest = 0",
+        "'data_digest' is 0 in env.json",
     ),
     "proved by a word": (
         "predict/labels",
@@ -664,7 +664,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             "an entry more": (
                 "predict/labels",
                 lambda value: value.update(refunded=True),
-                "the entry refunded = True",
+                "the entry 'refunded' = True",
             ),
             "fewer queries of weights": (
                 "predict/weights",
@@ -677,13 +677,13 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/labels",
         {"claim.json": lambda value: value["uncounted"].update(why="declined")},
         "claim",
-        "uncounted.why is 'declined', but should be 'unnamed'",
+        "'uncounted.why' is 'declined', but should be 'unnamed'",
     ),
     "audit.json: another version": (
         "audit/a",
         {"audit.json": lambda value: value.update(by="0.1.0")},
         "audit.json",
-        "audit.json says that agt '0.1.0' wrote it",
+        "'0.1.0' according to audit.json",
     ),
     "env.json: another kind of audit": (
         "audit/a",
@@ -771,7 +771,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             ),
         },
         "conditions",
-        "claims condition e more strongly than in the training run",
+        "condition e is claimed too strongly",
     ),
     **{
         f"claim.json: {name}": ("predict/labels", {"claim.json": edit}, "", "claim.json")
@@ -828,17 +828,17 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
                 lambda value: value["words"].__setitem__(
                     1, value["words"][1].replace("(1,", "(0.1,")
                 ),
-                "in different sentences",
+                "differ (field 'words')",
             ),
             "a line before it": (
                 lambda value: value["words"].insert(1, "and nobody learns anything"),
-                "in different sentences",
+                "differ (field 'words')",
             ),
             "words before the claim": (
                 lambda value: value["words"].__setitem__(0, f"free: {value['words'][0]}"),
-                "in different sentences",
+                "differ (field 'words')",
             ),
-            "other words in brief": (lambda value: value["brief"].pop(), "brief in release.json"),
+            "other words in brief": (lambda value: value["brief"].pop(), "'brief' in release.json"),
             "another guarantee": (
                 lambda value: value["noise"].update(mu=value["noise"]["mu"] / 2),
                 "guarantee.mu is recorded as",
@@ -937,20 +937,20 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         for key, other, words in (
             ("entry", 1, "did not pay for the release"),
             ("hash", 64 * "0", "did not pay for the release"),
-            ("population", "others", "population is people in the ledger"),
+            ("population", "others", "'population' is people in the ledger"),
         )
     },
     "a debit of more": (
         "predict/paid",
         {"metrics.json": lambda value: value.update(mu=value["mu"] / 2)},
         "entry",
-        "guarantee is",
+        "'guarantee' is",
     ),
     "a debit of other data": (
         "predict/paid",
         {"env.json": lambda value: value.update(data_digest="0" * 32)},
         "entry",
-        "data is",
+        "'data' is",
     ),
     "a debit of fewer": (
         "predict/paid",
@@ -1097,7 +1097,7 @@ def test_no_text_of_the_training_run_is_left_out_of_a_release(outputs: Path, agt
 
     tamper(Path("w"), {"conditions.json": leave_out})
     assert (
-        "claims condition e more strongly"
+        "condition e is claimed too strongly"
         in problems(agt("verify", "w", "--json", "-q"))["conditions"]
     )
 

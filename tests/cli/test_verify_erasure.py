@@ -127,7 +127,7 @@ def test_what_was_made_from_an_earlier_state_is_recognised(made: Path, agt: Agt)
     said = agt("verify", "predict/one", "-q")
     words = " ".join(said.out.split())
     assert said.code == 0
-    for value in ("erasure 1", "3 people", "method=certificate"):
+    for value in ("entry 1", "3 people", "method=certificate"):
         assert value in words
     first = " ".join(agt("verify", "unlearn/go", "-q").ended(0).out.split())
     for value in ("erasure 3", "1 person", "method=retrain"):
@@ -140,7 +140,7 @@ def test_a_copy_of_an_earlier_state_is_used_where_it_lies(home: Path, agt: Agt) 
     said = agt("verify", "predict/one", "--json", "-q")
     assert checks(said)["claim"] == "ok"
     (trained,) = said.json["rests_on"]
-    assert "erasure 1" in str(trained["checks"]), "an account beside it says which replaced it"
+    assert "entry 1" in str(trained["checks"]), "an account beside it says which replaced it"
     gone = problems(agt("verify", "unlearn/more", "--json", "-q"))
     assert not gone, "the account is whole; the run that it names is not the one that lies there"
 
@@ -191,7 +191,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {
     "the last line gone": (
         "train/a",
         {REQUEST_LOG_FILE: lambda text: "".join(text.splitlines(keepends=True)[:-1])},
-        {"request log": f"(2) of {REQUEST_LOG_FILE}"},
+        {"request log": f"(number 2) of {REQUEST_LOG_FILE}"},
     ),
     "the first line gone": (
         "train/a",
@@ -247,7 +247,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {
         lambda account: account["state"].update(before=f"sha256:{'0' * 64}"), "state.before"
     ),
     "log": account(lambda account: account["state"].update(log=f"3:{'0' * 64}"), "state.log"),
-    "entry": account(lambda account: account["state"].update(entry=2), "the run's log"),
+    "entry": account(lambda account: account["state"].update(entry=2), "request log"),
     "outside": account(lambda account: account["outside"].pop(), "outside"),
     "terms": account(
         lambda account: account["removal"]["promise"].update(
@@ -407,7 +407,7 @@ def test_a_budget_is_not_believed(removed: Path, agt: Agt) -> None:
         path.write_bytes(before)
     change(removed / "train/h/removal.json", lambda numbers: numbers.update(residual=9.0))
     reseal(removed / "train/h")
-    assert "state is 9.0" in problems(agt("verify", "train/h", "--json", "-q"))["removal budget"]
+    assert "is 9.0, but" in problems(agt("verify", "train/h", "--json", "-q"))["removal budget"]
 
 
 # -- as earlier versions wrote it
