@@ -71,7 +71,7 @@ def resolve_settings(
         settings = bind_declaration(with_members(settings), overrides)
     for key, value in settings.items():
         if value == "":
-            raise ConfigError(f"{key}= is empty: give a value, or leave it out")
+            raise ConfigError(f"{key}= has no value: write {key}=VALUE, or leave {key}= out")
     return settings
 
 
@@ -111,8 +111,8 @@ def run_job(
         # queued again by a cluster: what it drew must not be forgotten
         if sweep and (folder / "status.json").exists():
             raise ConfigError(
-                f"{folder}: this job was stopped before it finished; the same command moves "
-                "its folder aside and runs the job again"
+                f"{folder}: this job of a sweep was stopped before it finished. Type the same "
+                "command again: it moves this folder aside and runs the job again"
             )
         again = task.run_to_resume(settings, overrides, sweep) if command == "train" else None
         if again:
@@ -138,7 +138,8 @@ def run_job(
         (console.note if str(settings.get("inputs")) == "-" else console.say)(
             f"digest: {record.digest}"
         )
-    console.note(f"report for reading: {folder / 'report.html'}")
+    report = folder / "report.html"
+    console.note(f"report (open it in a browser): {report}")
     return {"command": command, "run": str(folder), "digest": record.digest, **result}
 
 

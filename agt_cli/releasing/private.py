@@ -49,16 +49,17 @@ class PrivateAnswers:
 
     def __post_init__(self) -> None:
         for key, usual in (("accounting", "rigorous"), ("counting", "distance")):
-            if self.mechanism.releases_weights and getattr(self, key) != usual:
+            value = getattr(self, key)
+            if self.mechanism.releases_weights and value != usual:
                 name = self.mechanism.kind.name
                 raise ConfigError(
-                    f"{key}={getattr(self, key)}: mechanism={name} does not use stable "
-                    "distances, so this setting has no effect: leave it out"
+                    f"{key}={value} has no effect, because mechanism={name} does not use stable "
+                    f"distances: leave {key}=... out"
                 )
         if self.lot > 1 and self.trained.inputs != LINES:
             raise ConfigError(
-                f"lot={self.lot}: all queries of a file are paid for together, so lot has no "
-                "effect: leave it out, or answer line by line with inputs=-"
+                f"lot={self.lot} has no effect, because all queries of a file are paid for "
+                "together: leave lot=... out, or answer line by line with inputs=-"
             )
 
     @classmethod
@@ -85,8 +86,8 @@ class PrivateAnswers:
         count, most = len(opened.queries), mechanism.total.queries
         if most is not None and count > most:
             raise ConfigError(
-                f"the file has {count} queries, but total.queries={most}: give a larger "
-                "total.queries, or a shorter file"
+                f"the file has {count} queries, more than total.queries={most} allows: give a "
+                "larger total.queries=..., or a shorter file"
             )
         trained = opened.trained.finished
         paying = payer_of(self.ledger, people_of_run(trained), record, trained.digest)

@@ -98,12 +98,13 @@ class ErasureOutcome:
 
 @contextmanager
 def reporting_change(
-    words: str, console: Console, decided: Callable[[], bool] = lambda: True
+    change: str, console: Console, decided: Callable[[], bool] = lambda: True
 ) -> Iterator[None]:
     """Say of whatever stops a command after its change that this stands, and how to get the
     account.
 
     Args:
+        change: what was changed, and how to get the account.
         decided: whether the change stands.
 
     Raises:
@@ -115,10 +116,10 @@ def reporting_change(
     except (AgtError, OSError) as error:
         if not decided():
             raise
-        raise AgtError(f"{words}. The command was then stopped by an error: {error}") from error
+        raise AgtError(f"{change}. The command was then stopped by an error: {error}") from error
     except BaseException:  # Ctrl-C, and what is a bug
         if decided():
-            console.error(words)
+            console.error(change)
         raise
 
 
@@ -147,7 +148,8 @@ def erase(order: ErasureOrder, console: Console) -> ErasureOutcome:
         request = Request(known.by, (), (), 0)
     else:
         raise ConfigError(
-            "ids=null: no erasure was requested, neither in this command nor before: give ids=FILE"
+            "no erasure was requested, neither in this command nor earlier: give the ids of the "
+            "records with ids=FILE"
         )
     known.check(request)
     for note in request.notes:
@@ -163,9 +165,11 @@ def _before(run: Run, settings: RunSettings, log: Log, console: Console) -> Eras
     """
     with refusing(run.folder, run.key):
         _ = log.entries[-1].removal
-    nothing = "nobody asks" if log.pending else "nothing is pending"
+    reason = "ids=... is not given" if log.pending else "no request is pending"
+    number = len(log.entries)
     console.note(
-        f"{nothing}; this writes the account of entry {len(log.entries)} of the request log again"
+        f"{reason}, so this command only writes the account of entry {number} of the request log "
+        "again"
     )
     prepared = prepare(settings, console, gone_of(run))
     return ErasureOutcome(
@@ -204,15 +208,16 @@ def _carried_out(
         )
         record.write(REQUEST_LOG_FILE, log.content)
         digest = record.finish()
-    became, how = (
-        ("its erasure request is noted", f" method={method}")
-        if kind == "pending"
-        else ("its model was replaced by the updated one", "")
-    )
+    change = "the model was replaced by the updated one"
+    command = f"agt unlearn run={run.folder}"
+    if kind == "pending":
+        change = "the erasure request was noted"
+        command = f"{command} method={method}"
+    number = len(log.entries)
     words = (
-        f"run={run.folder}: the run WAS changed ({became}: entry {len(log.entries)} of its "
-        f"request log, digest {digest}), and only its account is missing: to write it, type "
-        f"agt unlearn run={run.folder}{how}"
+        f"run={run.folder}: the run WAS changed ({change}; entry {number} of its request log, "
+        f"digest {digest}), and only the account of this change is missing. To write the account, "
+        f"type {command}"
     )
     with reporting_change(
         words,

@@ -65,16 +65,16 @@ train datset=x | 2 | unknown key 'datset' | did you mean 'dataset'
 train +dataset.foo=1 | 2 | dataset.foo: unknown key
 train ++training.batch.cuont=1 | 2 | training.batch.cuont: unknown key | did you mean 'count'
 train +foo=1 | 2 | unknown key 'foo'
-train dataset=null | 2 | dataset=null: choose one option of this group by its name | blobs
-train model=3 | 2 | model=3: choose one option of this group by its name | mlp
+train dataset=null | 2 | dataset=null: dataset= needs the name of one of its options | blobs
+train model=3 | 2 | model=3: model= needs the name of one of its options | mlp
 train dataset= | 2 | unknown dataset ''
 train dataset=blobs,digits | 2 | dataset=blobs,digits: a comma | -m
 train "training.lr='1,000'" | 2 | training.lr: expected a number, without thousands separators
-train data_dir= | 2 | data_dir= is empty
+train data_dir= | 2 | data_dir= has no value
 certify run= | 2 | give the folder of a finished agt train, or run=latest
 certify run=null | 2 | give the folder of a finished agt train
 certify run=[@box] | 2 | give the folder of a finished agt train
-certify run=@box inputs= | 2 | inputs= is empty
+certify run=@box inputs= | 2 | inputs= has no value
 predict release=nowhere inputs=@ok.csv | 2 | release=nowhere: this folder does not exist
 verify | 2 | agt verify needs one more word
 ledger | 2 | agt ledger needs one more word | init
@@ -152,7 +152,7 @@ train dataset=digits dataset.declared_size=0 | 2 | dataset.declared_size:
 {HEAD}  certificate.features.count=7 | 2 | certificate.features: | count
 {HEAD}  certificate.features.whiten=1 | 2 | certificate.features: whitening
 {HEAD}  certificate/features=landmarks | 2 | certificate.features: map=landmarks
-train certificate/features=relu | 2 | certificate/features: random or public features need a linear head
+train certificate/features=relu | 2 | certificate/features: random or public features can only be used with a linear head
 {HEAD}  relation=paper_privacy | 2 | relation
 {HEAD}  noise.epsilon=1 | 2 | noise.epsilon: certificate=stability
 {HEAD}  certificate=erm training.batch.count=2 training.weight_decay=.1 | 2 | training.batch.count=2
@@ -229,7 +229,7 @@ predict run=@box total=5 | 2 | total: expected a mapping of settings
 predict run=@box total.eps=[1] | 2 | total.eps: expected a number
 predict run=@box mechanism.eps=1 total.queries=0 | 2 | total.queries:
 predict run=@box mechanism=gausian_margin | 2 | did you mean 'gaussian_margin'
-predict run=@box mechanism=null | 2 | mechanism=null: choose one option of this group by its name
+predict run=@box mechanism=null | 2 | mechanism=null: mechanism= needs the name of one of its options
 predict run=@box mechanism=gaussian_margin total.eps=1 | 2 | total.delta
 predict run=@box mechanism=smooth_laplace mechanism.eps=1 mechanism.delta=.7 | 2 | mechanism.delta:
 predict run=@box mechanism.eps=1 seed=-1 | 2 | seed:
@@ -238,8 +238,8 @@ predict run=@box mechanism.eps=1 accounting=lenient | 2 | accounting: | rigorous
 predict run=@head mechanism=certified_quantile mechanism.eps=1 mechanism.fraction=2 | 2 | mechanism.fraction:
 {WEIGHTS}  total.eps=1 | 2 | total.delta
 {WEIGHTS}  mechanism.mu=0 | 2 | mechanism.mu:
-{WEIGHTS}  total.eps=1 total.delta=1e-5 counting=index | 2 | counting=index: mechanism=release_weights
-{WEIGHTS}  total.eps=1 total.delta=1e-5 accounting=paper | 2 | accounting=paper: mechanism=release_weights
+{WEIGHTS}  total.eps=1 total.delta=1e-5 counting=index | 2 | counting=index has no effect, because mechanism=release_weights
+{WEIGHTS}  total.eps=1 total.delta=1e-5 accounting=paper | 2 | accounting=paper has no effect, because mechanism=release_weights
 predict run=@head mechanism=objective_perturbation total.eps=1 | 2 | total.delta
 data | 2 | needs one more word | prepare
 data prepar imdb | 2 | does not know the word 'prepar' | did you mean 'prepare'
@@ -260,7 +260,7 @@ reproduce blobs only=[nothing] | 2 | only: no artifact 'nothing' | 001_fig2
 reproduce blobs only=001_fig2 | 2 | only: expected a list
 reproduce blobs overrides=[foo] | 2 | overrides: 'foo' is no setting
 reproduce blobs "overrides=['relation=remove']" | 2 | overrides: relation=remove
-reproduce blobs runs_dir= | 2 | runs_dir= is empty
+reproduce blobs runs_dir= | 2 | runs_dir= has no value
 reproduce blobs data=mine | 2 | data: | stand_in
 reproduce imdb profile=smoke data=original | 2 | data=original: profile=smoke
 measure dataset=blobs total.eps=1 | 2 | agt measure only measures tables
@@ -466,7 +466,7 @@ train --cfg | 2 | --cfg
 train --config-dir nowhere | 2 | nowhere
 train trainin.lr=1 | 2 | did you mean 'training.lr'
 train '~training.lr' | 2 | training.lr: this setting is required
-train training.lr=1,000 | 2 | training.lr=1,000: a comma | numbers must not contain commas
+train training.lr=1,000 | 2 | training.lr=1,000: a comma | A number must not contain a comma
 train 'training.lr=${{nothing}}' | 2 | training.lr: Interpolation key 'nothing'
 train 'training.lr=${{oc.env:NOPE}}' | 2 | training.lr: | NOPE
 train 'training.lr=${{training.lr}}' | 2 | training.lr: Recursive
@@ -509,8 +509,8 @@ ledger init x unit=y total.eps=1 run=nowhere | 2 | run=nowhere: this folder does
 ledger init none unit=y total.eps=1 | 2 | other commands understand this as
 ledger init x unit=y total.eps=1 head=stick/x.head | 2 | head=stick/x.head: the folder stick does not exist
 ledger init x/ unit=y total.eps=1 | 2 | x
-ledger init a?b unit=y total.eps=1 | 2 | the name must consist of letters
-ledger show none | 2 | ledgers/none.ledger does not exist: create it with agt ledger init
+ledger init a?b unit=y total.eps=1 | 2 | a ledger's name may contain only letters
+ledger show none | 2 | ledgers/none.ledger does not exist. To create a ledger, type agt ledger init
 ledger show none total.eps=2 | 2 | total is a setting of agt ledger init
 ledger verify none run=latest | 2 | run is a setting of agt ledger init and admit
 ledger verify none head=12:abc | 2 | at least its first 16 digits
@@ -542,7 +542,7 @@ train -m hydra.sweep.subdir=x | 2 | the folder of a sweep's job is now named by 
 train -m training.seed=0,1 training=nowhere | 2 | training
 train -m 'training.lr=interval(0,1)' | 2 | give the values of a sweep
 train -m hydra.launcher.n_jobs=1,2 hydra/launcher=joblib | 2 | give the values of a sweep
-train -m training.seed=0,1 hydra/launcher=joblib hydra.launcher.n_jobs=0 | 2 | n_jobs=0: give the number
+train -m training.seed=0,1 hydra/launcher=joblib hydra.launcher.n_jobs=0 | 2 | n_jobs=0 would run no job: give the number
 predict run=@box total.eps=1e-14 total.queries=1000 | 2 | leaves less than 1e-15 for each query: ask fewer queries
 predict run=@box total.eps=1 total.queries=10000000000000 | 2 | queries = 10000000000000
 ledger show peple | 2 | peple.ledger
@@ -606,7 +606,7 @@ train --config-dir @conf training=blobs dataset=gone | 2 | dataset._target_: can
 train --config-dir @conf dataset=gone | 2 | there are no training settings named 'gone': give training=NAME
 certify | 2 | run: this setting is required
 unlearn run=@box ids=nobody.txt | 4 | ids=nobody.txt: this file does not exist
-unlearn run=@box | 2 | ids=null: no erasure was requested
+unlearn run=@box | 2 | no erasure was requested, neither in this command
 unlearn run=@box method=newton ids=@ok.csv | 2 | method=newton | certificate=removal
 unlearn run=@box method=sisa ids=@ok.csv | 2 | method=sisa | not an ensemble
 certify run=@box inputs=@no.csv | 4 | no.csv | inputs
@@ -623,7 +623,7 @@ certify run=@box inputs=@q_label.csv | 2 | q_label.csv: row 2 of the data (line 
 predict run=@box inputs=@q_twice.csv mechanism.eps=1 | 2 | q_twice.csv | 'p' 2 times
 plan run=@box inputs=@q.csv | 2 | q.csv | labels
 plan run=@box mechanisms=[noisy_argmax] | 2 | noisy_argmax | ensemble
-predict run=@box mechanism.eps=1 total.queries=1 | 2 | 20 queries, but total.queries=1
+predict run=@box mechanism.eps=1 total.queries=1 | 2 | 20 queries, more than total.queries=1
 predict run=@box mechanism.mu=1 | 2 | unknown key 'mechanism.mu'
 predict run=@box mechanism=noisy_argmax mechanism.eps=1 | 2 | ensemble
 predict run=@box mechanism.eps=1 mechanism.classes=3 | 2 | mechanism.classes=3, but the model has 2
@@ -904,8 +904,8 @@ def test_a_full_disk_says_where_and_leaves_a_failed_run(
     monkeypatch.setattr(Pending, "opened", opened)
     agt("train", *TINY, "--json").ended(
         1,
-        f"{name}: No space left on device: free some space there, or choose another place with "
-        "output_dir=FOLDER",
+        f"{name}: No space left on device: free some space on that disk, or write to another "
+        "place with output_dir=FOLDER",
     )
     check_whole(tmp_path)
     monkeypatch.setattr(Pending, "opened", real)
