@@ -265,7 +265,7 @@ reproduce blobs data=mine | 2 | data: | stand_in
 reproduce imdb profile=smoke data=original | 2 | data=original: profile=smoke
 measure dataset=blobs total.eps=1 | 2 | agt measure only measures tables
 measure dataset=adult_census total.eps=1 name=../x | 2 | letters, digits
-measure dataset=adult_census | 2 | total.eps: measuring spends privacy budget
+measure dataset=adult_census | 2 | total.eps is missing: measuring spends privacy budget
 measure dataset=adult_census total.eps=1 total.delta=0 | 2 | delta
 measure dataset=adult_census total.eps=1 | 2 | there is nothing to measure
 measure dataset=adult_census dataset.label_free=true total.eps=1 relation=flip | 2 | under add_remove or substitute
@@ -498,22 +498,22 @@ predict run=@box total.eps=1 mechanism.classes=3 | 2 | mechanism.classes=3, but 
 plan run=@box inputs=@q_half.csv | 2 | agt plan needs labels
 ledger init x unit=y total.eps=1 relation=remove | 2 | only against removals is not differential privacy
 ledger init x unit=y total.eps=1 relation=both | 2 | unknown relation 'both'
-ledger init x unit=y | 2 | total.eps: a ledger needs a budget
-ledger init x unit=y total.delta=1e-5 | 2 | total.eps: a ledger needs a budget
+ledger init x unit=y | 2 | total.eps is missing: a ledger needs a budget
+ledger init x unit=y total.delta=1e-5 | 2 | total.eps is missing: a ledger needs a budget
 ledger init x unit=y total.eps=inf | 2 | total.eps
 ledger init x unit=y total.eps=true | 2 | total.eps
-ledger init x total.eps=1 | 2 | unit: state whose data the guarantee protects
+ledger init x total.eps=1 | 2 | unit is missing: say whose data the guarantee protects
 ledger init x unit= total.eps=1 | 2 | unit= is empty
-ledger init x unit=y total.eps=1 data=ee | 2 | data: give the data_digest in a run's env.json
+ledger init x unit=y total.eps=1 data=ee | 2 | data=ee: give data=DIGEST | data_digest in a run's env.json
 ledger init x unit=y total.eps=1 run=nowhere | 2 | run=nowhere: this folder does not exist
 ledger init none unit=y total.eps=1 | 2 | other commands understand this as
 ledger init x unit=y total.eps=1 head=stick/x.head | 2 | head=stick/x.head: the folder stick does not exist
 ledger init x/ unit=y total.eps=1 | 2 | x
 ledger init a?b unit=y total.eps=1 | 2 | the name must consist of letters
 ledger show none | 2 | ledgers/none.ledger does not exist: create it with agt ledger init
-ledger show none total.eps=2 | 2 | total is a setting of agt ledger init
-ledger verify none run=latest | 2 | run is a setting of agt ledger init and admit
-ledger verify none head=12:abc | 2 | at least its first 16 digits
+ledger show none total.eps=2 | 2 | total=... only applies to agt ledger init
+ledger verify none run=latest | 2 | run=... only applies to agt ledger init and admit
+ledger verify none head=12:abc | 2 | at least the first 16 digits
 ledger admit none | 2 | agt ledger admit needs something to admit
 ledger admit none run=. data=b | 2 | run and data cannot be given together
 ledger admit none lost=true | 2 | agt ledger admit needs something to admit

@@ -19,7 +19,7 @@ train resume=@train/box | 2 | this run is finished, so it cannot be resumed: typ
 {REMOVAL} certificate.seed=4 | 0 | SIMULATION: the noise comes from certificate.seed=4 | not proved, because the noise comes from a seed
 {REMOVAL} training.clip=0.5 | 0 | training.clip: this setting has no effect, because certificate=removal does not clamp gradients
 certify run=@train/noisy map_resolution=0 | 0 | the certificates say nothing about retraining
-ledger init people unit='one customer' total.eps=1 total.delta=1e-5 | 0 | eps = 1, delta = 1e-05, which cannot be raised | delta, 1e-06 is reserved for releases that have their own delta, and the rest is for Gaussian releases
+ledger init people unit='one customer' total.eps=1 total.delta=1e-5 | 0 | eps = 1, delta = 1e-05, which cannot be raised | delta, 1e-06 is reserved for releases that have their own delta, and the rest is for releases with Gaussian noise (total.delta_share=0.1)
 predict run=@train/noisy ledger=none mechanism.eps=1 force=true | 0 | publish either labels from this run's certificates or its noisy weights, but never both
 """
 """A command line, its exit code, and what it must say; ``@name`` is a run of museum.py."""
