@@ -183,9 +183,9 @@ certify run=@certified | 2 | this is a run of 'certify' according to status.json
 predict run=@certified mechanism.eps=1 | 2 | this is a run of 'certify' according to status.json
 unlearn | 2 | run
 unlearn run=nowhere ids=@ok.csv | 2 | nowhere: this folder does not exist
-unlearn run=@box method=forget | 2 | method=forget: expected one of
-unlearn run=@box by=name | 2 | by=name: expected one of
-unlearn run=@box fresh=maybe | 2 | fresh=maybe: expected true or false
+unlearn run=@box method=forget | 2 | method=forget: unknown value
+unlearn run=@box by=name | 2 | by=name: unknown value
+unlearn run=@box fresh=maybe | 2 | new_seeds=maybe: give true or false
 unlearn run=@edited_manifest ids=@ok.csv | 2 | manifest.json
 plan run=@edited_manifest | 2 | manifest.json
 certify run=@edited_metrics | 2 | metrics.json

@@ -13,7 +13,7 @@ REMOVAL = "train dataset=digits model=linear training=recipe certificate=removal
 TABLE = f"""
 predict run=@train/box mechanism.eps=1 seed=7 | 0 | SIMULATION: the random draws come from a seed, so they can be predicted: this is not a private release | without a seed, the release would be: 1-differentially private
 verify @predict/labels | 0 | the sentences in report.md and report.html may be false | their text was not compared
-verify @predict/labels page=@predict/labels/own.md | 2 | this place is in the folder that is verified
+verify @predict/labels page=@predict/labels/own.md | 2 | this file would be inside the folder that is verified
 runs output_dir=nowhere | 0 | no run below nowhere matches
 train resume=@train/box | 2 | this run is finished, so it cannot be resumed: type agt certify run=
 {REMOVAL} certificate.seed=4 | 0 | SIMULATION: the noise comes from certificate.seed=4 | not proved, because the noise comes from a seed
