@@ -230,7 +230,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         *_lost(inspection),
         *map(_telling, inspection.features),
         *(
-            f"The values of column '{name}' repeat: give id={name} if they name people."
+            f"Column '{name}' repeats values: give id={name} if it names people."
             for name in _repeating(inspection)
         ),
         ahead,
@@ -376,24 +376,24 @@ def _telling(column: Column) -> str:
     if not column.tells:
         return ""
     return (
-        f"The column '{name}' alone predicts nearly every label: leave it out if its value is only "
-        "known after the label."
+        f"Column '{name}' alone predicts nearly every label: leave it out if its value is known "
+        "only later."
     )
 
 
 def _stability(settings: StartSettings, distance: int) -> str:
     one, many = settings.counted
     if not distance:
-        return f"Half of the answers could change if one {one} were added or removed."
+        return f"Half of the answers could change with one {one} added or removed."
     some = f"any {distance:,} {many}" if distance > 1 else f"any one {one}"
-    return f"Half of the answers would stay the same if {some} were added or removed."
+    return f"Half of the answers would stay the same with {some} added or removed."
 
 
 def _declared(settings: StartSettings) -> str:
     groups = ", ".join(settings.private_groups)
     file = settings.target
     if not groups:
-        return f"{file} lists what you declared public: read it before you release anything."
+        return f"{file} lists what you declared public: read it before any release."
     return (
         "This run does not support private answers, because these parts of the table were not "
         f"declared public: {groups}. Write public values into {file} and train again."
@@ -405,7 +405,7 @@ def _say(settings: StartSettings, summary: Summary, console: Console) -> None:
         console.say(line)
     comparison = summary.comparison
     table, rows = summary.table, comparison.rows
-    title = f"{table}: accuracy on {rows:,} rows that were kept out of training (only for you)"
+    title = f"{table}: accuracy on {rows:,} held-out rows (only for you)"
     console.table(
         title,
         ("", "accuracy"),
@@ -540,7 +540,7 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
     """
     likely = inspection.label or next(iter(inspection.labels), "")
     table, rows = inspection.path, inspection.rows
-    label = f"{table} has {rows:,} rows. Which column should the model predict?"
+    label = f"{table}: {rows:,} rows. Which column should be predicted?"
     groups = "".join(f"\n  {name}: {what}" for name, what in _grouped(inspection).items())
     groups += "".join(f"\n  {line}" for line in _lost(inspection))
     again = "".join(f" ('{name}' repeats)" for name in _repeating(inspection))
@@ -552,17 +552,16 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
         default=0,
     )
     public = (
-        "Which of these are public, that is, the same whoever is among the records? (A limit of "
-        "120 for ages is public; the largest income in your file is not.) agt read them from your "
-        f"file and rounded them:{groups}\nAnswer yes (all of these and the choice of columns are "
-        "public), no, or some names, such as ranges,classes"
+        "Which of these values from your file (rounded) are public, so the same whoever is among "
+        "the records? A limit of 120 for ages is; the largest income here is not."
+        f"{groups}\nyes (all, and which columns are used), no, or names: ranges,classes"
     )
     unit, parts = inspection.unit, ",".join(GROUPS)
     return {
         "label": (label, f"COLUMN ({likely or NONE}?)", likely),
         "id": (
-            "Which column gives each person a permanent id, which stays the same whoever joins or "
-            f"leaves{again}? Answer the column's name, or none",
+            f"Which column names each person permanently, whoever joins or leaves{again}? Its "
+            "name, or none",
             "COLUMN or none",
             NONE,
         ),
@@ -574,14 +573,14 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
         ),
         "public": (public, f"yes, no or some of [{parts}]", "no"),
         "purpose": (
-            "What do you need: certificates (they show you how many people it takes to change an "
-            "answer), answers (that you can publish), or both",
+            "What do you need: certificates (for you: how many people an answer depends on), "
+            "answers (to publish), or both",
             "certificates, answers or both",
             "both",
         ),
         "eps": (
-            "How large is the total privacy budget (eps) for everything that you publish? 0.1 is "
-            "strict, 1 is usual, 10 is weak",
+            "Total privacy budget (eps) for everything you publish: 0.1 is strict, 1 usual, 10 "
+            "weak",
             "NUMBER",
             "1",
         ),
@@ -677,7 +676,7 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
             released then.
     """
     evidence, cost = planned.evidence, f"eps = {eps:g}, delta = {planned.delta:g}"
-    weights = singly = "not yet" if not held else "none at this budget"
+    weights = singly = "not yet" if not held else "none"
     if not held and measures:
         weights = "possible after the constants that are not public are measured (see below)"
     useful, mechanism, (count, name) = False, "", planned.one_by_one.get(eps, (0, ""))
@@ -696,10 +695,9 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
         answers, rate = counted(count, "answer"), rate_words(accuracy)
         singly = f"{answers}, {rate} correct, with mechanism={name}"
     lines = [
-        f"publish the weights once ({cost}): {weights}",
-        f"publish labels one by one, with the same budget: {singly}",
-        "use certificates, only for yourself: they show how many "
-        f"{many} it takes to change an answer",
+        f"weights, published once ({cost}): {weights}",
+        f"labels, published one by one, same budget: {singly}",
+        f"certificates, only for you: how many {many} it takes to change an answer",
     ]
     return (
         lines,
