@@ -453,8 +453,8 @@ def _spent(now: float, more: int | None, eps: float) -> str:
     left = f"{more:,}" if more < _MANY else "more than a billion"
     share = 100 * now / eps
     return (
-        f"spent: eps = {now:.4g} of {eps:g} ({share:.3g} %); the rest is enough for "
-        f"{left} more releases like the last one"
+        f"spent: eps = {now:.4g} of {eps:g} ({share:.3g} %); the rest is enough for this many "
+        f"further releases like the last one: {left}"
     )
 
 

@@ -114,7 +114,7 @@ def _say(runs: Sequence[Run], total: int, outputs: Path, console: Console) -> No
     if total > len(runs):
         hidden = total - len(runs)
         console.note(
-            f"{hidden} more runs are not shown: give limit={total} to show all, or select some "
+            f"runs that are not shown: {hidden}. Give limit={total} to show all, or select some "
             "with state=..., data=... or since=..."
         )
 

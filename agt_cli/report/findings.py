@@ -298,10 +298,10 @@ def _selftest_verdict(tested: list[Finding]) -> str:
     )
     missed, accused = (sum(each.violated for each in some) for some in (planted, sound))
     violations, correct = len(planted), len(sound)
-    first = f"all {violations} planted violations were detected"
+    first = f"{violations} of {violations} planted violations were detected"
     if missed:
         first = f"{missed} of {violations} planted violations were MISSED"
-    second = f"all {correct} correct claims passed (no false alarm)"
+    second = f"{correct} of {correct} correct claims passed (no false alarm)"
     if accused:
         second = f"{accused} of {correct} correct claims were wrongly REJECTED (false alarms)"
     return f"{first}; {second}" if sound else first  # an earlier version had none

@@ -160,7 +160,7 @@ def say_quality(console: Console, quality: Quality) -> None:
     console.table(title, columns, rows[:CONSOLE_ROWS])
     hidden = len(rows) - CONSOLE_ROWS
     if hidden > 0:
-        console.say(f"{hidden} more groups are in tables/quality.csv")
+        console.say(f"groups that are not shown here: {hidden} (see tables/quality.csv)")
     if quality.distance_doubt:
         console.say(quality.distance_doubt)
 

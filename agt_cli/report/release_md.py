@@ -106,7 +106,7 @@ def _outside_columns(queries: Records) -> list[str]:
         )
     hidden = len(outside) - COLUMNS
     if hidden > 0:
-        lines.append(f"{hidden} more columns have values outside their public ranges or lists.")
+        lines.append(f"Further columns with values outside their public ranges or lists: {hidden}.")
     if queries.population_mismatches:
         mismatches = few(queries.population_mismatches, COLUMNS, "; ")
         lines.append(f"{mismatches}. Answers to these queries mean little.")

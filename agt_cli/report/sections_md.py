@@ -218,8 +218,8 @@ def certified_section(relation: RelationConfig) -> list[str]:
     counts = f"k counts **{changes}** (relation `{relation.name}`)."
     meaning = (
         "An answer is certified at k if training on **every** dataset that differs from this one "
-        "by at most k gives the same label. The stable distance of an answer is the largest such k. A "
-        "certified answer can still be wrong."
+        "by at most k gives the same label. The stable distance of an answer is the largest such "
+        "k. A certified answer can still be wrong."
     )
     remarks = RELATIONS[relation.name].remarks
     return ["## What is certified", " ".join((counts, meaning, *remarks))]

@@ -76,7 +76,7 @@ def test_the_page_says_what_was_found_and_no_word_of_it_is_a_proof(audited: Agt)
     audited("audit", "toy", "run=latest", "audit.found=0.981").ended(0)
     page = (audits()[0] / "report.md").read_text()
     for words in (
-        "**2 attacks, 0 violations found (this is not a proof); 1 attack not made.**",
+        "**2 attacks, 0 violations found (this is not a proof); 1 attack could not be made.**",
         "a \\| toy",
         "its \\*label\\*; 100 labels a side",
         "epsilon ≥ 0.981 (95 %)",
@@ -350,13 +350,14 @@ def missed(seed: int) -> Finding:
             [CAUGHT],
             [missed],
             0,
-            "All 1 planted violations were detected; all 1 correct claims passed (no false alarm).",
+            "1 of 1 planted violations were detected; 1 of 1 correct claims passed (no false "
+            "alarm).",
         ),
         (
             [CAUGHT],
             [CAUGHT],
             3,
-            "All 1 planted violations were detected; 1 of 1 correct claims were wrongly "
+            "1 of 1 planted violations were detected; 1 of 1 correct claims were wrongly "
             "REJECTED (false alarms).",
         ),
         ([CAUGHT] * 9 + [missed], [], 3, "1 of 10 planted violations were MISSED."),
