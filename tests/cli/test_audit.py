@@ -189,24 +189,24 @@ REMOVED = {
     (
         "summary",
         "run=latest",
-    ): "agt runs command=audit lists the audits of all runs with their verdicts",
-    ("summary", "run=latest", "audit.audits=[one]"): "agt runs command=audit lists",
+    ): "To list all audits with their verdicts, type agt runs command=audit",
+    ("summary", "run=latest", "audit.audits=[one]"): "type agt runs command=audit",
     (
         "shadows",
         "run=latest",
         "audit.part=0",
         "audit.parts=2",
-    ): "agt audit membership trains the shadow models",
+    ): "agt audit membership, which trains the shadow models",
     (
         "prediction",
         "run=latest",
         "audit.poisons=0",
-    ): "the poisoning attack of agt audit prediction was removed",
+    ): "removed together with the poisoning attack of agt audit prediction",
     (
         "prediction",
         "run=latest",
         "audit.retrainings=9",
-    ): "the poisoning attack of agt audit prediction was removed",
+    ): "removed together with the poisoning attack of agt audit prediction",
 }
 
 

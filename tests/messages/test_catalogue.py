@@ -284,8 +284,8 @@ audit selftest +audit.trials=3 | 2 | audit.trials: unknown key
 audit selftest audit._target_=no.such | 2 | audit._target_: cannot import 'no.such'
 audit selftest audit._target_=agt.settings.KGridConfig +audit.max=3 | 2 | is not a kind of audit
 audit selftest run=@nowhere | 2 | nowhere: this folder does not exist
-audit summary run=@nowhere | 2 | agt audit summary was removed; instead, agt runs command=audit lists
-train certificate=tube | 2 | agt no longer has certificate=tube | use certificate=stability model=linear
+audit summary run=@nowhere | 2 | agt audit summary was removed | type agt runs command=audit
+train certificate=tube | 2 | certificate=tube was removed | certificate=stability model=linear
 train certificate.name=tube | 2 | certificate=tube: agt no longer has certificate=tube
 train model=smooth | 2 | agt no longer has certificate=tube | use certificate=stability model=linear
 train training=imdb_tube | 2 | agt no longer has certificate=tube
@@ -506,7 +506,7 @@ ledger init x total.eps=1 | 2 | unit is missing: say whose data the guarantee pr
 ledger init x unit= total.eps=1 | 2 | unit= is empty
 ledger init x unit=y total.eps=1 data=ee | 2 | data=ee: give data=DIGEST | data_digest in a run's env.json
 ledger init x unit=y total.eps=1 run=nowhere | 2 | run=nowhere: this folder does not exist
-ledger init none unit=y total.eps=1 | 2 | other commands understand this as
+ledger init none unit=y total.eps=1 | 2 | means that no ledger is used
 ledger init x unit=y total.eps=1 head=stick/x.head | 2 | head=stick/x.head: the folder stick does not exist
 ledger init x/ unit=y total.eps=1 | 2 | x
 ledger init a?b unit=y total.eps=1 | 2 | the name must consist of letters
@@ -515,13 +515,13 @@ ledger show none total.eps=2 | 2 | total=... only applies to agt ledger init
 ledger verify none run=latest | 2 | run=... only applies to agt ledger init and admit
 ledger verify none head=12:abc | 2 | at least the first 16 digits
 ledger admit none | 2 | agt ledger admit needs something to admit
-ledger admit none run=. data=b | 2 | run and data cannot be given together
+ledger admit none run=. data=b | 2 | run=... and data=... cannot be given together
 ledger admit none lost=true | 2 | agt ledger admit needs something to admit
 ledger show | 2 | is incomplete: add NAME
 ledger show none tabel=1 | 2 | unknown key 'tabel'
 data inspect @ok.csv label=z | 2 | no column 'z', which label names
 data inspect @ok.csv lable=x | 2 | unknown key 'lable' | did you mean 'label'
-data inspect @even.csv | 2 | label: agt does not know which column to predict | give label=NAME (likely: 'a', 'b') | nothing was written
+data inspect @even.csv | 2 | label is missing: agt does not know which column to predict | give label=NAME (likely: 'a', 'b') | nothing was written
 data inspect @plain.xlsx | 2 | unknown format '.xlsx'
 start @ok.csv label=y id=none public=yes purpose=both | 2 | this terminal is not interactive | eps=NUMBER
 start @ok.csv label=y id=none public=yes eps=2 | 2 | this terminal is not interactive | purpose=certificates, answers or both
@@ -538,7 +538,7 @@ train sweep=seeds | 2 | sweep=seeds gives a name to a sweep, but this command is
 train -m sweep=a/b | 2 | sweep=a/b: the name of a sweep may contain only letters
 train -m hydra/sweeper=basic | 2 | hydra/sweeper=basic: agt only supports its own sweeper
 train -m hydra.sweeper.devices=[0,1] | 2 | for example CUDA_VISIBLE_DEVICES=0,1 agt train
-train -m hydra.sweep.subdir=x | 2 | the folder of a sweep's job is now named after what the job computes
+train -m hydra.sweep.subdir=x | 2 | the folder of each job of a sweep is now named after what the job computes
 train -m training.seed=0,1 training=nowhere | 2 | training
 train -m 'training.lr=interval(0,1)' | 2 | cannot list the values of this sweep
 train -m hydra.launcher.n_jobs=1,2 hydra/launcher=joblib | 2 | give one value
