@@ -72,7 +72,7 @@ def advice(plan: Plan) -> tuple[str, ...]:
         return (
             (singly,)
             if plan.weights is None
-            else ("Weights can only be released with a delta above 0: give delta=....", singly)
+            else ("Weights can only be released with delta > 0: give such a delta.", singly)
         )
     if not plan.useful_weights:
         return (
