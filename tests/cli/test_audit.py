@@ -221,7 +221,7 @@ def test_what_was_removed_says_what_to_type_instead(
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [("summary", "agt runs command=audit lists"), ("shadows", "agt audit membership trains")],
+    [("summary", "type agt runs command=audit"), ("shadows", "agt audit membership, which")],
 )
 def test_a_configuration_that_names_a_removed_kind_says_so_too(
     audited: Agt, kind: str, words: str

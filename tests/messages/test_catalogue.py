@@ -286,10 +286,10 @@ audit selftest audit._target_=agt.settings.KGridConfig +audit.max=3 | 2 | is not
 audit selftest run=@nowhere | 2 | nowhere: this folder does not exist
 audit summary run=@nowhere | 2 | agt audit summary was removed | type agt runs command=audit
 train certificate=tube | 2 | certificate=tube was removed | certificate=stability model=linear
-train certificate.name=tube | 2 | certificate=tube: agt no longer has certificate=tube
-train model=smooth | 2 | agt no longer has certificate=tube | use certificate=stability model=linear
-train training=imdb_tube | 2 | agt no longer has certificate=tube
-train experiment=imdb_tube | 2 | agt no longer has certificate=tube
+train certificate.name=tube | 2 | certificate=tube: certificate=tube was removed
+train model=smooth | 2 | certificate=tube was removed | certificate=stability model=linear
+train training=imdb_tube | 2 | certificate=tube was removed
+train experiment=imdb_tube | 2 | certificate=tube was removed
 train dataset=blob | 2 | unknown dataset 'blob' | did you mean 'blobs' | digits
 train model=mpl | 2 | unknown model 'mpl' | did you mean 'mlp'
 train relation=add | 2 | unknown relation 'add'
@@ -557,7 +557,7 @@ train resume=nowhere | 2 | resume=nowhere: this folder does not exist
 train resume=@box | 2 | is finished
 train resume= | 2 | resume
 train resume=@folder | 2 | this is not the folder of a run, because status.json is missing
-train resume=@certified | 2 | this is a run of 'certify'
+train resume=@certified | 2 | this is a run of agt certify
 tune resume=@failed | 2 | only agt train can resume a run
 train training.batch.n_max=10 | 2 | n_max=10
 {HEAD}  training.lr=1e5 | 2 | training.lr:
