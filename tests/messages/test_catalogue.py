@@ -400,7 +400,7 @@ predict run=@box mechanism=gaussian_margin mechanism.mu=1 total.eps=1 | 2 | tota
 predict run=@box mechanism._target_=os.path.join | 2 | mechanism._target_: 'os.path.join' is not a release mechanism
 predict run=@box mechanism._target_=nowhere.X | 2 | mechanism._target_: cannot import
 {WEIGHTS} | 2 | no privacy budget | mechanism.mu for the one release
-data prepare prepare.batch=1 | 2 | one of: amex, imdb
+data prepare prepare.batch=1 | 2 | add amex or imdb
 data data_dir=x prepare prepare.clamp=3 amex | 2 | prepare.clamp
 data prepare amex prepare.missing=low | 2 | prepare.missing: | 'low'
 data inspect digits.csv | 2 | one of agt's own | name=my_digits
