@@ -47,8 +47,8 @@ def configure(config: Mapping[str, Any]) -> CertifyConfig:
     only_keys(config, ("run", "digest", "inputs", "map_resolution", "compute", "output_dir"))
     if str(config.get("inputs")) == str(LINES):
         raise ConfigError(
-            "inputs=-: agt certify cannot read queries from standard input: give a file; or "
-            "use agt predict, which answers line by line"
+            "inputs=-: agt certify cannot read queries from standard input. Give a file, or use "
+            "agt predict, which answers queries line by line"
         )
     given = {"trained": TrainedRun.of(config), "map_resolution": config.get("map_resolution")}
     return validate(CertifyConfig, given, "")
@@ -139,17 +139,19 @@ def _say(
         console.say(quality.verdict)
     titles, rows = certified_rows(handful(table))
     relation = subject.relation
-    title = f"{subject.dataset}, {subject.queries}; k counts {subject.ball} ({relation.name})"
+    dataset, queries, changes = subject.dataset, subject.queries, subject.ball
+    title = f"{dataset}, {queries}; k counts {changes} (relation={relation.name})"
     console.table(title, titles, rows)
     median = float(record.metrics["stable_distance_median"])
     end = quality.whole.grid_end
-    console.say(f"median stable distance: {median_words(median, trained, end, relation)}")
+    median_distance = median_words(median, trained, end, relation)
+    console.say(f"median stable distance: {median_distance}")
     if median >= 1:
         k = math.floor(median)
+        changes = within(relation, k)
         console.say(
             "against poisoning: half of the answers stay the same under any attack that "
-            f"changes the training data by up to k = {k:,}, that is, with "
-            f"{within(relation, k)}"
+            f"changes the training data by up to k = {k:,}, that is, with {changes}"
         )
     say_quality(console, quality)
     if subject.caveat:

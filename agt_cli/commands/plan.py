@@ -64,12 +64,13 @@ class PlanConfig:
             values = getattr(self, key) or ()
             for value in values:
                 if values.count(value) > 1:
-                    raise ConfigError(f"{key}: the value {value} is listed twice")
+                    raise ConfigError(
+                        f"{key}: the value {value} is listed twice: give each value once"
+                    )
         for name in self.mechanisms or ():
             if name not in MECHANISMS:
-                raise ConfigError(
-                    f"mechanisms: unknown mechanism '{name}'{nearest(name, MECHANISMS)}"
-                )
+                hint = nearest(name, MECHANISMS)
+                raise ConfigError(f"mechanisms: unknown mechanism '{name}'{hint}")
 
 
 def configure(config: Mapping[str, Any]) -> PlanConfig:
@@ -108,9 +109,10 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     if quality.verdict:
         console.say(quality.verdict)
     nominal = rate_words(evidence.accuracy)
+    dataset = opened.dataset.name
     title = (
-        f"{opened.dataset.name}: expected accuracy of private answers, by total budget and "
-        f"number of queries (without noise {nominal})"
+        f"{dataset}: expected accuracy of private answers, by total budget and number of queries "
+        f"(accuracy without noise: {nominal})"
     )
     console.table(title, columns, rows)
     say_quality(console, quality)
@@ -250,20 +252,26 @@ def plan_report(
     dataset = opened.dataset.name
     nominal = rate_words(planned.evidence.accuracy)
     always = rate_words(planned.evidence.majority)
+    dataset_name, queries = plain(dataset), plain(opened.trained.words)
+    approximate = _first_order(planned)
     return document(
-        f"# Accuracy of private answers: {plain(dataset)}",
+        f"# Accuracy of private answers: {dataset_name}",
         f"**{plain(quality.verdict or _lead(opened, planned))}**",
-        [f"Accuracy without noise {nominal}; majority-class baseline {always}.", *advice],
+        [
+            f"Accuracy without noise: {nominal}. Accuracy of always giving the most frequent class "
+            f"(majority-class baseline): {always}.",
+            *advice,
+        ],
         *figures_section(dataset, {FIGURE: caption}),
         "Nothing was released.",
         Markdown(
-            "*Only for the data owner. This plan depends on private stable distances, so "
-            "choosing a mechanism or a budget by it means choosing by private data, unless "
+            "*Only for the data owner, because this plan depends on private stable distances. "
+            "Whoever chooses a mechanism or a budget by this plan chooses by private data, unless "
             "the data that the plan was made from are public.*"
         ),
-        "Every number is an expected accuracy over the mechanism's random draws, on "
-        f"{plain(opened.trained.words)}, which are assumed to be public. The number is exact "
-        f"unless simulated draws are mentioned{_first_order(planned)}.",
+        "Every number is an expected accuracy: the mean over the mechanism's random draws, on "
+        f"{queries}, which are assumed to be public. The mean is exact unless simulated draws are "
+        f"mentioned{approximate}.",
         "## Accuracy by total budget and number of queries",
         accuracies,
         *quality_section(quality),
@@ -282,7 +290,7 @@ def _conditional(sentence: str, opened: OpenedRun) -> str:
     unmet = unmet_requirements(opened.conditions)
     if not unmet:
         return sentence
-    return f"Nothing may be released, because {unmet}. If this were different: {sentence}"
+    return f"Nothing may be released, because {unmet}. If releases were allowed: {sentence}"
 
 
 def _first_order(planned: Plan) -> str:
@@ -291,5 +299,5 @@ def _first_order(planned: Plan) -> str:
     text = ""
     for name, method in planned.methods.items():
         if method.name == "first order" and name in offered:
-            text += f"; the accuracy of {name} is approximated to first order in the noise scale"
+            text += f"; the accuracy of {name} is approximate (to first order in the noise scale)"
     return text

@@ -25,7 +25,7 @@ def configure(config: Mapping[str, Any]) -> Union["PrivateAnswers", PortableAnsw
         return PortableAnswers.of(config)
     if config.get("run") is None:
         raise ConfigError(
-            "run: give run=FOLDER, the folder of a training run; or release=FOLDER, the "
+            "run is missing: give run=FOLDER, the folder of a training run; or release=FOLDER, the "
             "folder of weights that were released earlier"
         )
     from agt_cli.releasing.private import PrivateAnswers  # loads torch, and what draws

@@ -75,12 +75,12 @@ class TuneConfig:
         )
         what = {
             "accuracy": "accuracy",
-            "certified": f"the fraction of answers that are correct and certified at k = {self.k}",
-            "expected": "the expected accuracy of released weights",
+            "certified": f"fraction of answers that are correct and certified at k = {self.k}",
+            "expected": "expected accuracy of released weights",
         }[self.objective]
         return (
-            f"best by {what}; among all candidates within one standard error of the best, the "
-            f"one with the highest {other}"
+            f"the candidate with the highest {other} among those whose {what} is within one "
+            "standard error of the best"
         )
 
 
@@ -166,7 +166,8 @@ def _changed(config: dict[str, Any], changes: Changes) -> dict[str, Any]:
             node = node.get(part, {}) if isinstance(node, dict) else {}
         if not path or path[0] not in PARTS or not isinstance(node, dict) or last not in node:
             known = list(node) if path and isinstance(node, dict) and node else PARTS
-            raise ConfigError(f"tune.grid: unknown key '{key}'{nearest(last, known)}")
+            hint = nearest(last, known)
+            raise ConfigError(f"tune.grid: unknown key '{key}'{hint}")
         node[last] = (
             {**node[last], **value}
             if isinstance(value, Mapping) and isinstance(node[last], dict)
@@ -201,13 +202,14 @@ class TuningData:
             if known == node:
                 return prepared
         prepared = prepare(choice.settings, self._console)
+        changes = choice.words
         if self._loaded and not prepared.loaded.same_records(self._loaded[0][1].loaded):
             raise ConfigError(
-                f"tune.grid: {choice.words}: this candidate has other test records, ids or "
-                "units (people) than the other candidates, so records that are public for "
-                "one candidate would be private for another: leave out of tune.grid what "
-                "changes the split, the ids or the units (if the feature columns vary, "
-                "dataset.id=COLUMN keeps the ids)"
+                f"tune.grid: the candidate with {changes} has other test records, ids or units "
+                "(people) than the other candidates, so records that are public for one candidate "
+                "would be private for another. Leave out of tune.grid whatever changes the split, "
+                "the ids or the units (if the feature columns vary, dataset.id=COLUMN keeps the "
+                "ids)"
             )
         self._loaded.append((node, prepared))
         return prepared
@@ -232,21 +234,21 @@ class TuningData:
         """
         if encoder_of(choice.settings) is not None:
             raise ConfigError(
-                "model.encoder: agt tune cannot compute features with an encoder, it only "
-                "reads them from files: prepare the features first"
+                "model.encoder: agt tune cannot compute features with an encoder, but only read "
+                "them from files: write the features to files first (agt data prepare)"
             )
         rows = public_rows(self.which, self.prepared(choice).loaded, choice.settings.source)
         if self.which == "train" and not len(rows):
             raise ConfigError(
                 "tune.public: no training record is marked public, and settings must not be "
-                "chosen on private records: give dataset.public=COLUMN, or tune.public=FILE "
-                "with labelled public rows, or tune.public=test, which declares the test "
-                "records and their labels public"
+                "chosen on private records. Give dataset.public=COLUMN (a column that marks "
+                "public records), tune.public=FILE (a file of labelled public rows), or "
+                "tune.public=test, which declares the test records and their labels public"
             )
         if bool((rows.labels == UNLABELLED).any()):
             raise DataError(
-                f"tune.public={self.which}: a row has no label, but choosing settings needs "
-                "labels: give rows with labels"
+                f"tune.public={self.which}: at least one row has no label, but settings can only "
+                "be chosen on labelled rows: give only rows with labels"
             )
         return rows
 
@@ -284,7 +286,7 @@ class PublicTuning:
         write_experiment(
             self.path,
             config,
-            f"chosen by agt tune on {data.words}, {self.tune.words}: {choice.words}",
+            f"chosen by agt tune on {data.words}: {choice.words}. Rule: {self.tune.words}",
         )
         table = pd.DataFrame([_row(*pair) for pair in zip(tried, scores, strict=True)])
         record.environment(public_rows=about.rows, public_digest=about.digest)
@@ -348,14 +350,14 @@ def _row(choice: Choice, scores: np.ndarray) -> dict[str, Any]:
 def _say(
     table: pd.DataFrame, at: int, tuning: PublicTuning, data: TuningData, console: Console
 ) -> None:
-    tune, total = tuning.tune, tuning.total
+    tune, eps = tuning.tune, tuning.total.eps or USUAL
     shown = {
         "accuracy": "accuracy",
-        "certified": f"correct, stable distance >= {tune.k}",
-        "expected": f"accuracy if released, eps = {total.eps or USUAL:g}",
+        "certified": f"correct and certified at k = {tune.k}",
+        "expected": f"accuracy of released weights, eps = {eps:g}",
     }
     console.table(
-        f"mean ± standard error over {tune.folds} folds of {data.words}",
+        f"scores of the candidates: mean ± standard error over {tune.folds} folds of {data.words}",
         ("", "settings", *shown.values()),
         [
             (
@@ -368,13 +370,14 @@ def _say(
     )
     if not table[tune.objective].max():
         console.say(
-            f"tune.k: no candidate has an answer that is correct and certified at {tune.k}: "
-            "give a smaller distance with tune.k=K"
+            f"tune.k={tune.k}: no candidate has an answer that is correct and certified at k = "
+            f"{tune.k}: give a smaller tune.k"
         )
-    console.say(f"chosen (marked *), {tune.words}: {table['settings'][at]}")
+    chosen = table["settings"][at]
+    console.say(f"chosen (marked *): {chosen}. Rule: {tune.words}")
     console.say(f"experiment: {tuning.path}")
     console.note(
-        f"the written file declares that its settings were chosen on {data.words}, which are "
-        "declared public; by using the file you make the same declaration"
+        f"{tuning.path} declares that its settings were chosen on {data.words}, which are declared "
+        "public; whoever trains with this file makes the same declaration"
     )
     console.note(f"next: agt train experiment={tuning.path.stem}")

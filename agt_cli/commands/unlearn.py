@@ -9,6 +9,7 @@ from typing import Any, get_args
 from agt.errors import ConfigError, nearest
 from agt.settings import plain_of
 from agt_cli.configuration import digest_of, only_keys
+from agt_cli.renamed import with_new_name
 from agt_cli.report.audit_files import remove_copies
 from agt_cli.report.console import Console
 from agt_cli.report.next_state import run_lock
@@ -45,12 +46,13 @@ def configure(config: Mapping[str, Any]) -> ErasureOrder:
     for key, choices, free in (("method", CHOICES, False), ("by", get_args(By), True)):
         value = config.get(key)
         if value not in choices and not (free and value is None):
-            raise ConfigError(
-                f"{key}={value}: expected one of {', '.join(choices)}{nearest(str(value), choices)}"
-            )
+            hint = nearest(str(value), choices)
+            raise ConfigError(f"{key}={value}: unknown value{hint}")
     for key in FLAGS:
-        if not isinstance(config.get(key), bool):
-            raise ConfigError(f"{key}={config.get(key)}: expected true or false")
+        value = config.get(key)
+        if not isinstance(value, bool):
+            shown = with_new_name("unlearn", key)
+            raise ConfigError(f"{shown}={value}: give true or false")
     folder, ids = Path(str(config["run"])), config.get("ids")
     digest = digest_of(config, "digest")
     check_edits(open_run(folder, "train", digest), "agt unlearn")
@@ -85,7 +87,7 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
     console.say(f"digest: {erased.digest}")
     console.say(f"account: {record.folder}, {digest}")
     console.note(
-        "store both digests elsewhere: if you give one as digest=..., a command refuses "
-        "whatever was changed later"
+        "store both digests elsewhere: if you later give one of them as digest=..., a command "
+        "stops with an error if the run or the account was changed"
     )
     return {"account": plain_of(told), "digest": erased.digest, "account_digest": digest}

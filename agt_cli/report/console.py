@@ -169,7 +169,8 @@ class _Lines:
         self.tenth, self.last = tenth, now
         left = (now - self.start) * (total - done) / max(done, 1)
         where = _of(self.unit, step, steps)
-        put(f"{self.label}: {10 * tenth} %, {where}, about {left:.0f} s left", "stderr")
+        percent = 10 * tenth
+        put(f"{self.label}: {percent} %, {where}, about {left:.0f} s left", "stderr")
 
 
 def _grow(tree: Tree, branches: Sequence[TreeBranch]) -> None:

@@ -254,8 +254,8 @@ class Findings:
         except MemoryError:
             self.problem(
                 name,
-                "this file was not read, because it needs more memory than this machine "
-                "has; agt does not write files of this size",
+                "this file was not read, because it needs more memory than this machine has; agt "
+                "never writes files of this size",
             )
         except (
             LookupError,
@@ -265,10 +265,11 @@ class Findings:
             ArithmeticError,
             RuntimeError,
         ) as error:
+            reason = f"{type(error).__name__}: {error}"
             self.problem(
                 name,
-                "a file of this run lacks an entry that it must have, or the entry has "
-                f"the wrong type ({type(error).__name__}: {error})",
+                "a file of this run lacks an entry that it must have, or the entry has the wrong "
+                f"type ({reason})",
             )
 
 
