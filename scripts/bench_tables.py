@@ -41,7 +41,7 @@ x = rng.standard_normal(({rows}, {width}))
 y = (x[:, 0] > 0).astype(int)
 before = __import__("resource").getrusage(0)
 public = Declared(classes=[0, 1], size={rows}, features=True, settings=True)
-PrivateClassifier(declared=public, seed=0).fit(x, y)
+PrivateClassifier(declared=public).fit(x, y)
 after = __import__("resource").getrusage(0)
 print("FIT", after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime)
 """
