@@ -4,11 +4,14 @@ rows.
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from agt.errors import AgtError
+
+if TYPE_CHECKING:
+    from agt.data.coded import CodedFeatures
 
 ROWS = 2**15
 """Rows of a large file that are held at once."""
@@ -106,7 +109,7 @@ class Mapped:
         return self._made(self._source[rows])
 
 
-def as_array(blocks: Blocks | Mapped) -> np.ndarray:
+def as_array(blocks: "Blocks | Mapped | CodedFeatures") -> np.ndarray:
     """For whoever takes slices of it, one after the other, and nothing else."""
     return cast(np.ndarray, blocks)
 

@@ -197,13 +197,15 @@ def default_digests(
 
 def keyed_hash(names: Sequence[str] | np.ndarray, key: str) -> np.ndarray:
     """[n] uint64, uniform, a function of each name and the public key alone."""
-    secret, hashes = (
-        blake2b(key.encode(), digest_size=32).digest(),
-        np.empty(len(names), dtype="<u8"),
-    )
+    secret = blake2b(key.encode(), digest_size=32).digest()
+    keyed = blake2b(digest_size=8, key=secret)  # copied for each name, which is faster than a key
+    hashes = np.empty(len(names), dtype="<u8")
     for start in range(0, len(names), ROWS):
-        some = names[start : start + ROWS]
-        digests = (blake2b(str(name).encode(), digest_size=8, key=secret).digest() for name in some)
+        digests = []
+        for name in names[start : start + ROWS]:
+            hasher = keyed.copy()
+            hasher.update(str(name).encode())
+            digests.append(hasher.digest())
         hashes[start : start + ROWS] = np.frombuffer(b"".join(digests), dtype="<u8")
     return hashes.astype(np.uint64, copy=False)
 
