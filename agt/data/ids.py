@@ -17,6 +17,7 @@ CONTENT = re.compile("[0-9a-f]{32}")
 """What ``content_ids`` makes."""
 
 DIGEST_BYTES = 16
+_NUMBER_BYTES = 8  # of how many copies came before
 
 HASHED_BYTES = 2**24  # of content that is held as bytes at once
 
@@ -50,7 +51,9 @@ def content_ids(
     Returns:
         [n] str, 32 hexadecimal digits each; unique if numbered.
     """
-    return ids_of_digests(content_digests(features, labels, exact), numbered)
+    digests = content_digests(features, labels, exact)
+    ids = ids_of_digests(digests)
+    return number_copies(ids, digests) if numbered else ids
 
 
 def content_digests(features: np.ndarray, labels: np.ndarray, exact: bool = False) -> np.ndarray:
@@ -78,27 +81,40 @@ def content_digests(features: np.ndarray, labels: np.ndarray, exact: bool = Fals
     return digests
 
 
-def ids_of_digests(digests: np.ndarray, numbered: bool = True) -> np.ndarray:
-    """Return the ids of records, of whose content there are digests.
+def ids_of_digests(digests: np.ndarray) -> np.ndarray:
+    """Return the ids of records by digests of their content; copies have the same id.
 
     Args:
         digests: [n, DIGEST_BYTES] uint8, as ``content_digests`` returns them.
-        numbered: as in ``content_ids``.
 
     Returns:
-        [n] str, 32 hexadecimal digits each; unique if numbered.
+        [n] str, 32 hexadecimal digits each.
     """
     ids = np.empty(len(digests), dtype=f"U{2 * DIGEST_BYTES}")
-    copies = _copies_before(digests) if numbered else {}
+    first = (0).to_bytes(_NUMBER_BYTES, "little")
     for start in range(0, len(digests), ROWS):
-        content = digests[start : start + ROWS].tobytes()
-        hashes = []
-        for row, digest in enumerate(_cut(content, DIGEST_BYTES), start=start):
-            number = copies.get(row, 0).to_bytes(8, "little")
-            hashes.append(blake2b(digest + number, digest_size=DIGEST_BYTES).digest())
+        content = _cut(digests[start : start + ROWS].tobytes(), DIGEST_BYTES)
+        hashes = [blake2b(digest + first, digest_size=DIGEST_BYTES).digest() for digest in content]
         digits = np.frombuffer(hexlify(b"".join(hashes)), dtype=f"S{2 * DIGEST_BYTES}")
         ids[start : start + ROWS] = digits
     return ids
+
+
+def number_copies(ids: np.ndarray, digests: np.ndarray) -> np.ndarray:
+    """Return ids in which a record's id also says how many identical records came before it.
+
+    Args:
+        ids: [n] str, as ``ids_of_digests`` returns them; they are not changed.
+        digests: [n, DIGEST_BYTES] uint8, of which the ids were made.
+
+    Returns:
+        [n] str, unique; the first of identical records keeps its id.
+    """
+    numbered = ids.copy()
+    for row, number in _copies_before(digests).items():
+        content = digests[row].tobytes() + number.to_bytes(_NUMBER_BYTES, "little")
+        numbered[row] = blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
+    return numbered
 
 
 def _copies_before(digests: np.ndarray) -> dict[int, int]:
@@ -170,7 +186,9 @@ def default_ids(
     private training record that goes could take a copy out of the test set instead (the last number
     is the one that vanishes), and test records count as public. ``exact``: as in ``content_ids``.
     """
-    return ids_of_digests(default_digests(content, *attributes, exact=exact), numbered)
+    digests = default_digests(content, *attributes, exact=exact)
+    ids = ids_of_digests(digests)
+    return number_copies(ids, digests) if numbered else ids
 
 
 def default_digests(
@@ -202,7 +220,11 @@ def keyed_hash(names: Sequence[str] | np.ndarray, key: str) -> np.ndarray:
     hashes = np.empty(len(names), dtype="<u8")
     for start in range(0, len(names), ROWS):
         digests = []
-        for name in names[start : start + ROWS]:
+        block = names[start : start + ROWS]
+        # A list of str is faster to walk through than an array of them.
+        if isinstance(block, np.ndarray) and block.dtype.kind == "U":
+            block = block.tolist()
+        for name in block:
             hasher = keyed.copy()
             hasher.update(str(name).encode())
             digests.append(hasher.digest())

@@ -31,7 +31,14 @@ from agt.data.files import (
     open_columns,
     same_length,
 )
-from agt.data.ids import counts_rows, default_digests, default_ids, hash_split, ids_of_digests
+from agt.data.ids import (
+    counts_rows,
+    default_digests,
+    default_ids,
+    hash_split,
+    ids_of_digests,
+    number_copies,
+)
 from agt.data.meanings import classes_fact, id_facts, label_free_facts, split_fact
 from agt.data.population import Outside
 from agt.data.records import UNLABELLED, DataError, Records, records
@@ -481,7 +488,8 @@ class LabelledFile(ABC):
         tags = None if self.label_free else labels
         if self.id is None:
             digests = default_digests(*content, tags, units, public, split, exact=self.exact)
-            ids = ids_of_digests(digests)
+            family = ids_of_digests(digests)  # the same for copies
+            ids = number_copies(family, digests)
         else:
             ids = columns.unique_ids(self.id, "dataset.id", self.id_as_text)
             same_length(path, n, {self.id: ids})
@@ -494,7 +502,7 @@ class LabelledFile(ABC):
             if split is None:
                 names = units if units is not None else ids if self.id is not None else None
                 if names is None:
-                    names = ids_of_digests(digests, numbered=False)  # copies share a split
+                    names = family  # copies share a split
                 split = hash_split(names, self.test_fraction, self.split_key)
             if split.all() or not split.any():
                 drawn = (

@@ -9,7 +9,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from agt.data.arrays import Blocks, Mapped, not_finite, pieces
+from agt.data.arrays import Blocks, Mapped, array_blocks, not_finite, pieces
 from agt.data.coded import CodedFeatures
 from agt.data.ids import most_frequent
 from agt.data.population import Outside, population_mismatches
@@ -183,8 +183,8 @@ def fingerprint(*parts: Records) -> str:
     """A hash of all that training sees of these records, in their order."""
     h = blake2b(digest_size=16)
     for records in parts:
-        for features in pieces(records.features):
-            h.update(np.ascontiguousarray(features).tobytes())
+        for features in array_blocks(records.features):
+            h.update(features.reshape(-1).view(np.uint8).data)
         for array in (records.labels, records.public):
             h.update(array.tobytes())
         for array in (records.ids, records.units):
