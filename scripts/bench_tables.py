@@ -107,7 +107,7 @@ def linear(rows: int, folder: Path) -> Row:
     if not table.exists():
         write_table(table, rows, COLUMNS)
     return measure(
-        train_command(table, folder / "linear", rows, COLUMNS, "compute.threads=1"), folder
+        train_command(table, folder / f"linear{rows}", rows, COLUMNS, "compute.threads=1"), folder
     )
 
 
@@ -127,7 +127,7 @@ def votes(rows: int, folder: Path) -> Row:
         write_table(table, 3 * rows, VOTE_COLUMNS)
     members = round(0.75 * 3 * rows / ROWS_A_MEMBER)
     settings = ("certificate=votes", f"ensemble.members={members}", "compute.threads=1")
-    command = train_command(table, folder / "votes", 3 * rows, VOTE_COLUMNS, *settings)
+    command = train_command(table, folder / f"votes{rows}", 3 * rows, VOTE_COLUMNS, *settings)
     return measure(command, folder)
 
 
