@@ -4,7 +4,7 @@ A table's column of 20 bins is up to 41 numbers of each row, but one of 43 codes
 need a hundredth of the memory, and numbers are looked up for the rows that somebody asks for.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby

@@ -17,9 +17,10 @@ CONTENT = re.compile("[0-9a-f]{32}")
 """What ``content_ids`` makes."""
 
 DIGEST_BYTES = 16
-_NUMBER_BYTES = 8  # of how many copies came before
 
 HASHED_BYTES = 2**24  # of content that is held as bytes at once
+
+_NUMBER_BYTES = 8  # of how many copies came before
 
 FEW_NAMES = 10_000  # that are counted one by one sooner than by their hashes
 
@@ -45,8 +46,8 @@ def content_ids(
         features: [n, ...] raw features.
         labels: [n] raw labels.
         numbered: False: every copy has the first one's id.
-        exact: hash each row in the precision of its own (``_exact_bytes``): where the array's is not a
-            public constant.
+        exact: hash each row in the precision of its own (``_exact_bytes``): where the array's is
+            not a public constant.
 
     Returns:
         [n] str, 32 hexadecimal digits each; unique if numbered.

@@ -12,6 +12,7 @@ import pytest
 
 from agt.data import table
 from agt_cli.runs import prepare
+
 from .conftest import Agt
 
 SETTINGS = (

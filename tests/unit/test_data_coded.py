@@ -62,7 +62,13 @@ def test_codes_give_the_features_of_the_table(missing: bool) -> None:
 
 @pytest.mark.parametrize(
     "rows",
-    [slice(0, 0), slice(3, 300), slice(None, None, 7), np.array([5, 1, 5]), np.arange(600) % 3 == 0],
+    [
+        slice(0, 0),
+        slice(3, 300),
+        slice(None, None, 7),
+        np.array([5, 1, 5]),
+        np.arange(600) % 3 == 0,
+    ],
     ids=["none", "slice", "steps", "numbers", "mask"],
 )
 def test_some_rows_are_those_of_the_array(rows: slice | np.ndarray) -> None:
