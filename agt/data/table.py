@@ -573,11 +573,18 @@ class Table(Columns, LabelledFile):
         return [self._rows(self._open(), test=False), self._rows(test, test=True)]
 
     def _features(self, files: Sequence[FileRows]) -> FileFeatures:
-        columns = zip(self.numeric.items(), files[0].content[0][files[0].train].T, strict=True)
-        ranges = {name: given or _range_of(column, name) for (name, given), column in columns}
+        ranges = {}
+        for place, (name, given) in enumerate(self.numeric.items()):
+            if given is not None:
+                ranges[name] = given
+                continue
+            trained = files[0].content[0][files[0].train, place]
+            ranges[name] = _range_of(trained, name)
         encoding = self._encoding(ranges)
-        known = (tuple(part[~rows.erased] for part in rows.content) for rows in files)
-        there = [np.concatenate(arrays) for arrays in zip(*known, strict=True)]
+        there: RowContent = files[0].content
+        if len(files) > 1 or files[0].erased.any():
+            known = (tuple(part[~rows.erased] for part in rows.content) for rows in files)
+            there = tuple(np.concatenate(arrays) for arrays in zip(*known, strict=True))
         return FileFeatures(
             arrays=[encoding.of_many(*rows.content) for rows in files],
             scaling={
