@@ -66,7 +66,13 @@ def files_of(run: Path) -> dict[str, bytes]:
         ("certificate=erm",),
         ("certificate=removal", "certificate.seed=1"),
         ("certificate=votes", "ensemble.members=5"),
-        ("certificate=box", "training=generic", "training.epochs=2", "training.lr=0.1"),
+        (
+            "certificate=box",
+            "training=generic",
+            "training.epochs=2",
+            "training.lr=0.1",
+            "kgrid.max=2",
+        ),
     ],
     ids=["stability", "missing values", "erm", "removal", "votes", "box"],
 )
