@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from typing import Any
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from agt.data.arrays import aligned_empty
 
@@ -103,11 +105,12 @@ class RowLookup:
         return features
 
 
-class CodedFeatures:
+class CodedFeatures(NDArrayOperatorsMixin):
     """What models take for an array [n, width] of features, each row held as a few codes.
 
-    A slice, mask or array of row numbers gives coded features again; ``np.asarray`` looks the
-    numbers up. A row's numbers are a function of its own codes and of the look-ups.
+    A slice, mask or array of row numbers gives coded features again. Everything else is done with
+    the array that ``np.asarray`` looks up: operators, functions of NumPy and methods of arrays. A
+    row's numbers are a function of its own codes and of the look-ups.
 
     Attributes:
         codes: [n, columns] uint8.
@@ -143,9 +146,19 @@ class CodedFeatures:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def __getitem__(self, rows: slice | np.ndarray) -> "CodedFeatures":
-        """Return the features of some rows, coded as well."""
-        return CodedFeatures(self.codes[rows], self.lookup)
+    def __getitem__(self, index: Any) -> Any:
+        """Return the features of some rows, coded as well; or what the array has at an index."""
+        if isinstance(index, slice) or (isinstance(index, np.ndarray) and index.ndim == 1):
+            return CodedFeatures(self.codes[index], self.lookup)
+        if isinstance(index, int | np.integer):
+            return self.lookup.features(self.codes[index][None])[0]
+        return np.asarray(self)[index]
+
+    def __getattr__(self, name: str) -> Any:
+        """Return another attribute or method of the array, such as ``reshape``."""
+        if name.startswith("_"):  # which NumPy, copy and pickle look for, and do not need
+            raise AttributeError(name)
+        return getattr(np.asarray(self), name)
 
     def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
         """Return all features as an array of their own, [n, width].
@@ -158,6 +171,11 @@ class CodedFeatures:
             raise ValueError("coded features cannot become an array without a copy")
         features = self.lookup.features(self.codes)
         return features if dtype is None else features.astype(dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """Apply a function of NumPy, or an operator, to the array."""
+        arrays = [np.asarray(x) if isinstance(x, CodedFeatures) else x for x in inputs]
+        return getattr(ufunc, method)(*arrays, **options)
 
     def not_finite(self) -> int | None:
         """Return the index of the first row with a NaN or an infinity; None: there is none."""

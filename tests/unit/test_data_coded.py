@@ -1,6 +1,10 @@
 """Tables held as codes: every number, id and digest as of the table held as an array."""
 
+import copy
+import pickle
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -74,6 +78,27 @@ def test_codes_give_the_features_of_the_table(missing: bool) -> None:
 def test_some_rows_are_those_of_the_array(rows: slice | np.ndarray) -> None:
     array, coded = both(missing=True)
     assert same_bits(coded[rows], array[rows])
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: x[3],
+        lambda x: x[-1],
+        lambda x: x[[4, 2]],
+        lambda x: x[:5, 1],
+        lambda x: x + 1,
+        lambda x: np.ones(x.shape[1]) - x,
+        lambda x: x.reshape(len(x), -1, 1),
+        lambda x: x.astype(np.float64),
+        lambda x: np.concatenate([x, x]),
+        lambda x: pickle.loads(pickle.dumps(x)),
+        lambda x: copy.deepcopy(x),
+    ],
+)
+def test_whatever_else_is_asked_is_asked_of_the_array(use: Callable[[Any], object]) -> None:
+    array, coded = both(missing=True)
+    assert same_bits(use(coded), use(array))
 
 
 @pytest.mark.parametrize(
