@@ -26,7 +26,7 @@ from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
 from agt.certificates.vote_costs import count_votes
 from agt.data.records import Records
-from agt.errors import AgtError, ConfigError
+from agt.errors import AgtError, ConfigError, counted
 from agt.facts import Standing
 from agt.models.box import BoxModel
 from agt.models.features import to_integers
@@ -72,9 +72,9 @@ KEPT_EDITS = 16  # that went farthest
 LONG_SECONDS = 300  # of an audit in which other processes are worth their start
 NESTING = {
     "each parameter": (
-        "for neighbouring datasets D and D', the bounds of D' at k - 1 lie within the bounds "
-        "of D at k",
-        "ends of boxes",
+        "if D and D' are neighbouring datasets, the parameter bounds computed on D' for "
+        "distance k - 1 lie within those computed on D for distance k",
+        "ends of parameter bounds",
     ),
 }
 """What is bounded -> (what is claimed of neighbours' bounds, what is compared)."""
@@ -510,23 +510,26 @@ class Certificate(AuditKind):
         model, noise = opened.model, opened.model.problem.settings.noise
         if noise is not None and noise.seed is None:
             raise ConfigError(
-                "noise.seed=null: the noise of this run was not stored, so neighbours cannot "
-                "be trained with the same noise: train a run with the same settings and "
-                "noise.seed=NUMBER, and audit that one"
+                "noise.seed=null: the noise of this run was not stored, so models of "
+                "neighbouring datasets cannot be trained with the same noise. Train a run with "
+                "the same settings and noise.seed=NUMBER, then audit that run"
             )
-        if self.farthest > max(model.max_distance, 1):
+        usable = max(model.max_distance, 1)
+        if self.farthest > usable:
             console.note(
-                f"audit.farthest={self.farthest} exceeds the largest k of the run's grid, "
-                f"{model.max_distance}: give a smaller number"
+                f"audit.farthest={self.farthest} exceeds {model.max_distance}, the largest "
+                "distance k for which this run has bounds, so neighbouring datasets that are "
+                f"farther away are not used: set audit.farthest={usable} or less"
             )
         then, now = opened.trained.finished.environment, Run.at(record.folder).environment
-        other = [
-            f"{key} was {then.get(key)}, but is {now.get(key)}"
-            for key in CODE_KEYS
-            if then.get(key) != now.get(key)
-        ]
+        differing = [(key, then.get(key), now.get(key)) for key in CODE_KEYS]
+        differences = "; ".join(
+            f"made with {key} {old_value}, audited with {key} {new_value}"
+            for key, old_value, new_value in differing
+            if old_value != new_value
+        )
         other_code = (
-            f"the run was made by another version of agt ({'; '.join(other)})" if other else ""
+            f"the run was made by another version of agt ({differences})" if differences else ""
         )
         with console.progress("certificate audit", "neighbour") as report:
             auditor = Auditor(
@@ -831,9 +834,10 @@ class Auditor:
             self.groups[name] = max(self.groups.get(name, 0.0), share)
         name = max(shares, key=lambda each: shares[each], default="")
         if shares.get(name, 0.0) > 1:
+            edits = ", ".join(edit.story)
             self.outside.append(
-                f"the parameters {name}, on a neighbour at distance {edit.distance} "
-                f"({', '.join(edit.story)})"
+                f"the parameters '{name}' of the model trained on a neighbouring dataset at "
+                f"distance {edit.distance} (its edits: {edits})"
             )
         return shares.get(name, 0.0)
 
@@ -867,8 +871,11 @@ class Auditor:
         self.labels += int(held.sum())
         self.wrong += count
         if count:
+            edits = ", ".join(edit.story)
+            changed_labels = counted(count, "label")
             self.turned.append(
-                f"{count} labels on a neighbour at distance {k} ({', '.join(edit.story)})"
+                f"{changed_labels} changed on a neighbouring dataset at distance {k} "
+                f"(its edits: {edits})"
             )
 
     # -- pairs, each with all its bounds
@@ -914,6 +921,7 @@ class Auditor:
         one by one, and left out.
         """
         asked = within = 0
+        untested_because = "the run is an ensemble, whose members are bounded one by one"
         if not self.problem.settings.ensembled:
             queries = self.queries[-MAX_BESIDE:]
             farthest = int(self.known.stable_distance.max(initial=0))
@@ -923,34 +931,36 @@ class Auditor:
                 )
             reach = np.minimum(self.model.certify(queries).stable_distance, self.model.max_distance)
             asked = int((reach >= 1).sum())
+            untested_because = "no query has a stable distance of 1 or more"
             within = int(
                 bounds_of(self.model)
                 .turned(self.model, queries[reach >= 1], reach[reach >= 1])
                 .sum()
             )
         looked = (
-            f"0 of {asked} labels change within their bounds"
+            f"0 of {asked} labels change while the parameters stay within the bounds for the "
+            "label's stable distance"
             if asked
             else (
-                "no query was tested at its bounds, because none has a stable distance of 1 or "
-                "more, or because the run is an ensemble"
+                f"no query was tested with parameters at their bounds, because {untested_because}"
             )
         )
         return counterexamples(
             f"{LABELS_WITHIN_BOUNDS}: {self.subject}",
-            "a label with stable distance L is the same for all parameters that lie "
-            "within the bounds for k = L",
-            "the parameters were moved as far as the bounds allow, in the direction that "
-            "changes the label; queries were moved by bisection to places where distances "
-            "change",
+            "a label with stable distance L is the same for all model parameters within the "
+            "bounds computed for distance k = L",
+            "the parameters were moved as far as their bounds allow, in the direction in which "
+            "the label is most likely to change; some queries were first moved, by bisection, "
+            "to points where the stable distance changes",
             f"{asked} queries",
             "labels that change",
             float(within) if asked else None,
-            f"{within} of {asked} labels change within the bounds at their stable distance"
+            f"{within} of {asked} labels change although the parameters stay within the bounds "
+            "for the label's stable distance"
             if within
             else looked,
-            "one label that changes; for a linear head, also a stable distance that is too "
-            "long by more than its rounding",
+            "a single label that changes; for a linear model, also a stable distance that is "
+            "too large by more than its rounding",
         )
 
     def aimed(self) -> None:
@@ -1035,26 +1045,28 @@ class Auditor:
             )
             moved += int((here != there).sum())
         differ = (
-            f"{constants} of the 4 batch plans that were compared have other constants "
-            f"than declared, and {moved} records change their batch or shard"
+            f"{constants} of the 4 batch plans that were compared do not have the declared "
+            f"constants, and {moved} records are in another batch or shard on a neighbouring "
+            "dataset"
         )
         return counterexamples(
             f"{BATCHES}: {self.subject}",
-            "the normaliser B and n_max are the declared ones, and the batch and shard of a "
-            "record depend on that record only",
-            "the batch plans of the run and of two neighbours, one of which leaves out every "
-            "other record, were compared",
-            "the batches and shards of all records that the run and its neighbour have "
-            "in common, in the first two epochs",
-            "number of constants and records that differ",
+            "the normaliser B (the divisor of gradient sums) and n_max (the maximum batch size) "
+            "have their declared values, and the batch and shard of a record depend on that "
+            "record only",
+            "the batch plan of the run was compared with those of two neighbouring datasets, "
+            "one of which lacks every other record",
+            "the batches and shards of all records that are in both datasets were compared, for "
+            "the first two epochs",
+            "constants and records that differ",
             float(constants + moved),
             differ
             if constants or moved
             else (
-                "all constants are the declared ones, and all batches and shards are "
-                "those of the run"
+                "all constants have their declared values, and every record is in the same "
+                "batch and shard as in the run"
             ),
-            "one constant, batch or shard that differs",
+            "a single constant, batch or shard that differs",
         )
 
     @cached_property
@@ -1081,7 +1093,8 @@ class Auditor:
             idle = max(idle, *(bounds.shares(mine, other, 0) or {"": 0.0}).values())
             drift = max(drift, bounds.drift(mine, other))
         meaning, outcome = (
-            f"all {numbers:,} numbers are bit-identical to those in the run's folder",
+            f"all {numbers:,} numbers of the model trained again are bit-identical to those "
+            "stored in the run's folder",
             Outcome.STANDS,
         )
         if differ and (
@@ -1090,25 +1103,27 @@ class Auditor:
         ):
             outcome = Outcome.VIOLATED
             meaning = (
-                f"{differ:,} of {numbers:,} numbers in the run's folder differ from those of "
-                "training again, so the record was changed"
+                f"{differ:,} of {numbers:,} numbers stored in the run's folder differ from those "
+                "that training again gives, so the files of the run were changed"
             )
         elif differ:
             reason = self.other_code or (
-                "another processor or number of threads could explain the difference; if both "
-                "env.json files name the same ones, the record was changed"
+                "a different processor or number of threads could explain this, but if env.json "
+                "of the run and env.json of this audit name the same processor and number of "
+                "threads, the files of the run were changed"
             )
             outcome = Outcome.REPORTED
             meaning = (
-                f"{differ:,} of {numbers:,} numbers differ from those of training again, but "
-                f"the parameters are within the allowed rounding: {reason}"
+                f"{differ:,} of {numbers:,} numbers stored in the run's folder differ from those "
+                "that training again gives, but the parameters are within the allowed rounding: "
+                f"{reason}"
             )
         on_record = ON_RECORD.get(self.certificate.bounded, "weights")
         return Finding(
             f"{on_record} on record",
-            "the numbers in the run's folder are the result of training with the run's "
-            "settings on its records",
-            "the run was trained again on the same records, with the same bounds",
+            "the numbers stored in the run's folder are what training with the run's settings "
+            "on its records gives",
+            "the run was trained again on the same records, and its bounds were computed again",
             f"{numbers:,} numbers compared",
             outcome,
             meaning,
@@ -1127,27 +1142,27 @@ class Auditor:
     @property
     def effort(self) -> str:
         """What was made, and what was not."""
-        train, refused, edited = (
-            self.problem.dataset.train,
-            self.refused.total(),
-            self.trained - self.units,
+        train = self.problem.dataset.train
+        refused = self.refused.total()
+        edited = self.trained - self.units
+        private_units = len(np.unique(train.units[~train.public]))
+        farthest = max((k for _, k in self.went), default=0)
+        left_out = (
+            f"{self.units:,} of {private_units:,} units (people) were left out, one at a time"
         )
-        there, farthest = (
-            len(np.unique(train.units[~train.public])),
-            max((k for _, k in self.went), default=0),
-        )
-        out = f"{self.units:,} of {there:,} units (people) were left out, one at a time"
-        hurt = (
-            f"{edited:,} neighbouring datasets were made by edits that aim at changing "
-            f"answers, up to k = {farthest}"
+        changed = (
+            f"{edited:,} neighbouring datasets, up to distance k = {farthest}, were made by "
+            "edits that were chosen to change answers"
             if edited
-            else "no neighbouring dataset was made by edits that aim at changing answers"
+            else "no neighbouring dataset was made by edits that were chosen to change answers"
         )
-        cut = "; the time limit audit.seconds ended the search early" if self.cut else ""
-        return (
-            f"{out}; "
-            f"{hurt}{f'; training refused {refused:,} more neighbours' if refused else ''}{cut}"
-        )
+        parts = [left_out, changed]
+        if refused:
+            refused_datasets = counted(refused, "more neighbouring dataset")
+            parts.append(f"training refused {refused_datasets}")
+        if self.cut:
+            parts.append("the time limit audit.seconds ended the search early")
+        return "; ".join(parts)
 
     def _parameters(self) -> Finding:
         """That neighbours stay within bounds; and which narrowing would have put one outside: of
@@ -1155,83 +1170,99 @@ class Auditor:
         every k of a group: a share is that of the one that came nearest.
         """
         relation = self.problem.settings.relation
-        bound = BOUND.get(self.certificate.bounded, "k times the recorded sensitivity")
+        edits_within_k = RELATIONS[relation.name].describe_ball(relation.unit_rows)
+        deviation = share_words(self.share)
+        bound = BOUND.get(
+            self.certificate.bounded, "k times the recorded sensitivity of the run's parameters"
+        )
         meaning = (
-            "largest deviation of a neighbour's parameters from the run's: "
-            f"{share_words(self.share)}"
+            "models trained on neighbouring datasets deviate from the run's parameters by at "
+            f"most {deviation}"
         )
         if self.outside:
+            first_case = self.outside[0]
             meaning = (
-                "a neighbour's parameters deviate from the run's by more than the bound "
-                f"allows ({share_words(self.share)}): {self.outside[0]}"
+                "a model trained on a neighbouring dataset deviates from the run's parameters "
+                f"by {deviation}, which is more than the bound allows. First case found: "
+                f"{first_case}"
             )
         elif not self.trained:
             meaning = (
-                "no neighbouring dataset was trained on: raise audit.units, "
+                "no model was trained on a neighbouring dataset: raise audit.units, "
                 "audit.neighbours or audit.seconds"
             )
         elif not self.groups:
             meaning = (
-                "no neighbour was used, because all of them are farther away than the "
-                "largest k with bounds"
+                "no neighbouring dataset could be compared, because all of them are farther "
+                "from the run's dataset than the largest distance k for which the run has bounds"
             )
         shares = sorted(self.groups.items(), key=lambda each: -each[1])
-        ends = [
-            f"{name} by more than {100 * max(0.0, 1 - share):.3g} %"
-            for name, share in (*shares[:1], *shares[-1:])
-        ]
+        narrowings = {
+            group: 100 * max(0.0, 1 - share) for group, share in (*shares[:1], *shares[-1:])
+        }
+        detectable = " and ".join(
+            f"all bounds of {group} too narrow by more than {narrowing:.3g} %"
+            for group, narrowing in narrowings.items()
+        )
         return counterexamples(
             f"{PARAMETERS}: {self.subject}",
-            "on every dataset with "
-            f"{RELATIONS[relation.name].describe_ball(relation.unit_rows)}, the trained "
-            f"parameters stay within {bound}",
-            "neighbouring datasets were trained with the run's settings and constants; "
-    "some lack units (people), and others were edited to change answers",
+            f"on every dataset with {edits_within_k}, the trained parameters stay within {bound}",
+            "models were trained on neighbouring datasets with the run's settings and "
+            "constants; some of these datasets lack units (people), and others were edited to "
+            "change answers",
             self.effort, "deviation/bound", self.share if self.groups else None, meaning,
-            "bounds that are too narrow, if all bounds of a group of parameters are narrowed "
-            f"at the same time: {' ... '.join(dict.fromkeys(ends))}; the other groups lie "
-            "between these. Narrowing of a single bound might not be noticed", 1.0,
+            f"bounds that are too narrow for a whole group of parameters ({detectable}; other "
+            "groups lie between these). A single bound that is too narrow might not be noticed",
+            1.0,
         )  # fmt: skip
 
     def _certified(self) -> Finding:
         meaning = (
-            f"0 of {self.labels:,} certified labels changed"
+            f"0 of {self.labels:,} certified labels changed on neighbouring datasets"
             if self.labels
-            else "no tested query is certified at any of the k that were tried"
+            else "no certified label was tested, because no query is certified at the distance "
+            "of any neighbouring dataset that was made"
         )
         if self.turned:
-            meaning = f"certified labels changed, for example {self.turned[0]}"
+            first_case = self.turned[0]
+            meaning = f"certified labels changed; for example, {first_case}"
         return counterexamples(
             f"{CERTIFIED_LABELS}: {self.subject}",
-            "a label with stable distance L is the same on every dataset within distance L",
-            f"{len(self.queries)} queries were asked, some of them moved by bisection to "
-            "places where labels and distances change",
-            self.effort, "certified labels that "
-                         "changed", float(self.wrong) if self.labels else None,
+            "a label with stable distance L is the same for models trained on any dataset "
+            "within distance L of the run's dataset",
+            f"{len(self.queries)} queries were asked; some of them were first moved, by "
+            "bisection, to points where the label or the stable distance changes",
+            self.effort, "certified labels that changed",
+            float(self.wrong) if self.labels else None,
             meaning, "one label",
         )  # fmt: skip
 
     def _memorisation(self) -> dict[str, Finding]:
         left_out = (
-            "each unit (person) was left out in turn, and its own records were given to the "
-            "model as queries"
+            "each unit (person) was left out in turn, and the model trained without it was "
+            "asked about the unit's own records"
         )
         certified, others = (
             [change for held, change in self.memorised if held == side] for side in (True, False)
         )
         broken, moved = (sum(change != 0 for change in side) for side in (certified, others))
         exact = f"the memorisation is exactly 0 for all {len(certified):,} certified records"
-        meaning = exact if certified else "no record was certified, so nothing was tested"
+        meaning = (
+            exact
+            if certified
+            else ("no record was certified, so memorisation of certified records was not tested")
+        )
         found: dict[str, Finding] = {}
         found[MEMORISATION] = counterexamples(
             f"{MEMORISATION}: {self.subject}",
-            "training on a record does not change the probability that the record is labelled "
-            "correctly, if its stable distance is at least 1",
+            "if the stable distance of a record is at least 1, training on it does not change "
+            "the probability that it is labelled correctly",
             left_out,
-            f"{self.units} units were left out, and {len(self.memorised)} records used as queries",
+            f"{self.units} units were left out, and {len(self.memorised)} records were used as "
+            "queries",
             "records memorised",
             float(broken) if certified else None,
-            f"{broken:,} of {len(certified):,} certified records were memorised nevertheless"
+            f"{broken:,} of {len(certified):,} records were memorised although they are certified"
             if broken
             else meaning,
             "one record",
@@ -1243,8 +1274,8 @@ class Auditor:
                 left_out,
                 f"{len(others)} records asked",
                 Outcome.REPORTED,
-                f"{moved} of {len(others)} uncertified records get another label from the "
-                "model that was trained without them",
+                f"{moved} of {len(others)} uncertified records get another label from the model "
+                "that was trained without them",
                 "records memorised",
                 found=float(moved),
                 strength=Strength.CERTAIN,
@@ -1252,95 +1283,101 @@ class Auditor:
         return found
 
     def _of_pairs(self) -> Iterator[tuple[str, Finding]]:
-        unit = "distances" if self.dense else "steps of the grid"
+        largest_difference = "1" if self.dense else "one step of the grid of k"
         apart = (
-            f"between neighbouring datasets, the two {unit} of a query differ by at most "
-            "1, and its two labels differ only if its stable distance is 0 on both "
-            "datasets"
+            "on two neighbouring datasets, the stable distances of a query differ by at most "
+            f"{largest_difference}, and its labels differ only if its stable distance is 0 on "
+            "both datasets"
         )
-        both = (
-            ", and compared with the run as this version of agt trains it again"
-            if self.other_code
-            else ""
+        attack = (
+            "models of neighbouring datasets at distance 1 were trained with all their bounds; "
+            "queries were moved, by bisection, to points where the answer of either model changes"
         )
+        if self.other_code:
+            attack += (
+                "; for the comparison, the run itself was trained again by this version of agt"
+            )
         claims = [(STABLE_DISTANCES, apart, self.exact, self.compared, self.torn, "queries")]
         if nesting := NESTING.get(self.certificate.bounded):
             claims.insert(
                 0, (NESTING_BOXES, nesting[0], self.nests, self.ends, self.stuck, nesting[1])
             )
-        for about, claim, claimed, looked, broken, unit in claims:
-            why = f"no {unit} were compared"
+        for about, claim, claimed, looked, broken, compared in claims:
+            why = f"no {compared} were compared"
             if not claimed:
                 why = self._unclaimed
             elif not self.pairs:
                 why = (
-                    "no neighbouring dataset was trained on with all bounds: raise "
+                    "no model with all its bounds was trained on a neighbouring dataset: raise "
                     "audit.bounded or audit.seconds"
                 )
             tested = claimed and self.pairs and looked
             yield about, counterexamples(
                 f"{about}: {self.subject}", claim,
-                f"neighbours at distance 1 were trained with all their bounds{both}; queries "
-                "were moved by bisection to places where the answers of either model change",
-                f"{self.pairs} such "
-                "neighbours", f"{unit} that break "
-                                                 "it", float(broken) if tested else None,
-                f"{broken} of {looked} {unit} violate the claim" if tested else why, "one",
+                attack, f"{self.pairs} neighbouring datasets", f"{compared} that violate the claim",
+                float(broken) if tested else None,
+                f"{broken} of {looked} {compared} violate the claim" if tested else why, "one",
             )  # fmt: skip
 
     @property
     def _unclaimed(self) -> str:
         """Why bounds of neighbours are not claimed to go together."""
         if self.exact:
-            return "nothing is claimed here, because the grid of k skips values"
+            return (
+                "nothing is claimed here, because the run has bounds for some distances k only "
+                "(its grid of k skips values)"
+            )
         if self.stay:
             return (
-                "nothing is claimed here, because a record whose features moved could move as "
-                "far again"
+                "nothing is claimed here, because relation.radius limits every change of a "
+                "record separately, so on a neighbouring dataset a record that was already "
+                "changed may be changed by the radius again"
             )
+        product = self.problem.setup.training.product
         return (
-            "nothing is claimed here, because boxes of neighbours that are computed with "
-            f"product={self.problem.setup.training.product} need not nest"
+            f"nothing is claimed here, because with training.product={product} the parameter "
+            "bounds of a neighbouring dataset need not lie within those of the run"
         )
 
     def notes(self) -> Iterator[str]:
         """What a reader must know beside the findings."""
         units = len(np.unique(self.problem.dataset.train.units))
         yield (
-            "a violation is a counterexample, and certain; if none was found, nothing is "
-            "proved. The largest deviation, as a share of its bound, shows how much narrower "
-            "bounds the audit would have detected"
+            "a violation is a counterexample and therefore certain, but finding none proves "
+            "nothing. The largest deviation, as a share of its bound, shows how much too narrow "
+            "a bound must be for this audit to detect it"
         )
         if self.units < units and not self.stay:
             limit = "audit.seconds" if self.cut else "audit.units"
             yield (
-                f"{self.units} of {units} units were left out one by one ({limit} sets the "
-                "limit; public units are never left out)"
+                f"{self.units} of {units} units (people) were left out one by one; {limit} sets "
+                "this limit, and public units are never left out"
             )
         if self.cut:
+            planned = self.planned.total()
             yield (
-                f"audit.seconds={self.extent.seconds:g} ended the search early (each kind of "
-                f"attack had a share of the time): {self.trained:,} of "
-                f"{self.planned.total():,} planned neighbours were trained, and {self.pairs} "
-                f"of {self.extent.bounded} with all their bounds"
+                f"audit.seconds={self.extent.seconds:g} ended the search early: {self.trained:,} "
+                f"of {planned:,} planned models were trained on neighbouring datasets, and "
+                f"{self.pairs} of {self.extent.bounded} models with all their bounds. Each kind "
+                "of attack had a share of the time"
             )
-        yield from (
-            f"training refused {n} neighbours: {why}"
-            for why, n in self.why.most_common(MAX_REFUSALS_SHOWN)
-        )
+        for reason, refused in self.why.most_common(MAX_REFUSALS_SHOWN):
+            refused_datasets = counted(refused, "neighbouring dataset")
+            yield f"training refused {refused_datasets}, with this reason: {reason}"
         if self.unreached:
             yield (
-                f"{self.unreached} neighbours were not used, because they are farther away "
-                "than the largest k with bounds"
+                f"{self.unreached} comparisons with neighbouring datasets were left out, because "
+                "the distance exceeds the largest k for which the run has bounds"
             )
         if self.names_far_newcomers:
             yield (
-                "some added records (marked as beyond the ranges) have features that the "
-                "columns may never have; certificates cover such records nevertheless"
+                "some records that the audit added (marked as beyond the ranges) have values "
+                "outside the declared ranges of their columns; the certificates must hold for "
+                "such records as well"
             )
         yield (
-            "the edits and deviations reveal something about private records, so this "
-            "report is only for the data owner"
+            "this report is only for the data owner, because its edits and deviations reveal "
+            "something about private records"
         )
 
     def tables(self) -> dict[str, pd.DataFrame]:
@@ -1374,7 +1411,7 @@ def kind_of(edit: Edited) -> Kind:
     """Where an edit is counted: by one step's story, or how many steps; and its distance."""
     return edit.story[0] if len(
         edit.story
-    ) == 1 else f"{len(edit.story)} edits aimed at one query", edit.distance
+    ) == 1 else f"{len(edit.story)} edits, all aimed at the answer to one query", edit.distance
 
 
 def _dealt(plan: BatchPlan, records: Records) -> Iterator[np.ndarray]:
@@ -1391,10 +1428,10 @@ def share_words(share: float) -> str:
     """How far of the way to its bound a neighbour went: only the bound itself is 100 %, whatever
     is left or beyond.
     """
-    apart = abs(1 - share)
+    apart, percentage = abs(1 - share), 100 * share
     if share >= 2:
         return f"{share:.3g} times the bound"
     if 0 < apart < 0.01:
         digits = max(1, math.ceil(-math.log10(100 * apart)))
-        return f"{100 * share:.{digits}f} % of the bound"
-    return f"{100 * share:.3g} % of the bound"
+        return f"{percentage:.{digits}f} % of the bound"
+    return f"{percentage:.3g} % of the bound"

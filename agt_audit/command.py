@@ -64,15 +64,17 @@ def configure(config: Mapping[str, Any]) -> AuditConfig:
         or not 0.5 <= confidence < 1
     ):
         raise ConfigError(
-            f"confidence={confidence}: give the probability with which the bounds hold, at "
-            "least 0.5 and below 1"
+            f"confidence={confidence}: this is the probability with which the bounds of the "
+            "audit hold, so give a number that is at least 0.5 and below 1, for example "
+            "confidence=0.95"
         )
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ConfigError(f"seed={seed}: give an integer that is at least 0")
     kind = build(config.get("audit"), "audit")
     if not isinstance(kind, AuditKind):
+        class_name = type(kind).__name__
         raise ConfigError(
-            f"audit._target_: {type(kind).__name__} is not a kind of audit: inherit from "
+            f"audit._target_: the class {class_name} is not a kind of audit. Let it inherit from "
             "agt_audit.job.AuditKind"
         )
     folder = None if run is None else Path(str(run))
@@ -124,11 +126,11 @@ def _check_whole(finished: Run) -> None:
     """
     if units := PendingErasures.of(finished).units:
         raise ConfigError(
-            f"run={finished.folder}: {people(units)} asked to be erased and "
-            f"{'is' if units == 1 else 'are'} still in the model, but not in its data any "
-            "more, so the models that an audit trains would not be neighbours of the run. "
-            f"Carry out the erasure first with agt unlearn run={finished.folder}; agt audit "
-            "unlearning audits the run as it is"
+            f"run={finished.folder}: {people(units)} asked to be erased. Their records are no "
+            "longer in the run's data, but still in the model, so the models that this audit "
+            "trains would not be those of neighbouring datasets. First carry out the erasure "
+            f"with `agt unlearn run={finished.folder}`; only `agt audit unlearning` can audit "
+            "the run as it is"
         )
 
 
@@ -150,8 +152,9 @@ def _check_current(finished: Run | None, digest: str | None) -> None:
         digest not in (None, finished.digest) or StateMonitor(finished).changed
     ):
         raise CheckError(
-            f"run={finished.folder}: agt unlearn changed the run while it was audited, so "
-            "the findings would not belong to one state and are not shown: audit again"
+            f"run={finished.folder}: `agt unlearn` changed the run while it was being audited, "
+            "so the findings do not belong to one state of the run and are not shown. Start the "
+            "audit again"
         )
 
 

@@ -116,9 +116,10 @@ class CanaryHead:
 
     def __init__(self, module: nn.Sequential, loss: str) -> None:
         if loss not in LOSSES:
+            losses = " or ".join(LOSSES)
             raise ConfigError(
-                f"training.loss={loss}: noise inside training can only be audited with "
-                f"{' or '.join(LOSSES)}"
+                f"training.loss={loss}: agt audit dpsgd can only audit runs that were trained "
+                f"with training.loss={losses}"
             )
         self.module, self.loss = module, loss
         self.parameters = {name: p.detach().double() for name, p in module.state_dict().items()}
@@ -175,14 +176,14 @@ def signs(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator)
 
 
 GRADIENTS = {
-    "dirac": ("gradient canaries, each on one coordinate", dirac),
-    "gaussian": ("gradient canaries in random directions", gaussian),
-    "signs": ("gradient canaries with the same size in every element", signs),
+    "dirac": ("canaries with a gradient in one coordinate each", dirac),
+    "gaussian": ("canaries with gradients in random directions", gaussian),
+    "signs": ("canaries whose gradients have the same size in every coordinate", signs),
 }
 RECORDS = {
     "mislabelled": "mislabelled records",
     "blank": "a blank record",
-    "adversarial": "records with the greatest gradients",
+    "adversarial": "the records whose gradients are largest, correctly labelled or mislabelled",
 }
 KINDS = (*GRADIENTS, *RECORDS)
 
@@ -197,8 +198,9 @@ def canaries_of(kind: str, count: int, head: CanaryHead, pool: Records, seed: in
     if kind in GRADIENTS:
         if count > size:
             raise ConfigError(
-                f"audit.canaries={count} is too many, because a head of {size} parameters "
-                f"only has {size} orthogonal directions: give fewer canaries"
+                f"audit.canaries={count} is too many, because the trained layers have only "
+                f"{size} parameters and so only {size} orthogonal gradient directions: give "
+                f"{size} or fewer"
             )
         words, make = GRADIENTS[kind]
         zeros = np.zeros((count, *pool.features.shape[1:]))
@@ -209,13 +211,13 @@ def canaries_of(kind: str, count: int, head: CanaryHead, pool: Records, seed: in
         )
     if count > len(pool):
         raise ConfigError(
-            f"audit.canaries={count}: there are only {len(pool)} records to make canaries "
-            "from: use fewer canaries"
+            f"audit.canaries={count} exceeds {len(pool)}, the number of records from which "
+            f"canaries can be made: give {len(pool)} or fewer"
         )
     if kind == "blank" and count != 1:
         raise ConfigError(
-            f"audit.canaries={count}: blank records are all identical: use "
-            "audit.canary=mislabelled, or only one canary"
+            f"audit.canaries={count} is not possible with audit.canary=blank, because blank "
+            "records are all identical: set audit.canaries=1 or audit.canary=mislabelled"
         )
     rows, others = rng.permutation(len(pool)), (pool.labels + 1) % (int(pool.labels.max()) + 1)
     features, labels = np.asarray(pool.features)[rows], others[rows]
@@ -295,8 +297,9 @@ class NoisyTraining:
         network = model.boxed_network
         if model.noise is None or network is None:
             raise ConfigError(
-                "noise.epsilon: the run was trained without noise, so it makes no claim about "
-                "its weights that could be audited"
+                "noise.epsilon: the run was trained without noise, so it makes no privacy claim "
+                "about its weights that could be audited. Audit a run that was trained with "
+                "noise.epsilon=NUMBER"
             )
         return cls(neighbouring(model.problem, records, NOMINAL), model.noise, seed)
 
@@ -316,9 +319,10 @@ class NoisyTraining:
     def claim(self) -> str:
         """For a stranger."""
         return (
-            f"({self.config.epsilon:.4g}, {self.config.delta:g})-differentially private: a "
-            f"record is used in {self.plan.epochs} steps, whose Gaussian noise is "
-            f"{self.noise:.4g} times the largest contribution of one record"
+            f"({self.config.epsilon:.4g}, {self.config.delta:g})-differentially private: each "
+            f"record is used in {self.plan.epochs} steps, and the Gaussian noise of each step "
+            f"has a standard deviation of {self.noise:.4g} times the largest contribution of one "
+            "record"
         )
 
     @cached_property
@@ -593,9 +597,9 @@ def audit(
             trials for trials in range(needed, 2 * needed + 1) if trials - trials // 3 >= needed
         )
         raise ConfigError(
-            f"audit.trials={effort.trials}: too few trials to contradict epsilon "
-            f"{config.epsilon:.4g} at delta {config.delta:g}, even if every guess were right: "
-            f"give at least {enough:,} for each side"
+            f"audit.trials={effort.trials} is too few to contradict the claimed epsilon of "
+            f"{config.epsilon:.4g} at delta = {config.delta:g}, even if every guess of the "
+            f"attack were right: set audit.trials={enough} or more"
         )
     sights = [
         trainer.train(canary, np.full((effort.trials, 1, 1), inside)) for inside in (True, False)
@@ -613,7 +617,11 @@ def audit(
         bounds += _of_one(trainer, several, effort.seed, sure)
     squares, coordinates = float(sights[1].squares.sum()), int(sights[1].coordinates.sum())
     size = noise_size(
-        "training with noise inside", squares, coordinates, sure, f"{effort.trials} trainings"
+        "training with noise in every step",
+        squares,
+        coordinates,
+        sure,
+        f"{effort.trials} trainings",
     )
     return [*bounds, _of_steps(trainer, canary, effort, sure)], size
 
@@ -673,21 +681,27 @@ def judged(
     violated = best.found > config.epsilon
     mu = Claimed("mu", trainer.plan.mu).noticed(effort.counted, effort.confidence, len(sure))
     noticed = None if mu is None else gaussian_epsilon(mu, config.delta)
-    claim = f"{config.epsilon:.12g} claimed"
+    claimed_epsilon = f"{config.epsilon:.12g}"
+    confidence = 100 * effort.confidence
+    lower_bound = least(best.found, config.epsilon)
     verdict = (
-        f"this is more than the {claim}"
+        f"this exceeds the claimed epsilon of {claimed_epsilon}"
         if violated
-        else f"this does not contradict the {claim} (it is not a proof)"
+        else f"this does not contradict the claimed epsilon of {claimed_epsilon} (it is not a "
+        "proof)"
     )
     once = sorted({each.seen for each in sure if each.canaries})
     return Finding(
-        subject=f"training with noise inside, claimed epsilon {config.epsilon:.3g}",
+        subject=f"training with noise in every step, claimed epsilon {config.epsilon:.3g}",
         claim=trainer.claim,
-        attack=(f"{canary.words}; the {len(sure)} rigorous bounds share the error probability"),
+        attack=(
+            f"an attacker guesses whether canaries were trained on ({canary.words}); the "
+            f"{len(sure)} rigorous bounds share the error probability"
+        ),
         effort="; ".join(
             [
                 f"{effort.trials} trainings with the canary, and as many without it",
-                f"{effort.step_runs} runs in which a coin decides in each step whether the "
+                f"{effort.step_runs} trainings in which a coin decides in each step whether the "
                 "canary is used",
                 *once,
             ]
@@ -695,14 +709,14 @@ def judged(
         outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
         meaning=(
             (
-                f"epsilon at delta {config.delta:g} is at least "
-                f"{least(best.found, config.epsilon)} ({best.method}, from {best.seen}), with "
-                f"{100 * effort.confidence:.12g} % confidence: {verdict}"
+                f"with {confidence:.12g} % confidence, epsilon at delta = {config.delta:g} is at "
+                f"least {lower_bound} (method: {best.method}; the attacker sees: {best.seen}); "
+                f"{verdict}"
             )
             if best.found
             else (
-                "no attack could tell with the required confidence whether the canary "
-                "was used, so no lower bound on epsilon was found (this is not a proof)"
+                "no attack could tell, with the required confidence, whether the canary was "
+                "used, so no lower bound on epsilon was found (this is not a proof of privacy)"
             )
         ),
         measure="epsilon",
@@ -712,11 +726,11 @@ def judged(
         confidence=effort.confidence,
         estimator=best.method,
         noticeable=(
-            "only training that reveals the canary in nearly every run"
+            "only training that reveals in nearly every run whether the canary was used"
             if noticed is None
             else (
-                f"noise that only suffices for epsilon {noticed:.3g} or more (about every "
-                "second time, by an attacker who sees every noisy sum)"
+                f"noise so small that the true epsilon is {noticed:.3g} or more, in about half "
+                "of all audits (by an attacker who sees every noisy sum)"
             )
         ),
         noticed=noticed,
@@ -729,17 +743,17 @@ def _epsilon(mu: float, delta: float) -> float:
 
 
 NOTES = (
-    "the trainings of this audit use the run's own training loop with new noise, on some of "
-    "its records and with all of its public constants",
-    "a bound called Gaussian DP or gdp tests the claim that training is equivalent to "
-    "Gaussian noise of this size. If such a bound is violated, only that claim is "
-    "contradicted, from which epsilon at delta follows; the bounds called Clopper-Pearson and "
-    "exact test epsilon at delta itself",
-    "the step-by-step bound is computed for a single step and composed by the accountant, so "
-    "it can detect errors in noise and clipping, but not in the composition",
-    "the rigorous bounds of one claim hold simultaneously, and only they decide about it; "
-    "Katz-log is asymptotic and the Bayesian bound is a credible bound, so neither can "
-    "contradict a claim",
+    "this audit trains with the run's own training loop and all of its public constants, but "
+    "with new noise and on some of its records only",
+    "a bound called 'Gaussian DP' or 'gdp' tests a stronger claim, namely that the training is "
+    "as private as one addition of Gaussian noise of the stated size; epsilon at delta follows "
+    "from this claim. If only such a bound is violated, only the stronger claim is "
+    "contradicted. The bounds called 'Clopper-Pearson' and 'exact' test epsilon at delta itself",
+    "the step-by-step bound is computed for a single step and then composed by the accountant, "
+    "so it can detect errors in noise and clipping, but not errors in the composition",
+    "only the rigorous bounds decide whether a claim is contradicted, and all rigorous bounds "
+    "of one claim hold simultaneously. The bound 'Katz-log' is only asymptotic and the Bayesian "
+    "bound is only a credible bound, so neither can contradict a claim",
 )
 
 
@@ -773,14 +787,14 @@ class DpSgdAudit(AuditKind):
         network = model.boxed_network
         if model.noise is None or network is None:
             raise ConfigError(
-                f"run={given.run}: this run was trained without noise, so it makes no claim "
-                "about its weights: agt audit dpsgd needs a run with noise.epsilon (it does "
-                "not train a DP-SGD model of its own any more)"
+                f"run={given.run}: this run was trained without noise, so it makes no privacy "
+                "claim about its weights. agt audit dpsgd needs a run that was trained with "
+                "noise.epsilon=NUMBER (it no longer trains a DP-SGD model of its own)"
             )
         if self.records > len(records):
             raise ConfigError(
-                f"audit.records={self.records}: the run has only {len(records)} training "
-                "records: use fewer"
+                f"audit.records={self.records} exceeds {len(records)}, the number of training "
+                f"records of the run: give {len(records)} or fewer"
             )
         rows = np.sort(np.random.default_rng(given.seed).permutation(len(records))[: self.records])
         trainer, kind = NoisyTraining.of(network, records.take(rows)), self.canary or "signs"

@@ -88,7 +88,9 @@ MOST_TRIALS = 10**15  # what is looked for when trials are too few
 MAX_THRESHOLDS = 200  # of numbers that are looked at on the draws that choose
 SHOWN_DELTA = 1e-5  # at which epsilon is shown beside a claimed mu
 MEANS = {
-    Strength.CONFIDENT: "a rigorous bound from the same two error rates",
+    Strength.CONFIDENT: (
+        "this is another rigorous bound, from the same numbers of false alarms and misses"
+    ),
     Strength.ASYMPTOTIC: (
         "this bound is valid only as the number of trials goes to infinity, so it "
         "cannot contradict the claim"
@@ -127,7 +129,8 @@ class Mistakes:
             and self.having
         ):
             raise ValueError(
-                f"{self}: there must be trials on both sides, and no more mistakes than trials"
+                f"{self}: both numbers of trials must be at least 1, and neither number of "
+                "mistakes may exceed its number of trials"
             )
 
     @property
@@ -373,11 +376,9 @@ class TestedClaim:
             same, epsilon = estimate.measure == self.claimed.measure, estimate.measure == "epsilon"
             if same and estimate.strength is Strength.CONFIDENT:
                 continue  # that is the verdict
-            what = f"epsilon at delta {delta:g}" if epsilon and delta else estimate.measure
-            meaning = (
-                f"{estimate.estimator}: {what} is at least {least(estimate.found)} "
-                f"({MEANS[estimate.strength]})"
-            )
+            quantity = f"epsilon at delta {delta:g}" if epsilon and delta else estimate.measure
+            bound, reliability = least(estimate.found), MEANS[estimate.strength]
+            meaning = f"{estimate.estimator}: {quantity} is at least {bound} ({reliability})"
             numbers = {
                 "claimed": self.claimed.value if same else None,
                 "delta": delta if epsilon else None,
@@ -415,25 +416,29 @@ class TestedClaim:
         )
 
     def _meaning(self, bound: float, outcome: Outcome, mistakes: Mistakes, needed: int) -> str:
+        claimed_value, quantity = self.claimed.value, self.claimed.words
+        confidence = 100 * self.confidence
+        lower_bound = least(bound, claimed_value)
+        trials_needed = _enough(needed)
         counts = (
-            f"the attack was wrong {mistakes.alarms:,} of {mistakes.without:,} times without "
-            f"the record and {mistakes.misses:,} of {mistakes.having:,} times with it: "
-            f"{self.claimed.words} is at least {least(bound, self.claimed.value)}, with "
-            f"{100 * self.confidence:.12g} % confidence"
+            f"the attack was wrong in {mistakes.alarms:,} of {mistakes.without:,} trials without "
+            f"the record and in {mistakes.misses:,} of {mistakes.having:,} trials with it, so "
+            f"{quantity} is at least {lower_bound}, with {confidence:.12g} % confidence"
         )
-        key = (
+        setting = (
             f"audit.trials={self.together * needed}"
             if self.together > 1 and needed < MOST_TRIALS
             else "audit.trials"
         )
         said = {
-            Outcome.VIOLATED: f"this is more than the claimed {self.claimed.value:g}",
+            Outcome.VIOLATED: f"this exceeds the claimed value of {claimed_value:g}",
             Outcome.STANDS: (
-                f"this does not contradict the claimed {self.claimed.value:g} (it is not a proof)"
+                f"this does not contradict the claimed value of {claimed_value:g} (it is not a "
+                "proof)"
             ),
             Outcome.UNTESTED: (
-                "but there are too few trials to contradict the claimed "
-                f"{self.claimed.value:g}, whatever their results: {_enough(needed)} ({key})"
+                "but there are too few trials to contradict the claimed value of "
+                f"{claimed_value:g}, whatever their results: {trials_needed} (setting: {setting})"
             ),
         }
         return f"{counts}; {said[outcome]}"
@@ -442,18 +447,18 @@ class TestedClaim:
 def _noticeable(measure: Measure, noticed: float | None, needed: int) -> str:
     if noticed is None:
         return f"nothing: {_enough(needed)}"
+    detected = number(noticed, up=True)
     return (
-        f"a true {measure} of {number(noticed, up=True)} is detected in about half of "
-        "all audits, and a larger one more often, if the best attack on this pair makes "
-        "both kinds of mistakes (false alarms and misses) equally often; if one kind of "
-        f"mistake is rare, only a larger {measure} is detected as often"
+        f"a true {measure} of {detected}, in about half of all audits (a larger one more often), "
+        "if the best attack makes false alarms and misses equally often. If one of these "
+        f"mistakes is rare, only a larger {measure} is detected as often"
     )
 
 
 def _enough(needed: int) -> str:
     if needed >= MOST_TRIALS:
-        return "no feasible number of trials is enough"
-    return f"at least {needed:,} trials for each side are needed"
+        return "no feasible number of trials would be enough"
+    return f"at least {needed:,} trials with the record and as many without it are needed"
 
 
 # -- events
@@ -483,16 +488,20 @@ class Event:
 
 def of_labels(labels: tuple[int, ...]) -> Event:
     """The released label is one of these."""
-    one_of = "one of " if len(labels) > 1 else ""
+    listed = ", ".join(map(str, labels))
+    words = f"the released label is {listed}"
+    if len(labels) > 1:
+        words = f"the released label is one of {listed}"
     return Event(
-        f"the released label is {one_of}{', '.join(map(str, labels))}",
+        words,
         lambda outputs: np.isin(outputs, labels),
     )
 
 
 def of_tail(threshold: float, above: bool) -> Event:
     """The released number lies on one side of a threshold, which counts as above."""
-    words = f"the released number is {'at least' if above else 'below'} {threshold:g}"
+    comparison = "at least" if above else "below"
+    words = f"the released number is {comparison} {threshold:g}"
     return Event(words, lambda outputs: (outputs >= threshold) == above)
 
 

@@ -18,7 +18,7 @@ from agt_cli.runs.queries import OpenedRun, TrainedRun
 
 OWNER = (
     "this report is only for the data owner, because it names units (people) and shows how a "
-    "mechanism treats a query on the private data"
+    "mechanism answers queries about private data"
 )
 
 
@@ -44,15 +44,15 @@ class AuditInputs:
     output_dir: Path
 
     def mechanism(
-        self, such: str = "mechanism=randomized_response mechanism.eps=1"
+        self, example: str = "mechanism=randomized_response mechanism.eps=1"
     ) -> MechanismConfig:
         """The mechanism that is audited, with its budget. Raises ConfigError: none, or no budget.
 
         Args:
-            such: an example, for who named none.
+            example: an audited mechanism, for who named none.
         """
         if self.config.get("mechanism") is None:
-            raise ConfigError(f"mechanism: name the mechanism to audit, for example {such}")
+            raise ConfigError(f"mechanism: name the mechanism to audit, for example {example}")
         return MechanismConfig.from_settings(
             self.config["mechanism"], validate(TotalConfig, self.config.get("total"), "total")
         )
@@ -65,11 +65,13 @@ class AuditInputs:
             inputs: it takes them.
         """
         if self.run is None:
-            raise ConfigError("run: give the folder of a finished agt train run, or run=latest")
+            raise ConfigError(
+                "run: give the folder of a finished agt train run, or write run=latest"
+            )
         if not inputs and self.config.get("inputs") is not None:
             raise ConfigError(
-                f"inputs={self.config['inputs']}: this audit uses the run's own records, and "
-                "searches its queries itself: leave inputs out"
+                f"inputs={self.config['inputs']}: this audit uses the run's own records and "
+                "chooses its queries itself. Leave inputs=... out"
             )
 
     def open(self, record: RunRecord, console: Console) -> OpenedRun:
@@ -93,9 +95,9 @@ class AuditInputs:
         trained = TrainedRun.of(self.config)
         if trained.settings.noise is not None:
             raise ConfigError(
-                f"run={self.run}: the training of this run drew noise, and training on a "
-                "neighbour would draw other noise, so the two models cannot be compared: use "
-                "agt audit dpsgd"
+                f"run={self.run}: the training of this run used random noise. A model of a "
+                "neighbouring dataset would be trained with other noise, so the two models "
+                "could not be compared. Use agt audit dpsgd for this run"
             )
         return trained
 
@@ -113,8 +115,8 @@ class AuditInputs:
             return self.check_run().open(record, console)
         except DataMissing as error:
             raise DataMissing(
-                f"{error}\nThis audit trains on neighbours of run={self.run}, for which it "
-                f"needs the run's data. Without data: {instead}"
+                f"{error}\nThis audit trains models on neighbouring datasets, for which it needs "
+                f"the data of run={self.run}. Without the data, {instead}"
             ) from None
 
 
@@ -202,13 +204,14 @@ def no_pair_found(mechanism: AnyMechanism, neighbours: int, sought: str) -> Find
         claim=str(mechanism.guarantee),
         attack=f"a search for {sought}",
         effort=(
-            f"at most {neighbours} neighbouring datasets, made at queries between test "
+            f"at most {neighbours} neighbouring datasets were tried, for queries between test "
             "records with different labels"
         ),
         outcome=Outcome.UNTESTED,
         meaning=(
-            "no such pair was found, so no release was drawn: raise audit.neighbours, or use "
-            "a run with more test records of both labels, between which queries are searched"
+            f"a search for {sought} found none, so nothing was released and tested. Raise "
+            "audit.neighbours, or use a run with more test records of each label (queries are "
+            "searched between records with different labels)"
         ),
         measure="mu" if "mu" in mechanism.guarantee.parameters else "epsilon",
     )

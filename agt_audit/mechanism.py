@@ -88,7 +88,7 @@ class Side:
     evidence: int
 
     def __str__(self) -> str:
-        return f"label {self.label} with evidence {self.evidence}"
+        return f"label {self.label} with stable distance or vote margin {self.evidence}"
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,8 @@ class NeighbourPair:
     first: Side
     second: Side
     where: str = (
-        "no data were used: the two inputs differ as much as the definition allows for neighbours"
+        "no data were used; two inputs were made up that differ as much as the definition of "
+        "neighbouring datasets allows"
     )
 
     @property
@@ -160,15 +161,19 @@ class Exact:
             value = (
                 max(value, next_up(claimed.value)) if self.exceeds else min(value, claimed.value)
             )
-        loss = (
-            f"no finite {claimed.words} is enough"
-            if value is None
-            else f"{claimed.words} is {least(value, claimed.value)}"
-        )
-        held = "more than" if self.exceeds else "which is not more than"
-        meaning = (
-            f"computed exactly, without sampling: {loss}, {held} the {claimed.value:g} claimed"
-        )
+        quantity = claimed.words
+        if value is None:
+            meaning = (
+                f"computed exactly, without sampling: no finite {quantity} covers this pair of "
+                f"inputs, but {claimed.value:g} is claimed"
+            )
+        else:
+            comparison = "exceeds" if self.exceeds else "does not exceed"
+            exact_value = least(value, claimed.value)
+            meaning = (
+                f"computed exactly, without sampling: {quantity} is {exact_value} for this pair "
+                f"of inputs, which {comparison} the claimed {claimed.value:g}"
+            )
         outcome = Outcome.VIOLATED if self.exceeds else Outcome.STANDS
         return Finding(
             subject,
@@ -184,9 +189,9 @@ class Exact:
             Strength.CERTAIN,
             noticeable=noticeable
             or (
-                "any privacy loss above the claim on this pair of inputs, in the "
-                "distribution that the mechanism states; an error in what the mechanism "
-                "actually draws would not be noticed"
+                "any privacy loss above the claim on this pair of inputs, according to the "
+                "distribution that the mechanism states. An error in how the mechanism actually "
+                "draws would not be noticed"
             ),
         )
 
@@ -263,16 +268,16 @@ def square_of_responses(eps: float, size: int) -> float:
 def audit_debits(mechanism: Mechanism) -> Finding:
     """Hold what a ledger is debited for some answers against the auditor's own formula."""
     guarantee = mechanism.guarantee
+    numbers = ", ".join(map(str, LOTS))
     wrong = sum(unpaid(Lot(guarantee, size).cost, (guarantee, size)) for size in LOTS)
     return counterexamples(
-        f"{mechanism.name}: the cost that a ledger is debited",
-        f"answers cost what their guarantee, {guarantee}, states",
-        f"the privacy costs of {', '.join(map(str, LOTS))} answers were recomputed with the "
-        "auditor's own formulas",
+        f"{mechanism.name}: the privacy cost that is charged to a ledger",
+        f"each answer is charged as much as its guarantee states: {guarantee}",
+        f"the privacy costs of {numbers} answers were recomputed with the auditor's own formulas",
         "nothing was drawn",
         "differences",
         float(wrong),
-        f"{wrong} of {len(LOTS)} costs differ from the auditor's results",
+        f"{wrong} of {len(LOTS)} privacy costs differ from those that the auditor computed",
         "a difference of 1e-6",
     )
 
@@ -304,9 +309,9 @@ def check_audited(mechanism: object) -> None:
     """
     if isinstance(mechanism, Mechanism) and mechanism.needs == "votes" and mechanism.classes > 2:
         raise ConfigError(
-            f"mechanism={mechanism.name}: noise on votes for {mechanism.classes} classes has "
-            "no table of probabilities that could be audited: give a run with two classes, "
-            "or leave out run"
+            f"mechanism={mechanism.name}: this audit needs a table of output probabilities, "
+            f"which does not exist for noise on the votes of {mechanism.classes} classes. Give a "
+            "run with two classes, or leave run=... out"
         )
 
 
@@ -325,7 +330,7 @@ def audit_pair(
     table = table_finding(
         mechanism,
         exact_loss(mechanism, pair),
-        f"the mechanism's own table of output probabilities, at {pair}",
+        f"output probabilities were compared, from the mechanism's own table, for {pair}",
         pair.where,
     )
     claim = tested(words_of(mechanism), mechanism.guarantee, str(pair), pair.where, plan)
@@ -350,7 +355,8 @@ def audit_quantile(
 
     subject, sides = (
         f"certified_quantile with eps={mechanism.eps:g}",
-        f"the certified quantile K_q = {k} on one dataset, and {other} on its neighbour",
+        f"a certified quantile (of the queries' stable distances) of {k} on one dataset and of "
+        f"{other} on its neighbour",
     )
     exact, guarantee = (
         Exact(mechanism.eps * abs(k - other), abs(k - other) > 1),
@@ -359,7 +365,7 @@ def audit_quantile(
     law = exact.finding(
         f"{subject}: its table",
         guarantee,
-        f"the exact distribution of the noise was used, for {sides}",
+        f"the exact distributions of the noisy quantile were compared, for {sides}",
         where,
     )
     claim = tested(subject, guarantee, sides, where, plan)
@@ -393,8 +399,8 @@ def audit_alone(
     table = table_finding(
         mechanism,
         exact,
-        f"the mechanism's own table of output probabilities, at all {len(losses)} pairs of "
-        f"neighbouring inputs; the worst pair is {worst}",
+        "output probabilities were compared, from the mechanism's own table, for all "
+        f"{len(losses)} pairs of neighbouring inputs; the worst pair is {worst}",
         worst.where,
     )
     drawn = (
@@ -433,13 +439,13 @@ def attacked(
         )
         first, second = (draw(trials) for draw in draws)
         how = (
-            f"the event by which the two sides are distinguished was chosen on {trials:,} "
-            f"releases for each side, and counted on other releases: {event.words}"
+            f"the event that best distinguishes the two inputs was chosen on {trials:,} releases "
+            f"from each input and counted on other releases. The event is: {event.words}"
         )
     elif classes is None:
         raise ConfigError(
-            "audit.choosing=fixed: a released number has too many possible events to fix one "
-            "beforehand: use audit.choosing=split"
+            "audit.choosing=fixed is not possible here, because a released number has too many "
+            "possible events to fix one of them beforehand: use audit.choosing=split"
         )
     else:
         events, shared = [of_labels((label,)) for label in range(classes)], classes
@@ -450,9 +456,9 @@ def attacked(
         )
         how = (
             f"{shared} events were fixed beforehand, one for each label, and share the error "
-            f"probability; the best event: {event.words}"
+            f"probability. The best event is: {event.words}"
         )
-    effort = f"{trials:,} releases for each side; {claim.effort}"
+    effort = f"{trials:,} releases from each of the two inputs; {claim.effort}"
     judged = replace(claim, attack=f"{claim.attack}; {how}", effort=effort, events=shared)
     return judged.findings(event.mistakes(first, second))
 
@@ -579,7 +585,7 @@ def search(
         sides = LabellingPair(labelling, replace(labelling, model=other))
         queries = between_roots(sides, anchors, rng, 8 * width)
         for label, evidence, theirs, away in np.unique(sides.evidence(queries), axis=1).T:
-            where = f"the run's own data, and the same data {edit}"
+            where = f"two datasets, namely the run's own data and the same data {edit}"
             pair = NeighbourPair(
                 Side(int(label), int(evidence)), Side(int(theirs), int(away)), where
             )
@@ -682,7 +688,7 @@ def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[
         newcomer = Records(features, label, name, name, np.zeros(1, dtype=bool))
         less, plus = (
             f"without unit {unit!r} (number of removed rows: {len(rows)})",
-            f"with an added record like query {row + 1}",
+            f"with an added record that has the features of query {row + 1}",
         )
         if replaces:
             yield f"{less} and {plus}", neighbour_of(model, with_added(left, newcomer))
@@ -733,7 +739,7 @@ def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarra
 
 Natural = Annotated[int, Field(ge=0, le=65_536)]
 WITHOUT_RUN = (
-    "agt audit mechanism mechanism=NAME mechanism.eps=EPS (without run=) audits the "
+    "`agt audit mechanism mechanism=NAME mechanism.eps=EPS` (without run=...) audits the "
     "mechanism by itself"
 )
 MAX_PAIRS_SHOWN = 1000
@@ -770,8 +776,8 @@ class MechanismAudit(AuditKind):
             kind = mechanism_kind(node)
             if kind.output is Output.WEIGHTS:  # before anything about its budget
                 raise ConfigError(
-                    f"mechanism={kind.name}: this mechanism releases weights: use agt audit "
-                    "weights, or agt audit replay"
+                    f"mechanism={kind.name} releases model weights, which agt audit mechanism "
+                    "cannot audit: use `agt audit weights` or `agt audit replay`"
                 )
         mechanism = given.mechanism()
         for key, choices in (("accounting", Accounting), ("counting", Counting)):
@@ -781,8 +787,9 @@ class MechanismAudit(AuditKind):
             return
         if self.values is not None:
             raise ConfigError(
-                "audit.values: the grid of the run determines the possible stable distances: "
-                "leave out audit.values, or run"
+                "audit.values cannot be combined with run=..., because the run's own grid of "
+                "distances determines the possible stable distances. Leave out either "
+                "audit.values=... or run=..."
             )
         given.check_run()
 
@@ -790,8 +797,9 @@ class MechanismAudit(AuditKind):
         """Raise ConfigError where values are given that leave no pair."""
         if self.values is not None and isinstance(mechanism, CertifiedQuantile):
             raise ConfigError(
-                "audit.values has no effect here, because without a run two inputs are "
-                "audited whose certified quantiles are K_q and K_q + 1: leave audit.values out"
+                "audit.values has no effect without run=..., because this audit then compares "
+                "two made-up inputs whose certified quantiles differ by 1. Leave "
+                "audit.values=... out"
             )
         if (
             self.values is not None
@@ -799,8 +807,9 @@ class MechanismAudit(AuditKind):
             and mechanism.needs == "votes"
         ):
             raise ConfigError(
-                "audit.values: this mechanism uses votes, which have no grid of values: give "
-                "audit.farthest, the number of members, instead"
+                "audit.values has no effect on this mechanism, because it uses the votes of "
+                "ensemble members, which have no grid of values. Give "
+                "audit.farthest=NUMBER_OF_MEMBERS instead"
             )
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
@@ -818,13 +827,15 @@ class MechanismAudit(AuditKind):
         nowhere = no_pair_found(
             mechanism,
             self.neighbours,
-            "a query for which two neighbouring datasets give different evidence",
+            "a query for which two neighbouring datasets give different evidence (stable "
+            "distance or votes)",
         )
         findings = (nowhere,) if audited is None else audited
         notes = (
             claim.text,
             OWNER,
-            f"of all possible neighbouring datasets, at most {self.neighbours} were trained",
+            f"models were trained on at most {self.neighbours} of all possible neighbouring "
+            "datasets",
         )
         return Audited.of(opened.trained.finished, findings, notes)
 
@@ -874,15 +885,15 @@ class MechanismAudit(AuditKind):
     def _without_data(self, mechanism: AnyMechanism, plan: TrialPlan) -> Audited:
         self._check_values(mechanism)
         notes = (
-            "neither a run nor data were used: the evidence (stable distance or votes) takes "
-            "all values that two neighbours can have",
+            "no run and no data were used; instead, the evidence for a label (its stable "
+            "distance or its votes) takes all values that two neighbouring datasets can have",
         )
         if isinstance(mechanism, CertifiedQuantile):
             middle = self.farthest // 2
             sides, where = (
                 (np.array([middle]), np.array([middle + 1])),
-                "two inputs that were made for this audit, without data, and whose certified "
-                "quantiles K_q differ by one",
+                "no data were used; two inputs were made up whose certified quantiles of stable "
+                "distances differ by 1",
             )
             audited = audit_quantile(mechanism, sides, max(self.farthest, 1), plan, where)
             return Audited(mechanism.name, None, audited, notes)

@@ -43,14 +43,17 @@ from agt_cli.runs.queries import OpenedRun
 
 LABELS = "labels"
 WORDS = {
-    "loss": "one threshold on the loss for all records (Yeom et al. 2018)",
-    "lira_online": "LiRA: likelihood ratio of models with and without the record (Carlini et al. "
-    "2022)",
-    "lira_offline": "LiRA, offline: only uses models trained without the record",
-    "rmia": "RMIA, offline: pairwise likelihood ratios with the pool (Zarifzadeh et al. 2024)",
+    "loss": "one threshold on the loss, the same for all records (Yeom et al. 2018)",
+    "lira_online": (
+        "LiRA, online: likelihood ratio between models trained with and without the record "
+        "(Carlini et al. 2022)"
+    ),
+    "lira_offline": "LiRA, offline: uses only shadow models that were trained without the record",
+    "rmia": "RMIA, offline: pairwise likelihood ratios of the record against the other attacked "
+    "records (Zarifzadeh et al. 2024)",
     LABELS: (
-        f"only labels: those of the record and of {COPIES} noisy copies of it (Choquette-Choo "
-        "et al. 2021)"
+        f"label-only attack: uses the labels of the record and of {COPIES} noisy copies of it "
+        "(Choquette-Choo et al. 2021)"
     ),
 }
 LINES: dict[str, dict[str, Any]] = {
@@ -64,25 +67,26 @@ CURVE_POINTS = 300
 MIN_RATE, MAX_START = 1e-4, 0.5  # share of false alarms that is drawn; an axis begins no later
 CLASSES_DIFFER = 0.05  # shares of classes that differ by more are told beside each number
 RATES = (0.001, 0.01)
-UNCLAIMED = "nothing is claimed here: certificates cover labels, not scores"
+UNCLAIMED = "nothing is claimed about this attack, because certificates cover labels but not scores"
 NOBODY = (
-    "there are no non-members to compare with, because every test record was trained on, or "
+    "there are no non-members to compare with, because all test records were trained on or "
     "there are no test records"
 )
 UPSIDE_DOWN = (
-    "the scores of this attack are UPSIDE DOWN: AUC {shown} is far below 0.5, so non-members "
-    "score above members. Such an attack shows nothing: check for a wrong sign, for swapped "
-    "sides, or for test records that are easier than training records"
+    "the scores of this attack are UPSIDE DOWN: the AUC, {shown}, is far below 0.5, so "
+    "non-members score higher than members and the attack shows nothing. Check for a wrong "
+    "sign, for members and non-members being swapped, or for test records that are easier than "
+    "training records"
 )
 EXPOSED = "exposed_NOT_FOR_PUBLICATION"
 BINS = (0, 1, 10, 50)
 COLUMNS = (
-    f"columns of tables/{EXPOSED}.csv: score_lira is the logarithm of the likelihood ratio "
-    "for a model trained on more records than the shadow models were, and standard_error is "
-    "the uncertainty from the means of the shadow models (asymptotic); shift is by how many "
-    "standard deviations training on a record raises its confidence, on average over pairs "
-    "of shadow models, in which a fair coin decides which one has the record; shift_error is "
-    "the standard error of that mean"
+    f"columns of tables/{EXPOSED}.csv: 'score_lira' is the logarithm of LiRA's likelihood ratio "
+    "for the run's model, which was trained on more records than the shadow models were; "
+    "'standard_error' is its asymptotic standard error, from the means of the shadow models; "
+    "'shift' is by how many standard deviations training on the record raises the confidence in "
+    "it, on average over pairs of shadow models in which a fair coin decides which one has the "
+    "record; 'shift_error' is the standard error of that mean"
 )
 
 
@@ -149,19 +153,23 @@ def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
         return "audit.pairs=0"
     if not RELATIONS[settings.relation.name].includes_one_removal:
         return (
-            f"relation={settings.relation.name}: its certificates cover a record that is "
-            "replaced, not one that is left out, so there is nothing to compare"
+            f"relation={settings.relation.name}: certificates under this relation cover a record "
+            "that is replaced, but not one that is left out, so models with and without a "
+            "record were not compared"
         )
     hidden = settings.certificate.noise != "none"
     if settings.noise is not None or hidden:
         return (
-            "labels with and without a record cannot be compared, because training drew "
-            "noise, and the certificates only hold for that draw, which was not stored"
+            "models with and without a record were not compared, because training used random "
+            "noise that was not stored, and the certificates only hold for that noise"
         )
     return (
         ""
         if (distance >= 1).any()
-        else ("none of the attacked records has a stable distance of 1 or more")
+        else (
+            "models with and without a record were not compared, because no attacked record is "
+            "certified (has a stable distance of 1 or more)"
+        )
     )
 
 
@@ -170,7 +178,11 @@ def _rehearsed(
 ) -> tuple[Reference | None, Rehearsal | None, str]:
     """(the shadow models, each of them as the target, or why neither can be used)."""
     if shadows is None:
-        return None, None, "there are no shadow models (audit.shadows=0)"
+        return (
+            None,
+            None,
+            ("the attack was not made, because there are no shadow models (audit.shadows=0)"),
+        )
     reference = Reference.of(shadows, pool.records.labels)
     try:
         return reference, Rehearsal.of(reference), ""
@@ -186,7 +198,7 @@ def _service(
     """
     model, randomness = opened.model, SystemRandomness()
     if given.config.get("mechanism") is None:
-        return model.predict, "nominal labels"
+        return model.predict, "the model's own labels"
     config = given.mechanism()
     mechanism = config.mechanism(model.problem.classes, (COPIES + 1) * len(features))
     how = f"labels released by {config.kind.name}"
@@ -279,18 +291,15 @@ class AttackedModel:
         """What each attack's scores told: of the run's own model, and of the shadow models in
         turn.
         """
-        made, difference = (
-            0 if self.shadows is None else len(self.shadows),
-            self.difference if self.two_sided else 0.0,
-        )
+        made = 0 if self.shadows is None else len(self.shadows)
+        difference = self.difference if self.two_sided else 0.0
+        points = 100 * difference
         members = int(self.pool.member.sum())
-        sides = (
-            f"{members:,} training records are compared with {len(self.pool) - members:,} "
-            "test records"
-        )
+        test_records = len(self.pool) - members
+        sides = f"{members:,} training records are compared with {test_records:,} test records"
         differ = (
-            " (training against test records, whose shares of classes differ by up to "
-            f"{100 * difference:.1f} points)"
+            f" (training against test records, whose class shares differ by up to {points:.1f} "
+            "percentage points)"
         )
         differ = differ if difference >= CLASSES_DIFFER else ""
         if self.rehearsal is not None:
@@ -388,27 +397,29 @@ class AttackedModel:
 
     def notes(self) -> Iterator[str]:
         """What a reader must know beside the findings."""
-        yield (f"the attack that only uses labels got {self.how}, and asked each query once")
+        yield (f"the label-only attack was given {self.how} and asked each query once")
+        rate, points = 100 * RATES[0], 100 * self.difference if self.two_sided else 0.0
         few = fewest(RATES[0], int((~self.pool.member).sum()))
         if few and self.two_sided:
             yield (
-                f"at {100 * RATES[0]:g} % false alarms, only thresholds without any false "
-                f"alarm are possible: {few}"
+                f"detection rates at {rate:g} % false alarms are those of a threshold without "
+                f"any false alarm, because {few}"
             )
         if self.two_sided:
             yield (
-                "in this audit, members are training records and non-members are test "
-                "records: if the two differ in anything else, the scores reveal that too "
-                f"(shares of classes differ by up to {100 * self.difference:.1f} points); in "
-                "the halves of shadow models, members and non-members do not differ"
+                "on the run's own model, members are training records and non-members are test "
+                "records, so scores also reveal every other difference between these two sets "
+                f"(their class shares differ by up to {points:.1f} percentage points). On models "
+                "trained on random halves there is no such difference between members and "
+                "non-members"
             )
         if self.shadows is not None:
             yield SIZES
             if self.shadows.failed:
-                (index, why), count = self.shadows.failed[0], len(self.shadows.failed)
+                (index, error), count = self.shadows.failed[0], len(self.shadows.failed)
                 yield (
-                    f"{count} shadow models failed and were left out; the first one is "
-                    f"number {index}: {why}"
+                    f"shadow models that failed and were left out: {count}. The first of them, "
+                    f"model number {index}, failed with this error: {error}"
                 )
         if self.rehearsal is not None:
             yield COLUMNS
@@ -424,25 +435,29 @@ def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
     upside down show nothing.
     """
     low, high = roc.area_limits(confidence)
-    shown = f"{roc.area:.3f} ({low:.3f} to {high:.3f} at {100 * confidence:.12g} %)"
+    percentage, rate = 100 * confidence, 100 * RATES[1]
+    shown = f"{roc.area:.3f} ({low:.3f} to {high:.3f} with {percentage:.12g} % confidence)"
     if roc.area < 0.45 and high < 0.5:  # higher for non-members, surely
         return replace(blank, meaning=f"{name}: {UPSIDE_DOWN.format(shown=shown)}")
     at = roc.at(RATES[1], confidence)
     few = fewest(RATES[1], at.mistakes.without)
     if at.mistakes.alarms < RATES[1] * at.mistakes.without / 2 and not few:
         few = (
-            f"no threshold gives about {100 * RATES[1]:g} % false alarms, because the scores "
-            "have few different values: this one gives fewer"
+            f"no threshold gives about {rate:g} % false alarms, because the scores have only few "
+            "different values; the threshold that was used gives fewer"
         )
+    detected = 100 * at.tpr
     limits = " to ".join(f"{100 * limit:.2f}" for limit in at.tpr_limits)
     meaning = (
-        f"{name}: a training record scores higher than a test record with probability "
-        f"{shown}; at {100 * RATES[1]:g} % false alarms, {100 * at.tpr:.2f} % of training "
-        f"records are detected ({limits} %){f'; {few}' if few else ''}"
+        f"{name}: a training record scores higher than a test record with probability {shown}. "
+        f"At {rate:g} % false alarms, {detected:.2f} % of training records are detected (with "
+        f"{percentage:.12g} % confidence, {limits} %)"
     )
+    if few:
+        meaning += f"; {few}"
+    smallest_auc = min(1.0, 0.5 + high - roc.area)
     noticeable = (
-        f"an AUC of at least {min(1.0, 0.5 + high - roc.area):.3f}, which would be "
-        "significantly different from 0.5"
+        f"an AUC of at least {smallest_auc:.3f}, which would be significantly different from 0.5"
     )
     found: dict[str, Any] = {
         "found": roc.area,
@@ -458,22 +473,26 @@ def _in_turn(name: str, rehearsal: Rehearsal, confidence: float) -> Finding:
     rocs = rehearsal.rocs(name)
     area, spread = spread_of(roc.area for roc in rocs)
     rate, rate_spread = spread_of(roc.at(RATES[1], confidence).tpr for roc in rocs)
+    false_alarms, detected, detected_spread = (
+        100 * share for share in (RATES[1], rate, rate_spread)
+    )
+    attack, records = WORDS[name], rehearsal.included.shape[1]
     return Finding(
         subject=f"membership by {name}, on models trained on half of the records",
         claim=UNCLAIMED,
         attack=(
-            f"{WORDS[name]}; each shadow model in turn is the target, and the others are "
-            "used to attack it"
+            f"{attack}; each shadow model in turn is the target, and the others are used to "
+            "attack it"
         ),
-        effort=f"{len(rocs)} targets of {rehearsal.included.shape[1]} records, about half of them "
-        "members",
+        effort=f"{len(rocs)} target models, each attacked on {records:,} records, about half of "
+        "which are its members",
         outcome=Outcome.REPORTED,
         meaning=(
-            f"{name}, on halves: AUC {area:.3f} on average over targets, with standard "
-            f"deviation {spread:.3f}; at {100 * RATES[1]:g} % false alarms, {100 * rate:.2f} "
-            f"% of members are detected (standard deviation {100 * rate_spread:.2f} %). "
-            "Members are chosen by a hash, so differences between training and test records "
-            "have no effect. Targets share records, so there are no confidence limits"
+            f"{name}, on models trained on random halves: the mean AUC over the target models is "
+            f"{area:.3f} (standard deviation {spread:.3f}). At {false_alarms:g} % false alarms, "
+            f"{detected:.2f} % of members are detected (standard deviation {detected_spread:.2f} "
+            "%). Members are chosen by a hash, so differences between training and test records "
+            "have no effect. There are no confidence limits, because target models share records"
         ),
         measure="AUC",
         found=area,
@@ -496,24 +515,23 @@ def draw_curves(
             f"{dataset}: attacks on the run's own model, comparing training records with test "
             "records."
         )
-        captions |= _draw(record, "roc", own, "of the training records are detected", about)
+        captions |= _draw(record, "roc", own, "training records", about)
     if rehearsal is not None:
         pooled = {
             name: Roc(rows.ravel(), rehearsal.included.ravel())
             for name, rows in rehearsal.scores.items()
         }
+        models = len(rehearsal.included)
         about = (
-            f"{len(rehearsal.included)} models, each trained on half of the records, are "
-            "attacked in turn, with one threshold for all."
+            f"{models} models, each trained on half of the records, are attacked in turn, with "
+            "one threshold for all."
         )
-        captions |= _draw(
-            record, "roc_halves", pooled, "of the members are detected", f"{dataset}: {about}"
-        )
+        captions |= _draw(record, "roc_halves", pooled, "members", f"{dataset}: {about}")
     return captions
 
 
 def _draw(
-    record: RunRecord, name: str, rocs: Mapping[str, Roc], found: str, about: str
+    record: RunRecord, name: str, rocs: Mapping[str, Roc], members: str, about: str
 ) -> dict[str, str]:
     others = int((~next(iter(rocs.values())).member).sum())
     rates = np.geomspace(min(max(1 / others, MIN_RATE), MAX_START), 1, CURVE_POINTS)
@@ -531,16 +549,18 @@ def _draw(
             axes.step(rates[seen], data[attack][seen], where="post", label=attack, **LINES[attack])
         axes.set(xscale="log", yscale="log", xlim=(rates[0], 1), ylim=(floor, 1))
         axes.set(
-            xlabel="false alarms: share of non-members that are taken for members",
+            xlabel="false alarms (share of non-members that are taken for members)",
             ylabel="share of members that are detected",
         )
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda share, place: f"{100 * share:g} %"))
         keys(figure, [axes])
-        rate = rocs[best].at(0.01, 0.95)
+        point = rocs[best].at(0.01, 0.95)
+        false_alarms, detected = 100 * point.fpr, 100 * point.tpr
         headline(
             figure,
-            f"At {100 * rate.fpr:.2g} % false alarms, {100 * rate.tpr:.2g} % {found} ({best})",
+            f"At {false_alarms:.2g} % false alarms, {detected:.2g} % of the {members} are "
+            f"detected (by {best})",
             about,
         )
     return {name: about}

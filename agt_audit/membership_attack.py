@@ -146,8 +146,8 @@ def gaussians(phi: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def too_few(models: int) -> str:
     """Why LiRA cannot be made."""
     return (
-        "LiRA compares at least two shadow models trained on each record with two that were "
-        "not, so it needs 4 models, and 6 to use each of them as the target in turn; there "
+        "LiRA needs at least 4 shadow models (for each record, two that were trained on it and "
+        "two that were not), and 6 if each shadow model is to be the target in turn, but there "
         f"are only {models}: raise audit.shadows"
     )
 
@@ -288,7 +288,14 @@ def compare_labels(
         why: no units can be left out; empty: they can.
     """
     train, held = model.problem.dataset.train, distance >= 1
-    found, effort, meaning = None, "none", why or "no pair of models was compared"
+    found, effort, meaning = (
+        None,
+        "none",
+        why
+        or (
+            "no models were compared, because there was no unit to leave out or no certified query"
+        ),
+    )
     if not why and held.any() and len(units):
         labels, differ = model.predict(features), list[tuple[str, int]]()
         edits = [Edited(train, np.flatnonzero(train.units == unit)) for unit in units.tolist()]
@@ -300,36 +307,39 @@ def compare_labels(
             ]
         broken = [(unit, row) for unit, row in differ if held[row]]
         count, others = (len(units) * int(side.sum()) for side in (held, ~held))
+        certified = int(held.sum())
         effort = (
-            f"{len(units)} units (people) were left out in turn, and {held.sum():,} certified "
-            "queries were answered by each pair of models"
+            f"{len(units)} units (people) were left out in turn; the models with and without the "
+            f"unit answered {certified:,} certified queries"
         )
         found, meaning = (
             float(len(broken)),
-            f"all {count:,} certified labels were the same, so the attack's advantage is "
-            "exactly 0 on these pairs",
+            f"all {count:,} certified labels were the same with and without the unit, so the "
+            "attack's advantage is exactly 0 on these models",
         )
         if broken:
             unit, row = broken[0]
+            query = ids[row]
             meaning = (
-                f"{len(broken)} of {count:,} certified labels differed, the first at query "
-                f"{ids[row]} without unit {unit}"
+                f"{len(broken)} of {count:,} certified labels changed when a unit was left out "
+                f"of training. The first is the label of query {query}, without unit {unit}"
             )
+        uncertified_changes = len(differ) - len(broken)
         meaning += (
-            f"; of the uncertified labels, {len(differ) - len(broken):,} of {others:,} "
-            "differed, and each of these reveals whether the unit was used"
+            f"; of the uncertified labels, {uncertified_changes:,} of {others:,} changed, and "
+            "each of these reveals whether the unit was trained on"
         )
     return counterexamples(
         "labels at certified queries",
         "the labels of certified queries do not reveal whether a unit was trained on, so any "
         "attack on them has advantage 0",
-        "the same queries were answered by models trained with and without a unit: the most "
-        "exposed queries, and random ones",
+        "models trained with and without a unit answered the same queries; the units that were "
+        "left out are the most exposed ones and random ones",
         effort,
         "labels that differ",
         found,
         meaning,
-        "one label that differs; nothing is claimed about uncertified queries",
+        "a single label that differs; nothing is claimed about uncertified queries",
     )
 
 

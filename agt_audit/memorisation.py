@@ -174,17 +174,17 @@ def strongest(
 
 NOTES = (
     "this report is only for the data owner, because it names records and shows how much the "
-    "model learnt about each",
-    "the tables and the figure describe other models than the run's, trained on random halves "
-    "of its data. Most of their numbers are rough estimates from few models, and the largest "
-    "ones were picked from many, so some are large by chance (expect about as many as lie "
-    "equally far below 0). Only at_least is certain: a rigorous bound over all records, which "
-    "shows something where it is above 0. The run's certificate does not cover these models: "
-    "it says that a label of the run's own training stays the same if only that record is "
-    "left out",
+    "model learnt about each of them",
+    "the tables and the figure do not describe the run's own model, but models trained on "
+    "random halves of its data. Most of their numbers are rough estimates from few models, and "
+    "the largest ones were picked from many, so some are large by chance (about as many as lie "
+    "equally far below 0). Only the column 'at_least' is certain: it is a rigorous bound for "
+    "all records together, and a value above 0 shows memorisation. The run's certificate does "
+    "not cover these models; it says that a label of the run's own model stays the same if only "
+    "that record is left out of training",
     SIZES,
-    "of the records that were left out in turn, half are those certified with the smallest "
-    "margin, and half are not certified",
+    "half of the records that were left out in turn are the certified records with the smallest "
+    "margin, and half are uncertified records",
 )
 COLOURS = {"certified": "#2c7fb8", "not certified": "#d95f0e"}
 QUARTER = 0.25
@@ -216,7 +216,7 @@ class Memorisation(AuditKind):
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train, count, and say who is memorised."""
-        opened = given.open_with_data(record, console, "nothing of this audit can be done")
+        opened = given.open_with_data(record, console, "no part of this audit can be carried out")
         model, dataset, pool, confidence = (
             opened.model,
             opened.dataset,
@@ -262,17 +262,13 @@ class Memorisation(AuditKind):
         captions = draw_histogram(
             record, learnt.value[members], distance[members] >= 1, dataset.name
         )
-        failed = (
-            (
-                f"{len(shadows.failed)} shadow models failed; the first error: "
-                f"{shadows.failed[0][1]}",
-            )
-            if shadows.failed
-            else ()
-        )
+        notes: tuple[str, ...] = NOTES
+        if shadows.failed:
+            failed, first_error = len(shadows.failed), shadows.failed[0][1]
+            notes += (f"shadow models that failed: {failed}. The first error is: {first_error}",)
         counts = {"shadows": len(shadows), "shadows_reused": shadows.reused}
         drawn = {"tables": tables, "captions": captions, "metrics": counts}
-        return Audited.of(opened.trained.finished, findings, (*NOTES, *failed), **drawn)
+        return Audited.of(opened.trained.finished, findings, notes, **drawn)
 
     def _left_out(
         self, model: Model, pool: Pool, distance: np.ndarray, console: Console
@@ -305,28 +301,29 @@ class Memorisation(AuditKind):
                 ]
                 changed[bool(distance[place] >= 1)].append(right[0] != right[1])
         certified, others = changed[True], changed[False]
-        told = "no certified record was left out"
-        if certified:
-            told = f"{sum(certified)} of {len(certified)} certified records that were tested"
-            told = f"labels that change if only that record is left out: {told}"
-        why = (
-            (
-                f"; {len(refused)} records could not be left out of training; the first error: "
-                f"{refused[0]}"
+        parts = [] if certified else ["no certified record was left out"]
+        for kind, flips in (("certified", certified), ("uncertified", others)):
+            if flips:
+                parts.append(
+                    f"{sum(flips)} of {len(flips)} {kind} records changed from correctly to "
+                    "wrongly labelled, or back, when only that record was left out of training"
+                )
+        if refused:
+            unusable, first_error = len(refused), refused[0]
+            parts.append(
+                f"training refused the data without a record for {unusable} records; the first "
+                f"error is: {first_error}"
             )
-            if refused
-            else ""
-        )
         return counterexamples(
             "memorisation of certified records",
-            "a record's own label stays the same if its stable distance is at least 1 and "
-            "only that record is left out",
-            "training again without a record's unit (person), with everything else unchanged",
+            "if the stable distance of a record is at least 1, its own label stays the same "
+            "when only that record is left out of training",
+            "the run was trained again without a record's unit (person), with everything else "
+            "unchanged",
             f"{len(certified)} certified records with the smallest margin and "
             f"{len(others)} uncertified records were left out, one at a time",
             "certified records memorised", float(sum(certified)) if certified else None,
-            f"{told}; {sum(others)} of {len(others)} uncertified records that were "
-            f"tested{why}", "one memorised record among those that were left out",
+            "; ".join(parts), "a single memorised record among those that were left out",
         )  # fmt: skip
 
 
@@ -347,7 +344,8 @@ def draw_histogram(
             label = f"{name} ({int(counts[name].sum()):,})"
             axes.stairs(counts[name], edges, label=label, color=colour, fill=True, alpha=0.6)
         axes.set(
-            xlabel="how much more often a record is labelled correctly by models trained on it",
+            xlabel="how much more often models trained on a record label it correctly than other "
+            "models do",
             ylabel="training records",
             yscale="symlog",
         )
@@ -363,10 +361,10 @@ def draw_histogram(
         )
     return {
         "memorisation": (
-            "Estimated memorisation of records, from models on random halves of the data, by "
-            "whether the run's own label of the record is certified (stable distance at least "
-            "1). A certificate does not cover models on halves: by chance, estimates of "
-            "certified records also lie on both sides of 0."
+            "Estimated memorisation of records, from models trained on random halves of the "
+            "data. Records whose label is certified in the run (stable distance at least 1) are "
+            "shown separately. Certificates do not cover models trained on halves, so by chance "
+            "the estimates of certified records also lie on both sides of 0."
         )
     }
 
@@ -376,17 +374,18 @@ def memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
     looks, many = len(learnt.value), int((learnt.value >= QUARTER).sum())
     why, surely, least_seen, found = _surely(learnt, looks, confidence, "record", 2)
     sure = (
-        f"{surely} of {looks:,} training records are certainly labelled correctly more often "
-        "by models that were trained on them"
+        f"for {surely} of {looks:,} training records, it is certain (with the stated confidence) "
+        "that models trained on the record label it correctly more often than other models"
     )
     noticeable = (
-        f"a difference in probability of {least_seen}, if all models with the record label it "
-        "correctly"
+        f"a difference of {least_seen} between the probabilities of a correct label, if all "
+        "models trained on the record label it correctly"
     )
+    result = why or sure
     if why:
         noticeable = (
-            "nothing with so few models; with more models, a record that every model "
-            "trained on it labels correctly, and no other model does"
+            "nothing, because there are too few models. With more models, a record that all "
+            "models trained on it label correctly and no other model does"
         )
     return Finding(
         subject="memorisation",
@@ -394,12 +393,13 @@ def memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
             "nothing is claimed about how much training on a record raises the probability "
             "that it is labelled correctly"
         ),
-        attack="models on random halves: those with a record against those without it",
+        attack="models trained on random halves of the data are compared: those trained on a "
+        "record with those not trained on it",
         effort=f"{models} models, {looks:,} records",
         meaning=(
-            f"from models on random halves of the data: {why or sure}; for {many:,} records, "
-            "the estimated probability of being labelled correctly is higher by at least "
-            "0.25 if they were trained on, for some of them by chance"
+            f"{result}. For {many:,} records, models trained on random halves of the data give an "
+            "estimated probability of a correct label that is at least 0.25 higher if the record "
+            "was trained on; for some of these records, this is chance"
         ),
         measure="records memorised",
         noticeable=noticeable,
@@ -415,34 +415,35 @@ def influence_finding(
     """
     why, surely, least_seen, found = _surely(decided, looks, confidence, "pair", 4)
     sure = why or (
-        f"{surely} pairs of a training and a test record certainly have influence, among "
-        "those with the largest estimates"
+        f"for {surely} pairs of a training and a test record, among those with the largest "
+        "estimates, it is certain (with the stated confidence) that models trained on the "
+        "training record answer the test record correctly more often"
     )
     noticeable = (
-        f"an influence of {least_seen}, if every model trained on the training record answers the "
+        f"an influence of {least_seen}, if all models trained on the training record answer the "
         "test record correctly"
     )
     if why:
         noticeable = (
-            "nothing with so few models; with more models, a pair for which every model "
-            "trained on the training record answers the test record correctly, and no "
+            "nothing, because there are too few models. With more models, a pair for which all "
+            "models trained on the training record answer the test record correctly and no "
             "other model does"
         )
-    top = (
-        f"; the strongest influence is estimated at {decided.value[0]:.3g}"
-        if len(decided.value)
-        else ""
-    )
+    strongest = float(decided.value[0]) if len(decided.value) else 0.0
+    top = f"; the strongest influence is estimated at {strongest:.3g}" if len(decided.value) else ""
     return Finding(
         subject="influence of a training record on a test record's answer",
         claim=(
-            "nothing is claimed about how much a training record changes the probability that "
-            "a test record is answered correctly, by models without this test record"
+            "nothing is claimed about how much training on a record changes the probability "
+            "that a test record, which was not trained on, is answered correctly"
         ),
-        attack=("models on random halves: those with the training record against those without it"),
+        attack=(
+            "models trained on random halves of the data are compared: those trained on the "
+            "training record with those not trained on it"
+        ),
         effort=(
-            f"{models} models, and {looks:,} pairs with {targets:,} test records chosen by "
-            "audit.seed"
+            f"{models} models; {looks:,} pairs of a training record and one of {targets:,} test "
+            "records, which were chosen by audit.seed"
         ),
         meaning=f"{sure}{top}",
         measure="pairs",
@@ -452,26 +453,28 @@ def influence_finding(
 
 
 def _surely(
-    contrast: Contrast, looks: int, confidence: float, one: str, parts: int
+    contrast: Contrast, looks: int, confidence: float, item: str, parts: int
 ) -> tuple[str, str, str, dict[str, Any]]:
     """(why not even the clearest contrast would be sure, empty: it would; how many are; the least
     estimate that would have been; what a finding says of it).
 
     Args:
         looks: among which the error is shared.
-        one: contrast, in a word.
+        item: contrast, in a word.
         parts: into how many equal parts of the models a contrast's two sides fall.
     """
     fewest, estimator = (
         needed(looks, confidence),
-        f"Clopper-Pearson, with the error probability shared among all {one}s",
+        f"Clopper-Pearson, with the error probability shared among all {item}s",
     )
+    needed_models = parts * fewest
     why = (
-        f"there are too few models on halves to be certain about any {one}: at least "
-        f"{parts * fewest} are needed for {looks:,} of them (audit.shadows)"
+        f"there are too few models trained on halves to be certain about any {item}, because "
+        f"{needed_models} are needed for {looks:,} {item}s: set audit.shadows={needed_models} or "
+        "more"
     )
     if not len(contrast.value):
-        why = "none of the test records was used, so no influence could be estimated"
+        why = "no influence could be estimated, because no test record was used (see audit.targets)"
     elif min(int(side.max(initial=0)) for side in (contrast.having, contrast.without)) >= fewest:
         surely = int((contrast.bounds(confidence, looks)[0] > 0).sum())
         found = {"outcome": Outcome.REPORTED, "found": float(surely), "confidence": confidence}

@@ -96,9 +96,11 @@ def edits_of(relation: str) -> tuple[tuple[EditKind, ...], ...]:
         ConfigError: the table has no such relation, so that nothing may be tried on it.
     """
     if relation not in EDITS:
+        known = ", ".join(EDITS)
         raise ConfigError(
-            f"relation={relation}: this audit does not know the edits of this relation: "
-            "write them in EDITS of agt_audit/neighbours.py"
+            f"relation={relation}: this audit cannot make neighbouring datasets under this "
+            f"relation. Audit a run with relation={known}, or add the relation to EDITS in "
+            "agt_audit/neighbours.py"
         )
     return EDITS[relation]
 
@@ -454,10 +456,10 @@ class Editor:
         )
         names = self._named(fresh, None, keep=True)
         twin = names[int(np.argmax(self._reach(np.array([str(each.units[0]) for each in names]))))]
-        gone = "" if leaving is None else f"less {why} "
-        made = of.changed(
-            leaving, twin, f"{gone}plus another copy of the record that was added last"
-        )
+        story = "plus a second copy of the record that was added last"
+        if leaving is not None:
+            story = f"less {why} {story}"
+        made = of.changed(leaving, twin, story)
         return replace(made, distance=of.distance + 1)
 
     def _moved(self, of: Edited, target: Target) -> Edited:
@@ -547,8 +549,10 @@ class Editor:
             public=np.zeros(count, dtype=bool),
         )
         placed, where = self._placed(rows, leaving, keep=way in ("copy", "zero"))
-        far = "" if size <= 1 else f", {size:g} times as far as the ranges"
-        return placed, f"one {way}, {where}{far}", size
+        made = f"one {way}, {where}"
+        if size > 1:
+            made = f"{made}, beyond the ranges of the columns by a factor of {size:g}"
+        return placed, made, size
 
     def _row(self, way: str, records: Records, target: Target) -> tuple[np.ndarray, int, float]:
         """(a record's features, flat; its label; how many times beyond the ranges)."""

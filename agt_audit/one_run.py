@@ -106,15 +106,17 @@ def right_guesses(scores: np.ndarray, included: np.ndarray, positive: int, negat
         ValueError: lengths differ, a score that is NaN, or more guesses than canaries.
     """
     m = len(scores)
-    if len(included) != m or np.isnan(scores).any():
+    nan_scores = int(np.isnan(scores).sum())
+    if len(included) != m or nan_scores:
         raise ValueError(
-            f"there are {m} scores of canaries, {np.isnan(scores).sum()} of them NaN, but "
-            f"{len(included)} coins"
+            "every canary needs a score that is not NaN and a coin (whether the canary was "
+            f"included), but there are {m} scores, {nan_scores} of them NaN, and {len(included)} "
+            "coins"
         )
     if positive < 0 or negative < 0 or positive + negative > m:
         raise ValueError(
-            f"{positive} guesses of in and {negative} guesses of out are not possible with "
-            f"{m} canaries"
+            f"positive={positive} and negative={negative} guesses are not possible with {m} "
+            f"canaries, because both numbers must be at least 0 and their sum at most {m}"
         )
     order = np.lexsort((np.random.default_rng(0).permutation(m), scores))
     coins = np.asarray(included, bool)[order]
@@ -199,22 +201,24 @@ def one_run_epsilon(
     """
     if not 0 <= right <= guesses <= canaries or not guesses:
         raise ValueError(
-            f"there are {right} right guesses of {guesses} on {canaries} canaries, but 1 <= "
-            "guesses <= canaries and 0 <= right <= guesses are needed"
+            f"right={right}, guesses={guesses}, canaries={canaries}: these numbers must satisfy "
+            "1 <= guesses <= canaries and 0 <= right <= guesses"
         )
     if bound not in BOUNDS:
-        raise ValueError(f"bound={bound}: give one of {', '.join(BOUNDS)}")
+        known = ", ".join(BOUNDS)
+        raise ValueError(f"bound={bound} is not known: give one of {known}")
     if not 0 <= delta < 1 or not 0.5 <= confidence < 1:
         raise ValueError(
-            f"delta={delta}, confidence={confidence}: delta must be in [0, 1), and "
-            "confidence in [0.5, 1)"
+            f"delta={delta}, confidence={confidence}: delta must be at least 0 and below 1, and "
+            "confidence at least 0.5 and below 1"
         )
     counts, error = (right, guesses, canaries), 1 - confidence
     if bound == "exact":
         return _greatest(lambda epsilon: exact(*counts, epsilon, delta) * (1 + UP) <= error)
     if not delta:
         raise ValueError(
-            f"bound={bound} needs delta > 0, because Gaussian noise does not have a pure epsilon"
+            f"bound={bound} needs delta > 0, because Gaussian noise is not "
+            "epsilon-differentially private with delta = 0"
         )
     mu = _greatest(lambda mu: refuses(*counts, mu, error))
     return gaussian_epsilon(mu, delta) if mu else 0.0

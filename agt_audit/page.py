@@ -35,26 +35,26 @@ SIGNS = {
     Strength.CREDIBLE: ABOUT,
 }
 STRENGTHS = (
-    "a number without a percentage was observed, or computed exactly without sampling",
-    "a number with ≥ and a percentage is a confidence bound for any number of trials; the "
-    "probability that it is too large by chance is at most the rest of that percentage, for "
-    "each bound separately",
-    "a number with about (≈) is an estimate, from an interval that is valid only as the "
-    "number of trials goes to infinity, or from a posterior under a prior, so it cannot "
-    "contradict a claim",
+    "a number without a percentage was observed directly, or computed exactly without sampling",
+    "a number with ≥ and a percentage is a confidence bound that is valid for any number of "
+    "trials. For example, a bound with 95 % is too large with probability at most 5 %; this "
+    "holds for each bound separately",
+    "a number with 'about' is an estimate, so it cannot contradict a claim: its interval is "
+    "valid only as the number of trials goes to infinity, or is a Bayesian posterior interval",
 )
 AGAIN = (
-    "By chance, a confidence bound contradicts a true claim as often as the rest of its "
-    "percentage says (at 95 %, in up to 5 % of the audits). Audit again with more trials: the "
-    "draws are made anew each time, and a claim that is really violated stays violated. Until "
-    "then, do not publish anything that depends on this claim."
+    "By chance, a bound with 95 % confidence contradicts a true claim in up to 5 % of all "
+    "audits (and with other percentages accordingly). Audit again with more trials: all random "
+    "draws are made anew, and a claim that is really violated stays violated. Until then, do "
+    "not publish anything that depends on this claim."
 )
 LIMITS = (
-    "an audit cannot prove a claim: other attacks, or the same with more effort, may "
-    "contradict what these did not; and the true loss may be far above a lower bound",
-    "nothing is shown about other data, other settings or a later state of the run",
-    "the auditor is part of the program that it audits, and may miss errors: agt audit "
-    "selftest shows which errors it detects",
+    "an audit cannot prove a claim. Other attacks, or the same attacks with more effort, may "
+    "contradict claims that this audit did not contradict, and the true privacy loss may be far "
+    "above a lower bound",
+    "the audit shows nothing about other data, other settings or later states of the run",
+    "the auditor is part of the program that it audits, so it may miss errors; `agt audit "
+    "selftest` shows which planted errors it detects",
 )
 COLUMNS = ("outcome", "audited", "claimed", "attacked, how hard", "found", "of the claim")
 MAX_SHOWN = 24  # findings of a page, the violated first
@@ -72,7 +72,8 @@ FRACTIONS = (*LOWER, "deviation/bound")  # of these a share of the claim means s
 
 def percent(share: float) -> str:
     """A limit in per cent, rounded up to a tenth."""
-    return f"{math.ceil(1000 * share - 1e-9) / 10:g} %"
+    rounded_up = math.ceil(1000 * share - 1e-9) / 10
+    return f"{rounded_up:g} %"
 
 
 def found(finding: Finding) -> str:
@@ -83,9 +84,9 @@ def found(finding: Finding) -> str:
     sure = f"{100 * finding.confidence:.12g} %" if finding.confidence else ""
     notes = ", ".join(filter(None, (sure, finding.estimator)))
     value = least(finding.found, finding.claimed) if loss else number(finding.found)
-    words = f"{sign if loss or sign == ABOUT else ''} {value}".strip()
+    words = f"{sign} {value}" if loss or sign == ABOUT else value
     told = f"{words} {finding.measure}" if " " in finding.measure else f"{finding.measure} {words}"
-    return f"{told}{f' ({notes})' if notes else ''}"
+    return f"{told} ({notes})" if notes else told
 
 
 def risk(finding: Finding, question: str) -> str:
@@ -99,24 +100,30 @@ def risk(finding: Finding, question: str) -> str:
         return ""
     delta = finding.delta or 0.0
     most = gaussian_advantage(claimed) if finding.measure == "mu" else advantage(claimed, delta)
-    named = (
-        f"no attack detects more than {percent(most)[:-2]} more of 100 records that were used "
-        "than it wrongly detects of 100 that were not used"
+    points = percent(most)[:-2]
+    advantage_limit = (
+        "the true positive rate of any membership attack exceeds its false positive rate by at "
+        f"most {points} percentage points"
     )
     if finding.measure == "mu":
         right = percent(0.5 + most / 2)
         return (
             f"mu = {number(claimed)}: an attacker who guesses whether {question}, with prior "
-            f"probability one half, is right at most {right}; {named}"
+            f"probability 50 %, is right with probability at most {right}; {advantage_limit}"
         )
+    privacy_loss = f"epsilon = {number(claimed)}"
+    if delta:
+        privacy_loss += f", delta = {number(delta)}"
     (before, after), (rare, then) = (
         (percent(prior), percent(posterior(prior, claimed))) for prior in PRIORS
     )
-    but = f", except with probability {number(delta)}, where nothing is promised" if delta else ""
+    exception = ""
+    if delta:
+        exception = f", except with probability {number(delta)}, for which nothing is promised"
     return (
-        f"epsilon = {number(claimed)}{f', delta = {number(delta)}' if delta else ''}: an "
-        f"attacker who is {before} sure that {question} can be at most {after} sure after "
-        f"seeing the answer ({rare} sure: {then}){but}; {named}"
+        f"{privacy_loss}: an attacker who is {before} sure that {question} can be at most "
+        f"{after} sure after seeing the answer, and one who is {rare} sure can be at most {then} "
+        f"sure{exception}; {advantage_limit}"
     )
 
 
@@ -152,7 +159,8 @@ def _again(audit: Audit) -> list[str]:
 
 def page(audit: Audit, audited: Audited, question: str) -> str:
     """The report, as Markdown."""
-    state = f" State of the run: {audit.digest[:19]}…." if audit.digest else ""
+    digest_start = audit.digest[:19] if audit.digest else ""
+    state = f" State of the run: {digest_start}…." if digest_start else ""
     tested, sections = audit.of_the_auditor, list[str | Sequence[str]]()  # whose table says it all
     if not tested:
         sections += _findings(audit)
@@ -162,21 +170,23 @@ def page(audit: Audit, audited: Audited, question: str) -> str:
         )
     sections += _section("What this audit does not show", LIMITS)
     sections += _section("Notes", audit.notes)
-    most = len(audit.findings) if tested else MAX_ROWS
+    shown_rows = len(audit.findings) if tested else MAX_ROWS
     for name, table in audited.tables.items():
         if len(table):
             more = (
-                f": the first {most} of {len(table):,} rows of tables/{name}.csv"
-                if len(table) > most
+                f": the first {shown_rows} of {len(table):,} rows of tables/{name}.csv"
+                if len(table) > shown_rows
                 else ""
             )
             sections += [
                 f"## {plain(capital(name.replace('_', ' ')))}{plain(more)}",
-                data_table(table.head(most)),
+                data_table(table.head(shown_rows)),
             ]
+    kind, subject, verdict = plain(audit.kind), plain(audit.subject), plain(capital(audit.verdict))
+    for_whom = "" if tested else f" {PRIVATE}{state}"
     return document(
-        f"# Audit: {plain(audit.kind)} of {plain(audit.subject)}",
-        f"**{plain(capital(audit.verdict))}.**{'' if tested else f' {PRIVATE}{state}'}",
+        f"# Audit: {kind} of {subject}",
+        f"**{verdict}.**{for_whom}",
         "".join(_again(audit)),
         *sections,
         *figures_section(audited.subject, audited.captions),
@@ -190,7 +200,8 @@ def _findings(audit: Audit) -> Iterator[str | Sequence[str]]:
     ordered = sorted(audit.findings, key=lambda finding: ORDER.index(finding.outcome))
     yield markdown_table(COLUMNS, [row(finding) for finding in ordered[:MAX_SHOWN]])
     if len(ordered) > MAX_SHOWN:
-        yield f"And {len(ordered) - MAX_SHOWN} more, all listed in audit.json."
+        hidden = len(ordered) - MAX_SHOWN
+        yield f"Findings not shown here: {hidden}. All findings are listed in audit.json."
     sentences = dict[str, None]()
     for each in ordered[:MAX_SHOWN]:
         limit = f" The audit could have detected: {each.noticeable}." if each.noticeable else ""
@@ -210,7 +221,8 @@ def _share(finding: Finding) -> str:
     comparable = finding.measure in FRACTIONS and finding.strength in RIGOROUS
     if not comparable or not finding.claimed or finding.found is None:
         return "-"
-    return f"{100 * finding.found / finding.claimed:.0f} %"
+    percentage = 100 * finding.found / finding.claimed
+    return f"{percentage:.0f} %"
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str | Sequence[str]]:

@@ -55,7 +55,7 @@ from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.claims import Accounting, Counting
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.labelling import Labelling
-from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.mechanism_config import MechanismConfig, TotalConfig
 from agt.mechanisms.totals import totals_of_labels
 from agt.models.fitting import fit
@@ -153,10 +153,13 @@ class LabelEvent:
     def words(self) -> str:
         """What it is, without the labels' names, which may be private."""
         if self.answers == 1:
-            return "event: the released label is one that is more likely with the unit than without"
+            return (
+                "event: the released label is more likely with the unit in the training data "
+                "than without it"
+            )
         return (
             f"event: at least {self.least} of {self.answers} released labels are more likely "
-            "with the unit"
+            "with the unit in the training data than without it"
         )
 
 
@@ -234,8 +237,9 @@ def alike(
             if len(np.unique(made[:count], axis=0)) == count:
                 return made[:count]
     raise ConfigError(
-        "audit.trials: rows that differ from the chosen query only in their last digits get "
-        "different answers, so they cannot be used as trials of that query: give another seed"
+        "audit.trials: every trial asks a row that differs from the chosen query only in its "
+        "last digits, but such rows do not get the same answers as the query, so they cannot "
+        "replace it. Give another seed=NUMBER"
     )
 
 
@@ -252,18 +256,19 @@ def judged(
         attacked: what was; the event and the number of trials are added to its words.
     """
     mistakes = event.mistakes(having, lacking)
-    effort = f"{len(having):,} labels for each side" + (
-        f", in {mistakes.having:,} trials of {event.answers} labels" * (event.answers > 1)
-    )
-    effort += (
-        f"; {attacked.events} bounds share the error probability" if attacked.events > 1 else ""
-    )
+    parts = [f"{len(having):,} labels were drawn from each of the two models"]
+    if event.answers > 1:
+        parts.append(
+            f"the labels were counted in {mistakes.having:,} trials of {event.answers} each"
+        )
+    if attacked.events > 1:
+        parts.append(f"{attacked.events} bounds share the error probability")
     # so that all of them hold with the confidence asked for
     each = 1 - (1 - attacked.confidence) / attacked.events
     told = replace(
         attacked,
         attack=f"{attacked.attack}; {event.words}",
-        effort=effort,
+        effort="; ".join(parts),
         confidence=each,
         events=1,
     )
@@ -275,8 +280,7 @@ def nothing_to_tell(attacked: TestedClaim, effort: str = "nothing was drawn") ->
     that was looked at, or gave the same label every time.
     """
     nowhere = (
-        "no query was found for which the two models answer differently, so there was nothing "
-        "to test"
+        "no query was found for which the two models answer differently, so nothing could be tested"
     )
     return replace(attacked, effort=effort).finding(Outcome.UNTESTED, nowhere)
 
@@ -385,18 +389,18 @@ TEST_DELTA = 0.01  # of a test ledger for Gaussian releases
 MAX_DELTAS = 0.2  # of the answers on one test ledger, added up
 MAX_QUERIES = 1000  # natural ones that are looked at
 DRAWN = (
-    "labels about the real data were drawn as agt predict draws them, but not published: "
-    "they were only in a folder of this audit, which was deleted, so they do not spend "
-    "budget, and none of your ledgers was opened"
+    "this audit drew labels about the real data as agt predict draws them, but did not publish "
+    "them. They were only in a folder of this audit, which was deleted, so they do not spend "
+    "privacy budget, and none of your ledgers was opened"
 )
 TRIALS = (
-    "the trials are different queries, because a repeated query would get its stored answer: "
-    "they are rows that differ from the chosen query only in their last digits, and for which "
-    "both models were checked to give the same evidence"
+    "each trial is a different query, because a repeated query would get its stored answer. The "
+    "queries differ from the chosen one only in their last digits, and both models were checked "
+    "to give the same evidence for all of them"
 )
 OWNER = (
-    "this report is only for the data owner, because pairs and queries were searched in the "
-    "private data"
+    "this report is only for the data owner, because the audit searched the private data for "
+    "pairs of datasets and for queries"
 )
 
 
@@ -435,9 +439,10 @@ class Stage:
         try:
             folder = Path(mkdtemp(prefix=".stage-", dir=place))
         except OSError as error:
+            reason = error.strerror
             raise ConfigError(
-                f"audit.scratch={place}: neighbouring runs and test ledgers cannot be "
-                f"written there ({error.strerror}): give a writable folder on a local disk"
+                f"audit.scratch={place}: the audit cannot write neighbouring runs and test "
+                f"ledgers into this folder ({reason}). Give a writable folder on a local disk"
             ) from None
         try:
             yield cls(folder, config)
@@ -544,9 +549,10 @@ class Stage:
             with self.ledger(opened, room_for(guarantee, len(some))) as ledger:
                 labels, refused = self.ask(opened, mechanism, some, ledger)
             if refused:
+                labels_paid = len(some)
                 raise CheckError(
-                    f"a test ledger with a budget for {len(some)} labels refused some of "
-                    f"them: {refused}"
+                    f"a test ledger that has a budget for {labels_paid} labels refused some of "
+                    f"these labels: {refused}"
                 )
             parts.append(labels)
         return np.concatenate(parts)
@@ -579,8 +585,8 @@ def room_for(guarantee: Guarantee, size: int) -> Allowance:
         allowance = Allowance(float(cost.pure), min(0.99, 1.01 * float(cost.leak)), 1.0)
     if allowance.max_lot_size(Cost(), guarantee, size) < size:
         raise ConfigError(
-            f"audit.trials: no budget is large enough for {size} releases, each {guarantee}: "
-            "give a smaller number"
+            f"audit.trials: no privacy budget is large enough for {size} releases that are "
+            f"{guarantee} each. Give a smaller audit.trials"
         )
     return allowance
 
@@ -632,24 +638,25 @@ class PredictionAudit(AuditKind):
         given.need_run(inputs=True)
         config = given.mechanism()
         if not issubclass(config.kind, Mechanism):
+            label_mechanisms = " or ".join(MECHANISMS)
             raise ConfigError(
-                f"mechanism={config.kind.name}: agt audit prediction only audits mechanisms "
-                "that draw labels: give one of them"
+                f"mechanism={config.kind.name}: agt audit prediction can only audit mechanisms "
+                f"that release labels. Give mechanism={label_mechanisms}"
             )
         if str(given.config.get("inputs")) == str(LINES):
             raise ConfigError(
-                "inputs=-: an audit chooses its own queries: give a file of typical queries, "
-                "or leave inputs out"
+                "inputs=-: the audit chooses its own queries, so it does not read queries from "
+                "standard input. Give inputs=FILE with typical queries, or leave inputs out"
             )
         if self.together > self.trials:
             raise ConfigError(
-                f"audit.together={self.together} exceeds audit.trials={self.trials}: raise "
-                f"audit.trials to at least {self.together}"
+                f"audit.together={self.together} exceeds audit.trials={self.trials}: set "
+                f"audit.trials={self.together} or more"
             )
         if config.total.eps is not None and config.total.queries is None:
             raise ConfigError(
-                "total.eps is divided among the queries: give total.queries too, or give "
-                "mechanism.eps"
+                "total.eps is divided among the queries, so their number is needed: give "
+                "total.queries=NUMBER too, or give mechanism.eps instead of total.eps"
             )
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
@@ -703,20 +710,21 @@ class _Audit:
         self.mechanism, self.claimed = mechanism, Claimed.of(mechanism.guarantee)
         self.claim = self._labelling(opened).claim
         if opened.model.problem.settings.noise is not None:
+            folder = opened.trained.finished.folder
             raise ConfigError(
-                f"run={opened.trained.finished.folder}: the training of this run drew noise, "
-                "and training on a neighbour would draw other noise, so the two models "
-                "cannot be compared: use agt audit dpsgd for such runs"
+                f"run={folder}: the training of this run used random noise. A model of a "
+                "neighbouring dataset would be trained with other noise, so the two models "
+                "could not be compared. Use agt audit dpsgd for this run"
             )
         self.totals = composed(mechanism.guarantee, config.together)
         self.events = 2 * (1 + len(self.totals))
         needed = self.claimed.needed(given.confidence, self.events)
+        measure, claimed_value = self.claimed.measure, self.claimed.value
         if config.trials < needed:
             raise ConfigError(
-                f"audit.trials={config.trials}: too few trials to contradict "
-                f"{self.claimed.measure} {self.claimed.value:g} with confidence "
-                f"{given.confidence:g} over {self.events} events: give at least {needed}, and "
-                "more for a margin"
+                f"audit.trials={config.trials} is too few to contradict the claimed {measure} of "
+                f"{claimed_value:g} with confidence {given.confidence:g} over {self.events} "
+                f"events: give at least {needed}, and more for a margin"
             )
 
     def audited(self) -> Audited:
@@ -732,8 +740,8 @@ class _Audit:
                 report(done, len(scenes), done, len(scenes))
         if not self.claim.proved:
             self.missing.append(
-                "the guarantee of this release is not proved (accounting=paper), so no test "
-                "ledger paid for it"
+                "no test ledger was charged for this release, because its guarantee is not "
+                "proved (accounting=paper)"
             )
         metrics = {"trials": self.config.trials, "adversaries": len(scenes)}
         about = {"tables": {"adversaries": pd.DataFrame(rows)}, "metrics": metrics}
@@ -775,12 +783,17 @@ class _Audit:
                 report(done, len(targets), done, len(targets))
         if not made:
             raise ConfigError(
-                f"run={finished.folder}: after removing any one record, training would "
-                "refuse the remaining data, so there is nothing to audit"
+                f"run={finished.folder}: if any of the records that were tried is removed, "
+                "training refuses the remaining data, so there is no neighbouring dataset to "
+                "compare with and nothing to audit"
             )
-        yield self._best("records and query both from the run's data", made, chosen=False)
         yield self._best(
-            "records from the run's data, query chosen by the attacker", made, chosen=True
+            "an attacker who takes the record and the query from the run's data", made, chosen=False
+        )
+        yield self._best(
+            "an attacker who takes the record from the run's data and chooses the query freely",
+            made,
+            chosen=True,
         )
 
     def _targets(self, records: Records) -> list[int]:
@@ -863,7 +876,11 @@ class _Audit:
         )
         if len(np.unique(np.concatenate([having, lacking]))) == 1:
             return [
-                nothing_to_tell(attacked, f"{len(having):,} labels for each side, all the same")
+                nothing_to_tell(
+                    attacked,
+                    f"{len(having):,} labels were drawn from each of the two models, and all "
+                    "labels were the same",
+                )
                 for attacked, _ in attacks
             ]
         return [judged(attacked, event, having, lacking) for attacked, event in attacks]

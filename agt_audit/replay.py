@@ -148,9 +148,12 @@ class ReplayedRandomness(RecordedRandomness):
         number = len(self.draws)
         due = [(each.law, each.public) for each in self.recorded.draws[number : number + 1]]
         if due != [(draw.law, draw.public)]:
+            draw_number = number + 1
+            made = f"{draw.law} {draw.public}"
+            recorded_draw = " ".join(f"{law} {public}" for law, public in due) or "missing"
             raise ReplayDiverged(
-                f"draw {number + 1} on the neighbour is {draw.law} {draw.public}, but the "
-                f"recorded one is {due}"
+                f"random draw {draw_number} on the neighbouring dataset is {made}, but "
+                f"the recorded draw is {recorded_draw}"
             )
         answer = deepcopy(self.recorded.answers[number])
         if isinstance(draw.private, Mapping):
@@ -201,31 +204,38 @@ def replay(
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     different = [name if name in before else f"{name}: {after[name]}" for name in names]
     if len(replayed.draws) < len(recorded.draws):
-        different.append(f"only {len(replayed.draws)} draws were made on the neighbour")
+        different.append(
+            f"only {len(replayed.draws)} random draws were made on the neighbouring dataset"
+        )
     share = max(tilt, largest_loss(guarantee, composed, recorded.draws, replayed.draws))
     share = share if share > 1 + ROUNDING else min(share, 1.0)
     attack = (
-        "a release was recorded, and repeated on a neighbouring dataset with the same "
-        "recorded draws"
+        "a release was recorded, and then repeated on a neighbouring dataset with the recorded "
+        "random draws"
     )
     effort = (
-        f"{len(recorded.draws)} draws and {len(before)} published fields were compared; {where}"
+        f"{len(recorded.draws)} random draws and {len(before)} published fields were compared; "
+        f"{where}"
     )
+    fields = "; ".join(different)
     told = (
-        f"published fields that are different on the neighbour: {'; '.join(different)}"
+        f"published fields that differ on the neighbouring dataset: {fields}"
         if different
         else "nothing differs"
     )
     equal = counterexamples(
         f"{subject}: what is published",
-        "if its random draws are fixed, what is published does not depend on private data",
+        "if its random draws are fixed, a release does not depend on private data",
         attack, effort, "differences", len(different), f"{told}; {effort}",
     )  # fmt: skip
-    lost = f"the private inputs of the draws differ by {share:.3g} times what their noise covers"
+    lost = (
+        f"between the two datasets, the private inputs of the random draws differ by {share:.3g} "
+        "times as much as their noise covers (more than 1 would break the guarantee)"
+    )
     inputs = counterexamples(
-        f"{subject}: the private inputs of its draws", str(guarantee),
+        f"{subject}: the private inputs of its random draws", str(guarantee),
         attack, effort, "deviation/bound", share, lost,
-        "any excess over what the noise covers, on this pair", 1.0,
+        "any difference that is larger than what the noise covers, on this pair of datasets", 1.0,
     )  # fmt: skip
     return equal, inputs
 
@@ -416,7 +426,9 @@ class ReplayedRelease:
         begin, end = segments(self.model, self.queries, count, rng)
         middle = (begin + (end - begin) / 2).astype(begin.dtype)
         for edit, other in islice(neighbours(self.model, middle, count), count):
-            yield from self.pair(other, f"the run's own data, and the same data {edit}", rng)
+            yield from self.pair(
+                other, f"two datasets, namely the run's own data and the same data {edit}", rng
+            )
 
     def pair(self, other: Model, where: str, rng: np.random.Generator) -> tuple[Finding, Finding]:
         """What the run and one neighbour of it say. Args: where: which datasets."""
@@ -428,7 +440,7 @@ class ReplayedRelease:
             first, second = (
                 partial(publish_training, network) for network in networks if network is not None
             )
-            return replay("training with noise inside", claimed, first, second, where)
+            return replay("training with noise in every step", claimed, first, second, where)
         options: dict[str, Any] = {}
         if isinstance(mechanism, Mechanism):
             options["composed"] = "answer"
@@ -501,8 +513,8 @@ class Replay(AuditKind):
         noisy = TrainedRun.of({**given.config, "mechanism": None}).settings.noise is not None
         if noisy and given.config.get("mechanism") is not None:
             raise ConfigError(
-                f"mechanism: the training of run={given.run} drew noise, so the training "
-                "itself is replayed: leave mechanism out"
+                f"mechanism=... cannot be given, because run={given.run} was trained with random "
+                "noise and the audit replays its training. Leave mechanism=... out"
             )
         if not noisy:
             given.mechanism()
@@ -526,7 +538,7 @@ class Replay(AuditKind):
 
 NOTES = (
     OWNER,
-    "a replay compares one recorded release of this run with the neighbours that were "
-    "trained: it does not detect what differs on other data or after other draws, nor "
-    "whether a draw has the distribution that it names",
+    "a replay compares one recorded release of this run with the same release on the "
+    "neighbouring datasets that were tried. It detects neither differences on other data or "
+    "with other random draws, nor a draw that does not have the distribution that it names",
 )

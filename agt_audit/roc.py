@@ -93,10 +93,10 @@ class Roc:
     def __post_init__(self) -> None:
         if np.isnan(self.scores).any():
             raise ConfigError("a score is NaN")
+        if not len(self.member):
+            raise ConfigError("a ROC curve needs both members and non-members, but got no record")
         if not self.member.any() or self.member.all():
-            there = (
-                "members" if self.member.any() else "non-members" if len(self.member) else "records"
-            )
+            there = "members" if self.member.any() else "non-members"
             raise ConfigError(
                 f"a ROC curve needs both members and non-members, but there are only {there}"
             )
@@ -182,6 +182,7 @@ def fewest(rate: float, others: int) -> str:
         ""
         if others >= least
         else (
-            f"{others} non-members are too few for {100 * rate:g} %: at least {least:,} are needed"
+            f"{others} non-members are too few to measure a false alarm rate of {100 * rate:g} "
+            f"%, for which at least {least:,} are needed"
         )
     )

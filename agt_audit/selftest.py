@@ -164,9 +164,9 @@ def the_best_of_many(seed: int) -> Finding:  # no chance in it
     """
     words = (
         "counts",
-        "the counts are those of epsilon 1",
-        "the best of 1,000 events",
-        "1000 trials a side",
+        "the counts come from a mechanism with epsilon 1",
+        "the best of 1,000 attack events",
+        "1,000 trials with and 1,000 without the record",
     )
     return TestedClaim(*words, Claimed("epsilon", 1.0), 0.95, 1000).judge(
         Mistakes(230, 1000, 230, 1000)
@@ -182,7 +182,7 @@ def gap_of_the_grid(seed: int) -> Finding:
     model, plan = fitted(points, labels, certificate="box", ks=(0, 50), epochs=2), plan_of(seed)
     labelling = Labelling.judged(model, mechanism, None, "paper")
     found = search(labelling, partial(expected_bound, mechanism, plan=plan), points, 2, 4, seed)
-    assert found is not None, "there is a decision line between two clouds"
+    assert found is not None, "no decision line was found between the two clouds of records"
     return audit_pair(mechanism, found, plan, model.max_distance)[1]
 
 
@@ -289,9 +289,9 @@ def answered(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding
         for at, side in enumerate((pair.having, pair.lacking))
     )
     words = (
-        "labels of two linear heads",
+        "labels of two linear models",
         "the labels are released with epsilon 1",
-        "a query between the decision lines of the two heads",
+        "a query between the decision lines of the two models",
         "",
     )
     return judged(TestedClaim(*words, claim, confidence), event, *drawn)
@@ -549,7 +549,8 @@ def looking() -> Attack:
         return order[~np.isin(order, np.arange(GONE) * 2)][:GONE]
 
     return Attack(
-        "a second erasure request, chosen by what the model shows after the first one",
+        "a second erasure request, chosen by looking at the model's outputs after the first "
+        "request",
         (*request().requests, wrong),
     )
 
@@ -644,43 +645,45 @@ def removals(seed: int) -> Finding:
 
 
 PLANTED: dict[str, Plant] = {
-    "randomized response that draws for another budget than it claims": twice_the_budget,
-    "smooth_cauchy with stable distances that only come from the grid {0, 50}": gap_of_the_grid,
-    "smooth_cauchy on stable distances that jump between neighbours": jump_of_the_evidence,
-    "released weights whose noise is made for half the sensitivity": half_the_noise,
+    "randomized response that draws labels with twice the budget that it claims": twice_the_budget,
+    "smooth_cauchy with stable distances that can only be 0 or 50": gap_of_the_grid,
+    "smooth_cauchy with distances that jump between neighbouring datasets": jump_of_the_evidence,
+    "released weights whose noise is sized for half the sensitivity": half_the_noise,
     "released weights whose noise is 20 % too small": less_noise,
     "noisy statistics whose noise is 20 % too small": partial(
         replayed, mechanism=LessNoise(mu=1.0)
     ),
-    "a label that is drawn again until it is right": partial(
+    "randomized response that draws again until the first label is the model's own": partial(
         replayed, mechanism=UntilRight(eps=1.0)
     ),
-    "objective perturbation whose privacy loss leaves out the determinant": no_determinant,
-    "objective perturbation for units (people) of several rows": rows_of_one_unit,
-    "labels of two linear heads, drawn for another budget than claimed": answered,
-    "parameter bounds that are narrowed by 1 %": lambda seed: audited(
+    "objective perturbation whose privacy loss omits the Jacobian determinant": no_determinant,
+    "objective perturbation with noise for one row, but people of twenty rows": rows_of_one_unit,
+    "labels of two linear models, drawn with epsilon 2 although epsilon 1 is claimed": answered,
+    "parameter bounds that are 1 % too narrow": lambda seed: audited(
         widened(boxed(seed), 0.99), seed, PARAMETERS
     ),
-    "parameter bounds for features that move only half as far as claimed": partial(
+    "parameter bounds computed for feature changes that are half as large as claimed": partial(
         moving_as_far, radius=0.1
     ),
-    "parameter bounds computed with another product than recorded": box_of_other_products,
-    "a stable distance that is one too large": lambda seed: audited(
+    "parameter bounds computed with another training.product than recorded": box_of_other_products,
+    "stable distances that are too large by one step of the grid": lambda seed: audited(
         flawed(OverstatedDistance, boxed(seed), more=1), seed, CERTIFIED_LABELS
     ),
-    "a certified record that was memorised nevertheless": memorised_and_certified,
-    "stable distances 5 % too long": partial(
+    "a record that was memorised although it is certified": memorised_and_certified,
+    "stable distances that are 5 % too large": partial(
         stretched, times=1.05, about=LABELS_WITHIN_BOUNDS, extent=NOBODY
     ),
-    "stable distances that are twice too long, detected on a neighbour": partial(
+    "stable distances that are twice too large, detected on a neighbouring dataset": partial(
         stretched, times=2.0, about=CERTIFIED_LABELS
     ),
-    "a normaliser that is set to the number of private records": partial(counting, dealt=False),
+    "a gradient normaliser that is set to the number of private records": partial(
+        counting, dealt=False
+    ),
     "batches that depend on the number of records": partial(counting, dealt=True),
     "stable distances that jump between neighbouring datasets": lambda seed: audited(
         flawed(OverstatedDistance, boxed(seed), more=-2), seed, STABLE_DISTANCES, PAIRS
     ),
-    "parameter bounds that do not nest within those of a neighbour": lambda seed: audited(
+    "parameter bounds that do not lie within those of a neighbouring dataset": lambda seed: audited(
         widened(boxed(seed), 2.0), seed, NESTING_BOXES, PAIRS
     ),
     "training whose noise is 20 % too small": partial(audited_noise, kept=0.8),
@@ -691,7 +694,7 @@ PLANTED: dict[str, Plant] = {
     "training that leaves out its noise, detected in a single run": partial(
         audited_training, kept=0.0, adversary=ONE_RUN, canary="dirac"
     ),
-    "stable distances that are one too long": overstated_labels,
+    "stable distances that are too large by 1, detected by leaving units out": overstated_labels,
     "unlearning that removes nothing": partial(
         unlearned, "epsilon", request(), removed=lambda rows: rows[:0]
     ),
@@ -701,40 +704,44 @@ PLANTED: dict[str, Plant] = {
     "unlearning with a third of the noise": partial(
         unlearned, "noise/claimed", request(), scale=1 / 3
     ),
-    "unlearning with noise that was shown before": partial(
+    "unlearning that releases every state with the same noise": partial(
         unlearned, "epsilon", looking(), reused=True
     ),
-    "unlearning by training again that keeps a requested record": partial(trained_again, kept=1),
+    "unlearning by retraining that keeps a record whose erasure was requested": partial(
+        trained_again, kept=1
+    ),
 }
 SOUND: dict[str, Plant] = {
-    "randomized response that draws for the budget it claims": the_budget,
-    "the best of many attack events": the_best_of_many,
-    "released weights whose noise is made for their sensitivity": partial(
+    "randomized response that draws labels with the budget that it claims": the_budget,
+    "an attack that is counted as the best of 1,000 events": the_best_of_many,
+    "released weights whose noise is sized for their sensitivity": partial(
         half_the_noise, moves=1.0, confidence=SURE
     ),
     "released weights whose noise has the claimed size": partial(
         less_noise, share=1.0, confidence=SURE
     ),
     "noisy statistics as agt computes them": partial(replayed, mechanism=NoisyStatistics(mu=1.0)),
-    "a label that is drawn once": partial(replayed, mechanism=RandomizedResponse(eps=1.0)),
+    "randomized response that draws each label once": partial(
+        replayed, mechanism=RandomizedResponse(eps=1.0)
+    ),
     "objective perturbation as agt computes it": objective_perturbation,
-    "labels of two linear heads, drawn for the claimed budget": partial(
+    "labels of two linear models, drawn with the claimed epsilon": partial(
         answered, draws=1.0, confidence=SURE
     ),
     "parameter bounds as agt computes them": lambda seed: all_audited(boxed(seed), seed),
-    "parameter bounds for features that move as far as claimed": partial(
+    "parameter bounds computed for feature changes that are as large as claimed": partial(
         moving_as_far, radius=0.05
     ),
     "training with the claimed noise": partial(
         audited_training, kept=1.0, adversary=None, confidence=SURE
     ),
-    "training with the claimed noise, tested by the noise's size": partial(
+    "training with the claimed noise, tested by the size of the noise": partial(
         audited_noise, kept=1.0, confidence=SURE
     ),
     "stable distances as agt computes them": partial(overstated_labels, more=0),
-    "a linear head as agt trains it": lambda seed: all_audited(headed(seed, **ONE_STEP), seed),
+    "a linear model as agt trains it": lambda seed: all_audited(headed(seed, **ONE_STEP), seed),
     "unlearning that removes the requested records": removals,
-    "unlearning by training again, as agt does it": trained_again,
+    "unlearning by retraining, as agt does it": trained_again,
 }
 
 
@@ -784,7 +791,8 @@ def _tried(plant: Callable[[int], Finding], name: str, seed: int) -> Finding:
     try:
         return plant(seed)
     except Exception as error:
-        why = f"the auditor itself failed, with {type(error).__name__}: {error}"
+        error_type = type(error).__name__
+        why = f"the auditor itself failed with an error ({error_type}: {error})"
         return Finding(name, "-", "-", "-", Outcome.UNTESTED, why, "-", strength=Strength.CERTAIN)
 
 
@@ -793,6 +801,7 @@ def of_auditor(name: str, finding: Finding, flawed: bool) -> Finding:
     claims to tell them apart.
     """
     right = finding.outcome is (Outcome.VIOLATED if flawed else Outcome.STANDS)
+    judgement = JUDGED[flawed, right == flawed]
     return Finding(
         subject=name,
         claim=("the auditor detects this planted violation")
@@ -801,10 +810,7 @@ def of_auditor(name: str, finding: Finding, flawed: bool) -> Finding:
         attack=finding.attack,
         effort=finding.effort,
         outcome=Outcome.STANDS if right else Outcome.VIOLATED,
-        meaning=(
-            f"{JUDGED[flawed, right == flawed]}; the audited claim was: {finding.claim}; "
-            f"{finding.meaning}"
-        ),
+        meaning=(f"{judgement}; the audited claim was: {finding.claim}; {finding.meaning}"),
         measure=JUDGED[flawed, flawed],
         claimed=1.0,
         found=float(right),

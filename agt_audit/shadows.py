@@ -61,8 +61,9 @@ from agt_cli.runs.queries import OpenedRun
 
 SIZES = (
     "shadow models are trained on about half of the training and test records together, with "
-    "the run's own settings and with sizes (declared size, normaliser, n_max) reduced to "
-    "that half; where the recipe chooses settings, it chooses them for that size"
+    "the run's own settings, except that the declared size, the normaliser and n_max (the "
+    "maximum batch size) are reduced to that half. Settings that the recipe chooses are chosen "
+    "for that size"
 )
 
 FORMAT = 1
@@ -201,8 +202,9 @@ def train_shadows(
         else:
             there[index] = logits
     if not there:
+        first_error = failures[min(failures)]
         raise CheckError(
-            f"all {config.models} shadow models failed; the first error: {failures[min(failures)]}"
+            f"all {config.models} shadow models failed. The first error is: {first_error}"
         )
     kept = sorted(there)
     reused = config.models - len(missing)

@@ -59,7 +59,7 @@ from scipy.stats import norm
 
 from agt.data.erasure import families
 from agt.data.records import Records
-from agt.errors import AgtError, ConfigError
+from agt.errors import AgtError, ConfigError, counted
 from agt.facts import Standing
 from agt.models.fitting import fit, load
 from agt.models.model import Model
@@ -295,7 +295,7 @@ def _carried_out(
     for choose in attack.requests:
         rows = choose(served)
         if not len(rows):
-            raise ConfigError(f"{attack.name}: no record is left that this attack could choose")
+            raise ConfigError(f"the attack '{attack.name}' has no record left to choose")
         gone = np.concatenate([gone, rows])
         served = unlearn(rows)
         seen.append(served)
@@ -317,27 +317,32 @@ def _equal(
         differ, compared = _differences(pair.mine, pair.other)
         total += compared
         words = (
-            f"{differ:,} of {compared:,} values differ"
+            f"{differ:,} of {compared:,} values differ from those of training without the records"
             if differ
-            else f"all {compared:,} values are the same"
+            else f"all {compared:,} values are the same as those of training without the records"
         )
         words = (
             words
             if compared
-            else ("not tested, because no query was answered, so no answers could be compared")
+            else ("not tested, because no query was answered, so there are no answers to compare")
         )
         trials.append(_trial(pair, "equal", float(differ) if compared else None, differ > 0, words))
     if not total:
         return trials, not_tested(
             subject,
             claimed.sentences[0],
-            "no query was answered after any of the attacks, so no answers could be compared",
+            "no query was answered after any of the attacks, so there are no answers to compare",
         )
-    both = "the result of unlearning and the result of training without the records"
     wrong = next((trial for trial in trials if trial.violated), None)
-    same = f"{both} are the same in every attack: {total:,} values"
-    meaning = same if wrong is None else f"after {_after(wrong)}, {wrong.words} between {both}"
-    noticeable = "one value that differs, in the attacks that were made"
+    same = (
+        "in every attack, unlearning gave the same result as training without the records: "
+        f"{total:,} values were compared"
+    )
+    meaning = same
+    if wrong is not None:
+        attack_made = _after(wrong)
+        meaning = f"after the attack {attack_made}, {wrong.words}"
+    noticeable = "a single value that differs, in the attacks that were made"
     compared_by = (
         "the result of unlearning and the result of training without the records are "
         "compared value by value"
@@ -371,18 +376,25 @@ def _near(
                 "distance",
                 away / allowed,
                 away > allowed,
-                f"{away:.3g} apart; the claim allows at most {allowed:.3g}",
+                f"a distance of {away:.3g} between the weights, of which the claim allows at "
+                f"most {allowed:.3g}",
             )
         )
     if not trials:
         return [], None
     worst = max(trials, key=lambda trial: trial.found or 0)
     claimed = replace(claimed, terms=(Remark("near_minimiser_as_recorded"),))
-    attack = "the weights before noise were compared with those of training without the records"
-    noticeable = "weights farther away than their recorded bounds, in the attacks that were made"
+    attack_made = _after(worst)
+    attack = (
+        "the weights, before noise is added, were compared with those of training without the "
+        "records"
+    )
+    noticeable = (
+        "weights that are farther away than their recorded bounds, in the attacks that were made"
+    )
     meaning = (
-        "the weights before noise and those of training without the records are "
-        f"at most {worst.words} (after {_after(worst)})"
+        "between the weights of unlearning (before noise is added) and those of training "
+        f"without the records, the worst attack, {attack_made}, found {worst.words}"
     )
     about = f"{subject}: weights before noise"
     return trials, _seen(
@@ -400,33 +412,34 @@ def _distinguished(
     held, half = Claimed("epsilon", claimed.eps, claimed.delta), plan.trials // 2
     looks = [(pair, name, *scores) for pair in pairs for name, scores in _scores(pair, plan.trials)]
     trials, counts = list[Trial](), dict[Trial, Mistakes]()
-    for pair, name, mine, other in looks:
+    for pair, direction, mine, other in looks:
         event = chosen_event(mine[:half], other[:half], held, plan.confidence, labels=False)
         mistakes = event.mistakes(mine[half:], other[half:])
         bound = held.bound(mistakes, plan.confidence, len(looks))
         covered = claimed.adaptive or not pair.attack.adaptive
+        counted_draws = len(mine) - half
         words = (
-            f"along {name}: {mistakes.alarms} false alarms and {mistakes.misses} misses in "
-            f"{len(mine) - half} draws for each side"
+            f"projected on {direction}: {mistakes.alarms} false alarms and {mistakes.misses} "
+            f"misses in {counted_draws} draws from each of the two models"
         )
         words += (
             ""
             if covered
-            else "; requests chosen after looking at outputs are not covered by the claim"
+            else "; the claim does not cover requests that are chosen after looking at outputs"
         )
         trials.append(_trial(pair, "distinguished", bound, covered and bound > claimed.eps, words))
         if covered:
             counts[trials[-1]] = mistakes
     if not counts:
         return trials, None
-    names = ", ".join(dict.fromkeys(name for _, name, *_ in looks))
+    directions = ", ".join(dict.fromkeys(direction for _, direction, *_ in looks))
     attack = (
-        "which side a draw belongs to (unlearning, or training without the records) is "
-        f"guessed from everything that was given out before, along {names}"
+        "an attacker guesses whether weights come from unlearning or from training without the "
+        f"records, from all that was released before, by projecting them on: {directions}"
     )
     drawn = (
-        f"{plan.trials:,} draws for each side in each of {len(looks)} tests, half of them "
-        "used to choose thresholds"
+        f"{plan.trials:,} draws from each of the two models in each of {len(looks)} tests; half "
+        "of the draws were used to choose thresholds"
     )
     worst = max(counts, key=lambda trial: trial.found or 0)
     about = f"{subject}: the weights that are used for answers"
@@ -461,10 +474,11 @@ def _directions(pair: AttackedSides) -> dict[str, np.ndarray]:
     seen = (
         {}
         if last is None or last.seen is None
-        else {"the noise that was seen before": last.seen - last.values}
+        else {"the noise of weights that were released before": last.seen - last.values}
     )
     return {
-        "the difference of the weights": pair.mine.values - pair.other.values,
+        "the difference between the weights of the two models": pair.mine.values
+        - pair.other.values,
         **pair.mine.probes,
         **seen,
     }
@@ -489,32 +503,40 @@ def _noise(subject: str, pairs: Sequence[AttackedSides], plan: TrialPlan) -> Fin
         for earlier, _ in noises[:place]
     ]
     limit, most = float(norm.isf((1 - sure) / 2 / len(alike))), max(alike)
+    weights = len(noises[0][0])
     effort = (
-        f"{len(noises)} states of {len(noises[0][0])} weights, and {len(alike)} pairs of states"
+        f"the noise of {len(noises)} states of the model ({weights} weights each) was measured, "
+        f"and compared in all {len(alike)} pairs of states"
     )
     size, again = noise_size(subject, squares, coordinates, sure, effort), most > limit
+    meaning = (
+        f"{size.meaning}; between two states, the largest correlation of the noise is "
+        f"{most:.3g} standard deviations away from 0"
+    )
+    if again:
+        meaning = (
+            f"{size.meaning}; noise of an earlier state was used again, because the noises of two "
+            f"states have a correlation that is {most:.3g} standard deviations away from 0"
+        )
     return replace(
         size,
         subject=f"{subject}: noise",
         claim=(
-            "the released weights have Gaussian noise with the configured standard "
-            "deviation, drawn again for each state"
+            "the released weights have Gaussian noise with the configured standard deviation, "
+            "drawn anew for each state"
         ),
         attack=(
-            "the noise is what remains if the weights without noise are subtracted from the "
-            "released ones: its length, and the correlation between any two states (fixed "
-            "beforehand)"
+            "the noise was computed by subtracting the weights without noise from the released "
+            "ones; its length was tested, and its correlation between every two states (both "
+            "tests were fixed beforehand)"
         ),
         effort=effort,
         outcome=Outcome.VIOLATED if again else size.outcome,
-        meaning=(
-            f"{size.meaning}; the largest correlation between the noise of two states is "
-            f"{most:.3g} standard deviations{': it was not drawn again' if again else ''}"
-        ),
+        meaning=meaning,
         confidence=plan.confidence,
         noticeable=(
-            f"{size.noticeable}; states whose noise is correlated by more than "
-            f"{limit:.2g} standard deviations"
+            f"{size.noticeable}; noise of two states whose correlation is more than {limit:.2g} "
+            "standard deviations away from 0"
         ),
     )
 
@@ -531,15 +553,17 @@ def _after(trial: Trial) -> str:
 
 def _listed(trials: Sequence[Trial]) -> str:
     names = dict.fromkeys(trial.attack for trial in trials if trial.found is not None)
-    return f"{len(names)} attack{'s' * (len(names) != 1)} ({'; '.join(names)})"
+    return f"{counted(len(names), 'attack')} ({'; '.join(names)})"
 
 
 def _promised_only(finding: Finding, claimed: Promise) -> Finding:
     """What is not promised is not contradicted."""
     if claimed.proved:
         return finding
-    why = "; ".join(fact.sentence for fact in claimed.assumptions if fact.standing is Standing.VOID)
-    meaning = f"{finding.meaning}; nothing is claimed here, because {why}"
+    reason = "; ".join(
+        fact.sentence for fact in claimed.assumptions if fact.standing is Standing.VOID
+    )
+    meaning = f"{finding.meaning}; nothing is claimed here, because {reason}"
     return replace(finding, outcome=Outcome.REPORTED, meaning=meaning)
 
 
@@ -600,9 +624,11 @@ class ForgetSets:
         if not len(self.free):
             raise ConfigError("every training record is public, so there is nothing to erase")
         if records > len(self.free) - 2:
+            most = max(1, len(self.free) - 2)
             raise ConfigError(
-                f"audit.records={records}: {len(self.free)} training records may be erased, "
-                f"but at least two must remain: give {max(1, len(self.free) - 2)} or fewer"
+                f"audit.records={records} is too many, because only {len(self.free)} training "
+                f"records may be erased and at least two of them must remain: give {most} or "
+                "fewer"
             )
         self.seen = np.asarray(train.features).reshape(len(train), -1).astype(np.float64)
         if (width := self.seen.shape[1]) > MAX_WIDTH:
@@ -620,9 +646,10 @@ class ForgetSets:
                 are kept; else those that what is served answers most wrongly.
         """
         rng, k = np.random.default_rng(self.seed), self.records
-        for trial in range(self.trials):
+        for draw in range(1, self.trials + 1):
             yield Attack.at_once(
-                f"{k} records at random, draw {trial + 1}", rng.choice(self.free, k, replace=False)
+                f"{k} records chosen at random, draw {draw}",
+                rng.choice(self.free, k, replace=False),
             )
         lever, error = self._influence()
         yield Attack.at_once(
@@ -630,7 +657,7 @@ class ForgetSets:
         )
         yield Attack.at_once(f"the {k} farthest outliers", self._top(lever))
         yield Attack.at_once(
-            f"{k} records that have nearly identical records which stay", self._doubled(rng)
+            f"{k} records of which near-duplicates stay in the data", self._doubled(rng)
         )
         labels, counts = np.unique(self.train.labels[self.free], return_counts=True)
         rows = self.free[self.train.labels[self.free] == labels[counts.argmin()]]
@@ -638,11 +665,12 @@ class ForgetSets:
         spared = len(np.unique(self.train.labels)) <= 2
         yield Attack.at_once("all records of the smallest class", rows[: len(rows) - spared])
         if k > 1:
+            at_first, afterwards = k // 2, k - k // 2
             first = rng.choice(self.free, k // 2, replace=False)
             then = self._dissenting if by_shard else self._wrong
             yield Attack(
-                f"{k // 2} at random, then {k - k // 2} chosen by the outputs after the "
-                "first erasure",
+                f"{at_first} records at random, then {afterwards} records chosen by looking at "
+                "the outputs after the first erasure",
                 (lambda served: first, partial(then, first, k - k // 2)),
             )
 
@@ -699,12 +727,12 @@ class ForgetSets:
 
 QUIET = Console(json=True, quiet=True)  # what would be said is of copies, and not of the run
 NOTES = (
-    "the methods were carried out with agt unlearn's own code on copies of the run, which "
-    "were deleted; the run was not changed",
-    "training without the records was done by this program on this machine, so code that a "
-    "method shares with it (loading data, training) is compared with itself",
-    "sets of records that were not tried are not covered: an attack that finds nothing does "
-    "not prove anything",
+    "the methods were carried out with agt unlearn's own code on copies of the run; the copies "
+    "were deleted, and the run was not changed",
+    "training without the records was done by this program on this machine, so errors in code "
+    "that training shares with an unlearning method (such as loading data) would not be noticed",
+    "the audit shows nothing about sets of records that were not tried: an attack that finds "
+    "nothing does not prove anything",
 )
 
 
@@ -721,7 +749,7 @@ class Unlearning(AuditKind):
     """
 
     name: ClassVar[str] = "unlearning"
-    question: ClassVar[str] = "the erased records had ever been used"
+    question: ClassVar[str] = "the erased records had been used in training"
     while_waiting: ClassVar[bool] = True
     records: Annotated[int, Field(ge=1)] = 8
     trials: Annotated[int, Field(ge=1, le=10_000)] = 2
@@ -732,9 +760,10 @@ class Unlearning(AuditKind):
     def __post_init__(self) -> None:
         unknown = [method for method in self.methods or () if method not in METHODS]
         if unknown:
-            known = ", ".join(METHODS)
+            unknown_method, known = unknown[0], ", ".join(METHODS)
             raise ConfigError(
-                f"audit.methods: agt unlearn has no method {unknown[0]}: use some of {known}"
+                f"audit.methods: agt unlearn has no method '{unknown_method}'. Give some of "
+                f"these methods: {known}"
             )
 
     def check(self, given: AuditInputs) -> None:
@@ -771,8 +800,8 @@ class Unlearning(AuditKind):
                         )
                     else:
                         absent.append(
-                            f"this run does not have method={method}, so there was nothing to "
-                            f"attack: {error}"
+                            f"method={method} was not attacked, because it cannot be used for "
+                            f"this run: {error}"
                         )
                     continue
                 found, trials = side.attacked(forget, plan, console)
@@ -829,14 +858,14 @@ class Sides:
         )
         if settings.noise is not None:
             return (
-                "training draws private noise (noise.epsilon), so two results differ by that "
-                "noise, whatever was removed"
+                "nothing can be compared, because training draws private noise (noise.epsilon), "
+                "so two results differ by that noise whatever was removed"
             )
         if certificate.noise_is_fixed:
             return (
-                "certificate.masking=loss was not tested: its noise is drawn once, in "
-                "training, so every trial would need a training; in addition, its guarantee "
-                "is not proved (agt unlearn says so)"
+                "unlearning with certificate.masking=loss was not tested, because its noise is "
+                "drawn once, in training, so every trial would need a training of its own. In "
+                "addition, its guarantee is not proved (agt unlearn says so, too)"
             )
         return ""
 
@@ -936,7 +965,7 @@ class Sides:
         if rows is not None:
             gone = self.train.take(rows)
             gradient = weights.gradient(gone.features, gone.labels)
-            probes = {"the gradient of the forgotten records' loss": gradient.ravel()}
+            probes = {"the gradient of the erased records' loss": gradient.ravel()}
         return Served(
             weights.weight.ravel(),
             within=within,
@@ -959,7 +988,7 @@ class Sides:
         """Labels that are given while the requests wait."""
         certificates = model.certify(self._asked(self.gone))
         answered = waiting.answered(certificates, model.problem.classes)
-        how = f"{int(answered.sum())} of {len(answered)} queries answered"
+        how = f"{int(answered.sum())} of {len(answered)} queries were answered"
         return Served(certificates.prediction, answered=answered, shown=model, how=how)
 
     def _asked(self, rows: RemovedRows | None) -> np.ndarray:

@@ -87,7 +87,8 @@ class Heads:
     second: np.ndarray
     moves: float
     where: str = (
-        "no data were used: two weight vectors that are as far apart as the sensitivity allows"
+        "no data were used; the audit compares two weight vectors that are as far apart as the "
+        "sensitivity allows"
     )
 
     @property
@@ -143,28 +144,28 @@ def audit_weights(
         draw(heads.first, 0), draw(heads.second, plan.trials)
     )
     how = (
-        "released weights are projected on the difference between the weights of the two "
-        "models; the threshold is in the middle"
+        "an attacker projects the released weights onto the difference between the weights of "
+        "the two models, with the threshold in the middle"
     )
     effort = (
-        f"{plan.trials:,} releases of {heads.first.size:,} weights for each side; {heads.where}"
+        f"{plan.trials:,} releases of {heads.first.size:,} weights from each of the two models; "
+        f"{heads.where}"
     )
     drawn = tested(subject, mechanism.guarantee, how, effort, plan).findings(mistakes)
     mu, share = heads.apart / sigma, heads.apart / heads.moves
     table = Exact(mu, mu > mechanism.mu * (1 + UP)).finding(
         f"{subject}: the noise compared with the distance between the two models",
         mechanism.guarantee,
-        "the distance between the weights of the two models, divided by the standard "
+        "the distance between the weights of the two models was divided by the standard "
         "deviation of the noise",
         heads.where,
-        f"noise that is made for a sensitivity below {share:.3g} times the claimed one",
+        f"noise that is sized for less than {share:.3g} times the claimed sensitivity",
     )
-    shown = (
-        f"mu of this pair is {least(table.found or 0.0, mechanism.mu)}; claimed: {mechanism.mu:g}"
-    )
+    mu_of_pair = least(table.found or 0.0, mechanism.mu)
     meaning = (
-        f"computed exactly, without sampling: {shown}; the distance between the two models "
-        f"is {share:.3g} of the sensitivity"
+        f"computed exactly, without sampling: mu is {mu_of_pair} for this pair of models, and "
+        f"{mechanism.mu:g} is claimed; the distance between the two models is {share:.3g} times "
+        "the sensitivity"
     )
     size = noise_size(
         subject, float(squares.sum()), squares.size * middle.size, plan.confidence, heads.where
@@ -181,28 +182,28 @@ def noise_size(subject: str, squares: float, count: int, confidence: float, effo
         float(chi2.cdf(squares, count)) < error,
         math.sqrt(float(chi2.ppf(error, count)) / count),
     )
+    meaning = f"the standard deviation of the noise is {ratio:.4g} times the claimed one"
+    if violated:
+        meaning = f"the noise is too small, with {ratio:.4g} times the claimed standard deviation"
     return Finding(
         subject=f"{subject}: its noise",
         claim=(
-            "the standard deviation of the noise is at least the one that sensitivity "
-            "and guarantee need"
+            "the noise has at least the standard deviation that the guarantee needs at the "
+            "stated sensitivity"
         ),
         attack=(
-            "the sum of the squares of the noise, over all coordinates of all releases, is "
-            "compared with its expected size"
+            "the sum of the squared noise, over all coordinates of all releases, is compared "
+            "with its expected value"
         ),
         effort=f"{count:,} coordinates; {effort}",
         outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
-        meaning=(
-            f"the noise has {ratio:.4g} times the claimed standard "
-            f"deviation{': it is too small' if violated else ''}"
-        ),
+        meaning=meaning,
         measure="noise/claimed",
         found=ratio,
         confidence=confidence,
         noticeable=(
-            f"a standard deviation below {least_seen:.4g} of the claimed one, in more "
-            "than half of the cases"
+            f"a standard deviation below {least_seen:.4g} times the claimed one, in more than "
+            "half of all audits"
         ),
         estimator="chi-squared",
     )
@@ -223,7 +224,7 @@ def farthest(
     for edit, other in neighbours(model, (a + (b - a) / 2).astype(a.dtype), count):
         head = other.linear_head
         assert head is not None
-        where = f"the run's own data, and the same data {edit}"
+        where = f"two datasets, namely the run's own data and the same data {edit}"
         pairs.append((head, Heads(mine, head.trained.weight.numpy(), model.l2_sensitivity, where)))
     return max(
         (pair for pair in pairs if pair[1].apart), key=lambda pair: pair[1].apart, default=None
@@ -258,13 +259,13 @@ class Problems:
             ErmWithLinearTerm.from_labels(x[:n], y[:n], shape.strength, shape.clamp)
             for n in (pulls, pulls + rows)
         )
-        came = "a record" if rows == 1 else f"{rows} rows of one unit"
+        added = "one more record" if rows == 1 else f"{rows} more rows of one unit"
         return cls(
             few,
             more,
             shape,
-            f"no data of a run were used: {pulls} records on one line, compared with the same "
-            f"records and {came} more, of the other class",
+            f"no data of a run were used; {pulls} made-up records on one line are compared with "
+            f"the same records and {added} of the other class",
         )
 
     @classmethod
@@ -320,7 +321,9 @@ def audit_objective(
             on_done(drawn)
         return scores
 
-    how = "released weights are distinguished by the likelihood ratio between the two datasets"
+    how = (
+        "an attacker distinguishes the two datasets by the likelihood ratio of the released weights"
+    )
     subject = objective_words(guarantee)
     claim = tested(subject, guarantee, how, problems.where, plan)
     shown = attacked(
@@ -334,7 +337,10 @@ def audit_objective(
 
 def audit_line(guarantee: ApproximateDP, problems: Problems, noises: ObjectiveNoises) -> Finding:
     """What is known without a draw of a pair along one line."""
-    how = "the densities of the released minimiser on both datasets are integrated along one line"
+    how = (
+        "the probability densities of the released weights under both datasets are integrated "
+        "along one line"
+    )
     exact = line_loss(guarantee, problems, noises.tilt)
     return exact.finding(f"{objective_words(guarantee)}: its table", guarantee, how, problems.where)
 
@@ -384,7 +390,7 @@ def objective_words(guarantee: ApproximateDP) -> str:
 
 RELEASE = "mechanism=release_weights mechanism.mu=1"
 WEIGHTS_WITHOUT_RUN = (
-    "agt audit weights mechanism=release_weights mechanism.mu=MU (without run=) audits the "
+    "`agt audit weights mechanism=release_weights mechanism.mu=MU` (without run=...) audits the "
     "noise by itself"
 )
 STRENGTH = 10.0  # Lambda of an audit without a run, unless mechanism.weight_decay says otherwise
@@ -419,8 +425,8 @@ class AddedNoiseAttack:
         """Two heads at the distance that the noise is made for."""
         findings = audit_weights(self.mechanism, Heads.without_data(width), plan)
         note = (
-            "neither a run nor data were used: two linear heads whose weights are as far "
-            "apart as the sensitivity for which the noise is made"
+            "no run and no data were used; the audit compares two linear models whose weights "
+            "are as far apart as the sensitivity for which the noise is sized"
         )
         return Audited(self.mechanism.name, None, findings, (note,))
 
@@ -448,9 +454,9 @@ class LinearTermAttack:
         by_densities = audit_line(guarantee, line, noises)
         by_draws = audit_objective(guarantee, line, noises, plan)
         note = (
-            "neither a run nor data were used: the strength of regularisation is Lambda = "
-            f"{shape.strength:g} (mechanism.weight_decay, for a normaliser of B = 1), and "
-            "gradients are clamped at C = 1"
+            "no run and no data were used; the records are made up. The regularisation strength "
+            f"is Lambda = {shape.strength:g} (mechanism.weight_decay, for a normaliser of B = "
+            "1), and gradients are clamped at C = 1"
         )
         return Audited(self.mechanism.name, None, (by_densities, *by_draws), (note,))
 
@@ -480,9 +486,9 @@ class WeightsAudit(AuditKind):
         config = given.mechanism(RELEASE)
         if not config.releases_weights or config.kind.noise_law not in ATTACKS:
             raise ConfigError(
-                "agt audit weights draws releases itself: give mechanism=release_weights "
-                "with mechanism.mu or total, or mechanism=objective_perturbation; for "
-                f"mechanism={config.kind.name}, use agt audit replay"
+                f"mechanism={config.kind.name}: agt audit weights cannot draw releases of this "
+                "mechanism. Use `agt audit replay` for it, or give mechanism=release_weights "
+                "(with mechanism.mu or a total budget) or mechanism=objective_perturbation"
             )
         if given.run is not None:
             given.check_run()
@@ -506,12 +512,15 @@ class WeightsAudit(AuditKind):
             if pair is not None:
                 found = attack.attack(pair, plan, lambda done: report(done, every, done, every))
         found = found or (
-            no_pair_found(mechanism, self.neighbours, "a neighbouring dataset with other weights"),
+            no_pair_found(
+                mechanism, self.neighbours, "a neighbouring dataset whose model has other weights"
+            ),
         )
         notes = (
             claim.text,
             OWNER,
-            f"of all possible neighbouring datasets, at most {self.neighbours} were trained",
+            f"models were trained on at most {self.neighbours} of all possible neighbouring "
+            "datasets",
         )
         return Audited.of(opened.trained.finished, found, notes)
 

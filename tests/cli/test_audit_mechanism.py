@@ -109,7 +109,7 @@ def test_weights(agt: Agt, runs: dict[str, Path]) -> None:
         (
             ("mechanism=randomized_response", "mechanism.eps=1", "audit.trials=5"),
             0,
-            "at least 12 trials for each side",
+            "at least 12 trials with the record",
         ),
     ],
 )

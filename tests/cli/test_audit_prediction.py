@@ -53,8 +53,8 @@ SMALL = ("audit.trials=400", "audit.targets=1")
 # draws are the operating system's: at 95 % a sound release fails one test in twenty
 SURE = "confidence=0.999999"
 ADVERSARIES = [
-    "records and query both from the run's data",
-    "records from the run's data, query chosen by the attacker",
+    "an attacker who takes the record and the query from the run's data",
+    "an attacker who takes the record from the run's data and chooses the query freely",
 ]
 
 
@@ -140,18 +140,18 @@ REFUSED = {
         "head",
         "mechanism=release_weights",
         "mechanism.mu=1",
-    ): "agt audit prediction only audits mechanisms that draw labels",
+    ): "agt audit prediction can only audit mechanisms that release labels",
     (
         "head",
         *RESPONSE,
         "audit.trials=12",
-    ): "too few trials to contradict epsilon 1 with confidence 0.95 over 4 events",
+    ): "too few to contradict the claimed epsilon of 1 with confidence 0.95 over 4 events",
     ("remove", *RESPONSE): "condition g",
     (
         "head",
         *RESPONSE,
         "audit.scratch=nowhere",
-    ): "audit.scratch=nowhere: neighbouring runs and test ledgers cannot be",
+    ): "audit.scratch=nowhere: the audit cannot write neighbouring runs",
 }
 
 

@@ -283,7 +283,7 @@ def test_noise_that_a_guarantee_asks_for_is_worked_out_once_more() -> None:
         (lambda source: {"z": 1.0 + source.below(6)}, "z"),
         (lambda source: {"z": 0 * source.below(7)}, "ReplayDiverged"),
         (lambda source: {"z": 0 * source.below(6) * source.below(6)}, "ReplayDiverged"),
-        (lambda source: {"z": 0}, "only 0 draws"),
+        (lambda source: {"z": 0}, "only 0 random draws"),
         (lambda source: {"z": 0 * source.below(6), "more": 1}, "more"),
         (lambda source: {"z": 1 // 0}, "ZeroDivisionError"),
     ],
@@ -307,4 +307,4 @@ def test_noise_whose_size_is_private_is_told_although_what_is_published_agrees()
     )
     equal, _ = replay("-", GaussianDP(1.0), *sides, "")
     assert equal.violated
-    assert re.search(r"gaussian \(2\.0,.*'gaussian', \(1\.0,", equal.meaning)
+    assert re.search(r"gaussian \(2\.0,.*gaussian \(1\.0,", equal.meaning)
