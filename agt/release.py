@@ -111,8 +111,8 @@ class Release(Generic[Drawn]):
             # The ledger would remember labels that anybody who knows the seed can compute, and
             # would repeat them as private ones.
             raise ConfigError(
-                f"ledger={payer.name}: a release from a seed is only a simulation, for which "
-                "a ledger does not pay: leave out the seed, or the ledger"
+                f"ledger={payer.name}: a release that is drawn from a seed is only a simulation, "
+                "which a ledger does not count: leave out either the seed or the ledger"
             )
         payer.check(self.claim)
 
@@ -168,9 +168,11 @@ class Release(Generic[Drawn]):
         """
         reservation = self.reservation
         if reservation is None:
-            raise RuntimeError("a release must be reserved before it is drawn")
+            raise RuntimeError(
+                "a release must be reserved before it is drawn: call its method reserve() first"
+            )
         if reservation.size < self.requested and not self.may_be_partial:
-            raise RuntimeError("this release was not paid for, so it cannot be drawn")
+            raise RuntimeError("this release was not paid for in full, so it cannot be drawn")
         if not reservation.take():  # True once, for the first caller in any thread
             raise RuntimeError(
                 "this release was already drawn, and neither it nor a copy of it can be drawn "
@@ -335,8 +337,9 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
             held = self.terms.payer.remaining(self.claim.guarantee, self.requested)
         if held is not None and held < self.requested:
             raise Exhausted(
-                f"the budget of {self.terms.payer.name} covers only {held} of {self.requested} "
-                f"labels, each of which would be {self.claim.guarantee}: nothing was released"
+                f"the budget of {self.terms.payer.name} covers only {held} of the "
+                f"{self.requested} requested labels (each label would be {self.claim.guarantee}), "
+                "so nothing was released: request fewer labels"
             )
         return self.reserve()
 

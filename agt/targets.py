@@ -81,9 +81,9 @@ class UntrustedCode(ConfigError):
             "imported"
         )
         super().__init__(
-            f"{where}._target_: '{target}' is not part of agt, and neither this command line "
-            "nor a file in ./conf names it, so it was not imported; if you know this code "
-            f"and want it to run, add 'trust=[{target}]'"
+            f"{where}._target_: '{target}' is not part of agt, and neither this command line nor "
+            "a file in ./conf names it, so it was not imported. If you know this code and want "
+            f"it to run, add 'trust=[{target}]' to the command"
         )
 
 
@@ -116,16 +116,15 @@ def imported(target: str, where: str) -> Any:
     try:
         return getattr(import_module(module_name), name)
     except (ImportError, AttributeError, ValueError) as error:
-        moved = (
-            f"; it is now '{target.replace('agt_cli.', 'agt.', 1)}'"
-            if target.startswith("agt_cli.")
-            else ""
-        )
+        remedy = ""
+        if target.startswith("agt_cli."):
+            new_name = target.replace("agt_cli.", "agt.", 1)
+            remedy = f". This name has changed: write '{new_name}'"
         root = module_name.partition(".")[0]
         here = Path(f"{root}.py").exists() or Path(root).is_dir()
         if isinstance(error, ModuleNotFoundError) and error.name == root and here:
-            moved = "; it is in this folder, so type PYTHONPATH=. in front of agt"
-        raise ConfigError(f"{where}._target_: cannot import '{target}': {error}{moved}") from None
+            remedy = ". The module is in this folder, so type PYTHONPATH=. in front of agt"
+        raise ConfigError(f"{where}._target_: cannot import '{target}' ({error}){remedy}") from None
 
 
 def is_own_code(target: str) -> bool:

@@ -79,8 +79,8 @@ class Blocks:
                 raise
             if block is None:
                 raise AgtError(
-                    "inputs: the file changed while it was being read: it no longer has the "
-                    f"{stop} rows that were expected"
+                    "inputs: the file changed while agt was reading it, and no longer has the "
+                    f"{stop} rows that were expected: run the command again"
                 )
             kept = self._held[max(start - self._first, 0) :]
             self._first += len(self._held) - len(kept)

@@ -64,7 +64,7 @@ class Digits:
 
     def __post_init__(self) -> None:
         if len(set(self.classes or ())) < len(self.classes or ()):
-            raise ValueError("classes lists a digit twice")
+            raise ValueError("classes lists a digit twice: remove one of the two")
 
     def load(self) -> Dataset:
         """Read every image, keep the chosen classes, split by hash."""
@@ -151,8 +151,8 @@ class Mnist(Digits):
         same_shape(images, (self.SIDE, self.SIDE), columns.path)
         if images.dtype != np.uint8:
             raise DataError(
-                f"{columns.path}: the images are {images.dtype}, but must be uint8 pixels "
-                "between 0 and 255"
+                f"{columns.path}: the images have the type {images.dtype}, but must be uint8 "
+                "pixels between 0 and 255"
             )
         same_length(columns.path, len(images), {"labels": digits})
         if not len(images):
@@ -226,17 +226,17 @@ class MedMnist:
             classes: tuple[int, ...] = getattr(self, setting) or ()
             twice = sorted({c for c in classes if classes.count(c) > 1})
             if twice:
-                raise ValueError(f"{setting} lists class {twice[0]} twice")
+                raise ValueError(f"{setting} lists class {twice[0]} twice: remove one of the two")
         unused = set(self.keep) - set(self.finetune_classes or self.keep)
         if unused:
             raise ValueError(
-                f"keep lists class {min(unused)}, which is not one of finetune_classes: add "
-                "it there, or remove it from keep"
+                f"keep lists class {min(unused)}, which is not one of finetune_classes: add it "
+                "to finetune_classes, or remove it from keep"
             )
         if self.held_out and self.finetune_classes is None:
             raise ValueError(
-                "held_out needs finetune_classes, because without that list every record is "
-                "used for fine-tuning, so that none is held out"
+                "held_out needs finetune_classes, because without finetune_classes every record "
+                "is used for fine-tuning, so no record is held out"
             )
 
     def load(self) -> Dataset:
@@ -346,9 +346,9 @@ class MedMnist:
                 28,
                 *(int(key.removeprefix("url_")) for key in self._info if key.startswith("url_")),
             ]
+            data_set = self._info["python_class"]
             raise ConfigError(
-                f"dataset.size={self.size}: {self._info['python_class']} only exists in the "
-                f"sizes {sizes}"
+                f"dataset.size={self.size}: {data_set} only exists in the sizes {sizes}"
             )
         url, md5 = self._info[f"url{suffix}"], self._info[f"MD5{suffix}"]
         if path is None:
@@ -376,9 +376,10 @@ class MedMnist:
         used = sorted(map(int, self._info["label"]))
         if not set(present) <= set(used):
             listed = ", ".join(map(str, used))
+            unexpected = min(set(present) - set(used))
             raise DataError(
-                f"{path}: class {min(set(present) - set(used))} in this file is not a class "
-                f"of {self.name}: {listed}"
+                f"{path}: this file has class {unexpected}, but the classes of {self.name} are "
+                f"{listed}"
             )
         return used
 
@@ -401,9 +402,11 @@ class MedMnist:
             return np.isin(labels, self.positive).astype(np.int64)
         unknown = set(labels.tolist()) - set(used)
         if unknown:
+            unused_class = min(unknown)
+            used_classes = ", ".join(map(str, used))
             raise DataError(
-                f"{self.name}: class {min(unknown)} was named, but the classes that are used "
-                f"are {', '.join(map(str, used))}"
+                f"{self.name}: a label is class {unused_class}, but the classes that are used "
+                f"are {used_classes}"
             )
         return np.searchsorted(used, labels).astype(np.int64)
 
@@ -413,10 +416,11 @@ class MedMnist:
             return tuple(names.values())
         sides = [[c for c in used if (c in self.positive) == side] for side in (False, True)]
         if not all(sides):
+            none_or_all = "none" if sides[0] else "all"
             raise DataError(
-                f"{self.name}: dataset.positive lists {'none' if sides[0] else 'all'} of the "
-                "classes that are used, but must list some and leave out some, because the "
-                "task has two sides"
+                f"{self.name}: dataset.positive lists {none_or_all} of the classes that are "
+                "used, but must list some of them and leave out others, because the task is to "
+                "tell the listed classes from the others"
             )
         return tuple(" or ".join(names[c] for c in side) for side in sides)
 
@@ -455,9 +459,9 @@ def _images(columns: ColumnReader, key: str) -> np.ndarray:
     images = columns.matrix(key, "MedMNIST's format")
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[3:] not in ((), (3,)):
         raise DataError(
-            f"{columns.path}: {key} is {images.dtype} of shape {images.shape}, but must be "
-            "uint8 pixels 0..255 of shape [n, h, w] or [n, h, w, 3] (three-dimensional "
-            "images are not supported)"
+            f"{columns.path}: '{key}' has type {images.dtype} and shape {images.shape}, but must "
+            "contain uint8 pixels (0 to 255) of shape [n, h, w] or [n, h, w, 3]; "
+            "three-dimensional images are not supported"
         )
     return (
         images[:, None] if images.ndim == 3 else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
@@ -469,8 +473,9 @@ def _labels(columns: ColumnReader, key: str) -> np.ndarray:
     labels = columns.array(key, "MedMNIST's format")
     if labels.dtype.kind == "f" or (labels.ndim == 2 and labels.shape[1] > 1):
         raise DataError(
-            f"{columns.path}: {key} is {labels.dtype} of shape {labels.shape}, but must be "
-            "one whole number for each record (several labels are not supported)"
+            f"{columns.path}: '{key}' has type {labels.dtype} and shape {labels.shape}, but must "
+            "contain one whole number for each record; several labels for a record are not "
+            "supported"
         )
     return labels.reshape(-1).astype(np.int64)
 
@@ -501,7 +506,8 @@ def all_info() -> Mapping[str, Mapping[str, Any]] | None:
         return ast.literal_eval(node)
     except (OSError, SyntaxError, ValueError) as error:
         raise DataError(
-            f"{path}: cannot read INFO of medmnist ({error}): reinstall medmnist with {INSTALL}"
+            f"{path}: the table INFO of the package medmnist cannot be read ({error}): reinstall "
+            f"the package with {INSTALL}"
         ) from None
 
 
@@ -523,17 +529,18 @@ def _official(path: Path, url: str, md5: str, download: bool) -> Path:
 
     if path.exists() and (actual := _md5(path)) != md5:
         raise DataError(
-            f"{path}: its MD5 is {actual}, but that of medmnist's official file is {md5}: "
+            f"{path}: this file has the MD5 {actual}, but medmnist's official file has {md5}: "
             "delete the file to download it again, or accept it as a local file with "
             f"dataset.path={path.name}"
         )
     if not path.exists() and not download:
         raise DataMissing(
-            f"{path} does not exist: to download it, set dataset.download=true, or get {url} "
-            "yourself; if you have it elsewhere, change dataset.path or data_dir"
+            f"{path} does not exist. To download this file, set dataset.download=true, or get it "
+            f"yourself from {url}. If you have the file elsewhere, change dataset.path or "
+            "data_dir"
         )
     pooch.get_logger().setLevel("INFO" if sys.stderr.isatty() else "WARNING")
-    by_hand = f"download {url} yourself and put it at {path}, or change dataset.path or data_dir"
+    by_hand = f"download {url} yourself and save it as {path}, or change dataset.path or data_dir"
     try:
         downloader = pooch.HTTPDownloader(timeout=30)
         pooch.retrieve(url, f"md5:{md5}", fname=path.name, path=path.parent, downloader=downloader)
@@ -541,7 +548,7 @@ def _official(path: Path, url: str, md5: str, download: bool) -> Path:
         raise DataMissing(f"cannot download {path.name}: {error}; {by_hand}") from None
     except ValueError:
         raise DataError(
-            f"{url}: the downloaded file is not the official one (its MD5 is not medmnist's "
-            f"{md5}): try again, or {by_hand}"
+            f"{url}: the downloaded file is not the official one, because its MD5 is not {md5}: "
+            f"try again, or {by_hand}"
         ) from None
     return path

@@ -116,8 +116,8 @@ def class_names(words: np.ndarray, path: Path) -> tuple[str, ...]:
     if len(names) > MAX_FOUND:
         raise DataError(
             f"{path}: the label has {len(names)} different values, such as "
-            f"{', '.join(names[:3])}: if it is a measured number, replace it by ranges in the "
-            "file; if these are classes, list them in dataset.classes"
+            f"{', '.join(names[:3])}: if the label is a measured number, replace it by ranges in "
+            "the file; if its values are classes, list them in dataset.classes"
         )
     try:
         return tuple(sorted(names, key=float))
@@ -506,8 +506,9 @@ class LabelledFile(ABC):
                 split = hash_split(names, self.test_fraction, self.split_key)
             if split.all() or not split.any():
                 drawn = (
-                    f", because dataset.test_fraction={self.test_fraction:g} of only {n} "
-                    "records is drawn by a hash of each id: "
+                    ", because the test records are chosen by a hash of each id, and of only "
+                    f"{n} records dataset.test_fraction={self.test_fraction:g} can be none or "
+                    "all: "
                 )
                 remedy = (
                     f"{drawn}change dataset.test_fraction or dataset.split_key"
@@ -794,7 +795,7 @@ def dataset_of(
     public = None if public is None else _values_of("public", public, len(x))
     if public is not None and public.dtype != bool:
         raise DataError(
-            f"public: this must be True or False for each record, but has the type {public.dtype}"
+            f"public must be True or False for each record, but has the type {public.dtype}"
         )
     tags = None if label_free else labels
     named = (
@@ -854,8 +855,8 @@ def in_order_of(names: Sequence[str], frame: pd.DataFrame) -> pd.DataFrame:
     if sorted(given) != sorted({*names}):
         different = few(sorted({*given} ^ {*names}) or given)
         raise DataError(
-            f"data frame: the model was trained on the columns {few(names)}, each of which is "
-            f"needed exactly once, but column {different} is missing, extra or repeated"
+            f"data frame: give each column that the model was trained on ({few(names)}) exactly "
+            f"once, and no other column (missing, repeated or unknown: {different})"
         )
     return frame.iloc[:, [given.index(name) for name in names]]
 
@@ -870,8 +871,8 @@ def features_of(x: object) -> np.ndarray:
     """
     if hasattr(x, "to_pandas"):
         raise DataError(
-            f"features: a {type(x).__name__} would lose its column names, so agt could not "
-            "notice if the columns are in another order: give a pandas data frame, "
+            f"features: a {type(x).__name__} is not accepted, because agt would lose its column "
+            "names and could not notice columns in another order: give a pandas data frame, "
             "x.to_pandas()"
         )
     if np.ma.is_masked(x):
@@ -887,9 +888,9 @@ def features_of(x: object) -> np.ndarray:
         ) from None
     if features.dtype.kind not in "fiub" or features.ndim < 2:
         raise DataError(
-            f"features: expected numbers of shape [records, ...], got {features.dtype} of "
-            f"shape {features.shape}: give one row for each record (for a single record: "
-            "x[None]; for a table with words: columns=agt.Columns(...))"
+            f"features: expected numbers with one row for each record, got type {features.dtype} "
+            f"and shape {features.shape}. For a single record, give x[None]; for a table with "
+            "words, give columns=agt.Columns(...)"
         )
     if features.dtype in (np.float32, np.float64):
         return features
@@ -923,7 +924,7 @@ def _values_of(name: str, values: object, n: int) -> np.ndarray:
     if column.dtype == object and not all(
         isinstance(value, str | int | float) for value in column.tolist()
     ):
-        raise DataError(f"{name}: must contain numbers or text")
+        raise DataError(f"{name} must contain numbers or text")
     return column
 
 
@@ -968,9 +969,8 @@ def names_of(name: str, values: object, n: int) -> np.ndarray:
         known = isinstance(value, str | int | np.integer) and not isinstance(value, bool)
         if not known or _NOT_IN_IDS.search(str(value)):
             raise DataError(
-                f"{name}: row {row} has {value!r}, but a whole number or text is needed, "
-                "without NUL and surrogate characters, and written in the same form in every "
-                "row"
+                f"{name}: row {row} has {value!r}, but every row needs a whole number or text, "
+                "written in the same form in all rows, without NUL and surrogate characters"
             )
     return np.array([str(value) for value in np.asarray(values).tolist()])
 

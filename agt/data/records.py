@@ -74,13 +74,14 @@ class Records:
             )
         row = _first_not_finite(self.features)
         if row is not None:
-            which = f"record {str(self.ids[row])!r} (number {row + 1} of {n})"
+            record_id = str(self.ids[row])
+            which = f"record {record_id!r} (number {row + 1} of {n})"
             raise DataError(f"{which} has a NaN or infinite feature: correct or remove this record")
         repeated = None if isinstance(self.ids, Mapped) else most_frequent(self.ids)  # row numbers
         if repeated:
             raise DataError(
-                f"record id {repeated[0]!r} occurs {repeated[1]} times, but ids must be "
-                "unique (for several rows of one person, give units)"
+                f"record id {repeated[0]!r} occurs {repeated[1]} times, but ids must be unique "
+                "(if several rows belong to one person, name the person with units)"
             )
 
     def __len__(self) -> int:

@@ -92,8 +92,8 @@ def check_edges(name: str, edges: Sequence[float]) -> None:
     if not math.isfinite(2 * (edges[-1] - edges[0])):
         wide = [edges[0], edges[-1]]
         raise ValueError(
-            f"{name}: the range {wide} is too wide to compute with: give the range in which "
-            "the values really lie"
+            f"{name}: the range {wide} is too wide to compute with: give the range in which the "
+            "values really are"
         )
 
 
@@ -169,8 +169,8 @@ class Columns:
         self._check_columns()
         if self.crosses and len(self.numeric) + len(self.categorical) < 2:
             raise ValueError(
-                "crosses are made from pairs of columns, but there is only one column: set "
-                "dataset.crosses=0"
+                "crosses (features made from two columns) need two columns, but there is only "
+                "one: set dataset.crosses=0"
             )
         pretended = {column: limits or (0.0, 1.0) for column, limits in self.numeric.items()}
         width = self._encoding(pretended).width
@@ -197,7 +197,8 @@ class Columns:
             node = parse_yaml(Path(str(given)).read_bytes(), str(given))
         except (OSError, Broken) as error:
             raise ConfigError(
-                f"columns={given}: give agt.Columns(...) or a dataset file: {error}"
+                f"columns={given} cannot be read as a dataset file ({error}): give "
+                "agt.Columns(...), or the path of a dataset file"
             ) from None
         others = [
             name
@@ -206,13 +207,14 @@ class Columns:
         ]
         if others:
             raise ConfigError(
-                f"columns={given}: the file includes {others[0]}, which agt.Columns does not "
-                "read: give one complete file"
+                f"columns={given}: this file includes another file, {others[0]}, which "
+                "agt.Columns does not read: give one file that contains everything"
             )
         if node.get("unit") and units is None:
             raise ConfigError(
-                f"columns={given}: this file names a column of people, unit '{node['unit']}': "
-                "in Python, give that column with units=, and its limit with unit_rows="
+                f"columns={given}: this file says that column '{node['unit']}' names the person "
+                "of each row (unit). In Python, give this column with units=, and the largest "
+                "number of rows of one person with unit_rows="
             )
         return validate(
             cls, {name: node[name] for name in cls.__dataclass_fields__ if name in node}, str(given)
@@ -252,7 +254,7 @@ class Columns:
             self._compared(content, self._ranges), len(content[0])
         ):
             raise DataError(
-                f"data frame: {'; '.join(mismatches)}: remove these queries, or train with "
+                f"data frame: {'; '.join(mismatches)}. Remove these queries, or train with "
                 "columns (agt.Columns) that allow their values"
             )
         return self._encoding(self._ranges)(*content)
@@ -278,7 +280,9 @@ class Columns:
     def _ranges(self) -> dict[str, Limits]:
         unknown = [name for name, limits in self.numeric.items() if limits is None]
         if unknown:
-            raise ConfigError(f"columns.numeric.{unknown[0]}: give its public range, [low, high]")
+            raise ConfigError(
+                f"columns.numeric.{unknown[0]}: give the public range of this column, [low, high]"
+            )
         return {name: limits for name, limits in self.numeric.items() if limits}
 
     def _check_columns(self) -> None:
@@ -294,7 +298,7 @@ class Columns:
         for column, values in self.categorical.items():
             listed = {str(value) for value in values}
             if len(listed) < len(values):
-                raise ValueError(f"categorical.{column} lists a value twice")
+                raise ValueError(f"categorical.{column} lists a value twice: remove one of the two")
             if listed & {*self._markers}:
                 both = min(listed & {*self._markers})
                 raise ValueError(
@@ -309,8 +313,8 @@ class Columns:
         for name in self.formats:
             if name not in self.numeric:
                 raise ValueError(
-                    f"formats names '{name}', which is not a column of numeric"
-                    f"{nearest(name, [*self.numeric])}"
+                    f"formats names '{name}', which is not a column under "
+                    f"numeric{nearest(name, [*self.numeric])}"
                 )
         for name in self.from_data:
             if name not in {*inputs, CLASSES}:
@@ -342,7 +346,8 @@ class Columns:
             np.empty((n, len(self.numeric))),
             np.empty((n, len(self.categorical)), dtype=object),
         )
-        for into, group in ((numbers, self.numeric), (words, self.categorical)):
+        groups = (("numeric", numbers, self.numeric), ("categorical", words, self.categorical))
+        for kind, into, group in groups:
             for place, name in enumerate(group):
                 into[:, place] = column = parts.pop(name)
                 bad = pd.isna(column) & (self.missing == "error")
@@ -350,11 +355,12 @@ class Columns:
                     "correct or remove this row, or train with "
                     f"{self.SETTING}.missing=indicator, which allows missing values"
                 )
-                columns.refuse(name, self.SETTING, bad, column, why)
+                setting = f"{self.SETTING}.{kind}.{name}"
+                columns.refuse(name, setting, bad, column, why)
                 bad = np.isinf(column) if group is self.numeric else np.zeros(n, dtype=bool)
                 columns.refuse(
                     name,
-                    self.SETTING,
+                    setting,
                     bad,
                     column,
                     "an infinite value cannot be a feature: correct or remove this row",
@@ -380,20 +386,19 @@ class Columns:
                 notes.append(f"no record has a value in {column}.")
             elif listed and outside.count == outside.total:
                 raise DataError(
-                    f"{path}: {column}: none of its {outside.total} values is in the list "
-                    f'{setting}, so all of them would count as "other": the column has '
-                    f"{outside.seen}, but the list has "
-                    f"{few(repr(str(word)) for word in listed)}"
+                    f"{path}: none of the {outside.total} values of {column} is in the list "
+                    f'{setting}, so all of them would count as "other". The column has '
+                    f"{outside.seen}, but the list has {few(repr(str(word)) for word in listed)}"
                 )
             elif listed and outside.rate > 0.5:
                 notes.append(
-                    f"{column}: {share} are not in the list {setting}, so they count as "
-                    f'"other", for example {outside.seen}.'
+                    f"{share} of {column} are not in the list {setting}, so they count as "
+                    f'"other" (for example {outside.seen}).'
                 )
             elif outside.count and not listed:
                 notes.append(
-                    f"{column}: {share} are outside the declared range {outside.declared}, so "
-                    f"they are clipped to it (they range from {outside.seen})."
+                    f"{share} of {column} are outside the declared range {outside.declared}, so "
+                    f"they are clipped to this range (the values range from {outside.seen})."
                 )
         return tuple(notes)
 
@@ -647,7 +652,9 @@ class Table(Columns, LabelledFile):
 
 def _reader_of(frame: object) -> ColumnReader:
     if not isinstance(frame, pd.DataFrame):
-        raise ConfigError(f"columns needs a pandas data frame, got {type(frame).__name__}")
+        raise ConfigError(
+            f"columns=agt.Columns(...) needs a pandas data frame, but got {type(frame).__name__}"
+        )
     names = tuple(map(str, frame.columns))
     columns = dict(zip(names, range(len(names)), strict=True))
     return ColumnReader(

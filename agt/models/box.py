@@ -498,9 +498,9 @@ class BoxKind(CertificateKind):
             return
         if settings.ensemble.members > 1:
             raise ConfigError(
-                "noise.epsilon: the weights of an ensemble are not released, because it "
-                f"answers by vote (ensemble.members={settings.ensemble.members}), so noise on "
-                "them has no use: leave the noise out, or train one model"
+                f"noise.epsilon: an ensemble (ensemble.members={settings.ensemble.members}) "
+                "answers by vote and does not release its weights, so noise on the weights has "
+                "no use: leave the noise out, or train one model"
             )
         relation.check_noise()
         # Called only because it raises if the relation has no sensitivity. The numbers of

@@ -256,9 +256,10 @@ def landmark_root(
         ConfigError: two landmarks are so close that K is singular up to rounding, and the ridge is
             too small to correct it.
     """
+    landmark_count = landmarks.shape[1]
     fault = (
-        f"some of the {landmarks.shape[1]} landmarks are too close to each other to be "
-        f"distinguished in floating point. Use certificate.features.ridge=1e-3"
+        f"some of the {landmark_count} landmarks are so close to each other that floating point "
+        "cannot distinguish them. Use certificate.features.ridge=1e-3"
     )
     kernel_matrix = gaussian_kernel(landmarks.T.copy(), landmarks, bandwidth)
     return inverse_root(kernel_matrix, power, ridge, fault)
@@ -333,8 +334,8 @@ class FeatureMap:
         coordinates = max(self.width, self.outputs)
         if coordinates * UNIT >= 2.0**-10:
             raise ConfigError(
-                f"certificate.features: the map has too many coordinates ({coordinates}) for "
-                "exact sums: lower count"
+                f"certificate.features: the map makes too many coordinates ({coordinates}) for "
+                "exact sums: lower certificate.features.count"
             )
 
     @classmethod
@@ -622,7 +623,9 @@ class FeatureMap:
             case "scattering":
                 if not self.config.centers:
                     return self._scattering_features(rows, length)
-                assert self.center is not None, "a map that centers must be given its center"
+                assert self.center is not None, (
+                    "a feature map that subtracts a center must be given this center"
+                )
                 centered = self._scattering_features(rows) - np.ldexp(
                     self.center, -ROW_FRACTION_BITS
                 )
@@ -665,7 +668,7 @@ class FeatureMap:
     def _directions(self) -> np.ndarray:
         """The matrix [width, count] of random directions or of landmarks."""
         assert self.projection is not None, (
-            "a feature map with directions must be given at least one direction"
+            "a feature map that uses directions must be given at least one direction"
         )
         return self.projection
 
@@ -787,10 +790,11 @@ def _whitening_matrix(
             and the ridge does not correct it.
         UnsoundError: a row is not finite.
     """
+    row_count, direction_count = rows.shape
     fault = (
-        f"the {len(rows)} public rows do not span all {rows.shape[1]} directions of the "
-        "features, but whitening divides by their spread in each direction. Use ridge=1e-3, "
-        "or more public rows"
+        f"the {row_count} public rows do not span all {direction_count} directions of the "
+        "features, but whitening divides by their spread in each direction. Use "
+        "certificate.features.ridge=1e-3, or more public rows"
     )
     return inverse_root(_covariance(rows, chunk_rows), config.whiten, config.ridge, fault)
 

@@ -89,8 +89,8 @@ class HeadConfig:
         """Raise ValueError if this class, not a subclass, was given an encoder."""
         if type(self) is HeadConfig and self.encoder is not None:
             raise ValueError(
-                "encoder: this model has no frozen encoder in front of its head: give "
-                "model=small_cnn, and its encoder's settings"
+                "encoder: this model has no frozen encoder in front of its head. Leave encoder "
+                "out, or use model=small_cnn with the settings of an encoder"
             )
 
     @property
@@ -176,14 +176,15 @@ class ConvConfig(HeadConfig):
         """Raise ValueError if an encoder was given or the lists differ in length."""
         if self.encoder is not None:
             raise ValueError(
-                "encoder: this model trains its convolutions itself, so it cannot have a "
-                "frozen encoder: give model=small_cnn for one"
+                "encoder: this model trains its convolutions itself, so it cannot have a frozen "
+                "encoder. Leave encoder out, or use model=small_cnn, which has one"
             )
         for name in ("kernels", "strides", "paddings", "pools"):
             given = len(getattr(self, name))
-            if given != len(self.channels):
+            channel_count = len(self.channels)
+            if given != channel_count:
                 raise ValueError(
-                    f"{name} has {given} values, but channels has {len(self.channels)}: give "
+                    f"{name} has {given} values, but channels has {channel_count} values: give "
                     "one value for each convolution"
                 )
 
@@ -333,7 +334,7 @@ class CustomNetwork:
                 network = self.make()
             except Exception as error:  # whatever the user's code raises is about that code
                 raise ConfigError(
-                    f"model: {self.origin} cannot be created: {type(error).__name__}: {error}"
+                    f"model: {self.origin} cannot be created ({type(error).__name__}: {error})"
                 ) from error
         plain_network = _require_plain_layers(network, self.origin).to(dtype)
         # Applied to one record of zeros, to learn whether it fits and the shape of its output.
@@ -342,13 +343,14 @@ class CustomNetwork:
                 outputs = plain_network(torch.zeros(1, *shape, dtype=dtype))
         except RuntimeError as error:
             raise ConfigError(
-                f"model: {self.origin} cannot be applied to records of shape {shape}: {error}"
+                f"model: {self.origin} cannot be applied to records of shape {shape} ({error})"
             ) from None
         if outputs.dim() != 2:
+            output_shape = tuple(outputs.shape[1:])
             raise ConfigError(
-                f"model: {self.origin} returns outputs of shape {tuple(outputs.shape[1:])} "
-                f"for a record of shape {shape}, but must return one row of numbers. Add an "
-                "nn.Flatten() at the beginning"
+                f"model: {self.origin} returns outputs of shape {output_shape} for a record of "
+                f"shape {shape}, but must return one row of numbers. Add an nn.Flatten() at the "
+                "beginning"
             )
         return plain_network
 
@@ -365,7 +367,7 @@ def head_from_config(node: object) -> HeadBuilder:
             the settings.
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
-        raise ConfigError(f"model: expected a mapping with the entry _target_, got {node!r}")
+        raise ConfigError(f"model: expected a mapping with the entry '_target_', got {node!r}")
     settings = {str(key): value for key, value in node.items() if key != "_target_"}
     name = node["_target_"]
     target: Any = imported(str(name), "model")
@@ -440,7 +442,9 @@ def from_layers(layers: LayerList) -> nn.Sequential:
     for entry in layers:
         settings = {key: value for key, value in entry.items() if key not in ("name", "layer")}
         if entry["layer"] not in types:
-            raise ConfigError(f"model: no bound rule for layer {entry['name']} ({entry['layer']})")
+            raise ConfigError(
+                f"model: agt has no bound rule for layer {entry['name']} ({entry['layer']})"
+            )
         network.add_module(entry["name"], types[entry["layer"]](**settings))
     return network
 
@@ -478,38 +482,37 @@ def _require_plain_layers(network: object, origin: str) -> nn.Sequential:
     """
     if type(network) is not nn.Sequential:
         raise ConfigError(
-            f"model: {origin} has the type {type(network).__name__}, but bounds are computed "
-            "for an nn.Sequential, layer by layer, because agt cannot analyse the forward() "
-            "of another module"
+            f"model: {origin} has the type {type(network).__name__}, but agt needs an "
+            "nn.Sequential, because it computes bounds layer by layer and cannot analyse the "
+            "forward() of another module"
         )
     rules_for(network)  # raises ConfigError for a layer without a bound rule
     for name, layer in network.named_modules(remove_duplicate=False):
         attributes = vars(layer)
         has_hooks = any(value for key, value in attributes.items() if key.endswith("hooks"))
         if "forward" in attributes or has_hooks:
-            culprit = f"layer {name}" if name else "the whole"
+            part = f"layer {name}" if name else "the model itself (not only a layer of it)"
             raise ConfigError(
-                f"model: {culprit} has hooks or its own forward(), for which there is no "
-                "bound rule. Remove the hooks, or use a standard layer"
+                f"model: {part} has hooks or its own forward(), for which agt has no bound rule. "
+                "Remove them, or use a standard layer"
             )
     for name, parameter in network.named_parameters():
         if not parameter.requires_grad:
             raise ConfigError(
-                f"model: {name} is frozen (requires_grad=False), but a head is always "
-                "trained as a whole. Leave frozen layers out of it, and give their outputs "
-                "as features"
+                f"model: {name} is frozen (requires_grad=False), but agt trains all layers of a "
+                "model. Remove frozen layers from the model, and give their outputs as features"
             )
         if parameter._backward_hooks or not parameter.is_floating_point():
             raise ConfigError(
-                f"model: the parameter {name} has hooks, or does not consist of real numbers, "
-                "so there is no bound rule for it"
+                f"model: the parameter {name} has hooks, or does not consist of real numbers, so "
+                "agt has no bound rule for it. Remove the hooks, or use real numbers"
             )
     # Two parameters share memory if they begin at the same address.
     parameters = list(network.parameters())
     if len({parameter.data_ptr() for parameter in parameters}) < len(parameters):
         raise ConfigError(
             "model: two parameters share memory, but training would change them separately. "
-            "Give each its own memory"
+            "Give each parameter its own memory"
         )
     _require_rebuildable(network)
     return network
@@ -529,7 +532,8 @@ def _require_rebuildable(network: nn.Sequential) -> None:
         again = from_layers(json.loads(json.dumps(describe_layers(network))))
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(
-            f"model: a layer has a setting that is not a plain number or word ({error})"
+            "model: a layer has a setting that is not a plain number or word, so agt could not "
+            f"save the model ({error})"
         ) from None
     shapes = {name: tensor.shape for name, tensor in network.state_dict().items()}
     described = {name: tensor.shape for name, tensor in again.state_dict().items()}
@@ -537,8 +541,8 @@ def _require_rebuildable(network: nn.Sequential) -> None:
     # ``describe_layers`` leaves out a layer that is None, so it is looked for as well.
     different = sorted(name for name in names if shapes.get(name) != described.get(name))
     if different or None in network._modules.values():
-        culprit = different[0] if different else "a layer that is None"
+        part = f"parameter {different[0]}" if different else "a layer that is None"
         raise ConfigError(
-            f"model: {culprit} is not what its recorded settings create, so there is no bound "
-            "rule for it"
+            f"model: {part} does not follow from the settings of the layers, so agt could not "
+            "load the model again after saving it. Use standard layers"
         )

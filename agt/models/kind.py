@@ -147,7 +147,7 @@ class CertificateKind:
             ConfigError: the kind supports no feature map, or its settings already name one.
         """
         raise ConfigError(
-            "features: random or public features (features=) need a linear head: use "
+            "features: features= (random or public features) needs a linear head: use "
             "certificate=stability and network=()"
         )
 
@@ -166,8 +166,8 @@ class CertificateKind:
             ConfigError: the kind has no members whose learner could be chosen.
         """
         raise ConfigError(
-            f"learner={learner!r}: only the members of certificate=votes can have a learner "
-            f"of their own, not those of certificate={self.name}: use certificate=votes"
+            f"learner={learner!r}: only certificate=votes can use a learner of your own, "
+            f"certificate={self.name} cannot: use certificate=votes"
         )
 
     def import_learner(self) -> Learner | None:
@@ -408,8 +408,8 @@ class CertificateKind:
             mechanism: the name of the mechanism, for the message.
         """
         raise ConfigError(
-            f"mechanism={mechanism} solves the training problem again, which "
-            f"certificate={self.name} does not allow: train with certificate=erm"
+            f"mechanism={mechanism} solves the training problem again with a random term, which "
+            f"certificate={self.name} does not support: train with certificate=erm"
         )
 
     def check_objective_perturbation(self, mechanism: str) -> None:

@@ -220,9 +220,9 @@ class OwnVotesModel(Votes):
         if self.settings.learner is None:
             raise ConfigError(
                 Message(
-                    "{config:certificate.learner}: only the name of the learner {learner} is "
-                    "known here, and agt does not import code that a record names: give the "
-                    "learner on the command line of agt train, or as learner= of agt.fit",
+                    "{config:certificate.learner}: agt knows only the name of the learner, "
+                    "{learner}, and does not import code because a file of a run names it. Give "
+                    "the learner on the command line of `agt train`, or as learner= of agt.fit",
                     learner=self.config.learner["_target_"],
                 )
             )
@@ -276,11 +276,11 @@ class OwnVotesModel(Votes):
         if new and not self.members:
             raise ConfigError(
                 Message(
-                    "{unknown} of {queries} queries are new, but this model only stores the "
-                    "votes of its learners on the queries given in training, not the "
-                    "learners, so it can only answer those {saved} queries (for a run, the "
-                    "test records: {config:dataset.test}; a map of the plane needs more "
-                    "queries: map_resolution=0)",
+                    "{unknown} of {queries} queries are new, but this model can only answer the "
+                    "{saved} queries that were given in training, because it stores the votes "
+                    "of its learners on these queries, not the learners. For a run, these are "
+                    "the test records ({config:dataset.test}); a map of the plane needs other "
+                    "queries, so give map_resolution=0",
                     unknown=len(new),
                     queries=len(digests),
                     saved=len(self.ballots),

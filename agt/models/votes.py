@@ -335,8 +335,8 @@ class FlipModel(VotesModel):
         ends = [0, *stored["ends"].tolist()]  # member i has the records ends[i] to ends[i + 1]
         if ends != sorted(ends):
             raise UnsoundError(
-                f"{reader.folder / MODEL}: the positions at which the shards of members end "
-                "must not decrease: train again"
+                f"{reader.folder / MODEL}: the positions at which the members' parts of the "
+                "records (shards) end are not in increasing order: train again"
             )
         record_count = ends[-1]
         # In the file, "pulls" is the influence and "given" are the labels of all members' records.
@@ -352,14 +352,14 @@ class FlipModel(VotesModel):
         ]
         if not all(_is_countable(shard, problem.classes) for shard in shards):
             raise UnsoundError(
-                f"{reader.folder / FLIPS}: the recorded influence of a record is too large "
-                "for exact counting, or a label is not a class: train again"
+                f"{reader.folder / FLIPS}: the recorded influence of a training record is too "
+                "large for exact counting, or a label is not a class: train again"
             )
         model = untrained._with_members(shards)
         if not torch.equal(model.weight, stored["weight"]):
             raise UnsoundError(
-                f"{reader.folder / MODEL}: the weights are not those that follow from the "
-                f"records' influence in {FLIPS}: train again"
+                f"{reader.folder / MODEL}: the weights do not follow from the influence of the "
+                f"training records in {FLIPS}: train again"
             )
         return model
 

@@ -94,12 +94,12 @@ class VotingKind(ClosedFormKind):
         if (needs_several and ensemble.members == 1) or ensemble.vote != "labels":
             raise ConfigError(
                 Message(
-                    "{config:ensemble.members}={members} {config:ensemble.vote}={vote}: "
-                    "certificate=votes counts the labels of many small members. Give the "
-                    "declared size with {config:dataset.declared_size}=N (the recipe then "
-                    "uses one member for every 100 records), or give "
-                    "{config:ensemble.members}=T, a public constant, with "
-                    "{config:ensemble.vote}=labels",
+                    "{config:ensemble.members}={members} and {config:ensemble.vote}={vote} are "
+                    "not possible here, because certificate=votes counts the labels of many "
+                    "small members. Give the declared size with "
+                    "{config:dataset.declared_size}=N (the recipe then uses one member for "
+                    "every 100 records), or give {config:ensemble.members}=T, a public "
+                    "constant, with {config:ensemble.vote}=labels",
                     members=ensemble.members,
                     vote=ensemble.vote,
                 )

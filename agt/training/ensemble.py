@@ -61,8 +61,8 @@ class EnsembleConfig:
         if (self.vote == "margins") != (self.margin_clip is not None):
             raise ValueError(
                 "vote=margins needs margin_clip, a public constant to which each member's "
-                "margin is clipped (about the size of a member's usual logits); vote=labels "
-                "must not have one"
+                "margin is clipped (about the size of a member's usual logits); with "
+                "vote=labels, leave margin_clip out"
             )
         if self.vote == "margins" and self.members == 1:
             raise ValueError(

@@ -49,9 +49,10 @@ class NoiseConfig:
         """
         if self.release == "inside_box":
             raise ValueError(
-                "noise.release=inside_box is not private: whether the weights lie in the box "
-                "depends on private data, and the noise covers neither the release nor the "
-                "refusal (docs/proofs/noise.md). Use release=always, or publish no weights"
+                "noise.release=inside_box is not private: whether the weights lie within their "
+                "bounds (the box) depends on private data, and the noise hides neither a "
+                "release nor a refusal (docs/proofs/noise.md). Use release=always, or publish "
+                "no weights"
             )
 
 
@@ -126,7 +127,7 @@ def read_noise_config(node: object) -> NoiseConfig | None:
         if without_epsilon != NoiseConfig(epsilon=1.0):
             raise ConfigError(
                 "noise: epsilon is null, which means no noise, but other noise settings are "
-                "given. Give epsilon as well, or leave them out"
+                "given. Give epsilon as well, or leave the other noise settings out"
             )
         return None
     return validate(NoiseConfig, node, "noise")

@@ -99,8 +99,8 @@ class RemovalConfig:
         """Raise ValueError if the masking does not fit the loss, sigma or the seed."""
         if self.masking == "none" and self.loss != "least_squares":
             raise ValueError(
-                f"masking=none: with loss={self.loss}, removals leave an error that nothing "
-                "would hide; use masking=output, or loss=least_squares, whose removals are "
+                f"masking=none: with loss={self.loss}, removals leave an error that no noise "
+                "would hide; use masking=output, or loss=least_squares, for which removals are "
                 "exact"
             )
         if self.masking == "none" and (self.sigma or self.seed is not None):
@@ -165,8 +165,8 @@ class RemovalState:
             raise UnsoundError("the state for removals is damaged: a count or a norm is negative")
         if not 0 <= self.residual <= self.allowed:  # refuses a NaN, too
             raise UnsoundError(
-                f"the state for removals is damaged: its residual {self.residual:.3g} exceeds "
-                f"the allowed {self.allowed:.3g}"
+                "the state for removals is damaged: its residual (gradient norm) is "
+                f"{self.residual:.3g}, above the allowed {self.allowed:.3g}"
             )
 
     def _check_shapes(self) -> None:
@@ -235,9 +235,9 @@ class RemovalProblem:
         if not setting.plan.declared:
             raise ConfigError(
                 Message(
-                    "{config:dataset.declared_size}: certificate=removal needs a declared "
-                    "size, because a regulariser that depends on the actual number of records "
-                    "would change with every removal; declare the size, or set "
+                    "{config:dataset.declared_size}: certificate=removal needs a declared size, "
+                    "because a regulariser that depends on the actual number of records would "
+                    "change with every removal. Declare the size, or set "
                     "{config:training.batch.normalizer}",
                 )
             )
@@ -338,8 +338,8 @@ class RemovalProblem:
         if self.config.masking != "loss" and state.tilt.any():
             raise UnsoundError(
                 Message(
-                    "the state for removals is damaged: its loss has a random term, but "
-                    "{config:certificate.masking} is not loss",
+                    "the state for removals is damaged: its loss has a random term, although "
+                    "{config:certificate.masking} is not 'loss'",
                 )
             )
         if self.config.masking != "output":
@@ -347,7 +347,7 @@ class RemovalProblem:
                 raise UnsoundError(
                     Message(
                         "the state for removals is damaged: the weights that are used for "
-                        "answers differ from the trained ones, but "
+                        "answers differ from the trained ones, although "
                         "{config:certificate.masking} adds no noise to them",
                     )
                 )
@@ -356,8 +356,8 @@ class RemovalProblem:
         is_off_lattice = np.fmod(state.served, lattice_step).any()
         if is_off_lattice or np.abs(state.served).max() > self.served_limit:
             raise UnsoundError(
-                "the state for removals is damaged: a weight that is used for answers is not "
-                "on the lattice of its noise, or exceeds the limit"
+                "the state for removals is damaged: a weight that is used for answers is not a "
+                "multiple of the step of its noise, or exceeds the limit"
             )
 
     def sensitivity(self, allowed: float) -> Sensitivity:
@@ -410,9 +410,10 @@ class RemovalProblem:
         if not tolerance >= 4 * rounding:  # refuses a NaN, too
             raise ConfigError(
                 Message(
-                    "{config:certificate.tolerance}={tolerance:g}: a gradient of up to {n_max} "
-                    "records is only known to {rounding:.2g}, because of rounding; use "
-                    "{usable:.2g} or more, or a larger {config:training.weight_decay}",
+                    "{config:certificate.tolerance}={tolerance:g}: this is too small, because "
+                    "rounding limits the precision of a gradient of up to {n_max} records to "
+                    "{rounding:.2g}; use {usable:.2g} or more, or a larger "
+                    "{config:training.weight_decay}",
                     tolerance=tolerance,
                     n_max=self.setting.plan.n_max,
                     rounding=rounding,
@@ -423,10 +424,10 @@ class RemovalProblem:
         if budget is not None and tolerance > budget / 2:
             raise ConfigError(
                 Message(
-                    "{config:certificate.tolerance}={tolerance:g}: the residual that the "
-                    "optimiser may leave would use more than half of the removal budget, "
-                    "{budget:.3g}; use a larger {config:certificate.sigma}, or a smaller "
-                    "tolerance",
+                    "{config:certificate.tolerance}={tolerance:g}: the gradient norm that the "
+                    "optimiser may leave (residual) would use more than half of the removal "
+                    "budget, {budget:.3g}; use a larger {config:certificate.sigma}, or a "
+                    "smaller tolerance",
                     tolerance=tolerance,
                     budget=budget,
                 )

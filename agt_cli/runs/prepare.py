@@ -131,22 +131,22 @@ def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> R
     only_keys(config, ("dataset", "model", "certificate", "noise", "resume", *PARTS, *PATHS))
     if config.get("resume") is not None:
         raise ConfigError(
-            f"resume={config['resume']}: only agt train can resume a run: leave resume= out"
+            f"resume={config['resume']}: only `agt train` can resume a run, so leave resume= out"
         )
     parts = settings_parts(config)
     source = _source(config.get("dataset"), parts["relation"])
     model = head or head_from_config(config.get("model"))
     if not hasattr(source, "load"):
         raise ConfigError(
-            f"dataset._target_: {type(source).__name__} is not a data set: a class with the "
-            "methods load() and load_queries(path) is needed"
+            f"dataset._target_: {type(source).__name__} is not a data set: give a class with the "
+            "methods load() and load_queries(path)"
         )
     settings = RunSettings(source=source, model=model, **parts)
     if getattr(source, "measurement", None) and settings.relation.unit_rows > source.unit_rows:
         raise ConfigError(
-            f"relation.unit_rows={settings.relation.unit_rows} exceeds the limit that agt "
-            f"measure spent budget for, units of up to {source.unit_rows} records "
-            "(dataset.unit_rows): measure again with the new limit"
+            f"relation.unit_rows={settings.relation.unit_rows} exceeds "
+            f"dataset.unit_rows={source.unit_rows}, the limit on the records of one unit for "
+            "which `agt measure` spent its budget: run `agt measure` again with the new limit"
         )
     return settings
 
@@ -164,9 +164,9 @@ def _source(node: Any, relation: RelationConfig) -> Any:
         )
         if not hasattr(source, "label_free"):
             raise ConfigError(
-                f"relation={relation.name}: the ids of {type(source).__name__} are hashes "
-                "that include labels, so a record whose label changes would move to another "
-                "batch: use dataset=table, embeddings or blobs"
+                f"relation={relation.name}: the ids of {type(source).__name__} are hashes of "
+                "records with their labels, so a record whose label changes would move to "
+                "another batch: use dataset=table, embeddings or blobs"
             )
     return build(node, "dataset")
 
@@ -252,7 +252,7 @@ def located(config: Mapping[str, Any], files: Mapping[str, Mapping[str, str]]) -
     for key, entry in files.items():
         if not isinstance(entry, Mapping) or not isinstance(entry.get("path"), str):
             raise ConfigError(
-                f"env.json: the entry data_files.{key} does not contain a path, so this "
+                f"env.json: the entry 'data_files.{key}' does not contain a path, so this "
                 "version of agt did not write it: train again"
             )
         if Path(entry["path"]).exists():
@@ -354,11 +354,11 @@ def size_question(dataset: Dataset) -> str:
     known = dataset.size is not None and dataset.size.standing is Standing.PROVED
     if known or not training or size not in (training, training + len(dataset.test)):
         return ""
-    counted = "training records" if size == training else "training and test records"
+    records = "training records" if size == training else "training and test records"
     return (
-        f"dataset.declared_size={size:g} is exactly the number of {counted}. Is it really a public "
-        "number? If it was counted from the records, no privacy guarantee of this run is true: "
-        "declare a round number that does not depend on them, and train again"
+        f"dataset.declared_size={size:g} is exactly the number of {records}. Is it really a "
+        "public number? If it was counted from the records, no privacy guarantee of this run is "
+        "true: declare a round number that does not depend on the records, and train again"
     )
 
 
@@ -399,7 +399,7 @@ def fit(
     problem = prepared.problem(settings)
     if settings.certificate.ignores_initial_parameters(problem):
         console.note(
-            "the head has another shape than that of the encoder's base model, so its "
+            "the head has another shape than the one in the encoder's base model, so its "
             "training starts from random parameters"
         )
     shared = current_team.get()

@@ -138,7 +138,7 @@ def test_the_counter_stands_at_what_the_auditor_works_out(
 def test_a_first_lot_that_is_the_whole_budget_says_so(ask: Ask, home: Path) -> None:
     open_ledger(home / "box", 1.0, 1e-5)
     margin = ("mechanism=gaussian_margin", "total.eps=1", "total.delta=1e-5", "--json", "-q")
-    whole = "because its own total fits; it uses the whole budget, so nothing more can be released"
+    whole = "It uses up this budget, so nothing more can be released"
     assert whole in " ".join(ask(points(POINTS[:5]), *margin).json["words"])
     assert ask(points(POINTS[5:]), "mechanism.eps=1e-6").code == 3
     Path("ledgers/people.ledger").unlink()

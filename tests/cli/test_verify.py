@@ -812,7 +812,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             ),
             "a second head": ('"second_head": "none"', '"second_head": "away"'),
             "what it counts": ('"counts": "entry"', '"counts": "answers"'),
-            "words": ("All releases on this", "Nearly all releases on this"),
+            "words": ("All releases of this", "Nearly all releases of this"),
         }.items()
     },
     "certified share": (
@@ -1190,7 +1190,7 @@ def test_a_ledger_verifies_and_says_what_rests_on_it(made: Path, agt: Agt) -> No
         "1 debits were checked",
         "3 stored answers",
         "declared, not checked: in the table",
-        "latest entry is not recorded anywhere else",
+        "latest entry is not recorded outside of the ledger",
         "the ledger may not contain everything that was released about these people",
     ):
         assert words in " ".join(said.out.split()), words

@@ -69,7 +69,7 @@ train dataset=null | 2 | dataset=null: choose one option of this group by its na
 train model=3 | 2 | model=3: choose one option of this group by its name | mlp
 train dataset= | 2 | unknown dataset ''
 train dataset=blobs,digits | 2 | dataset=blobs,digits: a comma | -m
-train "training.lr='1,000'" | 2 | training.lr: expected a number, without separators
+train "training.lr='1,000'" | 2 | training.lr: expected a number, without thousands separators
 train data_dir= | 2 | data_dir= is empty
 certify run= | 2 | give the folder of a finished agt train, or run=latest
 certify run=null | 2 | give the folder of a finished agt train
@@ -98,7 +98,7 @@ train training.dtype=float16 | 2 | training.dtype: | did you mean 'float64'
 train training.loss=hinge | 2 | training.loss: | cross_entropy
 train training.seed=-1 | 2 | training.seed:
 train training.momentum=1 | 2 | training.momentum:
-train training.nesterov=true | 2 | nesterov needs momentum
+train training.nesterov=true | 2 | nesterov=true needs momentum
 train training.dampening=0.5 | 2 | dampening needs momentum
 train training.decay_mode=coupled training.momentum=.9 | 2 | decay_mode=coupled | decoupled
 train training.weight_decay=2 | 2 | lr * weight_decay = 4 exceeds 1
@@ -114,7 +114,7 @@ train model=custom model._target_=no.such | 2 | model._target_: cannot import 'n
 train kgrid.max=-1 | 2 | kgrid.max:
 train kgrid.max=1000000 | 2 | kgrid: max=1000000 | 65537
 train kgrid.max=1.5 | 2 | kgrid.max: expected a whole number
-train kgrid.max=many | 2 | kgrid.max: expected a whole number, without separators, got 'many'
+train kgrid.max=many | 2 | kgrid.max: expected a whole number, without thousands separators, got 'many'
 train kgrid.max=null | 2 | kgrid: give either max
 train kgrid.values=[1,2] | 2 | kgrid: give either max
 train kgrid=sparse kgrid.values=[] | 2 | kgrid: values is empty
@@ -203,7 +203,7 @@ plan run=@box eps=1 | 2 | eps: expected a list, got 1: give eps=[1]
 plan run=@box eps=[0] | 2 | eps.0:
 plan run=@box eps=[-1] | 2 | eps.0:
 plan run=@box eps=[nan] | 2 | eps.0: | finite
-plan run=@box eps=[abc] | 2 | eps.0: expected a number, without separators, got 'abc'
+plan run=@box eps=[abc] | 2 | eps.0: expected a number, without thousands separators, got 'abc'
 plan run=@box eps=[1,1] | 2 | eps: the value 1.0 is listed twice
 plan run=@box delta=1 | 2 | delta: | less than 1
 plan run=@box delta=-1 | 2 | delta:
@@ -214,7 +214,7 @@ plan run=@box mechanisms=[] | 2 | mechanisms:
 plan run=@box mechanisms=[randomised_response] | 2 | did you mean 'randomized_response'
 plan run=@box mechanisms=randomized_response | 2 | mechanisms: expected a list
 plan run=@box counting=people | 2 | counting: | distance
-predict run=@box | 2 | the release has no privacy budget: give total.eps
+predict run=@box | 2 | the release has no privacy budget: give either total.eps
 predict run=@box mechanism.eps=0 | 2 | mechanism.eps:
 predict run=@box mechanism.eps=-1 | 2 | mechanism.eps:
 predict run=@box mechanism.eps=nan | 2 | mechanism.eps: | finite
@@ -330,7 +330,7 @@ train training.decay=-.1 | 2 | training.decay:
 train training.lr_min=1e300 | 2 | training.lr_min:
 train training.momentum=-.1 | 2 | training.momentum:
 train training.momentum=.5 training.dampening=1.5 | 2 | training.dampening:
-train training.nesterov=true training.momentum=.5 training.dampening=.1 | 2 | nesterov needs momentum
+train training.nesterov=true training.momentum=.5 training.dampening=.1 | 2 | nesterov=true needs momentum
 train training.weight_decay=-1 | 2 | training.weight_decay:
 train training.lr=.1 training.lr_min=.6 training.weight_decay=2 | 2 | exceeds 1
 train training.batch.n_max=0 | 2 | training.batch.n_max:
@@ -377,7 +377,7 @@ train dataset=digits ++dataset.clases=[3,8] | 2 | dataset.clases: unknown key; d
 {TABLE}t.csv dataset.bins=-1 | 2 | bins
 {TABLE}t.csv dataset.bins=10000 | 2 | bins
 {TABLE}t.csv dataset.crosses=-1 | 2 | crosses
-{TABLE}t.csv dataset.crosses=8 | 2 | pairs of columns
+{TABLE}t.csv dataset.crosses=8 | 2 | crosses (features made from two columns)
 {TABLE}t.csv dataset.from_data=[clases] | 2 | from_data lists 'clases' | did you mean 'classes'
 {TABLE}t.csv dataset.subgroups=[b,b] | 2 | subgroups lists the same column twice
 {TABLE}t.csv dataset.classes='[1,"1"]' | 2 | classes lists '1' twice
@@ -393,13 +393,13 @@ predict run=@box total.eps=inf | 2 | total.eps: | finite
 predict run=@box total.eps=much | 2 | total.eps: expected a number
 predict run=@box mechanism=smooth_laplace mechanism.eps=1 | 2 | mechanism.delta: this setting is required
 predict run=@box mechanism=smooth_laplace mechanism.eps=1 mechanism.delta=-1e-5 | 2 | mechanism.delta: | greater than
-predict run=@box mechanism=smooth_laplace mechanism.eps=60 mechanism.delta=1e-5 | 2 | proved for eps <=
+predict run=@box mechanism=smooth_laplace mechanism.eps=60 mechanism.delta=1e-5 | 2 | only proved up to eps
 predict run=@box mechanism=smooth_laplace total.eps=1 | 2 | mechanism=smooth_laplace | give total.delta
 predict run=@box mechanism=gaussian_margin mechanism.mu=nan | 2 | mechanism.mu: | finite
 predict run=@box mechanism=gaussian_margin mechanism.mu=1 total.eps=1 | 2 | total.eps and mechanism.mu both
 predict run=@box mechanism._target_=os.path.join | 2 | mechanism._target_: 'os.path.join' is not a release mechanism
 predict run=@box mechanism._target_=nowhere.X | 2 | mechanism._target_: cannot import
-{WEIGHTS} | 2 | no privacy budget | mechanism.mu for the one release
+{WEIGHTS} | 2 | no privacy budget | or mechanism.mu
 data prepare prepare.batch=1 | 2 | one of: amex, imdb
 data data_dir=x prepare prepare.clamp=3 amex | 2 | prepare.clamp
 data prepare amex prepare.missing=low | 2 | prepare.missing: | 'low'
@@ -488,7 +488,7 @@ verify nowhere | 2 | nowhere
 verify @ok.csv | 2 | ok.csv
 doctor now | 2 | 'now'
 {HEAD}  certificate=erm training.clip=.5 training.weight_decay=.1 certificate.tolerance=1e-30 | 2 | certificate.tolerance
-{HEAD}  training.clip=.5 training.lr=9 training.epochs=60 | 2 | training.lr: the learning rate 9 of step 0 | use 5.
+{HEAD}  training.clip=.5 training.lr=9 training.epochs=60 | 2 | training.lr: the learning rate 9 of step 0 | Use 5.
 {HEAD}  certificate.average=61 training.clip=.5 training.epochs=60 | 2 | certificate.average=61 exceeds the number of training steps, 60
 train dataset=imdb | 4 | data/imdb_gpt2 does not exist: create it with agt data prepare imdb
 train dataset=amex | 4 | data/amex does not exist: create it with agt data prepare amex
@@ -496,7 +496,7 @@ predict run=@box mechanism.eps=1 inputs=@no.csv | 4 | no.csv does not exist
 predict run=@box mechanism.eps=1 inputs=@q_nan.csv | 2 | q_nan.csv | row 2 of the data (line 3 of the file)
 predict run=@box total.eps=1 mechanism.classes=3 | 2 | mechanism.classes=3, but the model has 2
 plan run=@box inputs=@q_half.csv | 2 | agt plan needs labels
-ledger init x unit=y total.eps=1 relation=remove | 2 | only against removals is not differential privacy
+ledger init x unit=y total.eps=1 relation=remove | 2 | only covers removals is not differential privacy
 ledger init x unit=y total.eps=1 relation=both | 2 | unknown relation 'both'
 ledger init x unit=y | 2 | total.eps: a ledger needs a budget
 ledger init x unit=y total.delta=1e-5 | 2 | total.eps: a ledger needs a budget
@@ -519,7 +519,7 @@ ledger admit none run=. data=b | 2 | run and data cannot be given together
 ledger admit none lost=true | 2 | agt ledger admit needs something to admit
 ledger show | 2 | needs one more word, one of: NAME
 ledger show none tabel=1 | 2 | unknown key 'tabel'
-data inspect @ok.csv label=z | 2 | no column 'z', which label names
+data inspect @ok.csv label=z | 2 | no column 'z', which the setting label names
 data inspect @ok.csv lable=x | 2 | unknown key 'lable' | did you mean 'label'
 data inspect @even.csv | 2 | label: agt does not know which column to predict | give label=NAME (likely: 'a', 'b') | nothing was written
 data inspect @plain.xlsx | 2 | unknown format '.xlsx'
@@ -527,7 +527,7 @@ start @ok.csv label=y id=none public=yes purpose=both | 2 | this terminal is not
 start @ok.csv label=y id=none public=yes eps=2 | 2 | this terminal is not interactive | purpose=certificates, answers or both
 start @ok.csv label=y public=yes purpose=both eps=2 | 2 | this terminal is not interactive | id=COLUMN or none
 start @ok.csv id=none public=yes purpose=both eps=2 | 2 | this terminal is not interactive | label=COLUMN (y?)
-start @ok.csv label=z id=none public=yes purpose=both eps=2 | 2 | no column 'z', which label names
+start @ok.csv label=z id=none public=yes purpose=both eps=2 | 2 | no column 'z', which the setting label names
 {STARTED}id=id unit_rows=1 | 2 | unit_rows=1: one value of 'id' has 2 rows
 {STARTED}id=none unit_rows=3 | 2 | unit_rows=3 limits the rows of one person
 {STARTED}id=id unit_rows=2e9 | 2 | unit_rows: Input should be less than or equal to
@@ -543,7 +543,7 @@ train -m training.seed=0,1 training=nowhere | 2 | training
 train -m 'training.lr=interval(0,1)' | 2 | give the values of a sweep
 train -m hydra.launcher.n_jobs=1,2 hydra/launcher=joblib | 2 | give the values of a sweep
 train -m training.seed=0,1 hydra/launcher=joblib hydra.launcher.n_jobs=0 | 2 | n_jobs=0: give the number
-predict run=@box total.eps=1e-14 total.queries=1000 | 2 | leaves less than 1e-15 for each: ask fewer queries
+predict run=@box total.eps=1e-14 total.queries=1000 | 2 | leaves less than 1e-15 for each query: ask fewer queries
 predict run=@box total.eps=1 total.queries=10000000000000 | 2 | queries = 10000000000000
 ledger show peple | 2 | peple.ledger
 ledger init people | 2 | total.eps
@@ -558,7 +558,7 @@ train resume=@box | 2 | is finished
 train resume= | 2 | resume
 train resume=@folder | 2 | this is not the folder of a run, because status.json is missing
 train resume=@certified | 2 | this is a run of 'certify'
-tune resume=@failed | 2 | only agt train can resume a run
+tune resume=@failed | 2 | only `agt train` can resume a run
 train training.batch.n_max=10 | 2 | n_max=10
 {HEAD}  training.lr=1e5 | 2 | training.lr:
 {HEAD}  certificate.average=1000 | 2 | certificate.average=1000
@@ -574,24 +574,24 @@ train training.batch.n_max=10 | 2 | n_max=10
 {TABLE}@broken.parquet | 2 | broken.parquet
 {TABLE}@nested.parquet | 2 | nested.parquet: column 'a' contains vectors | dataset.numeric.a
 {TABLE}@one_class.csv | 2 | 'yes' | including those that do not occur
-{TABLE}@missing.csv | 2 | column 'a' has no value in row 5 of the data (line 6 of the file)
-{TABLE}@inf.csv | 2 | column 'a' has inf in row 5 of the data | infinite
-{TABLE}@huge.csv | 2 | column 'a' has inf in row 5 of the data | infinite
-{TABLE}@thousands.csv | 2 | dataset.numeric.a: column 'a' has '1,234.5' in row 5 of the data
-{TABLE}@text.csv | 2 | dataset.numeric.a: column 'a' has 'abc' in row 5 of the data
-{TABLE}@no_label.csv | 2 | dataset.label: column 'y' has no value in row 3 of the data (line 4
+{TABLE}@missing.csv | 2 | column 'a' (dataset.numeric.a) has no value in row 5 of the data (line 6 of the file)
+{TABLE}@inf.csv | 2 | column 'a' (dataset.numeric.a) has inf in row 5 of the data | infinite
+{TABLE}@huge.csv | 2 | column 'a' (dataset.numeric.a) has inf in row 5 of the data | infinite
+{TABLE}@thousands.csv | 2 | column 'a' (dataset.numeric.a) has '1,234.5' in row 5 of the data
+{TABLE}@text.csv | 2 | column 'a' (dataset.numeric.a) has 'abc' in row 5 of the data
+{TABLE}@no_label.csv | 2 | column 'y' (dataset.label) has no value in row 3 of the data (line 4
 {TABLE}@two_rows.csv | 2 | there are no | dataset.test_fraction
-{TABLE}@twice.csv dataset.id=id | 2 | twice.csv: dataset.id: column 'id' has 'p4' 2 times
-{TABLE}@spaces.csv dataset.id=id | 2 | spaces.csv: dataset.id | differ only in spaces
+{TABLE}@twice.csv dataset.id=id | 2 | twice.csv: column 'id' (dataset.id) contains 'p4' 2 times
+{TABLE}@spaces.csv dataset.id=id | 2 | spaces.csv: column 'id' (dataset.id) | differ only in spaces
 {TABLE}@ok.csv dataset.label=z | 2 | no column or key 'z' | dataset.label | known: a, b, id, y
 {TABLE}@ok.csv dataset.label= | 2 | dataset.label
 {TABLE}@ok.csv dataset.id=z | 2 | 'z' | dataset.id
 {TABLE}@ok.csv dataset.classes=[yes,maybe] | 2 | ok.csv: row 1 of the data (line 2 of the file) has the label 'no'
-{TABLE}@ok.csv dataset.split=b | 2 | dataset.split: column 'b'
+{TABLE}@ok.csv dataset.split=b | 2 | column 'b' (dataset.split)
 {TABLE}@ok.csv dataset.test=@no.csv | 4 | no.csv
 {TABLE}@ok.csv dataset.test_fraction=.00001 | 2 | there are no test records | dataset.test_fraction
 {TABLE}@ok.csv +dataset.numeric.c=[0,1] | 2 | no column or key 'c' | dataset.numeric.c
-{TABLE}@ok.csv +dataset.categorical='{{b: [u, v]}}' | 2 | column 'b': none of its | dataset.categorical.b
+{TABLE}@ok.csv +dataset.categorical='{{b: [u, v]}}' | 2 | none of the 40 values of column 'b' | dataset.categorical.b
 {TABLE}@no_such_ünïcode' file'.csv | 4 | ünïcode file.csv
 train dataset=table | 2 | this setting is required
 {VECTORS}@objects.npz | 2 | objects.npz: column 'x' cannot be read | pickled
@@ -599,7 +599,7 @@ train dataset=table | 2 | this setting is required
 {VECTORS}@short.npz | 2 | short.npz: the file has 40 records but 39 values of 'label'
 {VECTORS}@vectors.npz dataset.x=z | 2 | no column or key 'z' | dataset.x
 {VECTORS}@vectors.npz dataset.center=[1,2] | 2 | dataset.center has shape (2,)
-{VECTORS}@nan.npz | 2 | dataset.x: column 'x' has NaN or inf in row 4 of the data
+{VECTORS}@nan.npz | 2 | column 'x' (dataset.x) has NaN or inf in row 4 of the data
 train --config-dir @conf training=blobs dataset=broken | 2 | broken.yaml, line 2
 train --config-dir @conf training=blobs dataset=loop | 2 | dataset.center: Recursive
 train --config-dir @conf training=blobs dataset=gone | 2 | dataset._target_: cannot import 'agt.data.blobs.Blob'
@@ -617,7 +617,7 @@ certify run=@box inputs=@q_none.csv | 2 | q_none.csv: the file has no rows
 certify run=@box inputs=@q_narrow.csv | 2 | q_narrow.csv: each record in this file has 1 features, but the model was trained on 2
 certify run=@box inputs=@q_wide.csv | 2 | q_wide.csv: each record in this file has 3 features
 certify run=@box inputs=@q_column.csv | 2 | q_column.csv: there is no column or key 'x'
-certify run=@box inputs=@q_nan.csv | 2 | inputs: column 'x' has NaN or inf in row 2 of the data (line 3 of the file)
+certify run=@box inputs=@q_nan.csv | 2 | column 'x' (inputs) has NaN or inf in row 2 of the data (line 3 of the file)
 certify run=@box inputs=@q_huge.csv | 2 | NaN or infinite feature
 certify run=@box inputs=@q_label.csv | 2 | q_label.csv: row 2 of the data (line 3 of the file) has the label 'up'
 predict run=@box inputs=@q_twice.csv mechanism.eps=1 | 2 | q_twice.csv | 'p' 2 times
@@ -646,8 +646,8 @@ train --resolve | 2 | --resolve
 train model=custom model._target_=agt.models.heads.HeadBuilder | 2 | heads.HeadBuilder cannot be created
 train model=custom model._target_=torch.nn.Linear | 2 | torch.nn.Linear cannot be created | in_features
 train model=custom model._target_=torch.nn.ReLU | 2 | has the type ReLU | nn.Sequential
-train dataset=digits 'dataset.classes=[3,5,8]' | 2 | binary_cross_entropy needs two classes
-train dataset=digits 'dataset.classes=[3,5,8]' training.loss=squared_error | 2 | needs two classes
+train dataset=digits 'dataset.classes=[3,5,8]' | 2 | binary_cross_entropy needs data with two classes
+train dataset=digits 'dataset.classes=[3,5,8]' training.loss=squared_error | 2 | needs data with two classes
 train dataset=digits model=linear training.loss=squared_error certificate=stability | 2 | training.loss=squared_error
 train training.batch.n_max=100 | 2 | n_max=100 | raise n_max
 """

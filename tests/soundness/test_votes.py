@@ -287,13 +287,13 @@ def test_what_votes_are_not_proved_for_is_refused() -> None:
     refused(
         (
             agt.errors.ConfigError,
-            "members=1 vote=labels",
+            "members=1 and vote=labels",
             lambda: agt.fit(np.eye(2), np.arange(2), certificate="votes"),
         ),
         (agt.errors.ConfigError, r"logisitc.*logistic", lambda: trained(learner="logisitc")),
         (
             agt.errors.ConfigError,
-            "not those of certificate=erm",
+            "certificate=erm cannot",
             lambda: trained(certificate="erm", members=1, learner="ridge"),
         ),
     )

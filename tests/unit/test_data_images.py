@@ -363,15 +363,15 @@ BAD_FILES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (
         {},
         {"train_labels": np.zeros((80, 14), BYTES)},
-        r"train_labels .*uint8.*\(80, 14\)",
+        r"train_labels' .*uint8.*\(80, 14\)",
     ),
-    ({}, {"train_labels": np.zeros((80, 1))}, r"train_labels .*float64.*\(80, 1\)"),
+    ({}, {"train_labels": np.zeros((80, 1))}, r"train_labels' .*float64.*\(80, 1\)"),
     (
         {},
         {"train_images": np.zeros((80, 28, 28, 28), BYTES)},
-        r"train_images .*\(80, 28, 28, 28\)",
+        r"train_images' .*\(80, 28, 28, 28\)",
     ),
-    ({}, {"train_images": np.zeros((80, 28, 28))}, "train_images .*float64"),
+    ({}, {"train_images": np.zeros((80, 28, 28))}, "train_images' .*float64"),
     ({}, {"train_labels": np.zeros((79, 1), BYTES)}, r"\b80\b.*\b79\b.*train"),
     ({}, {"test_images": None}, "'test_images'"),
 ]

@@ -30,8 +30,8 @@ def config(kind: type[Any], whole: TotalConfig = NONE, **settings: Any) -> Mecha
         (RandomizedResponse, ["mechanism.eps for each query"]),
         (GaussianMargin, ["mechanism.mu for each query"]),
         (CertifiedQuantile, ["mechanism.eps"]),
-        (ReleaseWeights, ["mechanism.mu for the one release"]),
-        (ObjectivePerturbation, ["mechanism.eps and mechanism.delta for the one release"]),
+        (ReleaseWeights, ["weights", "or mechanism.mu"]),
+        (ObjectivePerturbation, ["weights", "or mechanism.eps and mechanism.delta"]),
     ],
 )
 def test_without_a_budget_the_mechanism_s_own_parameters_are_named(

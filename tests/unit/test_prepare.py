@@ -541,7 +541,7 @@ def test_customers_that_do_not_match(own: Callable[..., Amex], frame: pd.DataFra
         (
             None,
             lambda t: pd.concat([t, t.iloc[:1]]),
-            r"prepare\.labels: .*'customer_ID'.*'\w+'.*\b2\b",
+            r"'customer_ID' \(prepare\.labels\).*'\w+'.*\b2\b",
         ),
         (None, lambda t: t.drop(columns="target"), r"'target'.*prepare\.labels"),
     ],

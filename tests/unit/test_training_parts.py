@@ -225,7 +225,7 @@ def test_a_vote_of_margins_comes_with_its_clip_and_of_two_classes() -> None:
         ),
         (
             ConfigError,
-            "vote=margins adds one margin per member",
+            "vote=margins adds up one margin per ensemble member",
             lambda: agt.fit(x, y, declared=three, members=2, vote="margins", margin_clip=1.0),
         ),
     )
