@@ -31,7 +31,14 @@ from agt.data.files import (
     open_columns,
     same_length,
 )
-from agt.data.ids import counts_rows, default_ids, hash_split
+from agt.data.ids import (
+    counts_rows,
+    default_digests,
+    default_ids,
+    hash_split,
+    ids_of_digests,
+    number_copies,
+)
 from agt.data.meanings import classes_fact, id_facts, label_free_facts, split_fact
 from agt.data.population import Outside
 from agt.data.records import UNLABELLED, DataError, Records, records
@@ -323,7 +330,7 @@ class LabelledFile(ABC):
     SPLIT: ClassVar[str]
     """The setting that names a column of splits."""
     exact: ClassVar[bool] = False
-    """Hash content in the precision of each row (``dataset.exact_row``): where a file has one
+    """Hash content in the precision of each row (``agt.data.ids``): where a file has one
     for all of them.
     """
 
@@ -480,7 +487,9 @@ class LabelledFile(ABC):
         same_length(path, n, {**groups, **parts})
         tags = None if self.label_free else labels
         if self.id is None:
-            ids = default_ids(*content, tags, units, public, split, exact=self.exact)
+            digests = default_digests(*content, tags, units, public, split, exact=self.exact)
+            family = ids_of_digests(digests)  # the same for copies
+            ids = number_copies(family, digests)
         else:
             ids = columns.unique_ids(self.id, "dataset.id", self.id_as_text)
             same_length(path, n, {self.id: ids})
@@ -493,7 +502,7 @@ class LabelledFile(ABC):
             if split is None:
                 names = units if units is not None else ids if self.id is not None else None
                 if names is None:
-                    names = default_ids(*content, tags, public, numbered=False, exact=self.exact)
+                    names = family  # copies share a split
                 split = hash_split(names, self.test_fraction, self.split_key)
             if split.all() or not split.any():
                 drawn = (

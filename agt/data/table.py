@@ -39,6 +39,8 @@ import pandas as pd
 import pyarrow as pa
 from pydantic import BeforeValidator, Field
 
+from agt.data.arrays import as_array
+from agt.data.coded import MAX_LEVELS, CodedFeatures, Lookup, RowLookup
 from agt.data.files import NULLS, ColumnReader, CsvFormat, open_columns, same_length
 from agt.data.formats import CellFormat, DateFormat, DeclaredFormat, days
 from agt.data.ids import keyed_hash
@@ -70,6 +72,7 @@ CROSS_KEY = "table/crosses"
 CLASSES, SIZE = "classes", "size"
 """What ``from_data`` calls the list of classes."""
 _NO_SLOT = -1  # of a missing value
+ARRAY_BYTES = 2**27  # features of a file that need more are held as codes
 
 
 # -- values and what is declared of them
@@ -575,13 +578,20 @@ class Table(Columns, LabelledFile):
         return [self._rows(self._open(), test=False), self._rows(test, test=True)]
 
     def _features(self, files: Sequence[FileRows]) -> FileFeatures:
-        columns = zip(self.numeric.items(), files[0].content[0][files[0].train].T, strict=True)
-        ranges = {name: given or _range_of(column, name) for (name, given), column in columns}
+        ranges = {}
+        for place, (name, given) in enumerate(self.numeric.items()):
+            if given is not None:
+                ranges[name] = given
+                continue
+            trained = files[0].content[0][files[0].train, place]
+            ranges[name] = _range_of(trained, name)
         encoding = self._encoding(ranges)
-        known = (tuple(part[~rows.erased] for part in rows.content) for rows in files)
-        there = [np.concatenate(arrays) for arrays in zip(*known, strict=True)]
+        there: RowContent = files[0].content
+        if len(files) > 1 or files[0].erased.any():
+            known = (tuple(part[~rows.erased] for part in rows.content) for rows in files)
+            there = tuple(np.concatenate(arrays) for arrays in zip(*known, strict=True))
         return FileFeatures(
-            arrays=[encoding(*rows.content) for rows in files],
+            arrays=[encoding.of_many(*rows.content) for rows in files],
             scaling={
                 "numeric": {column: list(limits) for column, limits in ranges.items()},
                 "categorical": {
@@ -796,6 +806,66 @@ class Encoding:
             self._cross(features[:, -self.crosses :], slots)
         return features
 
+    def of_many(self, numbers: np.ndarray, words: np.ndarray) -> np.ndarray:
+        """Return the same features, held as codes if they need much memory and codes suffice.
+
+        Args:
+            numbers: as in ``__call__``.
+            words: as in ``__call__``.
+
+        Returns:
+            [n, width] float32, an array or ``CodedFeatures``.
+        """
+        size = len(numbers) * self.width * np.dtype(np.float32).itemsize
+        lookup = self._lookup if size > ARRAY_BYTES else None
+        if lookup is None:
+            return self(numbers, words)
+        codes = np.empty((len(numbers), len(self.widths)), dtype=np.uint8)
+        columns = zip(self.widths, (*numbers.T, *words.T), strict=True)
+        for place, (column, values) in enumerate(columns):
+            slots = self._slots(column, values)
+            missing = len(lookup.lookups[place].levels) - 1
+            codes[:, place] = np.where(slots == _NO_SLOT, missing, slots)
+        return as_array(CodedFeatures(codes, lookup))
+
+    @cached_property
+    def _lookup(self) -> RowLookup | None:
+        """How codes become features: a column's code is its slot, or the last one where missing.
+
+        None: a column has too many slots for a code, or is scaled, or pairs are crossed.
+        """
+        scaled = self.limits.keys() - self.thresholds.keys()
+        if scaled or self.crosses or max(self.widths.values()) + 2 > MAX_LEVELS:
+            return None
+        lookups = []
+        for place, (column, width) in enumerate(self.widths.items()):
+            if column in self.listed:
+                levels = np.eye(width, dtype=np.float32)
+            else:
+                levels = _thermometer_levels(self.thresholds[column])
+            missing = np.zeros((1, width), dtype=np.float32)
+            lookups.append(Lookup(place, np.concatenate([levels, missing])))
+        if self.indicator:
+            for lookup in [*lookups]:
+                is_missing = np.zeros((len(lookup.levels), 1), dtype=np.float32)
+                is_missing[-1] = 1
+                lookups.append(Lookup(lookup.column, is_missing))
+        return RowLookup(tuple(lookups))
+
+    def _slots(self, column: str, values: np.ndarray) -> np.ndarray:
+        """Return the slot of each row of a column that is not scaled, ``_NO_SLOT`` where missing.
+
+        Args:
+            column: its name.
+            values: [n] its numbers or words.
+
+        Returns:
+            [n] integers.
+        """
+        if column in self.listed:
+            return _word_slots(values, self.listed[column])
+        return _number_slots(values, np.array(self.thresholds[column]))
+
     def _fill(self, block: np.ndarray, column: str, values: np.ndarray) -> np.ndarray:
         # Write one column's features; returns [n] the slot of each row, ``_NO_SLOT`` of a missing
         # value.
@@ -822,20 +892,37 @@ class Encoding:
 
 
 def _one_hot(block: np.ndarray, words: np.ndarray, values: tuple[str, ...]) -> np.ndarray:
-    found = pd.Index(values, dtype=object).get_indexer(pd.Index(words, dtype=object))
-    slots = np.where(pd.isna(words), _NO_SLOT, np.where(found < 0, len(values), found))
+    slots = _word_slots(words, values)
     (known,) = np.nonzero(slots != _NO_SLOT)
     block[known, slots[known]] = 1.0
     return slots
 
 
+def _word_slots(words: np.ndarray, values: tuple[str, ...]) -> np.ndarray:
+    """Return the place of each word in a list, the one behind it for others, _NO_SLOT for None."""
+    found = pd.Index(values, dtype=object).get_indexer(pd.Index(words, dtype=object))
+    return np.where(pd.isna(words), _NO_SLOT, np.where(found < 0, len(values), found))
+
+
 def _thermometer(block: np.ndarray, numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
     # Each of the ordered edges that a number reaches counts +, each other one -.
+    slots = _number_slots(numbers, edges)
+    block[:] = _thermometer_levels(edges)[slots]
+    block[slots == _NO_SLOT] = 0.0
+    return slots
+
+
+def _number_slots(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Return how many of the ordered edges each number reaches, _NO_SLOT for NaN."""
     slots = np.searchsorted(edges, numbers, side="right")
-    unit = np.float32(_unit(edges))
-    block[:] = np.where(np.arange(len(edges)) < slots[:, None], unit, -unit)
-    block[np.isnan(numbers)] = 0.0
     return np.where(np.isnan(numbers), _NO_SLOT, slots)
+
+
+def _thermometer_levels(edges: Sized) -> np.ndarray:
+    """Return [m + 1, m] float32, the features of a number that reaches 0, 1, ... of m edges."""
+    unit = np.float32(_unit(edges))
+    count = len(edges)
+    return np.where(np.arange(count) < np.arange(count + 1)[:, None], unit, -unit)
 
 
 def _unit(edges: Sized) -> float:

@@ -119,9 +119,12 @@ def _say(
     reach = ("k up to", str(m.get("k_with_radius", m["k_max"])))
     if "moved_by_one_k" in m:
         reach = ("sensitivity per k", show(float(m["moved_by_one_k"]), 5))
+    accuracy_title = "train accuracy"
+    if "train_accuracy_records" in m:
+        accuracy_title = f"train accuracy (sample of {m['train_accuracy_records']} records)"
     console.table(
         f"trained on {name}",
-        ("train records", "test records", "train accuracy", reach[0], "steps", "seconds"),
+        ("train records", "test records", accuracy_title, reach[0], "steps", "seconds"),
         [
             (
                 str(m["n_train"]),

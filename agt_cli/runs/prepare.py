@@ -27,6 +27,7 @@ from torch import Tensor
 
 from agt.data.dataset import Dataset, DataSource, with_notes
 from agt.data.erasure import ErasedDataset, IsErased, part
+from agt.data.ids import uniform
 from agt.data.records import Records
 from agt.errors import ConfigError, Superseded
 from agt.facts import Fact, Standing, proved
@@ -76,6 +77,8 @@ PARTS: dict[str, type[Any]] = {
 }
 PATHS = ("output_dir", "data_dir", "ledger")
 FILES = ("path", "test")  # a dataset's settings that name files
+TRAIN_ACCURACY_RECORDS = 10_000  # about as many are asked if an ensemble has more
+TRAIN_ACCURACY_KEY = "train accuracy"  # public key of the hash that chooses them
 
 
 class Encoder(Protocol):
@@ -528,6 +531,29 @@ def kept_head(finished: Run) -> HeadBuilder | None:
     return CustomNetwork(partial(from_layers, parse_json(finished.read(name), name)), where)
 
 
+def asked_for_train_accuracy(dataset: Dataset, settings: Settings) -> Records:
+    """Return the training records of which the accuracy that a run shows is computed.
+
+    Of an ensemble they are a sample if the declared size is above ``TRAIN_ACCURACY_RECORDS``: each
+    of its members has to be asked about each of them. A record is in the sample by a public hash of
+    its own id, at a rate from public constants alone.
+
+    Args:
+        dataset: what the model was trained on.
+        settings: of the training.
+
+    Returns:
+        All training records; or about ``TRAIN_ACCURACY_RECORDS`` of them, but all if there are
+        none in the sample.
+    """
+    train = dataset.train
+    size = dataset.declared_size
+    if settings.ensemble.members == 1 or size is None or size <= TRAIN_ACCURACY_RECORDS:
+        return train
+    sampled = uniform(train.ids, TRAIN_ACCURACY_KEY) < TRAIN_ACCURACY_RECORDS / size
+    return train.take(sampled) if sampled.any() else train
+
+
 def write_trained(
     record: RunRecord,
     prepared: Prepared,
@@ -555,8 +581,11 @@ def write_trained(
     write_source(record, prepared, settings)
     with record.opened(INDEX) as file:
         file.writelines(Index.made(prepared.loaded.train, key).parts)
+    asked = asked_for_train_accuracy(dataset, settings)
+    if len(asked) < len(dataset.train):
+        record.add_metrics(train_accuracy_records=len(asked))
     record.add_metrics(
-        train_accuracy=accuracy(model, dataset.train),
+        train_accuracy=accuracy(model, asked),
         seconds_training=round(seconds, 4),
         n_train=len(dataset.train),
         n_test=len(dataset.test),

@@ -134,13 +134,21 @@ class HashKey:
     def _hashes(
         self, contents: Iterable[bytes | memoryview], count: int, kind: KeyKind
     ) -> np.ndarray:
-        hashes = np.fromiter(
-            (self._hash(content, kind) for content in contents), dtype=f"V{SIZE}", count=count
-        )
-        return hashes.view(np.uint8).reshape(count, SIZE)
+        keyed = self._hasher(kind)
+        digests = []
+        for content in contents:
+            hasher = keyed.copy()  # faster than a new one with the key
+            hasher.update(content)
+            digests.append(hasher.digest())
+        return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(count, SIZE)
 
     def _hash(self, content: bytes | memoryview, kind: KeyKind) -> bytes:
-        return blake2b(content, digest_size=SIZE, key=self.secret, person=kind.encode()).digest()
+        hasher = self._hasher(kind)
+        hasher.update(content)
+        return hasher.digest()
+
+    def _hasher(self, kind: KeyKind) -> blake2b:
+        return blake2b(digest_size=SIZE, key=self.secret, person=kind.encode())
 
 
 def as_words(hashes: np.ndarray) -> tuple[str, ...]:
@@ -448,7 +456,7 @@ def _union(parts: Iterator[Sequence[str]]) -> frozenset[str]:
 
 RECORD_INDEX_FILE = "records.bin"
 FORMAT = 1
-_AT_ONCE = 2**24  # bytes of features
+_AT_ONCE = 2**20  # bytes of features, which stay in the cache until they are hashed
 
 
 @dataclass(frozen=True)
