@@ -69,9 +69,9 @@ from agt.settings import (
 )
 from agt.store import Folder, NewFolder, as_json, read_digest
 from agt.training.checkpoint import NO_CHECKPOINTS, checkpoint_folder
-from agt.training.ensemble import EnsembleConfig
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress, Progress
+from agt.training.settings import EnsembleConfig
 from agt.unlearning.promise import Promise, Removal
 from agt.unlearning.sentences import Remark
 

@@ -464,6 +464,23 @@ class ComputeConfig:
     checkpoint_seconds: NonNegative | None = None
 
 
+@schema
+class TotalConfig:
+    """The privacy budget of the whole call, for all of its queries together.
+
+    Attributes:
+        eps: all queries together are (eps, delta)-DP; None: the mechanism states a budget per
+            query.
+        delta: see ``eps``.
+        queries: a public maximum number of queries, over which the budget is divided; None: the
+            number of queries in the file, which is taken to be public.
+    """
+
+    eps: Positive | None = None
+    delta: Annotated[NonNegative, Field(lt=1)] = 0.0
+    queries: Annotated[int, Field(ge=1)] | None = None
+
+
 def validate(cls: type[T], node: object, where: str) -> T:
     """Build ``cls`` from a plain mapping, or raise ConfigError naming the key, the fault and the
     nearest name.

@@ -56,7 +56,7 @@ from agt.mechanisms.claims import Accounting, Counting
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.mechanism_config import MechanismConfig, TotalConfig
+from agt.mechanisms.mechanism_config import MechanismConfig
 from agt.mechanisms.totals import totals_of_labels
 from agt.models.fitting import fit
 from agt.models.model import Model
@@ -64,8 +64,9 @@ from agt.numeric import UP, gaussian_epsilon
 from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.release import ReleaseTerms
-from agt.settings import ComputeConfig, schema, validate
-from agt.training.ensemble import EnsembleConfig, assign_shards
+from agt.settings import ComputeConfig, TotalConfig, schema, validate
+from agt.training.ensemble import assign_shards
+from agt.training.settings import EnsembleConfig
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import LabellingPair, between_roots, check_audited, influences

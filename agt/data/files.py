@@ -27,7 +27,7 @@ from decimal import Decimal
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TextIO
+from typing import Any, ClassVar, TextIO
 
 import numpy as np
 import pandas as pd
@@ -54,6 +54,7 @@ from agt.data.formats import (
 )
 from agt.data.ids import most_frequent
 from agt.data.records import DataError
+from agt.data.settings import CsvSettings
 from agt.errors import DataMissing, first_line, nearest
 from agt.messages import Message
 from agt.settings import schema
@@ -81,39 +82,12 @@ _EXACT_BITS = {16: 11, 32: 24}  # below 2 to this, numbers of so many bits tell 
 
 
 @schema
-class CsvFormat:
+class CsvFormat(CsvSettings):
     """How a text file is cut into cells, and how numbers are written in columns that have no
     format of their own.
-
-    Attributes:
-        separator: the one character between cells.
-        encoding: of the text, by Python's name for it; utf-8 may begin with a byte order mark.
-        header: the first line names the columns; otherwise they are column1, column2, ...
-        decimal: what stands before the decimals of a number; a comma: points may stand between its
-            thousands.
     """
 
     takes_numbers: ClassVar[bool] = True
-
-    separator: str = ","
-    encoding: str = "utf-8"
-    header: bool = True
-    decimal: Literal[".", ","] = "."
-
-    def __post_init__(self) -> None:
-        if len(self.separator) != 1 or self.separator in '"\r\n':
-            raise ValueError(
-                f"separator={self.separator!r}: give one character that is not a quotation "
-                "mark or a line end"
-            )
-        try:
-            if not "a\nb".encode(self.encoding).startswith("a\n".encode(self.encoding)):
-                raise LookupError  # what comes later changes what came before, as in punycode
-        except (LookupError, UnicodeError):  # also of codecs from bytes to bytes, such as zlib
-            raise ValueError(
-                f"encoding={self.encoding}: this text encoding does not exist: use utf-8, "
-                "latin-1, cp1252 or utf-16"
-            ) from None
 
     def numbers(self, cells: pa.Array) -> pa.Array:
         """float64 of the cells of a column without a declared format, each read by itself; null

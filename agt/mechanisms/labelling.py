@@ -27,8 +27,8 @@ from agt.messages import Message
 from agt.models.model import Model
 from agt.numeric import Randomness
 from agt.relations import RELATIONS
-from agt.training.ensemble import EnsembleConfig
 from agt.training.loop import OnProgress, Progress
+from agt.training.settings import EnsembleConfig
 
 
 def evidence_of(certificates: Certificates, counting: Counting) -> np.ndarray:

@@ -14,11 +14,10 @@ from pydantic import Field
 from agt.data.dataset import PublicRows
 from agt.data.records import UNLABELLED, DataError, Records
 from agt.errors import ConfigError, nearest
-from agt.mechanisms.mechanism_config import TotalConfig
 from agt.mechanisms.weights import weights_budget
 from agt.models.features import FeatureMap
 from agt.models.kinds import certificate_config
-from agt.settings import schema, validate
+from agt.settings import TotalConfig, schema, validate
 from agt_cli.choices import (
     PARTS,
     bound,

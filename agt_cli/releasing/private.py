@@ -9,10 +9,10 @@ from pydantic import Field, InstanceOf
 from agt.errors import ConfigError
 from agt.ledger.payer import NoPayer
 from agt.mechanisms.claims import Accounting, Counting
-from agt.mechanisms.mechanism_config import MechanismConfig, TotalConfig
+from agt.mechanisms.mechanism_config import MechanismConfig
 from agt.numeric import Randomness, SeededRandomness, SystemRandomness
 from agt.release import ReleaseTerms
-from agt.settings import schema, validate
+from agt.settings import TotalConfig, schema, validate
 from agt_cli.releasing.file import release_file
 from agt_cli.releasing.ledgers import people_of_run
 from agt_cli.releasing.payer import payer_of

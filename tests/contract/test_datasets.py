@@ -26,7 +26,8 @@ from agt.errors import AgtError, DataMissing
 from agt.facts import Standing
 from agt.settings import build
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import EnsembleConfig, assign_shards
+from agt.training.ensemble import assign_shards
+from agt.training.settings import EnsembleConfig
 from agt_cli import config_files
 from agt_cli.composing import composed
 
