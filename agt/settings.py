@@ -60,6 +60,8 @@ else:
     ]
 OpenName = Literal["lr", "epochs", "weight_decay", "batch.count"]  # what may be ``recipe``
 LossName = Literal["binary_cross_entropy", "cross_entropy", "squared_error"]  # bounds/losses.py
+Accounting = Literal["rigorous", "paper"]  # whether what is not proved is refused
+Counting = Literal["distance", "index"]  # what evidence counts: records, or steps of the grid
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[float, Field(ge=0)]

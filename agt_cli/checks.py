@@ -11,9 +11,26 @@ from typing import Any
 
 from agt.certificates.settings import CERTIFICATES, read_certificate
 from agt.errors import ConfigError, Superseded
-from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig, validate
+from agt.settings import (
+    ComputeConfig,
+    KGridConfig,
+    RelationConfig,
+    TotalConfig,
+    TrainingConfig,
+    validate,
+)
 from agt.targets import OWN_SETTINGS, current_name
 from agt.training.settings import EnsembleConfig, read_noise_config
+from agt_cli.command_settings import (
+    MEASURE_KEYS,
+    TUNE_KEYS,
+    TuneConfig,
+    check_certify,
+    check_plan,
+    check_predict,
+    check_unlearn,
+    check_verify,
+)
 from agt_cli.configuration import only_keys
 from agt_cli.networks import check_network, missing_words
 from agt_cli.usage import OLD_SPELLINGS
@@ -99,6 +116,11 @@ def check_training(config: Mapping[str, Any]) -> None:
         return
     if missing_words(config):
         check_network(config, _error_of_model(config))
+    check_parts(config)
+
+
+def check_parts(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a wrong setting of a training configuration, each part by itself."""
     only_keys(config, TRAINING_KEYS)
     read_parts(config)
     certificate = config.get("certificate")
@@ -118,5 +140,27 @@ def _error_of_model(config: Mapping[str, Any]) -> str:
     return ""
 
 
-CHECKS: dict[str, Callable[[Mapping[str, Any]], None]] = {"train": check_training}
+def check_tune(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a wrong setting of agt tune, but for its candidates."""
+    validate(TuneConfig, config.get("tune"), "tune")
+    validate(TotalConfig, config.get("total"), "total")
+    check_parts({key: value for key, value in config.items() if key not in TUNE_KEYS})
+
+
+def check_measure(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a wrong setting of agt measure, but for what its table allows."""
+    validate(TotalConfig, config.get("total"), "total")
+    check_parts({key: value for key, value in config.items() if key not in MEASURE_KEYS})
+
+
+CHECKS: dict[str, Callable[[Mapping[str, Any]], object]] = {
+    "train": check_training,
+    "tune": check_tune,
+    "measure": check_measure,
+    "certify": check_certify,
+    "plan": check_plan,
+    "predict": check_predict,
+    "unlearn": check_unlearn,
+    "verify": check_verify,
+}
 """Command -> what checks its settings."""

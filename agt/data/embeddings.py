@@ -19,9 +19,9 @@ from agt.data.dataset import Dataset
 from agt.data.erasure import IsErased
 from agt.data.files import ColumnReader, arrays_in, same_shape
 from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
-from agt.data.records import DataError, Records
+from agt.data.records import Records
 from agt.data.settings import EmbeddingsSettings, FileConstants
-from agt.errors import DataMissing
+from agt.errors import DataError, DataMissing
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
 from agt.settings import schema
 from agt.store import file_sha256, places, unseal

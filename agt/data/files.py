@@ -53,15 +53,13 @@ from agt.data.formats import (
     reads,
 )
 from agt.data.ids import most_frequent
-from agt.data.records import DataError
 from agt.data.settings import CsvSettings
-from agt.errors import DataMissing, first_line, nearest
+from agt.data.suffixes import check_suffix, is_delimited
+from agt.errors import DataError, DataMissing, first_line, nearest
 from agt.messages import Message
 from agt.settings import schema
 from agt.store import locate
 
-TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".data")
-FORMATS = (".npz", ".csv", ".parquet", *TEXT_SUFFIXES[1:], ".csv.gz")
 NULLS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL"]
 """What in a csv stands for a missing value."""
 SEPARATORS = (",", ";", "\t", "|", " ")
@@ -184,12 +182,6 @@ class CsvFormat(CsvSettings):
             pa.csv.ParseOptions(delimiter=self.separator, newlines_in_values=True),
             pa.csv.ConvertOptions(column_types=text, strings_can_be_null=True, null_values=NULLS),
         )
-
-
-def is_delimited(path: Path) -> bool:
-    """Whether a file is a table as text, by its name; it may be compressed (.gz)."""
-    bare = path.with_suffix("") if path.suffix.lower() == ".gz" else path
-    return bare.suffix.lower() in TEXT_SUFFIXES
 
 
 @contextmanager
@@ -851,11 +843,7 @@ def open_columns(
             )
         return _open_arrays(path)
     require(path, setting)
-    if path.suffix.lower() not in (".npz", ".parquet") and not is_delimited(path):
-        raise DataError(
-            f"{path}: unknown format '{path.suffix}': {setting} needs {', '.join(FORMATS)}, "
-            "or a folder of .npy files"
-        )
+    check_suffix(path, setting)
     check_kind(path, (form or CsvFormat()).codec)
     try:
         if path.suffix.lower() == ".npz":

@@ -27,9 +27,9 @@ from agt.data.files import ColumnReader, open_columns, same_length, same_shape
 from agt.data.ids import default_ids, hash_split, uniform
 from agt.data.labelled import class_indices, queries, query_labels, read_labels
 from agt.data.meanings import split_fact
-from agt.data.records import UNLABELLED, DataError, Records, records
+from agt.data.records import UNLABELLED, Records, records
 from agt.data.settings import DigitsSettings, ImageConstants, MedMnistSettings, MnistSettings
-from agt.errors import ConfigError, DataMissing, nearest
+from agt.errors import ConfigError, DataError, DataMissing, nearest
 from agt.facts import Evidence, Fact, Value, declared, evidence, not_held, proved
 from agt.settings import keyword_schema, schema, validate
 from agt.store import locate, resolve

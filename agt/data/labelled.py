@@ -32,9 +32,9 @@ from agt.data.files import (
 from agt.data.ids import counts_rows, default_ids, hash_split
 from agt.data.meanings import classes_fact, id_facts, label_free_facts, split_fact
 from agt.data.population import Outside
-from agt.data.records import UNLABELLED, DataError, Records, records
+from agt.data.records import UNLABELLED, Records, records
 from agt.data.settings import FileConstants, LabelledFileSettings
-from agt.errors import ConfigError, few, nearest
+from agt.errors import ConfigError, DataError, few, nearest
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
 from agt.settings import MOST_ROWS, schema, validate
 from agt.store import locate

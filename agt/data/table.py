@@ -43,7 +43,6 @@ from agt.data.formats import CellFormat, DateFormat, DeclaredFormat
 from agt.data.ids import keyed_hash
 from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
 from agt.data.population import Outside, population_mismatches
-from agt.data.records import DataError
 from agt.data.settings import (
     CLASSES,
     MOST_FEATURES,
@@ -54,7 +53,7 @@ from agt.data.settings import (
     Limits,
     TableSettings,
 )
-from agt.errors import ConfigError, few
+from agt.errors import ConfigError, DataError, few
 from agt.facts import Evidence, Fact, declared, evidence, not_held
 from agt.settings import schema, validate
 from agt.store import Broken, parse_yaml
