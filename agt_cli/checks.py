@@ -7,6 +7,7 @@ that a mistake has one message, and what is accepted here is checked again there
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from agt.certificates.settings import CERTIFICATES, read_certificate
@@ -26,13 +27,16 @@ from agt_cli.command_settings import (
     TUNE_KEYS,
     TuneConfig,
     check_certify,
+    check_ledger,
     check_plan,
     check_predict,
+    check_reproduce,
     check_unlearn,
     check_verify,
 )
 from agt_cli.configuration import only_keys
 from agt_cli.networks import check_network, missing_words
+from agt_cli.report.unfinished import check_resumed_folder
 from agt_cli.usage import OLD_SPELLINGS
 
 PARTS: dict[str, type[Any]] = {
@@ -112,7 +116,10 @@ def check_training(config: Mapping[str, Any]) -> None:
         config: the configuration of agt train. Its key ``resume`` is None: a run that is resumed
             has settings of its own.
     """
-    if config.get("resume") is not None:
+    resumed = config.get("resume")
+    if resumed is not None:
+        if isinstance(resumed, str) and resumed:
+            check_resumed_folder(Path(resumed))
         return
     if missing_words(config):
         check_network(config, _error_of_model(config))
@@ -162,5 +169,7 @@ CHECKS: dict[str, Callable[[Mapping[str, Any]], object]] = {
     "predict": check_predict,
     "unlearn": check_unlearn,
     "verify": check_verify,
+    "ledger": check_ledger,
+    "reproduce": check_reproduce,
 }
 """Command -> what checks its settings."""

@@ -5,8 +5,9 @@ Nothing here loads NumPy or PyTorch, so that a mistake in a setting is answered 
 """
 
 from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
@@ -22,7 +23,11 @@ from agt.settings import (
     schema,
     validate,
 )
+from agt.targets import current_name
 from agt_cli.configuration import digest_of, only_keys
+
+if TYPE_CHECKING:
+    from agt.mechanisms.budget import Allowance
 
 LINES = Path("-")
 """``inputs`` of queries that come as JSON lines on standard input."""
@@ -72,6 +77,9 @@ class PlanSettings:
         queries: how many may share one.
         mechanisms: their names; None: all that the model can use.
         published: where ``mechanisms`` is None, those that are kept to reproduce papers, too.
+
+    Raises:
+        ConfigError: no such mechanism, or a value is listed twice.
     """
 
     eps: Annotated[tuple[Positive, ...], Field(min_length=1)]
@@ -87,10 +95,19 @@ class PlanSettings:
             for value in values:
                 if values.count(value) > 1:
                     raise ConfigError(f"{key}: the value {value} is listed twice")
+        if self.mechanisms is not None:
+            # NumPy and SciPy, which no other setting of a plan needs
+            from agt.mechanisms.mechanism import MECHANISMS
+
+            for name in self.mechanisms:
+                if name not in MECHANISMS:
+                    raise ConfigError(
+                        f"mechanisms: unknown mechanism '{name}'{nearest(name, MECHANISMS)}"
+                    )
 
 
 def check_plan(config: Mapping[str, Any]) -> PlanSettings:
-    """Return the settings of agt plan but for the run and whether there are such mechanisms.
+    """Return the settings of agt plan but for the run.
 
     Raises:
         ConfigError: by key.
@@ -144,7 +161,32 @@ def check_predict(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for a wrong setting of agt predict, where it answers with a run."""
     only_keys(config, PREDICT_KEYS)
     if config.get("release") is None and config.get("run") is not None:
-        check_private_answers(config)
+        _, total = check_private_answers(config)
+        check_mechanism(config.get("mechanism"), total)
+
+
+def check_mechanism(node: object, total: TotalConfig) -> None:
+    """Raise ConfigError for a wrong setting of a mechanism of agt for labels.
+
+    Nothing is checked where settings are missing, or where the total states the budget: then the
+    mechanism's own are made from it.
+
+    Args:
+        node: the value of the key ``mechanism``.
+        total: the budget of the whole call.
+    """
+    from agt.mechanisms.mechanism import MECHANISMS  # NumPy and SciPy
+
+    if not isinstance(node, Mapping) or total.eps is not None:
+        return
+    names = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in MECHANISMS.values()}
+    kind = names.get(current_name(str(node.get("_target_"))))
+    if kind is None:
+        return
+    given = {key: value for key, value in node.items() if key != "_target_" and value is not None}
+    required = {entry.name for entry in fields(kind) if entry.default is MISSING}
+    if required <= given.keys():
+        validate(kind, given, "mechanism")
 
 
 TuningObjective = Literal["accuracy", "certified", "expected"]
@@ -241,3 +283,63 @@ def check_verify(config: Mapping[str, Any]) -> None:
                 "be changed: give a place outside of it"
             )
     digest_of(config, "digest")
+
+
+@schema
+class ReproduceConfig:
+    """What is asked for.
+
+    Attributes:
+        name: the experiment's.
+        profile: paper, ours, both side by side, or smoke.
+        data: the papers' own (``original``), the definition's ``stand_in``, or ``either``: the
+            first that is there.
+        only: ids of artifacts; None: all.
+        overrides: of agt train's configuration, for every run (where data lies, how to compute).
+        runs_dir: where finished runs are kept and found again.
+    """
+
+    name: str
+    profile: Literal["both", "paper", "ours", "smoke"] = "both"
+    data: Literal["either", "original", "stand_in"] = "either"
+    only: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    overrides: tuple[str, ...] = ()
+    runs_dir: Annotated[str, Field(min_length=1)] = "outputs/reproduce/runs"
+
+
+REPRODUCE_KEYS = ("name", "profile", "data", "only", "overrides", "runs_dir")
+
+
+def check_reproduce(config: Mapping[str, Any]) -> ReproduceConfig:
+    """Return the settings of agt reproduce, but for what the experiment has.
+
+    Raises:
+        ConfigError: by key.
+    """
+    only_keys(config, (*REPRODUCE_KEYS, "compute", "output_dir", "data_dir"))
+    given = {key: config.get(key) for key in REPRODUCE_KEYS}
+    return validate(ReproduceConfig, given, "reproduce")
+
+
+def check_ledger(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a wrong budget of a new ledger."""
+    total = config.get("total")
+    if config.get("action") != "init" or not isinstance(total, Mapping):
+        return
+    if total.get("eps") is not None:
+        read_allowance(total)
+
+
+def read_allowance(total: Mapping[str, Any]) -> "Allowance":
+    """Return the budget of a new ledger.
+
+    Args:
+        total: the value of the key ``total``, in which ``eps`` is given.
+
+    Raises:
+        ConfigError: by key.
+    """
+    from agt.mechanisms.budget import Allowance  # NumPy and SciPy
+
+    given = {key: value for key, value in total.items() if value is not None}
+    return validate(Allowance, given, "total")

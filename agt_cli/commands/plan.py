@@ -12,8 +12,7 @@ from pydantic import InstanceOf
 
 from agt import sentences
 from agt.certificates.conditions import declarations
-from agt.errors import ConfigError, DataError, counted, nearest
-from agt.mechanisms.mechanism import MECHANISMS
+from agt.errors import DataError, counted
 from agt.mechanisms.planning import Plan, PlannedRelease, plan
 from agt.mechanisms.published import MORE_NOISE, PUBLISHED
 from agt.settings import keyword_schema
@@ -39,20 +38,9 @@ class PlanConfig(PlanSettings):
 
     Attributes:
         trained: the run, and the queries.
-
-    Raises:
-        ConfigError: no such mechanism.
     """
 
     trained: InstanceOf[TrainedRun]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in self.mechanisms or ():
-            if name not in MECHANISMS:
-                raise ConfigError(
-                    f"mechanisms: unknown mechanism '{name}'{nearest(name, MECHANISMS)}"
-                )
 
 
 def configure(config: Mapping[str, Any]) -> PlanConfig:
