@@ -55,7 +55,7 @@ print(json.dumps(found))
 
 
 def test_methods_of_unlearning_are_those_that_settings_name() -> None:
-    assert METHOD_CHOICES == ("auto", *METHODS)
+    assert ("auto", *METHODS) == METHOD_CHOICES
 
 
 def test_kinds_of_certificate_inherit_their_settings_in_the_same_order() -> None:
