@@ -2,12 +2,13 @@
 regularised problems with a linear term.
 """
 
+import glob
+import os
 import tempfile
 import threading
 import time
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -256,17 +257,24 @@ def test_records_on_their_way_to_other_processes_lie_in_no_file(
     read.
     """
     monkeypatch.setattr(ensemble, "_divide_cores", lambda config, compute: (2, 1))
-    n, seen, done = 60_000, set[Path](), threading.Event()
+    n, seen, done = 60_000, set[str](), threading.Event()
     ids = np.array([f"{at}" for at in range(n)])
     records = Records(
         np.zeros((n, 8)), np.zeros(n, dtype=np.int64), ids, ids, np.zeros(n, dtype=bool)
     )
-    places = [place for place in (Path("/dev/shm"), Path(tempfile.gettempdir())) if place.exists()]
-    before = {path for place in places for path in place.glob("joblib*/*")}
+    # Only the folders of this process: other tests run at the same time.
+    pattern = f"joblib_memmapping_folder_{os.getpid()}_*/*"
+    places = ("/dev/shm", tempfile.gettempdir())
+
+    def mapped_files() -> set[str]:
+        # glob.glob, unlike Path.glob, passes over folders that disappear while it reads them.
+        return {file for place in places for file in glob.glob(f"{place}/{pattern}")}
+
+    before = mapped_files()
 
     def look() -> None:
         while not done.wait(0.01):
-            seen.update(path for place in places for path in place.glob("joblib*/*"))
+            seen.update(mapped_files())
 
     watch = threading.Thread(target=look)
     watch.start()
