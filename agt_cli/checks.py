@@ -37,7 +37,7 @@ from agt_cli.command_settings import (
 from agt_cli.configuration import only_keys
 from agt_cli.networks import check_network, missing_words
 from agt_cli.report.unfinished import check_resumed_folder
-from agt_cli.usage import OLD_SPELLINGS
+from agt_cli.usage import COMMANDS, OLD_SPELLINGS
 
 PARTS: dict[str, type[Any]] = {
     "training": TrainingConfig,
@@ -61,6 +61,9 @@ def check_settings(command: str, config: Mapping[str, Any]) -> None:
         command: the name of the command.
         config: its settings, as plain containers.
     """
+    if COMMANDS[command].recorded:
+        # of an empty ``run`` is said what else it may be (agt_cli/report/found.py)
+        check_not_empty({key: value for key, value in config.items() if key != "run"})
     if command in CHECKS:
         CHECKS[command](config)
 

@@ -56,7 +56,7 @@ def resolve_settings(
         overrides: the command line's own.
 
     Raises:
-        ConfigError: run=latest finds none.
+        ConfigError: a value is empty, or run=latest finds none.
     """
     settings = resolve_latest(settings, console.note)
     if settings.get("run") and "output_dir" in settings:
@@ -70,6 +70,7 @@ def resolve_settings(
         from agt_cli.choices import bind_declaration, with_members
 
         settings = bind_declaration(with_members(settings), overrides)
+    check_not_empty(settings)
     return settings
 
 
@@ -93,8 +94,6 @@ def run_job(
         overrides: the command line's own.
         sweep: whether it is one job of several.
     """
-    if folder is not None:
-        check_not_empty(settings)
     if not sweep:  # whose record says why a job failed
         check_settings(command, settings)
     # What is heavy comes after, so that mistakes are answered at once.
