@@ -5,7 +5,7 @@
     claim.for_file(date.today()).content        the bytes of claim.json
     read_claim(content)                         the claim again
 
-docs/releasing.md says what each entry of the file means.
+docs/claims.md says what each entry of the file means.
 """
 
 from collections.abc import Callable, Sequence

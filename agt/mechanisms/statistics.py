@@ -33,7 +33,7 @@ from agt.relations import RELATIONS
 from agt.settings import RelationConfig, schema
 
 # Shares of mu^2 for M, G and S. They and RIDGE_STRENGTH were chosen on the data sets of
-# docs/releasing.md.
+# docs/release_measurements.md.
 MU_SQUARED_SHARES = (0.05, 0.3, 0.65)
 BIAS = 0.3  # the last coordinate of u, before u is scaled down to a length of at most 1
 # The ridge is this times s sqrt d, where s is the standard deviation of the noise on G. The largest
