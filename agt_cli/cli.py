@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import agt_cli
 from agt.errors import AgtError, ConfigError, nearest
 from agt.store import locate
-from agt_cli import completion, help_pages, usage
+from agt_cli import completion, config_files, help_pages, usage
 from agt_cli.process import (
     end_with_torchrun,
     mute,
@@ -212,6 +212,11 @@ def _checked(name: str, rest: Sequence[str]) -> list[str]:
                 f"{word}: this setting must name a folder: give a name (a dot for the current "
                 "folder), or leave the setting out to use the folder outputs"
             )
+        if value.startswith("[") and key in config_files.groups(usage.COMMANDS[name].config):
+            raise ConfigError(
+                f"{word}: choose one option of this group by its "
+                f"name{nearest(value.strip('[] '), config_files.options(key))}"
+            )
         if key == "hydra/sweeper":
             raise ConfigError(
                 f"{word}: agt only supports its own sweeper, which records the jobs of a sweep: "
@@ -248,6 +253,7 @@ def _check_places(typed: Mapping[str, str]) -> None:
     Raises:
         ConfigError, DataMissing: as the command would.
     """
+    from agt.data.suffixes import check_suffix
     from agt_cli.report.opening import check_folder
 
     typed = {key.lstrip("+"): value.strip("'") for key, value in typed.items()}
@@ -268,12 +274,16 @@ def _check_places(typed: Mapping[str, str]) -> None:
         and typed.get("dataset.path")
         and not elsewhere
     ):
-        locate(Path(typed["dataset.path"]), data_dir, "dataset.path or data_dir")
+        found = locate(Path(typed["dataset.path"]), data_dir, "dataset.path or data_dir")
+        if found.is_file():
+            check_suffix(found, "dataset.path or data_dir")
     # a run says where else its queries may lie
     if release and release != "null" and typed.get("inputs", "-") != "-":
         locate(Path(typed["inputs"]), Path("data"), "inputs")
     if "file" in typed:
-        locate(Path(typed["file"]), data_dir, "the file or data_dir")
+        found = locate(Path(typed["file"]), data_dir, "the file or data_dir")
+        if found.is_file():
+            check_suffix(found, "file")
 
 
 def _sweep(

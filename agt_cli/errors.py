@@ -232,7 +232,7 @@ def _meant(word: str, config: str, overrides: Sequence[str]) -> str:
             if key in keys
             else f"; if this file is a table, type agt data inspect {word} to describe it"
         )
-    return _known_key(word, config, overrides)
+    return _known_key(word, keys)
 
 
 def _missing_option(error: Any) -> str:
@@ -257,26 +257,30 @@ def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) 
     {...}).
     """
     added = message.rpartition("to your config use ")[2]
-    if key in _keys(config, overrides):
+    keys = _keys(config, overrides)  # composed again: once
+    if key in keys:
         return f"new entries of '{key}' must be given with a plus sign: type '{added}'"
     if "/" in key and key in config_files.groups(config):
         return (
             f"{key}: random or public features can only be used with a linear head: add "
             "model=linear certificate=stability (or model=linear certificate=erm)"
         )
-    if "run" in _keys(config, overrides) and key in _keys(usage.COMMANDS["train"].config, ()):
+    if "run" in keys and key in _keys(usage.COMMANDS["train"].config, ()):
         typed = next((word for word in overrides if word.lstrip("+").startswith(f"{key}=")), key)
         return (
             f"'{key}' is a setting of agt train and cannot be changed for a finished run: train "
             f"again with agt train {typed}"
         )
-    suggestion = _known_key(key, config, overrides)
+    suggestion = _known_key(key, keys)
     return f"unknown key '{key}'{suggestion}"
 
 
-def _known_key(key: str, config: str, overrides: Sequence[str]) -> str:
-    """A suffix naming the key that was probably meant: the same name elsewhere, or the nearest."""
-    keys = _keys(config, overrides)
+def _known_key(key: str, keys: Sequence[str]) -> str:
+    """A suffix naming the key that was probably meant: the same name elsewhere, or the nearest.
+
+    Args:
+        keys: those there are (``_keys``).
+    """
     prefix, _, name = key.rpartition(".")
     beside = [known.rpartition(".")[2] for known in keys if known.rpartition(".")[0] == prefix]
     elsewhere = [known for known in keys if known.rpartition(".")[2] == name]

@@ -13,17 +13,11 @@ from agt.data.arrays import Blocks, Mapped, array_blocks, not_finite, pieces
 from agt.data.coded import CodedFeatures
 from agt.data.ids import most_frequent
 from agt.data.population import Outside, population_mismatches
-from agt.errors import AgtError
+from agt.errors import DataError
 
 UNLABELLED = -1
 
 UNANSWERED = -1
-
-
-class DataError(AgtError):
-    """The data was found, and cannot be used as it is."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True, repr=False)  # whoever prints a model prints no records

@@ -19,8 +19,7 @@ from pydantic import Field
 
 from agt.data.files import CsvFormat
 from agt.data.formats import DeclaredFormat
-from agt.data.labelled import ColumnName, LabelWord
-from agt.data.table import CLASSES
+from agt.data.settings import CLASSES, ColumnName, LabelWord
 from agt.errors import ConfigError, few
 from agt.settings import build, schema, validate
 from agt.store import file_sha256, locate, write_atomic

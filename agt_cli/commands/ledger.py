@@ -15,8 +15,8 @@ from agt.ledger.known import check_same_ledger, recognise, similar_elsewhere
 from agt.ledger.ledger import Ledger
 from agt.ledger.payer import ProtectedPeople
 from agt.ledger.store import identity_of
-from agt.mechanisms.budget import Allowance
 from agt.settings import schema, validate
+from agt_cli.command_settings import read_allowance
 from agt_cli.releasing.ledgers import (
     NO_LEDGER,
     existing_ledger,
@@ -189,11 +189,7 @@ class LedgerConfig:
                 "total.delta=1e-5. The budget limits everything that is ever released about these "
                 "people, and cannot be raised later"
             )
-        allowance = validate(
-            Allowance,
-            {key: value for key, value in self.total.items() if value is not None},
-            "total",
-        )
+        allowance = read_allowance(self.total)
         unit = self.unit or (people.table.unit.name if people and self.run else "")
         if not unit:
             raise ConfigError(

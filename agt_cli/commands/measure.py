@@ -16,15 +16,15 @@ from agt import sentences
 from agt.certificates.conditions import CONDITION_NAMES, Condition, conditions_from, symmetric_fact
 from agt.data.dataset import Dataset
 from agt.data.labelled import class_names
-from agt.data.table import CLASSES, SIZE, MeasurementNote, Table
+from agt.data.settings import CLASSES, SIZE, MeasurementNote
+from agt.data.table import Table
 from agt.errors import AgtError, ConfigError
 from agt.facts import declared, evidence, proved
 from agt.mechanisms.claims import describe_neighbours
 from agt.mechanisms.measurement import Measurement, TableConstants, TableValues
-from agt.mechanisms.mechanism_config import TotalConfig
 from agt.models.portable import CLAIM
 from agt.release import ConstantsRelease, ReleaseTerms
-from agt.settings import build, plain_of, validate
+from agt.settings import TotalConfig, build, plain_of, validate
 from agt.store import write_atomic
 from agt.training.batches import check_unit_rows
 from agt_cli.configuration import chosen_options

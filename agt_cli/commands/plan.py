@@ -4,22 +4,19 @@ and budget.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from pydantic import Field, InstanceOf
+from pydantic import InstanceOf
 
 from agt import sentences
 from agt.certificates.conditions import declarations
-from agt.data.records import DataError
-from agt.errors import ConfigError, counted, nearest
-from agt.mechanisms.claims import Counting
-from agt.mechanisms.mechanism import MECHANISMS
+from agt.errors import DataError, counted
 from agt.mechanisms.planning import Plan, PlannedRelease, plan
 from agt.mechanisms.published import MORE_NOISE, PUBLISHED
-from agt.settings import NonNegative, Positive, schema, validate
-from agt_cli.configuration import only_keys
+from agt.settings import keyword_schema
+from agt_cli.command_settings import PlanSettings, check_plan
 from agt_cli.report import plan_words
 from agt_cli.report.console import Console
 from agt_cli.report.figures import accuracy_by_queries
@@ -33,51 +30,23 @@ from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
 FIGURE = "accuracy_by_queries"
-KEYS = ("eps", "delta", "queries", "mechanisms", "published", "counting")
 
 
-@schema
-class PlanConfig:
+@keyword_schema
+class PlanConfig(PlanSettings):
     """What is to be planned.
 
     Attributes:
         trained: the run, and the queries.
-        eps, delta: total budgets.
-        queries: how many may share one.
-        mechanisms: their names; None: all that the model can use.
-        published: where ``mechanisms`` is None, those that are kept to reproduce papers, too.
-
-    Raises:
-        ConfigError: no such mechanism.
     """
 
     trained: InstanceOf[TrainedRun]
-    eps: Annotated[tuple[Positive, ...], Field(min_length=1)]
-    queries: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
-    delta: Annotated[NonNegative, Field(lt=1)] = 1e-5
-    mechanisms: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    published: bool = False
-    counting: Counting = "distance"
-
-    def __post_init__(self) -> None:
-        for key in ("eps", "queries", "mechanisms"):
-            values = getattr(self, key) or ()
-            for value in values:
-                if values.count(value) > 1:
-                    raise ConfigError(
-                        f"{key}: the value {value} is listed twice: give each value once"
-                    )
-        for name in self.mechanisms or ():
-            if name not in MECHANISMS:
-                hint = nearest(name, MECHANISMS)
-                raise ConfigError(f"mechanisms: unknown mechanism '{name}'{hint}")
 
 
 def configure(config: Mapping[str, Any]) -> PlanConfig:
     """Validate the settings and the run that they name, before any data is read."""
-    only_keys(config, (*KEYS, "run", "inputs", "digest", "compute", "output_dir"))
-    settings = {key: config.get(key) for key in KEYS}
-    return validate(PlanConfig, {"trained": TrainedRun.of(config), **settings}, "")
+    settings = check_plan(config)
+    return PlanConfig(trained=TrainedRun.of(config), **vars(settings))
 
 
 def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, Any]:

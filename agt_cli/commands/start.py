@@ -22,7 +22,7 @@ import numpy as np
 import yaml  # type: ignore[import-untyped]
 from pydantic import BeforeValidator, Field
 
-from agt.data.table import CLASSES
+from agt.data.settings import CLASSES
 from agt.errors import AgtError, ConfigError, counted, few
 from agt.mechanisms.budget import MAX_TOTAL_EPS
 from agt.mechanisms.claims import weak_budget_warnings

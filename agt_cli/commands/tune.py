@@ -5,20 +5,18 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 
 from agt.data.dataset import PublicRows
-from agt.data.records import UNLABELLED, DataError, Records
-from agt.errors import ConfigError, nearest
-from agt.mechanisms.mechanism_config import TotalConfig
+from agt.data.records import UNLABELLED, Records
+from agt.errors import ConfigError, DataError, nearest
 from agt.mechanisms.weights import weights_budget
 from agt.models.features import FeatureMap
 from agt.models.kinds import certificate_config
-from agt.settings import schema, validate
+from agt.settings import TotalConfig, validate
 from agt_cli.choices import (
     PARTS,
     bound,
@@ -28,12 +26,13 @@ from agt_cli.choices import (
     words_of,
     write_experiment,
 )
+from agt_cli.command_settings import TUNE_KEYS, TuneConfig
 from agt_cli.configuration import chosen_options
 from agt_cli.report.choice_md import tune_report
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, RunSettings, encoder_of, prepare, settings_of
-from agt_cli.runs.tuning import SCORES, Candidate, TuningObjective, best, standard_error
+from agt_cli.runs.tuning import SCORES, Candidate, best, standard_error
 
 Changes = Mapping[str, Any]
 """Key -> value: what makes a candidate of the settings as they stand; a mapping's entries are
@@ -41,47 +40,6 @@ changed alone.
 """
 
 _TIMES = (0.25, 0.5, 2, 4)
-
-
-@schema
-class TuneConfig:
-    """What is compared, by what.
-
-    Attributes:
-        public: the rows declared public, with their labels (``ChosenFrom.rows``); None: training
-            records marked public.
-        grid: key -> values, every combination of which is a candidate; None: ``neighbours``.
-        folds: of the public rows.
-        objective: what is compared: accuracy; the fraction right and certified at ``k``; the
-            expected accuracy of released weights at total.eps and total.delta.
-        k: a distance.
-        name: of the experiment file; None: the dataset's with _tuned.
-    """
-
-    public: Annotated[str, Field(min_length=1)] | None = None
-    grid: Mapping[str, Annotated[tuple[Any, ...], Field(min_length=1)]] | None = None
-    folds: Annotated[int, Field(ge=2, le=100)] = 5
-    objective: TuningObjective = "certified"
-    k: Annotated[int, Field(ge=1)] = 20
-    name: Annotated[str, Field(pattern=r"^[\w-]+$")] | None = None
-
-    @property
-    def words(self) -> str:
-        """How the choice is made, in words."""
-        other = (
-            "accuracy"
-            if self.objective == "certified"
-            else f"fraction of answers that are correct and certified at k = {self.k}"
-        )
-        what = {
-            "accuracy": "accuracy",
-            "certified": f"fraction of answers that are correct and certified at k = {self.k}",
-            "expected": "expected accuracy of released weights",
-        }[self.objective]
-        return (
-            f"the candidate with the highest {other} among those whose {what} is within one "
-            "standard error of the best"
-        )
 
 
 @dataclass(frozen=True)
@@ -253,7 +211,6 @@ class TuningData:
         return rows
 
 
-OWN = ("tune", "total")
 USUAL = 1.0  # eps of the release that a score is about, where none is given
 
 
@@ -309,7 +266,7 @@ def configure(config: Mapping[str, Any]) -> PublicTuning:
         validate(TuneConfig, config.get("tune"), "tune"),
         validate(TotalConfig, config.get("total"), "total"),
     )
-    given = {key: value for key, value in config.items() if key not in OWN}
+    given = {key: value for key, value in config.items() if key not in TUNE_KEYS}
     public = tune.public or "train"
     landmarks = public if public in get_args(PublicRows) else None
     candidates = choices(given, tune.grid, public=landmarks)

@@ -4,12 +4,11 @@ out.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from agt.errors import ConfigError, nearest
 from agt.settings import plain_of
-from agt_cli.configuration import digest_of, only_keys
-from agt_cli.renamed import with_new_name
+from agt_cli.command_settings import check_unlearn
+from agt_cli.configuration import digest_of
 from agt_cli.report.audit_files import remove_copies
 from agt_cli.report.console import Console
 from agt_cli.report.next_state import run_lock
@@ -17,23 +16,7 @@ from agt_cli.report.opening import check_edits, open_run
 from agt_cli.report.record import RunRecord
 from agt_cli.unlearn.account_md import account_lines, exception_lines
 from agt_cli.unlearn.erasure import ErasureOrder, account, erase, reporting_change, write
-from agt_cli.unlearn.log import By
-from agt_cli.unlearn.methods import CHOICES
 from agt_cli.unlearn.rehearsal import rehearse
-
-KEYS = (
-    "run",
-    "digest",
-    "ids",
-    "by",
-    "method",
-    "forbid_retraining",
-    "fresh",
-    "rehearse",
-    "compute",
-    "output_dir",
-)
-FLAGS = ("forbid_retraining", "fresh", "rehearse")
 
 
 def configure(config: Mapping[str, Any]) -> ErasureOrder:
@@ -42,17 +25,7 @@ def configure(config: Mapping[str, Any]) -> ErasureOrder:
     Raises:
         ConfigError: by key.
     """
-    only_keys(config, KEYS)
-    for key, choices, free in (("method", CHOICES, False), ("by", get_args(By), True)):
-        value = config.get(key)
-        if value not in choices and not (free and value is None):
-            hint = nearest(str(value), choices)
-            raise ConfigError(f"{key}={value}: unknown value{hint}")
-    for key in FLAGS:
-        value = config.get(key)
-        if not isinstance(value, bool):
-            shown = with_new_name("unlearn", key)
-            raise ConfigError(f"{shown}={value}: give true or false")
+    check_unlearn(config)
     folder, ids = Path(str(config["run"])), config.get("ids")
     digest = digest_of(config, "digest")
     check_edits(open_run(folder, "train", digest), "agt unlearn")

@@ -14,7 +14,8 @@ from agt.facts import Standing
 from agt.ledger.chain import Head
 from agt.store import write_atomic
 from agt.targets import trusting
-from agt_cli.configuration import digest_of, only_keys
+from agt_cli.command_settings import check_verify
+from agt_cli.configuration import digest_of
 from agt_cli.report.console import Console, TreeBranch
 from agt_cli.report.markdown import (
     CheckState,
@@ -29,7 +30,6 @@ from agt_cli.verify.folders import VerifiedItem
 from agt_cli.verify.ledgers import NotedHead
 from agt_cli.verify.verification import MAKER_LIMIT, PAGES_LIMIT, Verification
 
-PAGES = (".html", ".md")
 # notes that are told of what is audited, and not of all that it rests on
 OWN_NOTES = ("digest", "code")
 CHECK_COLUMNS = ("check", "state", "what was found")
@@ -85,22 +85,9 @@ def configure(config: Mapping[str, Any]) -> VerifyConfig:
         ConfigError: no digest, or a page that would lie in what is verified, or over something
             else.
     """
-    only_keys(config, ("path", "digest", "page", "ledger", "head"))
+    check_verify(config)
     path, page = Path(str(config["path"])).expanduser(), config.get("page")
     page = None if page is None else Path(str(page))
-    if page is not None:
-        if page.suffix not in PAGES:
-            endings = " or ".join(PAGES)
-            raise ConfigError(f"page={page}: give a file name that ends with {endings}")
-        if page.exists():
-            raise ConfigError(
-                f"page={page}: this file already exists and is not overwritten: give another name"
-            )
-        if page.resolve().is_relative_to(path.resolve()):
-            raise ConfigError(
-                f"page={page}: this file would be inside the folder that is verified, which must "
-                "not be changed: give a file outside of that folder"
-            )
     head, ledger = config.get("head"), config.get("ledger")
     noted: NotedHead = None if head is None else Head.read(str(head))
     if head is not None and noted is None:

@@ -28,7 +28,8 @@ from agt.models.box import assess_problem
 from agt.numeric import UP, gaussian_mu
 from agt.problem import Settings
 from agt.training.checkpoint import Checkpoints
-from agt.training.noise import SEED, NoiseConfig, NoisePlan, noise_seed
+from agt.training.noise import SEED, NoisePlan, noise_seed
+from agt.training.settings import NoiseConfig
 from agt_cli.releasing.payer import payer_of, people_of
 from agt_cli.releasing.spent import Spending, spending, spent_before
 from agt_cli.report.record import RunRecord

@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, InstanceOf
+from pydantic import InstanceOf
 
 from agt.errors import ConfigError
 from agt.ledger.payer import NoPayer
-from agt.mechanisms.claims import Accounting, Counting
-from agt.mechanisms.mechanism_config import MechanismConfig, TotalConfig
+from agt.mechanisms.mechanism_config import MechanismConfig
 from agt.numeric import Randomness, SeededRandomness, SystemRandomness
 from agt.release import ReleaseTerms
-from agt.settings import schema, validate
+from agt.settings import keyword_schema
+from agt_cli.command_settings import LINES, PredictSettings, check_private_answers
 from agt_cli.releasing.file import release_file
 from agt_cli.releasing.ledgers import people_of_run
 from agt_cli.releasing.payer import payer_of
@@ -21,31 +21,20 @@ from agt_cli.releasing.session import serve
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.pending import PendingErasures
-from agt_cli.runs.queries import LINES, TrainedRun
+from agt_cli.runs.queries import TrainedRun
 
 
-@schema
-class PrivateAnswers:
+@keyword_schema
+class PrivateAnswers(PredictSettings):
     """What is to be released.
 
     Attributes:
         trained: the run, and the queries.
         mechanism: with its budget.
-        accounting, counting: as in ``agt.release.ReleaseTerms``.
-        seed: of a simulation; None: the operating system draws.
-        ledger: that pays, by name or path; none: no account; None: AGT_LEDGER's, or no account.
-        lot: how many questions of JSON lines are paid at once.
-        force: release although it would hardly be worth its budget.
     """
 
     trained: InstanceOf[TrainedRun]
     mechanism: InstanceOf[MechanismConfig]
-    accounting: Accounting = "rigorous"
-    counting: Counting = "distance"
-    seed: Annotated[int, Field(ge=0)] | None = None
-    ledger: str | None = None
-    lot: Annotated[int, Field(ge=1)] = 1
-    force: bool = False
 
     def __post_init__(self) -> None:
         for key, usual in (("accounting", "rigorous"), ("counting", "distance")):
@@ -65,16 +54,11 @@ class PrivateAnswers:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "PrivateAnswers":
         """Validate the settings, the budget and the run, before any data is read."""
-        mechanism = MechanismConfig.from_settings(
-            config.get("mechanism"), validate(TotalConfig, config.get("total"), "total")
-        )
+        settings, total = check_private_answers(config)
+        mechanism = MechanismConfig.from_settings(config.get("mechanism"), total)
         trained = TrainedRun.of(config)
         PendingErasures.of(trained.finished).refuse(f"mechanism={mechanism.kind.name}")
-        chosen = {
-            key: config.get(key)
-            for key in ("accounting", "counting", "seed", "ledger", "lot", "force")
-        }
-        return validate(cls, {"trained": trained, "mechanism": mechanism, **chosen}, "")
+        return cls(trained=trained, mechanism=mechanism, **vars(settings))
 
     def run(self, record: RunRecord, console: Console) -> dict[str, Any]:
         """Judge the release, pay for it, say on disk what it spends, draw it and write it."""

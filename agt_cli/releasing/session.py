@@ -26,8 +26,8 @@ import numpy as np
 
 from agt.data.arrays import gathered
 from agt.data.files import columns_of
-from agt.data.records import UNANSWERED, DataError
-from agt.errors import AgtError, CheckError, ConfigError
+from agt.data.records import UNANSWERED
+from agt.errors import AgtError, CheckError, ConfigError, DataError
 from agt.ledger.chain import HALF_CHARACTER
 from agt.ledger.ledger import Questions
 from agt.ledger.lots import LotPayer

@@ -15,13 +15,8 @@ RESUME_KEY = "resume"
 UNKNOWN = "there is no lock file, so agt cannot tell whether the run's process is still running"
 
 
-def open_unfinished(folder: Path, command: str) -> Run:
-    """A run that was killed or failed, with what it was begun with.
-
-    Raises:
-        ConfigError: no such folder, not a run, another command's, still running, finished, or
-            killed before its settings were written.
-    """
+def check_resumed_folder(folder: Path) -> None:
+    """Raise ConfigError unless there is the folder of a run."""
     if not folder.is_dir():
         raise ConfigError(
             f"{RESUME_KEY}={folder}: this folder does not exist: give the folder of a run "
@@ -32,6 +27,16 @@ def open_unfinished(folder: Path, command: str) -> Run:
             f"{RESUME_KEY}={folder}: this is not the folder of a run, because status.json is "
             "missing: give the folder of a run that was killed"
         )
+
+
+def open_unfinished(folder: Path, command: str) -> Run:
+    """A run that was killed or failed, with what it was begun with.
+
+    Raises:
+        ConfigError: no such folder, not a run, another command's, still running, finished, or
+            killed before its settings were written.
+    """
+    check_resumed_folder(folder)
     run = Run.at(folder, RESUME_KEY)
     run.json("status.json")  # says why it cannot be read
     if run.command != command:

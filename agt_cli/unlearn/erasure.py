@@ -13,6 +13,7 @@ from agt.errors import AgtError, ConfigError
 from agt.settings import plain_of
 from agt.store import refusing
 from agt.unlearning.promise import MethodName, Removal
+from agt_cli.command_settings import By
 from agt_cli.report.console import Console
 from agt_cli.report.finished import ACCOUNT_FILE, Run, has_pending_commit, manifest_digest
 from agt_cli.report.next_state import commit
@@ -25,7 +26,7 @@ from agt_cli.runs.prepare import Prepared, RunSettings, kept_head, located, prep
 from agt_cli.unlearn.account import OUTSIDE, VERSION, Asked, ErasureReport, StateChange, Waiting
 from agt_cli.unlearn.account_md import account_markdown
 from agt_cli.unlearn.earlier import judge_earlier
-from agt_cli.unlearn.log import REQUEST_LOG_FILE, By, Log, RequestEntry, RequestKind
+from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry, RequestKind
 from agt_cli.unlearn.methods import METHODS, ErasureJob, chosen, removal_metrics
 from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for
 from agt_cli.unlearn.traces import TraceTargets, search

@@ -54,12 +54,13 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from agt.data.arrays import gathered
-from agt.data.records import DataError, Records
-from agt.errors import ConfigError, counted, few
+from agt.data.records import Records
+from agt.errors import ConfigError, DataError, counted, few
 from agt.ledger import chain
 from agt.settings import schema
 from agt.store import Broken, Folder, refusing, sync_folder
 from agt.unlearning.promise import MethodName, Removal, read_removal
+from agt_cli.command_settings import By
 
 KEY_FILE = "unlearning/key"
 SIZE = 16  # bytes of a hash
@@ -182,7 +183,6 @@ def _write_new(path: Path, content: bytes) -> None:
 
 REQUEST_LOG_FILE = "unlearning/log.jsonl"
 RequestKind = Literal["pending", "removed"]
-By = Literal["id", "unit"]
 KeyedHash = Annotated[str, Field(pattern=rf"^[0-9a-f]{{{2 * SIZE}}}$")]
 StateName = Annotated[str, Field(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
 _START, _MIDDLE, _END = '{"entry":', ',"hash":"', '"}\n'

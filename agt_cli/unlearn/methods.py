@@ -417,7 +417,6 @@ METHODS: dict[MethodName, Method] = {
     "sisa": sisa,
     "retrain": retrain,
 }
-CHOICES = ("auto", *METHODS)
 
 
 def chosen(choice: str, settings: RunSettings, fresh: bool) -> MethodName:

@@ -21,12 +21,12 @@ from agt.data.files import SEPARATORS, open_columns
 from agt.data.ids import CONTENT
 from agt.errors import ConfigError, DataMissing, few
 from agt.store import refusing
+from agt_cli.command_settings import By
 from agt_cli.report.finished import Run
 from agt_cli.runs.erased import named
 from agt_cli.runs.prepare import RunSettings, run_without_records
 from agt_cli.unlearn.log import (
     RECORD_INDEX_FILE,
-    By,
     HashKey,
     Index,
     Log,

@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 from agt import sentences
 from agt.certificates.box import Certificates
 from agt.store import MAX_TEXT_BYTES, Broken
+from agt_cli.command_settings import LINES
 from agt_cli.releasing.noise import MECHANISM, meant_guarantee
 from agt_cli.report.certification_md import table_metrics
 from agt_cli.report.findings import AUDIT_FILE, read_audit
 from agt_cli.report.sections_md import ball, guarantee
-from agt_cli.runs.queries import LINES
 from agt_cli.verify.environment import compare_spent
 from agt_cli.verify.folders import (
     SAME,

@@ -38,7 +38,7 @@ from agt.mechanisms.judging import Claimable, claim
 from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.measurement import Measurement
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.mechanism_config import MechanismConfig, TotalConfig
+from agt.mechanisms.mechanism_config import MechanismConfig
 from agt.mechanisms.output import Output
 from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.totals import claim_of_labels, total_of_weights
@@ -46,7 +46,7 @@ from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.model import Model
 from agt.numeric import step_of
 from agt.release import NumberRelease, ReleaseTerms
-from agt.settings import RelationConfig, plain_of, validate
+from agt.settings import RelationConfig, TotalConfig, plain_of, validate
 from agt.store import MAX_TEXT_BYTES, Broken, parse_yaml
 from agt_cli.releasing.ledgers import NO_LEDGER
 from agt_cli.report.markdown import Findings

@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 from agt.data.erasure import families
-from agt.data.records import DataError
-from agt.errors import ConfigError
+from agt.errors import ConfigError, DataError
 from agt.unlearning.sentences import Remark
 from agt_cli.report.opening import open_run
 from agt_cli.runs.prepare import kept_head, settings_of

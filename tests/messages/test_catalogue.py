@@ -29,6 +29,7 @@ from agt.errors import AgtError
 from agt.store import Pending
 from agt.targets import trusting
 from agt_cli import config_files, usage
+from agt_cli.checks import check_settings
 from agt_cli.cli import main
 from agt_cli.composing import composed
 from agt_cli.jobs import resolve_settings, trusted_by
@@ -830,7 +831,7 @@ def chosen(command: str, groups: tuple[str, ...]) -> bytes:
 
 
 def refuse(words: list[str]) -> None:
-    """Configure a command as its line would."""
+    """Check a command's settings and configure it, as its line would."""
     name, *rest = words
     rest = usage.settings_from_words(name, rest)
     groups = tuple(
@@ -844,6 +845,7 @@ def refuse(words: list[str]) -> None:
     ):
         OmegaConf.update(config, override.key_or_group, override.value())
     given = OmegaConf.to_container(config, resolve=True)
+    check_settings(name, given)
     settings = resolve_settings(name, given, rest, Console(quiet=True))
     with trusting(trusted_by(settings)):
         import_module(usage.COMMANDS[name].module).configure(settings)
