@@ -125,8 +125,8 @@ class DataOwner:
         earlier = tuple(node["earlier"])
         if not all(isinstance(text, str) for text in (node["run"], node["data"], *earlier)):
             raise ValueError(
-                "owner: run, data and earlier must be digests as text, but one of them has "
-                "another type"
+                "owner: its entries 'run', 'data' and 'earlier' must be digests written as text, "
+                "but one of these has another type"
             )
         return cls(
             data=node["data"],
@@ -284,8 +284,9 @@ class Ledger:
             allowance = population.allowance
             eps = eps_so_far(allowance, ledger.book.spent)
             return (
-                f"{population.name}: each {population.unit}, {population.relation}\n  budget "
-                f"{budget(allowance)}; spent so far: eps = {eps:.4g}"
+                f"the ledger of {population.name}, where a unit is {population.unit} "
+                f"(relation={population.relation})\n  budget: {budget(allowance)}; spent so far: "
+                f"eps = {eps:.4g}"
             )
 
     def remaining(self, guarantee: Guarantee) -> int:
@@ -345,8 +346,8 @@ class Ledger:
         """
         if not owner.data:
             raise ConfigError(
-                f"ledger={self.path}: a ledger cannot count releases of this model, because "
-                "an earlier version of agt saved it without the digest of its training data: "
+                f"ledger={self.path}: a ledger cannot count releases of this model, because an "
+                "earlier version of agt saved the model without the digest of its training data: "
                 "fit and save the model again"
             )
         table = owner.table

@@ -11,19 +11,19 @@ DECLARED_IN_WORDS = "declared_in_words"
 
 _CHOSEN = "the training settings were chosen on public data or constants ({setting})"
 _RECIPE = (
-    "the training settings are those of agt's recipe, unchanged: they depend only on public "
-    "constants and were chosen on other, public data; which columns are used, and how they "
-    "are declared, was not chosen by results on these records"
+    "the training settings are those of agt's recipe, unchanged; these settings depend only on "
+    "public constants and were chosen on other, public data. Which columns are used, and how the "
+    "columns are declared, was not chosen by results on these records"
 )
-_ON_ROWS = "; the rows used for this choice: {rows:rows}, digest {digest} (training.chosen_from)"
+_ON_ROWS = "; to choose the settings, {rows:rows} were used (training.chosen_from, digest {digest})"
 _MARKED = (
-    "was read off the records, so a single record can change it. Replace {key} by public "
-    "values and remove its name from {setting}; or, if everything that {setting} lists is "
+    "was read off the records, so a single record can change it. Replace {key} by public values "
+    "and remove the column's name from {setting}; or, if everything that {setting} lists is "
     "public, declare that with {setting}=[]"
 )
 _COLUMNS = (
-    "ranges and lists of values are public constants ({setting}), and so is which columns are used "
-    "and what counts as a missing value"
+    "ranges and lists of values are public constants ({setting}), and so are the choice of "
+    "columns and the definition of a missing value"
 )
 _UNDECLARED_CENTER = (
     "is not declared public, and a center that is the mean of private records would reveal "
@@ -47,11 +47,18 @@ TEMPLATES: dict[str, str] = {
     # For which k there are certificates (a).
     "grid_dense": "certificates are computed for every integer k from 0 to {last}",
     "grid_sparse": (
-        "the grid of k skips integers, so between neighbouring datasets only a query's "
-        "position in the grid changes by at most 1, not its stable distance"
+        "certificates are computed only for some values of k (the grid of k has gaps). So from "
+        "one dataset to a neighbouring one, a query's stable distance can change by more than 1, "
+        "and only its position in the list of these values changes by at most 1"
     ),
-    "every_k_in_closed_form": "a closed form covers every integer k, whatever grid is shown",
-    "every_k_counted": "an exact count covers every integer k, whatever grid is shown",
+    "every_k_in_closed_form": (
+        "certificates hold for every integer k, because a closed formula gives them, even where "
+        "tables show only some values of k"
+    ),
+    "every_k_counted": (
+        "certificates hold for every integer k, because the edits that it takes to change a label "
+        "are counted exactly, even where tables show only some values of k"
+    ),
     # What names records and people, and what splits and selects them (b).
     "ids_by_content": "each record's id is a hash of its own content",
     "ids_by_content_of_classes": (
@@ -59,14 +66,14 @@ TEMPLATES: dict[str, str] = {
         "{classes:listed}"
     ),
     "ids_by_content_thinned": (
-        "each record's id is a hash of its own content; of each class, a record is used or "
-        "left out at a public rate ({rates:listed}), which a hash of its own id under the "
-        "public key '{key}' decides"
+        "each record's id is a hash of its own content; a hash of this id under the public key "
+        "'{key}' decides whether the record is used, so that a public share of each class is used "
+        "({rates:listed})"
     ),
     "ids_by_content_of_classes_thinned": (
-        "each record's id is a hash of its own content; a record is used if its class is one "
-        "of {classes:listed}, at a public rate for each class ({rates:listed}), which a hash "
-        "of its own id under the public key '{key}' decides"
+        "each record's id is a hash of its own content; only records of the classes "
+        "{classes:listed} are used, and of these only a public share of each class "
+        "({rates:listed}), as a hash of the record's own id under the public key '{key}' decides"
     ),
     "column_names_records": "column '{column}' gives the id of each record ({setting})",
     "column_names_records_for_good": (
@@ -82,36 +89,37 @@ TEMPLATES: dict[str, str] = {
         "belongs ({setting}, dataset.id_permanent=true)"
     ),
     "column_counts_rows": (
-        "column '{column}' ({setting}) seems to number the rows, because it contains at "
-        "least a tenth of the whole numbers in its range. If removing a record "
-        "renumbers the rows, other records get new ids and move to other batches. Leave "
-        "the column out (each record's id is then a hash of its content); or, if ids "
-        "never change, declare that with dataset.id_permanent=true"
+        "column '{column}' ({setting}) looks like row numbers, because its whole numbers lie "
+        "close together (they fill at least a tenth of their range). If the rows are numbered "
+        "again when a record is removed, other records get new ids and move to other batches. "
+        "Leave out {setting}, so that ids are hashes of the records' contents; or, if ids never "
+        "change, declare that with dataset.id_permanent=true"
     ),
     "names_for_good": (
         "the {names} that were given do not change when other records are added or removed "
         "({setting})"
     ),
-    "names_count_rows": f"the {{names}} that were given number the rows, so {_OWN_IDS}",
+    "names_count_rows": f"the {{names}} that were given are row numbers, so {_OWN_IDS}",
     "names_may_be_places": (
         f"the {{names}} that were given may be positions in a table, such as the index of a "
         f"data frame; then {_OWN_IDS}"
     ),
     "column_marks_public": (
-        "the records that column '{column}' marks as public are public ({setting})"
+        "the records that column '{column}' marks as public are indeed public ({setting})"
     ),
-    "marked_public": "the records that are marked as public are public",
+    "marked_public": "the records that are marked as public are indeed public",
     "given_names_free_of_labels": (
         "the ids, units, public flags and split that were given with the records do not "
         "depend on labels"
     ),
     "names_made_from_features": (
-        "each record's id and split are computed from its features only, and identical copies "
-        "are numbered in the order of their rows"
+        "a record's features alone determine its id and whether it is a test record; records with "
+        "identical features are numbered in the order of their rows"
     ),
     "split_by_hash": (
-        "a record is in the test set if a hash of its unit's id, under the public key '{key}', "
-        "is below {test_fraction:g}, so adding or removing another record does not move it"
+        "a record is in the test set if a hash of the id of its unit (person), under the public "
+        "key '{key}' and scaled to 0..1, is below {test_fraction:g}; so adding or removing "
+        "another record does not move it"
     ),
     "split_by_column": (
         "column '{column}' ({setting}) marks the test records, and whether a record is marked "
@@ -127,7 +135,8 @@ TEMPLATES: dict[str, str] = {
     ),
     "digits_used": "a record is used if its digit is one of {digits:listed}",
     "generated": (
-        "the generator makes each record as a training or a test record, and leaves none out"
+        "the data are synthetic: their generator makes each record either as a training record or "
+        "as a test record, and every record is used"
     ),
     "rows_made_alone": (
         "each row of features was computed from its own record only, with public constants "
@@ -150,15 +159,19 @@ TEMPLATES: dict[str, str] = {
     "preparation_silent": (
         "{file} does not record whether each record was prepared independently of the others"
     ),
-    "batches_by_hash": "a keyed hash of its unit's id decides which batch a record belongs to",
+    "batches_by_hash": (
+        "which batch a record belongs to is decided by a keyed hash of the id of its unit (person)"
+    ),
     "shards_by_hash": (
-        "a keyed hash of its unit's id decides which of the {members} members a record "
-        "trains, so raising k by one can change one more member"
+        "which of the ensemble's {members} members is trained on a record is decided by a keyed "
+        "hash of the id of the record's unit (person), so one more edit of the data (k raised by "
+        "one) can change at most one more member"
     ),
     "shards_by_hash_several": (
-        "a keyed hash of its unit's id decides which of the {members} members a record "
-        "trains, so raising k by one can change {touches} more members, which the vote takes "
-        "into account"
+        "which of the ensemble's {members} members is trained on a record is decided by a keyed "
+        "hash of the id of the record's unit (person). One more edit of the data (k raised by "
+        "one) can change up to {touches} more members, and the certificates of the vote count all "
+        "of these"
     ),
     "learner_is_function": (
         "the learner {learner} ({setting}) is deterministic to the last bit, uses only "
@@ -168,53 +181,64 @@ TEMPLATES: dict[str, str] = {
     ),
     # Constants of training (c).
     "normaliser_from_records": (
-        "the normaliser {normaliser:g} was computed from the number of records, so "
-        "certificates only cover retraining with that same number. Declare "
-        "{config:dataset.declared_size} or {config:training.batch.normalizer}"
+        "the normaliser {normaliser:g}, by which sums over records are divided, was computed from "
+        "the number of records, so certificates only cover retraining with this same normaliser. "
+        "Declare {config:dataset.declared_size} or {config:training.batch.normalizer}"
     ),
-    "normaliser_public": "the normaliser {normaliser:g} ({setting}) is a public constant",
+    "normaliser_public": (
+        "the normaliser {normaliser:g} ({setting}), by which sums over records are divided, is a "
+        "public constant"
+    ),
     "normaliser_of_public_size": (
-        "the normaliser {normaliser:g} (each batch's share of {setting}) is a public constant"
+        "the normaliser {normaliser:g}, by which sums over the records of a batch are divided, is "
+        "a public constant (each batch's share of {setting})"
     ),
     "size_public": "the declared size of the data set, {size:g} ({setting}), is a public constant",
-    "size_of_generator": "the size of the data set is a constant of its generator",
+    "size_of_generator": (
+        "the size of the data set is a public constant of the generator that makes the data"
+    ),
     "size_measured": ("the size of the data set was measured with noise, by agt measure ({claim})"),
     "steps_stated": (
-        "the normaliser {normaliser:g}, the largest allowed batch n_max = {n_max} and the "
-        "number of training steps, {steps}, are set in the configuration"
+        "the normaliser {normaliser:g} (which divides sums over records), the largest allowed "
+        "batch (n_max = {n_max} records) and the number of training steps ({steps}) are set in "
+        "the configuration"
     ),
     "objective_stated": (
-        "the normaliser {normaliser:g}, the largest allowed number of records n_max = "
-        "{n_max}, weight_decay = {weight_decay:g} and the solver's tolerance {tolerance:g} "
-        "are set in the configuration"
+        "the normaliser {normaliser:g} (which divides sums over records), the largest allowed "
+        "number of records (n_max = {n_max}), weight_decay = {weight_decay:g} and the solver's "
+        "tolerance ({tolerance:g}) are set in the configuration"
     ),
     "removal_objective_stated": (
-        "the normaliser {normaliser:g}, the largest allowed number of records n_max = "
-        "{n_max}, weight_decay = {weight_decay:g} and the largest allowed residual of the "
-        "solver, {residual:g}, are set in the configuration"
+        "the normaliser {normaliser:g} (which divides sums over records), the largest allowed "
+        "number of records (n_max = {n_max}), weight_decay = {weight_decay:g} and the largest "
+        "gradient norm that the solver may leave ({residual:g}) are set in the configuration"
     ),
     "members_stated": (
-        "the number of members, the key that divides records among them, and the strength of "
-        "regularisation are set in the configuration; members use no normaliser"
+        "the number of ensemble members, the hash key that divides the records among them, and "
+        "the strength of regularisation are set in the configuration; members use no normaliser "
+        "(no divisor that could depend on the number of records)"
     ),
     "learner_stated": (
-        "the number of members, the key that divides records among them, the learner and its "
-        "settings are set in the configuration"
+        "the number of ensemble members, the hash key that divides the records among them, the "
+        "learner and its settings are set in the configuration"
     ),
     "margins_clipped": (
-        "the margins of each member are clipped to {clip:g}, and up to {edits} edits of its "
-        "records are considered"
+        "the margin of each ensemble member (the score by which it prefers one class) is clipped "
+        "to at most {clip:g} in size, and the certificates count up to {edits} edits of all "
+        "members' records together; both numbers are constants"
     ),
     # Why bounds of neighbours lie within one another (d).
     "boxes_nest": (
-        "bounds of neighbouring datasets nest (those at k - 1 of one lie within those at k of "
-        "the other), because every rule of interval arithmetic is inclusion-monotone: "
-        "products, clamps, activations, the loss, integer sums, elementwise clipping of "
-        "gradients"
+        "for neighbouring datasets, the bounds of one at k - 1 lie within the bounds of the other "
+        "at k (the bounds nest), because every rule of interval arithmetic in use is "
+        "inclusion-monotone, so the results for narrower input ranges lie within those for wider "
+        "ones (products, clamps, activations, the loss, integer sums, elementwise clipping of "
+        "gradients)"
     ),
     "boxes_do_not_nest": "{relation:unnested}",
     "given_the_draw": (
-        "the training noise is a single draw, which is the same for all datasets that are compared"
+        "certificates compare models that are trained with the same training noise, because the "
+        "noise was drawn once and is treated as a constant"
     ),
     "steps_do_not_expand": (
         "no training step moves two models further apart, because learning rates are at most "
@@ -231,43 +255,50 @@ TEMPLATES: dict[str, str] = {
         "gradient of {gradient:g}, so one record moves the {each_class:parameters} by at most "
         "{movement:.4g}, whatever steps the solver took"
     ),
-    "vote_changes": "raising k by one changes the vote of at most one more member",
+    "vote_changes": (
+        "one more edit of the data (k raised by one) changes the vote of at most one more "
+        "ensemble member"
+    ),
     "votes_change": (
-        "raising k by one changes the votes of at most {touches} more members, which the vote "
-        "takes into account"
+        "one more edit of the data (k raised by one) changes the votes of at most {touches} more "
+        "ensemble members, and the certificates of the vote count all of these"
     ),
     "flips_counted": (
-        "the number of label flips that change a member's answer is counted exactly, and one "
-        "flipped label changes that number by at most 1"
+        "how many label flips it takes to change an ensemble member's answer is counted exactly, "
+        "and flipping one label changes this number by at most 1"
     ),
     # What made features and chose settings (e).
     "classes_public": "the list of classes is public ({setting})",
     "classes_found": (
-        "the list of classes was read off the records: give the public list in {setting}"
+        "the list of classes was read off the records, so a single record can change it: give the "
+        "public list in {setting}"
     ),
     "classes_found_in_y": (
-        "the list of classes was read off the labels y: give the public list in {setting}"
+        "the list of classes was read off the labels y, so a single record can change it: give "
+        "the public list in {setting}"
     ),
     "classes_read_off_records": (
-        "the list of classes was read off the records. If it is public, remove 'classes' from "
-        "{setting}, or declare everything that {setting} names public with {setting}=[]"
+        "the list of classes was read off the records. If this list is public, remove 'classes' "
+        "from {setting}; or, if everything that {setting} lists is public, declare that with "
+        "{setting}=[]"
     ),
     "classes_measured": (
         "the classes of the data set were measured with noise, by agt measure ({claim})"
     ),
-    "classes_of_medmnist": "the list of classes is MedMNIST's own, as published",
+    "classes_of_medmnist": "the list of classes is the one that MedMNIST publishes",
     "classes_unknown_to_medmnist": (
-        "the list of classes was read off the records: give the public list in {setting}, or "
-        "install medmnist, which contains the list ({command})"
+        "the list of classes was read off the records, so a single record can change it: give the "
+        "public list in {setting}, or install the package medmnist, which contains the list "
+        "({command})"
     ),
     "range_marked": f"the range of column '{{column}}' {_MARKED}",
     "range_and_more_marked": (
-        f"the range of column '{{column}}' (and of {{more}} more columns, which {{setting}} "
-        f"lists) {_MARKED}"
+        f"the range of column '{{column}}' (and of {{more:more_columns}} that {{setting}} lists) "
+        f"{_MARKED}"
     ),
     "list_marked": f"the list of values of column '{{column}}' {_MARKED}",
     "list_and_more_marked": (
-        f"the list of values of column '{{column}}' (and of {{more}} more columns, which "
+        f"the list of values of column '{{column}}' (and of {{more:more_columns}} that "
         f"{{setting}} lists) {_MARKED}"
     ),
     "range_found": (
@@ -277,13 +308,13 @@ TEMPLATES: dict[str, str] = {
     ),
     "columns_public": _COLUMNS,
     "columns_public_some_measured": (
-        f"{_COLUMNS}; of these, {{measured:listed}} were measured from these records with "
-        f"noise by agt measure, which is a private release of its own ({{claim}}); "
-        "certificates and erasures treat the measured values as fixed"
+        f"{_COLUMNS}. Of these constants, some ({{measured:listed}}) were measured from these "
+        f"records with noise by agt measure, which is a private release of its own ({{claim}}). "
+        "Certificates and erasures treat the measured values as fixed"
     ),
     "kinds_of_columns_public": (
-        "which columns there are and of which kind, what counts as a missing value, and which "
-        "columns give ids, people and test records is public"
+        "the following are public: which columns exist, the kind of each column, what counts as a "
+        "missing value, and which columns give the ids, the people and the test records"
     ),
     "nothing_subtracted": (
         "vectors are not centred, and they are scaled by a constant from the configuration, "
@@ -306,44 +337,52 @@ TEMPLATES: dict[str, str] = {
         f"{_UNDECLARED_CENTER}"
     ),
     "pixels_divided": (
-        "pixels are divided by {levels:g} and shifted by {center:g}, constants of the image format"
+        "pixels are divided by {levels:g} and shifted by {center:g}, both of which are constants "
+        "of the image format"
     ),
     "pixels_scaled": "pixels are scaled by constants from the configuration",
     "polynomials_fixed": (
-        "the six polynomial features of a record are a fixed formula of that record"
+        "the six polynomial features of a record are computed from that record only, by a fixed "
+        "formula"
     ),
     "norm_one": "each record is scaled to norm 1, independently of the others",
-    "relu_features": "the {count} random relu features are drawn from the public seed {seed}",
+    "relu_features": (
+        "the weights of the {count} random ReLU features are drawn from the public seed {seed}"
+    ),
     "landmarks_by_hash": (
-        "the {count} landmarks are the public rows with the smallest content hashes (seed {seed})"
+        "the {count} landmarks (rows with which the kernel features compare each record) are the "
+        "public rows whose contents have the smallest hashes (seed {seed})"
     ),
     "scattering_features": (
         "the wavelets of the scattering features are public constants, and nothing about the "
         "features is learnt from data"
     ),
     "whitening_rows_public": (
-        "the features of {public:rows}, whose covariance whitens all features, are public; "
-        "their labels need not be ({setting}={public})"
+        "the features of {public:rows} are public, though their labels need not be "
+        "({setting}={public}); the covariance of these features whitens the features of all "
+        "records"
     ),
     "centering_rows_public": (
-        "the features of {public:rows}, whose mean scattering features are subtracted from all "
-        "records' and are published with the weights, are public; their labels need not be "
-        "({setting}={public})"
+        "the features of {public:rows} are public, though their labels need not be "
+        "({setting}={public}); the mean of their scattering features is subtracted from those of "
+        "all records and is published with the weights"
     ),
     "landmark_rows_public": (
-        "the features of {public:rows}, some of which serve as landmarks and are published "
-        "with the weights, are public; their labels need not be ({setting}={public})"
+        "the features of {public:rows} are public, though their labels need not be "
+        "({setting}={public}); some of these rows are the landmarks of the kernel features and "
+        "are published with the weights"
     ),
     "whitening_and_landmark_rows_public": (
-        "the features of {public:rows}, whose covariance whitens all features, and some of "
-        "which serve as landmarks and are published with the weights, are public; their "
-        "labels need not be ({setting}={public})"
+        "the features of {public:rows} are public, though their labels need not be "
+        "({setting}={public}). The covariance of these features whitens the features of all "
+        "records, and some of these rows are the landmarks of the kernel features and are "
+        "published with the weights"
     ),
     "initial_parameters_public": "the initial parameters of {network} are public constants",
     "encoder_weights_public": "the encoder's weights ({file}) are public ({setting}=true)",
     "encoder_weights_undeclared": (
-        "the encoder's weights ({file}) are not declared public; if the encoder was trained "
-        "on private records, features reveal something about them. If it was not, set "
+        "the encoder's weights ({file}) are not declared public; if the encoder was trained on "
+        "private records, the features reveal something about these records. If it was not, set "
         "{setting}=true"
     ),
     "encoder_records_public": (
@@ -356,7 +395,10 @@ TEMPLATES: dict[str, str] = {
     "encoder_of_record": (
         "the run that stored this encoder records what the encoder was trained on"
     ),
-    "encoder_saw_private": ("the encoder was also trained on private records, such as {record!r}"),
+    "encoder_saw_private": (
+        "the encoder was also trained on private records, such as {record!r}, so the features "
+        "reveal something about these records"
+    ),
     "settings_undeclared": (
         "it is not declared on which data the training settings were chosen. If they were "
         "chosen on public data, declare {setting}"
@@ -370,16 +412,17 @@ TEMPLATES: dict[str, str] = {
     "settings_of_recipe": _RECIPE,
     "settings_of_recipe_on_rows": f"{_RECIPE}{_ON_ROWS}",
     "declared_for_other_settings": (
-        "{setting} was declared for other training settings ({changed:listed} differ). If the "
-        "present settings were also chosen on public data only, declare {setting} on the "
-        "command line of this run; its config.yaml then has the entry chosen_for, which a "
-        "settings file needs for this declaration"
+        "{setting} was declared for training settings that differ from those of this run "
+        "({changed:listed}). If the present settings were also chosen on public data only, give "
+        "{setting} on the command line. The run then records the present settings in its "
+        "config.yaml, in the entry 'chosen_for'. If the declaration is given in a settings file, "
+        "that file needs this entry too"
     ),
     "declared_for_no_settings": (
-        "{setting} was declared without stating for which training settings. If the present "
-        "settings were chosen on public data only, declare {setting} on the command line of "
-        "this run; its config.yaml then has the entry chosen_for, which a settings file needs "
-        "for this declaration"
+        "the declaration {setting} does not say for which training settings it was made. If the "
+        "present settings were chosen on public data only, give {setting} on the command line. "
+        "The run then records the present settings in its config.yaml, in the entry 'chosen_for'. "
+        "If the declaration is given in a settings file, that file needs this entry too"
     ),
     "differs_from_recipe": (
         "training.chosen_on=recipe only covers the unchanged recipe, but this run changes "
@@ -388,37 +431,43 @@ TEMPLATES: dict[str, str] = {
     ),
     "chosen_on_other_rows": (
         "the training settings were chosen on {rows:rows}, digest {digest} "
-        "(training.chosen_from), but the digest is now {now}, so these are other rows. Choose "
-        "the settings again with agt tune; or, if they were chosen on public data only, "
-        "declare {setting} on the command line of this run"
+        "(training.chosen_from), but the digest of these rows is now {now}, so the rows have "
+        "changed. Choose the settings again with agt tune; or, if they were chosen on public data "
+        "only, declare {setting} on the command line of this run"
     ),
     # Arithmetic (f).
     "bounds_widened": (
-        "{dtype} bounds are widened by 2(k+1) times tau, a bound on the rounding of a step, "
-        "which covers all rounding; gradients are summed as integers"
+        "bounds are computed in {dtype} and widened by 2(k+1) times tau, where tau bounds the "
+        "rounding error of one training step; this covers all rounding. Gradients are summed as "
+        "integers"
     ),
     "product_not_nested": (
-        "Rump's product (product=rump) is widened so that it contains the exact "
-        "product, but the widened products of neighbouring datasets are not proved to nest in "
-        "their last digits. Use {config:training.product}=exact"
+        "bounds from Rump's interval product (product=rump) contain the exact result, but it is "
+        "not proved that the bounds of one dataset lie within those of its neighbour (that they "
+        "nest) in their last digits. Use {config:training.product}=exact"
     ),
     "sums_in_float64": (
-        "sums are computed in float64, whose rounding adds at most {share:.1e} times what one "
-        "record changes; the bounds of margins and distances include their own rounding"
+        "sums are computed in float64, and their rounding errors are at most {share:.1e} times "
+        "the effect of one record; the bounds of margins and stable distances also cover the "
+        "rounding of their own computation"
     ),
     "sums_of_integers": (
-        "each member is a function of its own shard even in its last digits, because the "
-        "order of its roundings depends on its own records only; the scores of queries are "
-        "exact sums of integers"
+        "each ensemble member depends only on its own shard of the records, even in its last "
+        "digits, because the order of its floating-point operations depends on these records "
+        "only; the scores of queries are exact sums of integers"
     ),
     "votes_are_integers": (
-        "votes are integers, so they are counted without rounding; how the learner rounds is "
-        "part of what is declared about it (condition b)"
+        "votes are integers, so they are counted without rounding; how the learner rounds is part "
+        "of the declaration about the learner (condition b)"
     ),
     # The relation (g).
-    "symmetric": "relation={relation} is symmetric; it covers {relation:ball}",
+    "symmetric": (
+        "relation={relation} is symmetric (an edit can be undone by an edit), and covers "
+        "{relation:ball}"
+    ),
     "symmetric_within_radius": (
-        "relation={relation} is symmetric; it covers {relation:ball} (relation.radius={radius:g})"
+        "relation={relation} is symmetric (an edit can be undone by an edit), and covers "
+        "{relation:ball} (relation.radius={radius:g})"
     ),
     "one_sided": (
         "relation={relation} covers {relation:ball}, so its certificates are about removals only"
@@ -436,39 +485,41 @@ TEMPLATES: dict[str, str] = {
         "every record change"
     ),
     "read_as_before": (
-        "the features of all other records are unchanged, because the constants that "
-        "determine them are public, or were compared and are the same"
+        "the features of all remaining records are unchanged, because the constants that "
+        "determine these features are either public, or equal with and without the erased records "
+        "(this was checked)"
     ),
     "read_as_before_as_declared": (
-        "the features of all other records are unchanged, because the constants that "
-        "determine them are public, or were compared and are the same; this depends on a "
-        "declaration: {declaration:fact}"
+        "the features of all remaining records are unchanged, because the constants that "
+        "determine these features are either public, or equal with and without the erased records "
+        "(this was checked). That relies on a declaration: {declaration:fact}"
     ),
     "began_from_nothing": (
         "training started from its own initial parameters and did not use any earlier state "
         "of the run"
     ),
     "members_by_same_code": (
-        "all members were trained by the same code, on machines of the same kind, with the "
-        "same number of threads"
+        "all ensemble members were trained by the same code, on machines of the same kind, with "
+        "the same number of threads"
     ),
     "members_of_same_shards": (
-        "a member of the ensemble was kept only if its shard still has the digest that it was "
-        "trained on"
+        "an ensemble member was kept only if its shard of the records still has the digest that "
+        "was recorded when the member was trained"
     ),
     "members_by_other_code": (
-        "the model is not bit-identical to one that is trained today, because the members "
-        "that were kept were trained before {changed:listed} changed; each of these members "
-        "was trained only on records that remain"
+        "the model is not bit-identical to one that is trained today, because the ensemble "
+        "members that were kept were trained before {changed:listed} changed; each of these "
+        "members was trained only on records that remain"
     ),
     "near_minimiser_before_noise": (
-        "the weights, before noise, are within {distance:upward} of the exact minimiser on "
-        "the remaining records (l2, all outputs), because the gradient has at most norm "
-        "{gradient:upward}, rounding included, and the strong convexity is {strength:g}"
+        "before noise is added, the weights are within {distance:upward} (l2 norm over all "
+        "outputs) of the exact minimiser on the remaining records, because the norm of the "
+        "gradient is at most {gradient:upward}, rounding included, and the objective is "
+        "{strength:g}-strongly convex"
     ),
     "retraining_near_minimiser": (
-        "weights that this program trains without the erased records are also within "
-        "{distance:.2g} of the exact minimiser, and the noise covers the sum of both distances"
+        "training again without the erased records would give weights within {distance:.2g} of "
+        "the exact minimiser; the noise covers this distance plus that of the present weights"
     ),
     "residual_depends_on_noise": (
         "the published proof (Guo et al. 2020, theorem 2) assumes that the gradient that "
@@ -537,26 +588,26 @@ _NOT_OF_RECIPE = (
 _PRIVATE_ROW = "; or a row on which the settings were chosen is private"
 _RENAMED = "an id is a row number, or changes when another record is added or removed"
 _FITTED = (
-    "the features depend on something that was fitted on the records: a mean, a scale, a "
-    "rank, principal components, an encoder"
+    "the features depend on something that was fitted on the records (such as a mean, a scale, a "
+    "rank, principal components or an encoder)"
 )
 _MARKED_PRIVATE = (
     "a record that is marked as public is private, or is marked because of other records"
 )
 _SPLIT_FROM_WHOLE = (
-    "the split was drawn from the whole data set (by position, rank or count), so that one "
-    "more record would move others"
+    "the split was drawn from the whole data set (by position, rank or count), so that adding a "
+    "record would move other records"
 )
 _COUNTED = (
-    "this constant was counted from the records (for example, if it is their number), so that "
-    "one more record would change it and every training step"
+    "this constant was computed from the records (for example, as their number), so that one more "
+    "record would change the constant and every training step"
 )
 _CHANGED_SINCE = "the measured value was changed afterwards, in the data set's file or by a setting"
 _RANGE_READ_OFF = (
     "one of these constants was read off the records, such as a range that ends at the "
     "largest value"
 )
-_CENTER_PRIVATE = "the center was computed from private records (as their mean would be)"
+_CENTER_PRIVATE = "the center was computed from private records (for example, as their mean)"
 _ROWS_PRIVATE = (
     "a row that is declared public is private, or was selected by looking at private records"
 )
@@ -574,8 +625,8 @@ BROKEN_BY: dict[str, str] = {
     "column_marks_public": _MARKED_PRIVATE,
     "marked_public": _MARKED_PRIVATE,
     "given_names_free_of_labels": (
-        "an id, a unit, a public flag or the split was computed from labels: a hash of the "
-        "whole row, a split with the same share of each class"
+        "an id, a unit, a public flag or the split was computed from labels (for example, an id "
+        "that is a hash of the whole row, or a split stratified by class)"
     ),
     "split_by_column": _SPLIT_FROM_WHOLE,
     "split_by_file": _SPLIT_FROM_WHOLE,
@@ -606,7 +657,7 @@ BROKEN_BY: dict[str, str] = {
     "landmark_rows_public": _ROWS_PRIVATE,
     "whitening_and_landmark_rows_public": _ROWS_PRIVATE,
     "initial_parameters_public": (
-        "the initial parameters were trained on private records, as in pretraining"
+        "the initial parameters were trained on private records (for example, by pretraining)"
     ),
     "encoder_weights_public": "the encoder was trained on a private record",
     "encoder_records_public": "a record that the encoder was trained on is private",

@@ -17,9 +17,9 @@ from agt.models.kind import CertificateKind
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import EnsembleConfig, assign_shards
+from agt.training.ensemble import assign_shards
 from agt.training.learners import Learner
-from agt.training.noise import NoiseConfig
+from agt.training.settings import EnsembleConfig, NoiseConfig
 from agt.training.setup import TrainingSetup
 
 
@@ -111,10 +111,10 @@ class Problem:
         if self.settings.ensemble.vote == "margins" and self.classes != 2:
             raise ConfigError(
                 Message(
-                    "{config:ensemble.vote}=margins adds one margin per member, which only "
-                    "works for two classes, but there are {classes}: use "
-                    "{config:ensemble.vote}=labels, whose certified vote supports any number "
-                    "of classes",
+                    "{config:ensemble.vote}=margins adds up one margin per ensemble member, which "
+                    "only works for two classes, but there are {classes} classes: use "
+                    "{config:ensemble.vote}=labels, whose certified vote supports any number of "
+                    "classes",
                     classes=self.classes,
                 )
             )
@@ -203,8 +203,8 @@ def check_units_named(settings: Settings, train: Records) -> None:
     if settings.ensemble.members > 1 and rows > 1 and not train.units_named:
         raise ConfigError(
             Message(
-                "{config:relation.unit_rows}={rows}: all rows of a unit (person) must go to "
-                "the same member, but no column says whose rows they are: give "
+                "{config:relation.unit_rows}={rows}: all rows of a unit (person) must go to the "
+                "same ensemble member, but no column says whose rows they are: give "
                 "{config:dataset.unit} (units= in Python), or unit_rows=1 if each record is a "
                 "unit of its own",
                 rows=rows,

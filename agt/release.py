@@ -26,7 +26,7 @@ from agt.errors import ConfigError
 from agt.ledger.ledger import Exhausted, Questions
 from agt.ledger.payer import NoPayer, Payer, Reservation
 from agt.mechanisms.accounts import Account, Uncounted
-from agt.mechanisms.claims import Accounting, Claim, Counting
+from agt.mechanisms.claims import Claim
 from agt.mechanisms.judging import Voting, claim
 from agt.mechanisms.labelling import Labelling, evidence_of
 from agt.mechanisms.measurement import Measurement, TableConstants, TableValues
@@ -40,6 +40,7 @@ from agt.mechanisms.weights_mechanism import ReleasedWeights, WeightsMechanism
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import Randomness, SystemRandomness
+from agt.settings import Accounting, Counting
 from agt.training.loop import OnProgress
 
 Drawn = TypeVar("Drawn")
@@ -111,8 +112,8 @@ class Release(Generic[Drawn]):
             # The ledger would remember labels that anybody who knows the seed can compute, and
             # would repeat them as private ones.
             raise ConfigError(
-                f"ledger={payer.name}: a release from a seed is only a simulation, for which "
-                "a ledger does not pay: leave out the seed, or the ledger"
+                f"ledger={payer.name}: a release that is drawn from a seed is only a simulation, "
+                "which a ledger does not count: leave out either the seed or the ledger"
             )
         payer.check(self.claim)
 
@@ -168,9 +169,11 @@ class Release(Generic[Drawn]):
         """
         reservation = self.reservation
         if reservation is None:
-            raise RuntimeError("a release must be reserved before it is drawn")
+            raise RuntimeError(
+                "a release must be reserved before it is drawn: call its method reserve() first"
+            )
         if reservation.size < self.requested and not self.may_be_partial:
-            raise RuntimeError("this release was not paid for, so it cannot be drawn")
+            raise RuntimeError("this release was not paid for in full, so it cannot be drawn")
         if not reservation.take():  # True once, for the first caller in any thread
             raise RuntimeError(
                 "this release was already drawn, and neither it nor a copy of it can be drawn "
@@ -335,8 +338,9 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
             held = self.terms.payer.remaining(self.claim.guarantee, self.requested)
         if held is not None and held < self.requested:
             raise Exhausted(
-                f"the budget of {self.terms.payer.name} covers only {held} of {self.requested} "
-                f"labels, each of which would be {self.claim.guarantee}: nothing was released"
+                f"the budget of {self.terms.payer.name} covers only {held} of the "
+                f"{self.requested} requested labels (each label would be {self.claim.guarantee}), "
+                "so nothing was released: request fewer labels"
             )
         return self.reserve()
 

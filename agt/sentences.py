@@ -23,12 +23,12 @@ SCOPE = (
     "(LAPACK) are trusted to err by no more than the bounds allow for"
 )
 OUTSIDE = (
-    "the guarantee does not cover how long a step takes, nor any other side channel: memory, "
-    "power, traffic, the machine",
+    "the guarantee does not cover how long a step takes, nor any other side channel, such as "
+    "memory, power or network traffic",
     "the guarantee does not cover other releases about the same data that the ledger does not "
-    "count; without a ledger, it does not cover any other release",
-    "the guarantee holds only if the declarations are true",
-    "the guarantee does not cover what a reader knows from other sources, or learns about all "
+    "count; if no ledger is used, it does not cover any other release",
+    "the guarantee holds only if the declarations that it depends on are true",
+    "the guarantee does not cover what a reader knows from other sources, or can learn about "
     "people in general",
     "the guarantee says nothing about how accurate the answers are",
 )
@@ -38,8 +38,8 @@ APART = (
     "composition bound covers both together"
 )
 COVERED = (
-    "; the guarantee is proved although accounting=paper, because every condition that the "
-    "mechanism needs is met"
+    "; this guarantee is proved, although accounting=paper does not ask for a proof, because "
+    "every condition that the mechanism needs is met"
 )
 NO_LIPSCHITZ = (
     "the published stable distance of an ensemble (Theorem 5.3 of 'Certification for "
@@ -51,10 +51,13 @@ UNFIXED = (
     "first one was drawn"
 )
 FREE = (
-    "answers that were released earlier, or that follow from weights released earlier, spend "
-    "no further budget"
+    "answers that were released earlier, or that are computed from weights released earlier, "
+    "spend no further budget"
 )
-RELEASED_EARLIER = "the weights were released earlier, so these labels spend no further budget"
+RELEASED_EARLIER = (
+    "these labels were computed from weights that were released earlier, so they spend no further "
+    "budget"
+)
 IN_FULL = "the full text is in report.md"
 DRAWS_FROM_SEED = (
     "the random draws come from a seed, so they can be predicted: this is not a private release"
@@ -64,24 +67,24 @@ NOISE_FROM_SEED = (
     "is private"
 )
 NO_ACCOUNT = (
-    "no ledger counts this release, and the privacy losses of all releases about the same "
+    "no ledger counts this release, although the privacy losses of all releases about the same "
     "data add up"
 )
 UNNAMED = (
     "; to count such releases, create a ledger with agt ledger init NAME run=FOLDER "
-    "total.eps=EPS; it is debited before each release"
+    "total.eps=EPS; each release is then debited from the ledger before anything is drawn"
 )
 ALL_SPENT = (
-    "the ledger admitted this as its first release, because its own total fits; it uses the "
-    "whole budget, so nothing more can be released"
+    "the ledger allowed this release, because it is the first one and its own privacy loss is "
+    "within the total budget. It uses up this budget, so nothing more can be released"
 )
 NO_HEAD = (
-    "the ledger's latest entry is not recorded anywhere else. An older copy could therefore "
-    "have replaced the ledger unnoticed, and would spend the same budget again"
+    "the ledger's latest entry is not recorded outside of the ledger. An older copy could "
+    "therefore have replaced the ledger unnoticed, so that the same budget is spent again"
 )
 SAME_DISK = (
-    "the second copy of the ledger's end is on the same disk as the ledger, so the whole disk "
-    "could have been restored unnoticed to an older state"
+    "the second copy of the ledger's end (the number and hash of its last entry) is on the same "
+    "disk as the ledger, so nobody would notice if the whole disk was restored to an older state"
 )
 _GIVEN = {  # by what is released
     "labels": "{} per query",
@@ -90,16 +93,19 @@ _GIVEN = {  # by what is released
     "constants": "the ranges, lists and sizes reported here are {}",
 }
 _FOLLOWS = {
-    "weights": ", and so is every label that is computed from them",
-    "constants": "; training with them spends more",
+    "weights": ", and so is every label that is computed from these weights",
+    "constants": "; releases of a model that is trained with these values spend further budget",
 }
 _REMEDIES = {
-    "a": Message("train with {config:kgrid=dense}, or count steps of the grid with counting=index"),
+    "a": Message(
+        "train with {config:kgrid=dense}, or give counting=index, which counts positions in the "
+        "list of k values instead of k itself"
+    ),
     "b": Message(
         "let each record's batch, split and shard depend on its own id only (hashed splits, "
         "unique ids)"
     ),
-    "c": Message("use a public constant, and train again"),
+    "c": Message("use public constants for sizes and normalisers, and train again"),
     "d": Message("train with relation=add_remove"),
     "e": Message("use public constants, choose the settings on public data, and train again"),
     "f": Message("train with {config:training.product}=exact"),
@@ -178,8 +184,8 @@ def too_much(eps: float, weak: float) -> str:
 def large_delta(delta: float, size: float) -> str:
     """Return what the owner of a budget hears whose delta is above one over the records."""
     return (
-        f"the total delta is {delta:g}. Above 1 / {size:g}, it would allow publishing one record "
-        "in full"
+        f"the total delta is {delta:g}. A delta above 1 / {size:g} (one over the number of "
+        "records) would allow publishing one record in full"
     )
 
 
@@ -201,7 +207,7 @@ def spent_note(output: str) -> str:
     Args: output: labels, weights, a number or constants.
     """
     return (
-        f"from this time on, {output} may have been drawn, so count them as spent budget, "
+        f"from this time on, {output} may have been drawn, so count this release as spent budget, "
         "even if this run failed"
     )
 
@@ -230,7 +236,8 @@ def no_proof(output: str, given: str, reasons: Sequence[str]) -> str:
         reasons: as ``unproved`` takes them; empty: the claim's form does not record any.
     """
     because = f", because {unproved(reasons)}" if reasons else ""
-    return f"NO PROOF OF PRIVACY{because}. The paper claims: {_GIVEN[output].format(given)}"
+    guarantee = _GIVEN[output].format(given)
+    return f"NO PROOF OF PRIVACY{because}. The paper claims: {guarantee}"
 
 
 def unproved(reasons: Sequence[str]) -> str:
@@ -282,9 +289,9 @@ def vote_refusal() -> str:
 
 def relation_refusal(relation: str, why: str) -> str:
     """Return why nothing may be released under a relation, and what to do."""
+    remedy = _REMEDIES["g"]
     return (
-        f"relation={relation}: {why}, so no release mechanism can use these certificates; "
-        f"{_REMEDIES['g']}"
+        f"relation={relation}: {why}, so no release mechanism can use these certificates; {remedy}"
     )
 
 
@@ -317,11 +324,12 @@ def declined_ledger(holding: Sequence[str], unopened: bool) -> str:
         holding: names of the ledgers that have these people.
         unopened: there are others, which could not be opened.
     """
-    which = f"the ledger of {', '.join(holding)}" if holding else "any ledger"
-    others = ", and outside of other ledgers that could not be opened" if unopened else ""
+    populations = ", ".join(holding)
+    which = f"the ledger of {populations}" if holding else "any ledger"
+    others = " and outside other ledgers that could not be opened" if unopened else ""
     return (
-        f"released outside {which}{others} (ledger=none), so no ledger counts this release, "
-        "although privacy losses add up"
+        f"this release was made outside {which}{others} (ledger=none), so no ledger counts it, "
+        "although the privacy losses of all releases about the same people add up"
     )
 
 
@@ -334,9 +342,9 @@ def account(population: str, counts: str, entry: int, eps: float, delta: float, 
     """Return which ledger counts a release, and what all that is released on it comes to."""
     counted = _COUNTED[counts].format(entry)
     return (
-        f"released on the ledger of {population} ({counted}). All releases on this ledger, "
-        f"including this one, are together ({eps:g}, {delta:g})-differentially private; a "
-        f"unit is {unit}"
+        f"this release belongs to the ledger of {population} ({counted}). All releases of this "
+        f"ledger, including this one, are together ({eps:g}, {delta:g})-differentially private, "
+        f"where the unit that is protected is {unit}"
     )
 
 
@@ -357,11 +365,10 @@ def unit(population_unit: str, tables: Sequence[UnitTable]) -> str:
     if caps in ([], [1]):
         return population_unit
     if len(caps) == 1:
-        return f"{population_unit} (up to {caps[0]} records)"
-    return (
-        f"{population_unit} (at most "
-        f"{', '.join(f'{rows} of the records in {name}' for name, rows in most)})"
-    )
+        maximum = caps[0]
+        return f"{population_unit} (up to {maximum} records)"
+    records_by_table = ", ".join(f"{rows} of the records in {name}" for name, rows in most)
+    return f"{population_unit} (at most {records_by_table})"
 
 
 def printable(text: str) -> str:
@@ -372,9 +379,10 @@ def printable(text: str) -> str:
 def unit_meaning(table: UnitTable, population_unit: str) -> str:
     """Return what is declared of a table whose units go by a population's words for one."""
     if table.unit is not None:
+        column = printable(table.unit)
         return (
-            f"a unit is {population_unit}: the records with one value of "
-            f"{printable(table.unit)}, up to {table.rows}"
+            f"a unit is {population_unit}, and the records of one unit (up to {table.rows}) have "
+            f"the same value in column {column}"
         )
     return (
         "a unit is one record"
@@ -393,12 +401,10 @@ def tables(population_unit: str, admitted: Sequence[UnitTable]) -> str:
         by_unit.setdefault(unit_of_table, {})[table.name] = table
     parts = list[str]()
     for named in by_unit.values():
-        which = (
-            f"the table {next(iter(named))}"
-            if len(named) == 1
-            else f"each of the tables {', '.join(named)}"
-        )
-        parts.append(f"in {which}, {unit_meaning(next(iter(named.values())), population_unit)}")
+        names = ", ".join(named)
+        which = f"the table {names}" if len(named) == 1 else f"each of the tables {names}"
+        meaning = unit_meaning(next(iter(named.values())), population_unit)
+        parts.append(f"in {which}, {meaning}")
     if any(table.apart for table in admitted):
         parts[-1] += (
             "; these people are not those in the other ledgers of the same folder, although "
@@ -407,44 +413,48 @@ def tables(population_unit: str, admitted: Sequence[UnitTable]) -> str:
     several = sum(map(len, by_unit.values())) > 1
     same = (
         "; and the units of all these tables are the same people, so a release from one table "
-        "uses the budget of all"
+        "uses the budget of all these tables"
     )
-    return f"declared, not checked: {'; '.join(parts)}{same if several else ''}"
+    meanings = "; ".join(parts)
+    return f"declared, not checked: {meanings}{same if several else ''}"
 
 
 def lost_head(entry: int) -> str:
     """Return that a ledger's second head was lost."""
     return (
-        f"entry {entry} created a new second copy of the ledger's end, because the previous "
-        "one was lost; before that, the ledger could have been replaced unnoticed by an "
-        "older copy"
+        f"entry {entry} created a new second copy of the ledger's end (the number and hash of its "
+        "last entry), because the previous second copy was lost. Before this entry, an older copy "
+        "of the ledger could have replaced it unnoticed"
     )
 
 
 def moved_head(entry: int, time: str, before: str | None) -> str:
     """Return that a second head took the place of another, or that it came later."""
     how = (
-        f"moved the second copy of the ledger's end from {before}"
+        "moved the second copy of the ledger's end (the number and hash of its last entry) from "
+        f"{before} to another place"
         if before
-        else "created a second copy of the ledger's end, where there was none"
+        else "created the second copy of the ledger's end (the number and hash of its last entry); "
+        "before that, there was no such copy"
     )
     return f"entry {entry} of {time} {how}"
 
 
 def unreadable_ledger(file: str) -> str:
     """Return what is declared of a file that could not be opened."""
+    name = printable(file)
     return (
-        f"{printable(file)}, a file in the ledger's folder, could not be opened; it is "
-        "declared not to count any releases about these people, and nothing that it counts "
-        "is counted here"
+        f"the file {name}, which is in the ledger's folder and could not be opened, does not "
+        "count any releases about these people; so nothing that this file counts is counted here"
     )
 
 
 def replaced_ledger(first_entry: str) -> str:
     """Return what is declared of a ledger that lay in this one's place."""
     return (
-        f"this ledger replaced another one, whose first entry begins with {first_entry}; "
-        "releases on the replaced ledger are not counted here, although privacy losses add up"
+        "this ledger replaced another one (the hash of whose first entry begins with "
+        f"{first_entry}); releases that the replaced ledger counted are not counted here, "
+        "although their privacy losses add up with those counted here"
     )
 
 

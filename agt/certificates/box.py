@@ -63,9 +63,11 @@ class Certificates:
 
     def __repr__(self) -> str:
         """Return the number of queries, the relation and the end of the grid."""
+        queries = len(self.prediction)
+        last_k = self.ks[-1]
         return (
-            f"agt.Certificates of {len(self.prediction)} queries, {self.relation}, up to k = "
-            f"{self.ks[-1]}"
+            f"agt.Certificates of {queries} queries under relation={self.relation}, up to k = "
+            f"{last_k}"
         )
 
     @property
@@ -101,8 +103,8 @@ class Certificates:
     def prices(self) -> np.ndarray | None:
         """The name of ``edits_to_win`` until 0.10; deprecated since 0.11.0, removed in 0.13.0."""
         warnings.warn(
-            "Certificates.prices is deprecated since agt 0.11.0 and will be removed in 0.13.0: use "
-            "edits_to_win",
+            "Certificates.prices is deprecated since agt 0.11.0 and will be removed in 0.13.0: "
+            "use Certificates.edits_to_win",
             DeprecationWarning,
             stacklevel=2,
         )

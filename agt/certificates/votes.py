@@ -86,7 +86,7 @@ def certified_vote(
     """
     if touches < 1:
         raise ConfigError(
-            f"ensemble: touches={touches} (how many members change when k grows by one) must "
+            f"ensemble: touches={touches} (how many members one edit of the data can change) must "
             "be at least 1"
         )
     labels, distances = check_members(labels, distances, classes)
@@ -191,8 +191,9 @@ def check_members(
     distances = np.asarray(distances)
     if labels.ndim != 2 or labels.shape != distances.shape or not labels.shape[0]:
         raise ConfigError(
-            f"ensemble: labels {labels.shape} and distances {distances.shape} must both be "
-            "[members, queries], with at least one member"
+            f"ensemble: the arrays of labels (of shape {labels.shape}) and of stable distances "
+            f"(of shape {distances.shape}) must both have the shape [members, queries], with at "
+            "least one member"
         )
     if labels.dtype.kind not in "iu" or distances.dtype.kind not in "iu":
         raise ConfigError(

@@ -75,20 +75,20 @@ class Population:
     allowance: Allowance
 
     def __post_init__(self) -> None:
-        for key in ("name", "unit"):
-            if not getattr(self, key).strip() or not getattr(self, key).isprintable():
+        for key, example in (("name", "name=customers"), ("unit", "unit='one customer'")):
+            value = getattr(self, key)
+            if not value.strip() or not value.isprintable():
                 raise ConfigError(
-                    f"{key}={getattr(self, key)!r}: describe it in a few words, for example "
-                    "unit='one customer'"
+                    f"{key}={value!r}: give a few words of printable text, for example {example}"
                 )
         if self.relation not in RELATIONS or RELATIONS[self.relation].reason_not_releasable:
-            private = (
+            private = ", ".join(
                 name for name, relation in RELATIONS.items() if not relation.reason_not_releasable
             )
             raise ConfigError(
                 f"relation={self.relation}: this relation cannot have a budget, because a "
-                "guarantee only against removals is not differential privacy: give one of "
-                f"the relations {', '.join(private)}"
+                "guarantee that only covers removals is not differential privacy: give one of the "
+                f"relations {private}"
             )
 
     def check_relation(self, relation: str) -> None:
@@ -214,10 +214,12 @@ class AdmittedTable:
         smaller sample.
         """
         shared = {*keyed(self.people, salt)} & {*admitted.people}
-        few = min(len(self.people), len(admitted.people))
+        common = len(shared)
+        compared = min(len(self.people), len(admitted.people))
         return (
-            f"people ({len(shared)} of the {few} names that were compared occur in both)"
-            if len(shared) >= min(2, few) > 0
+            f"people (of {compared} names of people that were compared, {common} occur in both "
+            "tables)"
+            if common >= min(2, compared) > 0
             else ""
         )
 
@@ -362,13 +364,14 @@ class Book:
         """
         if opening.kind != "open":
             raise Broken(
-                "the first entry of the ledger must be its opening, but is another kind of entry"
+                "the first entry of the ledger must be of the kind 'open', but is of the kind "
+                f"{opening.kind!r}: the file was altered"
             )
         with _reading(opening) as body:
             if body["spent"] != Cost().as_json():
                 raise Broken(
-                    "the first entry must start at zero, but records an amount that was "
-                    "already spent"
+                    "the first entry of the ledger must record that nothing is spent, but records "
+                    "an amount: the file was altered"
                 )
             heads = [(1, str(body["head"]))] if body["head"] else []
             return cls(
@@ -463,10 +466,12 @@ class Book:
                         "do that"
                     )
             elif not _same(spent, body["spent"]):
+                size = body["size"]
+                total = spent.as_json()
+                recorded = body["spent"]
                 raise Broken(
-                    f"entry {entry.number} adds another cost than that of its {body['size']} "
-                    f"releases: it records the total {body['spent']}, but it should be "
-                    f"{spent.as_json()}"
+                    f"entry {entry.number} records the wrong total: after the cost of its {size} "
+                    f"releases, the total should be {total}, but the entry says {recorded}"
                 )
         self.spent = spent if spent is self.spent else Cost.from_json(body["spent"])
         if entry.time < self.last.time:
@@ -483,18 +488,20 @@ class Book:
             or charge.relation != self.population.relation
         ):
             raise Broken(
-                f"entry {entry.number} pays for data that was not admitted to the ledger "
-                "before, or for another relation than the ledger's"
+                f"entry {entry.number} pays for data that was not admitted to the ledger before "
+                "(or was replaced), or for another relation than the ledger's"
             )
         if not charge.unit.covers(self.tables[charge.data].unit):
             raise Broken(
-                f"entry {entry.number} pays for a smaller unit than its table was admitted with"
+                f"entry {entry.number} pays for a smaller unit (fewer records of a person) than "
+                "the one with which its table was admitted"
             )
         lot = Lot(charge.guarantee, debit.size)
         spent = self.spent.plus(lot.cost)
         if not (self._within.holds(spent) or self._within.admits(self.spent, lot)):
             raise Broken(
-                f"entry {entry.number} exceeds the budget, although agt refuses such a debit"
+                f"entry {entry.number} exceeds the budget. agt refuses such a debit, so something "
+                "else wrote this entry"
             )
         self.debits[entry.number] = debit
         return spent
@@ -531,8 +538,8 @@ class Book:
     def _move(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         if not body["head"] or not isinstance(body["lost"], bool):
             raise Broken(
-                f"entry {entry.number} moves the second head without naming its new place, "
-                "which no command of agt does"
+                f"entry {entry.number} moves the second copy of the ledger's end without naming "
+                "its new place, which no command of agt does"
             )
         self.heads.append((entry.number, str(body["head"])))
         self.moved.append(entry)
@@ -542,8 +549,8 @@ class Book:
     def _declare(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         if not isinstance(body["declared"], str):
             raise Broken(
-                f"entry {entry.number} is a declaration, but does not contain the text that "
-                "is declared"
+                f"entry {entry.number} is a declaration, but does not contain the text of the "
+                "declaration"
             )
         self.declarations[entry.number] = body["about"]
         _ = self.other_ledgers  # raises where what it is about is none
@@ -554,8 +561,9 @@ class Book:
         for name, value in self.state().items():
             if body[name] != value:
                 raise Broken(
-                    f"entry {entry.number} is a checkpoint of another chain: it records "
-                    f"{name} differently from the entries before it, which give {value}"
+                    f"entry {entry.number} is a checkpoint that does not belong to this ledger, "
+                    f"because by the entries before it, the value of '{name}' should be {value}, "
+                    "but the checkpoint records another"
                 )
         since = Answered.of(entry)
         self.debits = {number: debit for number, debit in self.debits.items() if debit.open}
@@ -654,7 +662,8 @@ def digest_of(rows: Iterable[tuple[int, bytes, int]]) -> str:
         return sha256(b"".join(parts)).hexdigest()
     except (AttributeError, TypeError, OverflowError):
         raise Broken(
-            "stored answers were changed: agt cannot have stored one of them in this form"
+            "stored answers were changed, because at least one of these has a form in which agt "
+            "never stores an answer"
         ) from None
 
 
@@ -673,8 +682,8 @@ def _reading(entry: Entry) -> Iterator[Mapping[str, Any]]:
         yield entry.body
     except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
         raise Broken(
-            f"entry {entry.number} ({entry.kind}) cannot be read as an entry that agt wrote: "
-            f"{error!r}"
+            f"entry {entry.number} (of the kind {entry.kind!r}) does not have the form in which "
+            f"agt writes such an entry: {error!r}"
         ) from None
 
 
@@ -689,8 +698,8 @@ def clock(book: Book) -> list[str]:
     """A line for each time that the clock ran backwards, which changes nothing."""
     return [
         (
-            f"the clock went backwards between entries {number - 1} and {number}: the numbers "
-            "of entries show their order, not the recorded times"
+            f"the computer's clock went backwards between entries {number - 1} and {number}, so "
+            "only the numbers of the entries show their order, not the recorded times"
         )
         for number in book.backwards
     ]
@@ -706,14 +715,16 @@ def refusal(population: Population, spent: Cost, guarantee: Guarantee) -> str:
     allowance = population.allowance
     largest, leak = _largest(allowance, spent, guarantee), allowance.leak_limit - spent.leak
     if largest is not None:
-        fits = f"a release that is {largest} would still fit"
+        fits = f"a release that is {largest} would still fit into the rest of the budget"
     elif isinstance(guarantee, GaussianDP) and not allowance.delta:
-        fits = "a release with Gaussian noise needs a budget with delta > 0"
+        fits = "a release with Gaussian noise needs a ledger whose budget has a delta above 0"
     elif isinstance(guarantee, ApproximateDP) and guarantee.delta > leak >= 0:
-        own = (
-            f"total.leaks reserves {allowance.leaks:g} of it for releases that have their own delta"
+        remaining_delta = float(leak)
+        fits = (
+            f"this release has a delta of its own, {guarantee.delta:g}, but of the part of the "
+            "ledger's delta that is reserved for such releases "
+            f"(total.leaks={allowance.leaks:g}), only {remaining_delta:.3g} is left"
         )
-        fits = f"of the ledger's delta, {own}, of which only {float(leak):.3g} is left"
     else:
         fits = "no release of this kind fits into the rest of the budget, however small its eps"
     return (
@@ -739,4 +750,5 @@ def _largest(allowance: Allowance, spent: Cost, guarantee: Guarantee) -> Guarant
         return None
     most = largest_holding(fits, MIN_BUDGET, refused)
     unit = 10.0 ** (math.floor(math.log10(most)) - 2)  # three digits, rounded down
-    return weaker(max(MIN_BUDGET, float(f"{math.floor(most / unit) * unit:.3g}")))
+    rounded = math.floor(most / unit) * unit
+    return weaker(max(MIN_BUDGET, float(f"{rounded:.3g}")))

@@ -154,13 +154,21 @@ class Entry:
         except (ValueError, TypeError, KeyError, RecursionError, ConfigError):
             same = False
         if not same:
-            raise Broken(f"entry {number} was changed after it was written: {str(text)[:60]!r}")
+            beginning = str(text)[:60]
+            raise Broken(
+                f"entry {number} was changed after it was written (its text now begins with "
+                f"{beginning!r})"
+            )
         vars(entry)["text"] = text  # known now
         if entry.hash != hash:
-            raise Broken(f"entry {number} was changed: its hash is not the one recorded with it")
+            raise Broken(
+                f"entry {number} was changed, because its hash is not the one that is recorded "
+                "with it"
+            )
         if entry.number != number:
             raise Broken(
-                f"entry {number} is missing: the entry at its place has the number {entry.number}"
+                f"entry {number} is missing, because the entry at its place has the number "
+                f"{entry.number}"
             )
         if before is not None and entry.before != before:
             raise Broken(
@@ -184,7 +192,9 @@ def follow(rows: Iterable[Row], last: Entry | None = None) -> Iterator[Entry]:
     for place, written, text in rows:
         number += 1
         if place != number:
-            raise Broken(f"entry {number} is missing: the next entry that exists is {place}")
+            raise Broken(
+                f"entry {number} is missing (the next entry that exists has the number {place})"
+            )
         entry = Entry.read(text, number, before, written)
         before = entry.hash
         yield entry
@@ -208,9 +218,7 @@ def _check(value: object, key: str) -> None:
     elif isinstance(value, Mapping):
         for name, part in value.items():
             if not isinstance(name, str):
-                raise ConfigError(
-                    f"{key}: {name!r} is not text, so it cannot be the name of a value"
-                )
+                raise ConfigError(f"{key}: the key {name!r} is not text, as JSON needs it to be")
             _check(name, key)
             _check(part, name)
     elif isinstance(value, list | tuple):
@@ -251,8 +259,8 @@ class Unit:
     def __post_init__(self) -> None:
         if self.column is not None and type(self.column) is not str:
             raise ConfigError(
-                f"unit_column={self.column!r}: this is not the name of a column: give the "
-                "name of the column that identifies people"
+                f"unit_column={self.column!r}: this is not text: give the name of the column that "
+                "identifies people"
             )
         if type(self.rows) is not int or self.rows < 1:
             raise ConfigError(
@@ -287,7 +295,7 @@ class Unit:
         return (
             "each record by itself"
             if self.column is None
-            else f"the people in column {self._shown}, with up to {self.rows} records each"
+            else f"each person (column {self._shown}, up to {self.rows} records each)"
         )
 
 
@@ -338,9 +346,9 @@ def check_local(path: Path, remedy: str) -> None:
     kind = file_system(path)
     if kind.removeprefix("fuse.") in NETWORK:
         raise ConfigError(
-            f"ledger={path}: lies on a network file system ({kind}), where processes on "
-            "different machines could each spend the same budget (the write-ahead log of "
-            f"SQLite only works within one machine): {remedy}"
+            f"ledger={path}: this file is on a network file system ({kind}), where processes on "
+            "different machines could each spend the same budget (the write-ahead log of SQLite "
+            f"only works within one machine): {remedy}"
         )
 
 
@@ -368,7 +376,7 @@ def check_file(path: Path) -> None:
             )
         ) from None
     except OSError as error:
-        raise ConfigError(f"ledger={path}: cannot be read ({error.strerror})") from None
+        raise ConfigError(f"ledger={path}: this file cannot be read ({error.strerror})") from None
     if stat.S_ISDIR(status.st_mode):
         raise ConfigError(f"ledger={path}: this is a folder: give the ledger's file")
     if not stat.S_ISREG(status.st_mode):
@@ -386,9 +394,9 @@ def check_file(path: Path) -> None:
     for companion in (Path(f"{real}{suffix}") for suffix in COMPANIONS):
         if os.path.lexists(companion) and (kind := file_kind(companion.lstat().st_mode)):
             raise CheckError(
-                f"ledger={path}: next to it is {kind} named {companion.name}, but SQLite "
-                "needs a regular file of this name; nothing was read or written: find out "
-                "who created it, and remove it"
+                f"ledger={path}: next to this file there is {kind} named {companion.name}, but "
+                "under this name SQLite needs a regular file. Nothing was read or written. Find "
+                f"out who created {companion.name}, and remove it"
             )
 
 
@@ -475,7 +483,7 @@ class SecondHead:
     @property
     def name(self) -> str:
         """In a sentence."""
-        return f"the second copy of its end, {self.path}"
+        return f"the second copy of the ledger's end, {self.path}"
 
     def start(self, head: Head) -> None:
         """Make the file.
@@ -485,9 +493,9 @@ class SecondHead:
         """
         if self.path.exists():
             raise ConfigError(
-                f"head={self.path}: this file already exists, but each ledger needs its own "
-                "head: choose another file; or delete this one if it remains from an init "
-                "that was interrupted"
+                f"head={self.path}: this file already exists, but each ledger needs a file of its "
+                "own for the second copy of its end: choose another file; or, if an agt ledger "
+                "init that was interrupted left this file, delete it"
             )
         write_atomic(self.path, 2 * self._block(head))
 
@@ -529,11 +537,12 @@ class SecondHead:
                 raise OSError("the disk stored only a part of the data")
             os.fsync(handle)
         except OSError as error:
+            reason = error.strerror or error
             raise AgtError(
                 f"head={self.path}: this second copy of the ledger's end cannot be written "
-                f"({error.strerror or error}), but the ledger itself already was: the new "
-                "debit counts as spent, although nothing is released for it; make the file "
-                "writable again"
+                f"({reason}), but the debit was already written to the ledger. So the debit "
+                "counts as spent, although nothing is released for it. Make the file writable "
+                "again"
             ) from error
 
     def _newest(self, handle: int) -> tuple[Head, int]:
@@ -545,7 +554,10 @@ class SecondHead:
             if (parts := _parsed(content[place * BLOCK : (place + 1) * BLOCK]))
         ]
         if not heads:
-            raise Broken(f"{self.path} is damaged, or is not the second copy of a ledger's end")
+            raise Broken(
+                f"{self.path} is damaged, or is not a file that holds the second copy of a "
+                "ledger's end (the number and hash of its last entry)"
+            )
         if any(ledger != self.ledger for (ledger, _), _ in heads):
             raise Broken(
                 f"{self.path} belongs to another ledger: either this ledger replaced the "
@@ -558,22 +570,25 @@ class SecondHead:
         try:
             if not stat.S_ISREG(self.path.stat().st_mode):
                 raise Broken(
-                    f"{self.path} is not a regular file, so it cannot be the second copy of a "
-                    "ledger's end"
+                    f"{self.path} is not a regular file, so it cannot hold the second copy of a "
+                    "ledger's end (the number and hash of its last entry)"
                 )
             handle = os.open(self.path, flags | os.O_CLOEXEC)
         except FileNotFoundError:
             raise Broken(
-                f"the second copy of its end (the second head), {self.path}, is missing, and "
-                "only this copy distinguishes the ledger from an older copy of it: restore "
-                "the disk or the file, or give head=FILE if it was moved (to read a copy of "
-                "the ledger: agt verify with head=COUNT:HASH as noted earlier)"
+                "the second copy of the ledger's end (the number and hash of its last entry) "
+                f"should be in the file {self.path}, but this file is missing. Only with it can "
+                "agt tell the ledger from an older copy of the ledger. Restore the disk or the "
+                "file; or, if the file was moved, give head=FILE. To read just a copy of a "
+                "ledger, run agt verify with head=COUNT:HASH, as agt printed it earlier"
             ) from None
         except OSError as error:
-            access = "read" if flags == os.O_RDONLY else "written, so nothing was spent"
+            reason = error.strerror or error
+            consequence = "" if flags == os.O_RDONLY else ", so nothing was spent"
+            access = "read" if flags == os.O_RDONLY else "written"
             raise AgtError(
                 f"head={self.path}: the second copy of the ledger's end cannot be {access} "
-                f"({error.strerror or error})"
+                f"({reason}){consequence}"
             ) from error
         try:
             yield handle
@@ -589,8 +604,8 @@ def head_file(head: Path, ledger: Path) -> Path:
     place = place / f"{ledger.stem}.head" if place.is_dir() else place
     if place.resolve() == ledger.resolve():
         raise ConfigError(
-            f"head={head}: this is the ledger itself, but its second copy must be another "
-            "file: give a file at another place, best on another disk"
+            f"head={head}: this is the ledger's own file, but the second copy of the ledger's end "
+            "must be in another file: give a file at another place, preferably on another disk"
         )
     return place
 

@@ -46,12 +46,13 @@ def check_same_ledger(path: Path, first: str = "", declared: Collection[object] 
     """
     known = known_ledgers().get(os.path.realpath(path))
     if known and known != first and known not in declared:
+        command = "admit" if first else "init"
         raise CheckError(
-            f"ledger={path}: this is not the ledger that was used here before (whose first "
-            f"entry began with {known}), so a budget that was spent on the earlier one could "
-            "be spent again. Restore the earlier ledger; or declare the replacement with agt "
-            f"ledger {'admit' if first else 'init'} replaces={known}, which is recorded "
-            "permanently in the ledger and in its claims"
+            f"ledger={path}: this is not the ledger that was in this place before (the hash of "
+            f"whose first entry began with {known}), so a budget that was already spent could be "
+            "spent again. Restore the earlier ledger; or declare the replacement with agt ledger "
+            f"{command} replaces={known}. The ledger and its claims record this declaration "
+            "permanently"
         )
 
 
@@ -83,8 +84,8 @@ def recognise(ledger: Ledger) -> str | None:
             os.fsync(file.fileno())
     except (OSError, RuntimeError) as error:
         return (
-            f"the list of ledgers cannot be written ({error}), so agt would not notice if "
-            "another ledger replaced this one"
+            f"the list of the ledgers that were used on this account cannot be written ({error}), "
+            "so agt would not notice if another ledger replaced this one"
         )
     return None
 

@@ -119,8 +119,9 @@ def ledgers_in(folder: Path) -> list[Path]:
         names = os.listdir(folder) if os.path.lexists(folder) else []
     except OSError as error:
         raise CheckError(
-            f"{folder}: cannot be listed ({error.strerror}), so agt cannot tell whether a "
-            "ledger there has these people: restore the folder, or make it readable"
+            f"{folder}: this folder cannot be listed ({error.strerror}), so agt cannot tell "
+            "whether a ledger in it already counts these people: restore the folder, or make it "
+            "readable"
         ) from None
     return sorted(folder / name for name in names if name.endswith(SUFFIX))
 
@@ -146,16 +147,17 @@ def check_unclaimed(
             name, same = found
             declare = (
                 (
-                    "; if the people are others, and only the names are equal, declare that "
+                    "; or, if these are other people who only have the same names, declare that "
                     "with another_population=true"
                 )
                 if "people" in same
                 else ""
             )
             raise ConfigError(
-                f"the people of {table.name} already have a ledger: {other} admitted {name}, "
-                f"which has the same {same}. Privacy losses under two budgets add up: use one "
-                f"ledger, and do not keep a copy of it next to it{declare}"
+                f"the people of {table.name} already have a ledger, because {other} admitted the "
+                f"table {name} with the same {same}. The privacy losses under two ledgers would "
+                "add up. Use that ledger, and do not keep a copy of a ledger in its "
+                f"folder{declare}"
             )
 
 
@@ -187,8 +189,8 @@ def similar(path: Path, table: AdmittedTable) -> list[str]:
     ]
     return [
         (
-            f"{path} already counts a table {name} with the same {same}, so the privacy "
-            "losses under both ledgers add up"
+            f"the ledger {path} already counts a table {name} with the same {same}. If the people "
+            "are the same, the privacy losses under both ledgers add up"
         )
         for name, same in alike
         if same
@@ -212,10 +214,10 @@ def _tables(path: Path, declared: Declared = ()) -> list[tuple[AdmittedTable, st
             return []
         raise CheckError(
             Message(
-                "{error}; until this ledger can be opened, agt cannot tell whose people it "
-                "counts. If it does not count the people of the ledger NAME, declare that "
-                "with agt ledger admit NAME unreadable={path} ({config:agt ledger init} "
-                "accepts unreadable= too)",
+                "{error}; until the ledger {path} can be opened, agt cannot tell whose releases "
+                "it counts. If it does not count releases about the people of your ledger NAME, "
+                "declare that with agt ledger admit NAME unreadable={path} "
+                "({config:agt ledger init} accepts unreadable= too)",
                 error=error,
                 path=path,
             )
@@ -357,8 +359,9 @@ class Ledger:
             last = ledger.book.head and SecondHead(Path(ledger.book.head), ledger.book.opening.hash)
             if last and (known := last.peek()):
                 raise ConfigError(
-                    "lost=true declares that the second copy of the ledger's end is lost, "
-                    f"but {last.name} exists, with entry {known.count}: leave lost=true out"
+                    "lost=true declares that the second copy of the ledger's end is lost, but "
+                    f"this copy exists ({last.path}, with {known.count} entries): leave lost=true "
+                    "out"
                 )
             ledger.move_head(head)
 
@@ -541,11 +544,12 @@ class Ledger:
                     f"ledger={self.path}: the debit {debit.entry.head} is not in this ledger"
                 )
             left = paid.size - paid.answered
-            if len(fresh) > left:
+            new = len(fresh)
+            if new > left:
                 raise ConfigError(
-                    f"ledger={self.path}: there are {len(fresh)} answers for entry "
-                    f"{debit.entry.number}, but this entry paid for {debit.size}, of which "
-                    f"only {left} are left"
+                    f"ledger={self.path}: {new} answers are to be stored for entry "
+                    f"{debit.entry.number}, but of the {debit.size} answers that this entry paid "
+                    f"for, only {left} are left"
                 )
             if fresh:
                 first = self._book.answered + 1
@@ -628,7 +632,7 @@ class Ledger:
                     {
                         **heads,
                         **(
-                            {("the copy of its end that was given with head="): known}
+                            {("the copy of the ledger's end that was given as head="): known}
                             if known
                             else {}
                         ),
@@ -766,8 +770,8 @@ class Ledger:
         last = self._book.last
         if self._store.text(last.number) != last.text:
             raise Broken(
-                f"entry {last.number} changed while the ledger was open, so an older copy "
-                "replaced the file"
+                f"entry {last.number} changed while the ledger was open, so another file replaced "
+                "the ledger's, such as an older copy"
             )
 
     def _check_whole(self, known: Mapping[str, Head]) -> None:
@@ -785,19 +789,21 @@ class Ledger:
                 SecondHead(Path(head), "").name for _, head in self._book.heads
             }
             interrupted = (
-                "; or, if agt ledger admit head= was interrupted right after it created that "
-                "file, nothing was spent since: delete the file, and type that command again"
+                ". Or, if the command agt ledger admit head=... was interrupted right after it "
+                "created that second copy, nothing was spent since then: delete the file of the "
+                "second copy, and type the command again"
             )
+            remark = interrupted if never_named and known.count == last + 1 else ""
             raise Broken(
-                f"the ledger is older than {place}: it ends at entry {last} of {known.count}. "
-                "Either an older copy replaced it, or its log (the file -wal) is lost, so a "
-                "budget that was spent since then could be spent again. Restore the newest "
-                f"copy{interrupted if never_named and known.count == last + 1 else ''}"
+                f"the ledger is older than {place}, because the ledger has only {last} of "
+                f"{known.count} entries. Either an older copy replaced the ledger, or its log "
+                "(the file whose name ends in -wal) is lost. So a budget that was spent since "
+                f"then could be spent again. Restore the newest copy{remark}"
             )
         if not hash_of(self._store.text(known.count) or "").startswith(known.hash):
             raise Broken(
-                f"entry {known.count} is not the one that {place} recorded, so the ledger was "
-                "rewritten, or two copies of it were used"
+                f"entry {known.count} is not the one that is recorded in {place}, so the ledger "
+                "was rewritten, or two copies of the ledger were used"
             )
 
     def _check_counting(self, table: AdmittedTable, unit: str | None) -> None:
@@ -807,26 +813,27 @@ class Ledger:
         population, first = self.population, next(iter(self._book.tables.values()), None)
         if unit not in (None, population.unit):
             raise ConfigError(
-                f"unit={unit}: the ledger of {population.name} already has the unit "
-                f"{population.unit}, which cannot be changed"
+                f"unit={unit!r}: the unit of the ledger of {population.name} is already "
+                f"{population.unit!r}, and cannot be changed"
             )
         if other := self._book.counted_otherwise(table):
+            shared = table.shares(other)
             raise ConfigError(
-                f"ledger={self.path}: {table.name} counts {table.unit}, but {other.name}, "
-                f"with the same {table.shares(other)}, was admitted with {other.unit} as the "
-                "unit. The same people must be counted in the same way: train with "
-                f"{other.unit.settings}"
+                f"ledger={self.path}: in the table {table.name}, the unit is {table.unit}; but in "
+                f"the table {other.name}, which has the same {shared} and was admitted before, "
+                f"the unit is {other.unit}. The same people must be counted in the same way: "
+                f"train with {other.unit.settings}"
             )
         known = unit is not None or table.unit.name == population.unit
         meaning = sentences.unit_meaning(table.counted, population.unit)
         if not known and (first is None or first.unit.column != table.unit.column):
             raise ConfigError(
                 Message(
-                    "ledger={path}: the ledger's unit is {unit}, but the table {name} counts "
-                    "{counted}: if in this table {meaning}, declare that with unit='{unit}'; "
-                    "otherwise train with the column that identifies the person of each "
-                    "record, {config:dataset.unit} (from Python: units=, or a ledger with "
-                    "unit='one record')",
+                    "ledger={path}: the ledger's unit is {unit!r}, but in the table {name} the "
+                    "unit is {counted}. If, in this table, {meaning}, declare that with "
+                    "unit={unit!r}. Otherwise train with {config:dataset.unit}, which names the "
+                    "column that identifies the person of each record (from Python: give units=, "
+                    "or a ledger with unit='one record')",
                     path=self.path,
                     unit=population.unit,
                     name=table.name,
@@ -838,10 +845,10 @@ class Ledger:
     def _check_open(self, data: str) -> None:
         if number := self._book.closed.get(data):
             raise ConfigError(
-                f"ledger={self.path}: data {data} was replaced: entry {number} continues "
-                "without records that were erased from it, and nothing more is released with "
-                "them: use the run as it is after the erasure; other runs that still contain "
-                "them must erase them too (agt unlearn)"
+                f"ledger={self.path}: nothing more may be released from the data {data}, because "
+                f"some of its records were erased (entry {number} of the ledger continues without "
+                "these records). Use the run as it is after the erasure. Other runs that still "
+                "contain the erased records must erase them too (agt unlearn)"
             )
 
     def _check_subject(self, relation: str, data: str, unit: Unit) -> None:
@@ -853,17 +860,17 @@ class Ledger:
                 or "none"
             )
             raise ConfigError(
-                f"ledger={self.path}: data {data} was not admitted (admitted: {names}): if "
-                f"its units are the same people, each {self.population.unit}, declare that "
-                f"with agt ledger admit {self.path} run=FOLDER; otherwise they need a ledger "
-                "of their own"
+                f"ledger={self.path}: this ledger has not admitted the data {data} (admitted "
+                f"tables: {names}). If the units of these data are the ledger's people (each unit "
+                f"is {self.population.unit}), declare that with agt ledger admit {self.path} "
+                "run=FOLDER. Otherwise these data need a ledger of their own"
             )
         table = self._book.tables[data]
         if not unit.covers(table.unit):
             raise ConfigError(
-                f"ledger={self.path}: the run counts {unit}, but {table.name} was admitted "
-                f"with {table.unit} as the unit, and values of eps for different units cannot "
-                f"be added: train with {table.unit.settings}"
+                f"ledger={self.path}: in this run, the unit is {unit}; but when the table "
+                f"{table.name} was admitted, the unit was {table.unit}. Values of eps for "
+                f"different units cannot be added: train with {table.unit.settings}"
             )
 
     def _check_answer(self, number: int) -> None:

@@ -220,10 +220,11 @@ class LedgerPayer:
         or where the claim is about other neighbours than the ones that ``people`` are counted by.
         """
         if claim.noisy:
+            rule = sentences.APART
             raise ConfigError(
-                f"ledger={self.name}: {sentences.APART}, so a ledger, which adds privacy "
-                "losses up, cannot count it. Release only the noisy weights; or train "
-                "without noise, to release labels from certificates; or give ledger=none"
+                f"ledger={self.name}: {rule}. So a ledger, which adds privacy losses up, cannot "
+                "count labels from the certificates of this run. Release only the noisy weights; "
+                "or train without noise, to release labels from certificates; or give ledger=none"
             )
         if not claim.proved:
             raise ConfigError(
@@ -234,10 +235,11 @@ class LedgerPayer:
         people = self.people
         relation = claim.relation
         if relation.name != people.relation or relation.unit_rows < people.table.unit.rows:
+            counted_relation = people.relation or "none"
             raise ConfigError(
-                f"ledger={self.name}: the release is for {claim.neighbours}, but would be "
-                f"counted under relation={people.relation or 'none'} for "
-                f"{people.table.unit}: give the run's own people"
+                f"ledger={self.name}: the release is for {claim.neighbours}, but would be counted "
+                f"for other people (under relation={counted_relation}, where the unit is "
+                f"{people.table.unit}): give the people of the run itself"
             )
 
     def questions(self, labelling: "Labelling", features: np.ndarray) -> Questions:

@@ -109,8 +109,8 @@ class PrivacyTotal:
     def __str__(self) -> str:
         noun = "release" if self.releases == 1 else "releases"
         return (
-            f"({self.eps:.4g}, {self.delta:g})-differentially private, for {self.releases} "
-            f"{noun} together"
+            f"({self.eps:.4g}, {self.delta:g})-differentially private in all ({self.releases} "
+            f"{noun})"
         )
 
     @classmethod
@@ -226,10 +226,11 @@ class ProcessAccount:
             if search is not None and (before or search.worker or parent_process() is not None):
                 raise PrivacySumError(_search_refusal(_total(before) if before else None))
             if before and self.mode == "strict":
+                so_far = _so_far(_total(before))
                 raise PrivacySumError(
-                    f"{_so_far(_total(before))}; agt.accounting('strict') refuses another "
-                    "release about any of these people. Give ledger=agt.Ledger.open(...), "
-                    "which keeps the total of releases within a budget"
+                    f"{so_far}. agt.accounting('strict') refuses another release about any of "
+                    "these people. Give ledger=agt.Ledger.open(...), which keeps the total of "
+                    "releases within a budget"
                 )
             total = _total([*before, new])
             if search is not None:
@@ -280,26 +281,27 @@ def _total(noted: list[_Noted]) -> PrivacyTotal:
 
 def _so_far(total: PrivacyTotal) -> str:
     return (
-        f"this process has already released about some of these people: {total} (other "
-        "processes are not counted)"
+        f"what this process has already released about some of these people is {total}; other "
+        "processes are not counted"
     )
 
 
 def _search_refusal(total: PrivacyTotal | None) -> str:
     """Return why a private fit is refused within a search or a cross-validation."""
     advice = (
-        "use the default settings, which come from a recipe that needs no search; or search "
-        "on public records, declared with declared=agt.Declared(public=True), and fit only "
-        "once on the private ones"
+        "use the default settings, which come from a recipe that needs no search; or search on "
+        "public records (declared with declared=agt.Declared(public=True)), and fit only once on "
+        "the private records"
     )
     if total is None:
         return (
             "a search in several processes or threads would release results about the same "
             f"people in each of them. Instead, {advice}"
         )
+    so_far = _so_far(total)
     return (
-        f"each fit of a search or a cross-validation spends budget again: {_so_far(total)}. "
-        f"Instead, {advice}"
+        f"each fit of a search or a cross-validation spends budget again ({so_far}). Instead, "
+        f"{advice}"
     )
 
 
@@ -384,9 +386,9 @@ class ProcessPayer:
         total = PROCESS.add(self.people, charged.guarantee, wanted)
         if total.releases > wanted:
             warn_user(
-                "privacy losses add up: the releases of this process about some of the same "
-                f"people are together {total} (other processes are not counted); to keep the "
-                "total within a budget, give a ledger with ledger=agt.Ledger.open(...)",
+                "privacy losses add up. The releases of this process about some of the same "
+                f"people are {total}; other processes are not counted. To keep the total within a "
+                "budget, give a ledger with ledger=agt.Ledger.open(...)",
                 PrivacySumWarning,
             )
         return Reservation(wanted)

@@ -95,8 +95,9 @@ def copy_folder(seconds: float) -> Iterator[Path]:
     status = home.lstat()
     if status.st_uid != os.getuid() or status.st_mode & ~0o700 != stat.S_IFDIR:
         raise AgtError(
-            f"{home}: this folder is also accessible to others, but copies of ledgers are "
-            "private: remove it, or give another temporary folder with TMPDIR"
+            f"{home}: this folder is also accessible to others, but agt puts copies of ledgers "
+            "there, which are private: remove the folder, or set TMPDIR to another temporary "
+            "folder"
         )
     with ExitStack() as held:
         with folder_alone(home, seconds):
@@ -172,7 +173,7 @@ class LedgerFile:
         check_file(path)
         self.path, self.real, self.seconds, self._writing = path, path.resolve(), seconds, writing
         if writing:
-            check_local(path, "move it to a local disk, and give its path there")
+            check_local(path, "move the ledger to a local disk, and give its new path")
         _check_header(path)
         self._process, self._turn = os.getpid(), threading.RLock()
         self._file = _identity(self.real)
@@ -193,8 +194,9 @@ class LedgerFile:
                     before = self._state()
                     if sum(stamp[0] for stamp in before if stamp) > shutil.disk_usage(folder).free:
                         raise Broken(
-                            f"the file is larger than the free space in {folder}, where agt "
-                            "reads a copy of it"
+                            f"to read the ledger, agt makes a copy in {folder}, but the file is "
+                            "larger than the free space there: free some space, or set TMPDIR to "
+                            "another folder"
                         )
                     for suffix, copy, stamp in zip(_FILES, copies, before, strict=True):
                         copy.unlink(missing_ok=True)
@@ -209,7 +211,7 @@ class LedgerFile:
                         return copies[0]
         except OSError as error:
             raise AgtError(
-                f"ledger={self.path}: cannot be read or copied ({error.strerror})"
+                f"ledger={self.path}: this file cannot be read or copied ({error.strerror})"
             ) from None
         raise Busy(
             f"ledger={self.path}: other processes changed the file each time agt tried to "
@@ -258,8 +260,9 @@ class LedgerFile:
         """
         if os.getpid() != self._process:
             raise AgtError(
-                f"ledger={self.path}: the ledger was opened before this process was forked, "
-                "which SQLite does not allow: open it again in each process"
+                f"ledger={self.path}: the ledger was opened before this process was forked, but "
+                "SQLite does not allow a forked process to use it: open the ledger again in each "
+                "process"
             )
         with self._turn, explained(self.path, self.seconds):
             yield
@@ -275,7 +278,9 @@ class LedgerFile:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             if _identity(self.real) != self._file:
-                raise Broken("another file replaced the ledger while it was open: open it again")
+                raise Broken(
+                    "another file replaced the ledger while it was open: open the ledger again"
+                )
             yield
             self._connection.execute("COMMIT")
         except BaseException:
@@ -366,11 +371,15 @@ class LedgerFile:
         """Raise Broken unless SQLite finds its file in order, to the last byte of it."""
         (fault,) = self._rows("PRAGMA integrity_check(1)", ())[0]
         if fault != "ok":
-            raise Broken(f"the file is damaged: {' '.join(str(fault).split())}")
+            damage = " ".join(str(fault).split())
+            raise Broken(f"SQLite finds the file damaged ({damage}): restore a copy")
         (pages,), (size,) = (self._rows(f"PRAGMA page_{name}", ())[0] for name in ("count", "size"))
         more = self.real.stat().st_size - pages * size
         if more > 0:
-            raise Broken(f"the file has {more} extra bytes after its end")
+            raise Broken(
+                f"the file has {more} extra bytes after the end of its content, which agt did not "
+                "write"
+            )
 
     def _rows(self, question: str, values: Sequence[object]) -> list[tuple]:
         with closing(self._connection.execute(question, values)) as rows:
@@ -385,7 +394,7 @@ def making(path: Path) -> Iterator[Path]:
     The caller keeps others from the name: what lies under that of the part was left by a process
     that was killed, and is removed.
     """
-    check_local(path, "create it on a local disk")
+    check_local(path, "create the ledger on a local disk")
     part = path.with_name(f"{path.name}.part")
     try:
         _remove(part)
@@ -439,8 +448,8 @@ def _opened(path: Path, seconds: float) -> sqlite3.Connection:
             != _tables()
         ):
             raise Broken(
-                "the file's tables or triggers differ from those that agt creates, so they "
-                "were altered"
+                "the tables or triggers of the ledger's file differ from those that agt creates, "
+                "so something else altered the file"
             )
     except BaseException:
         connection.close()
@@ -461,7 +470,7 @@ def _check_header(path: Path) -> None:
     """Say what a file is that is no ledger, before SQLite makes a log beside it."""
     if not path.stat().st_size:
         raise CheckError(
-            f"ledger={path}: the file is empty, so it was never a ledger, or the whole "
+            f"ledger={path}: this file is empty, so either it was never a ledger, or its whole "
             "content was lost: restore a copy"
         )
     if not os.access(path, os.R_OK):
@@ -486,7 +495,8 @@ def _check_header(path: Path) -> None:
         raise CheckError(f"ledger={path}: this is an SQLite file of another program, not a ledger")
     if version > FORMAT:
         raise ConfigError(
-            f"ledger={path}: it has format {version}, written by a newer agt: use that version"
+            f"ledger={path}: a newer version of agt wrote this ledger (in format {version}): use "
+            "that version"
         )
 
 
@@ -494,7 +504,7 @@ def _identity(path: Path) -> tuple[int, int]:
     try:
         status = path.stat()
     except FileNotFoundError:
-        raise Broken("the file no longer exists") from None
+        raise Broken("the ledger's file no longer exists") from None
     return status.st_dev, status.st_ino
 
 
@@ -514,8 +524,8 @@ def explained(path: Path, seconds: float) -> Iterator[None]:
         if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise Busy(
                 f"ledger={path}: another process has locked this file for {seconds:g} s, so "
-                "nothing was written: check whether a process that uses the ledger is "
-                f"suspended (fuser -v {path} lists them)"
+                "nothing was written: check whether a process that uses the ledger is suspended "
+                f"(the command fuser -v {path} lists such processes)"
             ) from None
         if getattr(error, "sqlite_errorcode", 0) in _FULL:
             raise AgtError(

@@ -93,8 +93,8 @@ class OtherLedger:
         """Raise ConfigError unless exactly one of ``file`` and ``first_entry`` is given."""
         if (self.file is None) == (self.first_entry is None):
             raise ConfigError(
-                "the declaration about another ledger needs either file or first_entry, but "
-                "not both"
+                "the declaration about another ledger needs exactly one of the entries 'file' and "
+                "'first_entry'"
             )
 
     def __str__(self) -> str:
@@ -237,8 +237,8 @@ class Uncounted:
         """Raise ConfigError if ledgers are named although ``why`` is not "declined"."""
         if self.why != "declined" and (self.ledgers or self.unopened):
             raise ConfigError(
-                "a claim may name ledgers that do not count it only if the user declined them "
-                "(ledger=none)"
+                "a claim names ledgers that do not count it, but it may do so only if the user "
+                "declined these ledgers with ledger=none"
             )
 
     @property

@@ -57,7 +57,7 @@ def _read_amount(value: object) -> Decimal:
     if value is None:
         return Decimal("Infinity")
     if not isinstance(value, str) or not _AMOUNT.fullmatch(value):
-        raise ValueError(f"{value!r} is not a decimal number written as text")
+        raise ValueError(f'{value!r} is not a decimal number in quotes (such as "0.5")')
     return Decimal(value)
 
 
@@ -102,8 +102,8 @@ class Lot:
         is_integer = isinstance(self.size, int) and not isinstance(self.size, bool)
         if not is_integer or not 1 <= self.size <= MAX_QUERIES:
             raise ConfigError(
-                f"a lot of {self.size!r} releases: the size must be a whole number from 1 to "
-                f"{MAX_QUERIES:.0e}"
+                f"the number of releases that are counted together is {self.size!r}, but must be "
+                f"a whole number from 1 to {MAX_QUERIES:.0e}"
             )
 
     @property
@@ -191,8 +191,8 @@ class Cost:
             return cls(*(Decimal("Infinity" if text is None else str(text)) for text in amounts))
         except (InvalidOperation, KeyError, TypeError):
             raise ConfigError(
-                f"the recorded cost {node!r} cannot be read: it must consist of decimal "
-                "numbers written as text"
+                f"the recorded cost {node!r} cannot be read, because it must have the entries "
+                "'pure', 'square' and 'leak', which are decimal numbers written as text"
             ) from None
 
 
@@ -414,4 +414,4 @@ def _check_amount(amount: Decimal, may_be_infinite: bool = False) -> None:
     """
     is_number = isinstance(amount, Decimal) and not amount.is_nan() and amount >= 0
     if not is_number or (amount.is_infinite() and not may_be_infinite):
-        raise ConfigError(f"the cost {amount!r} must consist of decimal numbers of at least 0")
+        raise ConfigError(f"the cost {amount!r} must be a decimal number of at least 0")

@@ -25,7 +25,15 @@ from agt.mechanisms.curves import Curve, sample_curve
 from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.output import Output
 from agt.relations import RELATIONS
-from agt.settings import Count, RelationConfig, content_of, keyword_schema, read_document
+from agt.settings import (
+    Accounting,
+    Count,
+    Counting,
+    RelationConfig,
+    content_of,
+    keyword_schema,
+    read_document,
+)
 
 VERSION: Literal["agt.claim/3"] = "agt.claim/3"
 FIRST_VERSION = "agt.claim/1"  # its conditions, declarations and ledger are sentences
@@ -37,8 +45,6 @@ _UNDERFLOW_ALLOWANCE = 1e-300  # special functions may return anything below thi
 _DAY = r"^\d{4}-\d\d-\d\d$"
 _DERIVED = ("proved", "publishable")  # computed from other fields, but stored in files too
 
-Accounting = Literal["rigorous", "paper"]
-Counting = Literal["distance", "index"]
 Reason = Literal["a", "b", "c", "d", "e", "f", "g", "published_vote"]
 """Why nothing is proved: the condition that does not hold, or a vote that bounds no distance."""
 
@@ -130,13 +136,13 @@ class Claim:
         """
         if self.account is not None and self.uncounted is not None:
             raise ConfigError(
-                "a claim must have either the account of a ledger or the reason why no ledger "
-                "counts it, not both"
+                "a claim has both the account of a ledger ('account') and a reason why no ledger "
+                "counts it ('uncounted'), but only one of them is possible"
             )
         if self.most is not None and not (self.one_by_one and self.releases <= self.most):
             raise ConfigError(
-                "the entry most of a claim is only for answers that are drawn one by one, and "
-                "must be at least the number of released answers"
+                "the entry 'most' of a claim is only for answers that are drawn one by one "
+                "(one_by_one), and must be at least the number of released answers"
             )
 
     @model_validator(mode="before")
@@ -335,7 +341,9 @@ def read_claim(content: bytes) -> Claim:
     """
     claim: Claim = read_document(Claim, content, VERSION, "a claim", "claim", _current_form)
     if not claim.words:
-        raise ConfigError("the claim has no sentences: its entry words is empty")
+        raise ConfigError(
+            "the entry 'words' of the claim is empty, but it must contain the claim's sentences"
+        )
     _check_numbers(claim)
     return claim
 
@@ -356,8 +364,9 @@ def _current_form(node: dict[str, Any]) -> dict[str, Any]:
     # These fields have a default, which means "not recorded". A claim of a version that records
     # them must not leave them out.
     if version in (VERSION, SECOND_VERSION) and missing:
+        name = missing[0]
         raise ConfigError(
-            f"the claim has no entry {missing[0]}, which this version of the format needs"
+            f"the claim has no entry {name!r}, which this version of the format needs"
         )
     try:
         if version == FIRST_VERSION:
@@ -366,7 +375,9 @@ def _current_form(node: dict[str, Any]) -> dict[str, Any]:
             declared = [_with_fact(declaration) for declaration in node["declared"]]
             return {**node, "schema": VERSION, "declared": declared}
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ConfigError(f"the claim, of version {version}, cannot be read: {error!r}") from None
+        raise ConfigError(
+            f"this claim, whose format has the version {version}, cannot be read: {error!r}"
+        ) from None
     return node
 
 
@@ -405,7 +416,10 @@ def _from_first_version(node: dict[str, Any]) -> dict[str, Any]:
     account = node.get("account")
     proved = node["proved"]
     if proved == bool(node.pop("reasons")):
-        raise ConfigError("the claim must give reasons if nothing is proved, and only then")
+        raise ConfigError(
+            "the claim must give reasons (in the entry 'reasons') if its guarantee is not proved, "
+            "and must not give any if it is"
+        )
     for holder in (node, account or {}):
         if "curve" in holder:
             curve = dict(holder["curve"].items())
@@ -460,6 +474,6 @@ def _check_points(
         # The claim may have been written on a machine whose special functions round otherwise.
         if true_delta(eps) > delta * (1 + _MACHINE_TOLERANCE) + _UNDERFLOW_ALLOWANCE:
             raise ConfigError(
-                f"the claim states ({eps!r}, {delta!r}), which is stronger than what its "
-                "guarantee proves"
+                f"the claim states that (eps, delta) is ({eps!r}, {delta!r}), which is stronger "
+                "than what its guarantee proves"
             )

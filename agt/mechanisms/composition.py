@@ -96,8 +96,8 @@ def total(
     best = min(eps_of, key=lambda name: eps_of[name])
     if not math.isfinite(eps_of[best]):
         raise ConfigError(
-            f"{queries} queries at {guarantee} each have no finite total privacy loss: lower "
-            "the number of queries or the budget of each"
+            f"the total privacy loss of {queries} queries, each of which is {guarantee}, is "
+            "infinite: lower the number of queries or the budget of each query"
         )
     return Total(eps_of[best], delta, best)
 
@@ -158,11 +158,14 @@ def per_query(
             )
         )
     if kind not in (PureDP, ApproximateDP, GaussianDP):
-        raise ConfigError(f"{kind!r}: no accountant for this kind of guarantee")
+        raise ConfigError(
+            f"{kind!r}: agt cannot add up privacy losses of this kind of guarantee: give PureDP, "
+            "ApproximateDP or GaussianDP"
+        )
     if kind is ApproximateDP and not delta:
         raise ConfigError(
-            "delta = 0: a query that is (eps, delta)-differentially private needs delta > 0: "
-            "give a total delta above 0"
+            "delta = 0: queries that are (eps, delta)-differentially private have a delta of "
+            "their own, so the total delta cannot be 0: give a total delta above 0"
         )
     own_deltas = []
     if kind is ApproximateDP:
@@ -184,8 +187,8 @@ def per_query(
         # If no bound applies, this call raises the error that says why.
         total(guarantee_with(MIN_BUDGET), queries, delta, bounds)
         raise ConfigError(
-            f"a total of eps = {eps:g} over {queries} queries leaves less than {MIN_BUDGET:g} "
-            "for each: ask fewer queries"
+            f"a total of eps = {eps:g} over {queries} queries leaves less than {MIN_BUDGET:g} for "
+            "each query: ask fewer queries"
         )
     return guarantee_with(largest_holding(fits, MIN_BUDGET, MAX_BUDGET))
 
@@ -242,8 +245,8 @@ def pure_delta(guarantee: Guarantee, queries: int, eps: float) -> float:
     """
     if not isinstance(guarantee, PureDP):
         raise ConfigError(
-            f"this accountant only handles pure eps-DP, but each query is {guarantee}: use "
-            "total instead"
+            f"this function only adds up pure eps-DP, but each query is {guarantee}: use the "
+            "function 'total' instead"
         )
     query_eps = guarantee.eps
     if eps >= queries * query_eps * _ROUND_UP:
@@ -454,7 +457,9 @@ def _check_arguments(queries: int, delta: float, bounds: Sequence[str]) -> None:
         )
     unknown = [name for name in bounds if name not in _BOUND_FUNCTIONS]
     if unknown:
-        raise ConfigError(f"composition '{unknown[0]}' is unknown (known: {', '.join(BOUNDS)})")
+        name = unknown[0]
+        known = ", ".join(BOUNDS)
+        raise ConfigError(f"composition '{name}' is unknown: give one of {known}")
 
 
 def _no_bound_message(
@@ -464,13 +469,15 @@ def _no_bound_message(
 
     It suggests a larger delta. The arguments are those of ``total``.
     """
+    names = ", ".join(bounds)
     reason = (
-        f"{queries} queries, each {guarantee}, have no total at delta = {delta:g} under any "
-        f"of the composition bounds {', '.join(bounds)}"
+        f"no composition bound that is allowed here ({names}) gives a total for {queries} "
+        f"queries, each of which is {guarantee}, at delta = {delta:g}"
     )
     if isinstance(guarantee, ApproximateDP):
+        own_deltas = queries * guarantee.delta
         return (
-            f"{reason}, because the queries' own deltas already use up "
-            f"{queries * guarantee.delta:g}: allow a larger total delta"
+            f"{reason}, because the deltas of the queries alone already add up to {own_deltas:g}: "
+            "allow a larger total delta"
         )
     return f"{reason}: allow a total delta > 0"

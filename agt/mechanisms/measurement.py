@@ -188,7 +188,8 @@ class Measurement:
         (noisy_rows,) = add_noise(rows).tolist()
         # Two standard deviations are added, because a declared size that is too small makes
         # training refuse large batches. The noise leaves no more than three digits of meaning.
-        size = int(float(f"{noisy_rows + 2 * sigma:.3g}"))
+        enough_rows = noisy_rows + 2 * sigma
+        size = int(float(f"{enough_rows:.3g}"))
         return TableConstants(ranges, lists, max(1, size))
 
 

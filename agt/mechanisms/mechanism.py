@@ -364,14 +364,15 @@ class Mechanism:
         labels = np.asarray(predictions)
         if labels.dtype.kind not in "iu" or labels.ndim != 1 or labels.shape != evidence.shape:
             raise ConfigError(
-                f"mechanism={self.name}: predictions and distances must be integers, one of "
-                f"each per query, but are {labels.dtype} {labels.shape} and {evidence.dtype} "
-                f"{evidence.shape}"
+                f"mechanism={self.name}: predictions and distances must be one-dimensional arrays "
+                "of integers, with one entry per query, but the predictions have the type "
+                f"{labels.dtype} and the shape {labels.shape}, and the distances have the type "
+                f"{evidence.dtype} and the shape {evidence.shape}"
             )
         if len(labels) and not (labels.min() >= 0 and labels.max() < self.classes):
+            last = self.classes - 1
             raise ConfigError(
-                f"mechanism={self.name}: predictions must be labels between 0 and "
-                f"{self.classes - 1}"
+                f"mechanism={self.name}: predictions must be labels between 0 and {last}"
             )
         return labels.astype(np.int64)
 
@@ -403,8 +404,8 @@ def _check_evidence(values: np.ndarray, need: Need, largest: int) -> np.ndarray:
     kind = "unused" if need == "nothing" else need
     if evidence.dtype.kind not in "iu":
         raise ConfigError(
-            f"the evidence for each query ({kind}) must be integers, because it counts whole "
-            f"records or votes, but is {evidence.dtype}"
+            f"the evidence for each query ({kind}) must be given as integers, because it counts "
+            f"records or votes, but its type is {evidence.dtype}"
         )
     if evidence.size and evidence.min() < 0:
         raise ConfigError(

@@ -10,9 +10,7 @@ No other module reads which parameters of a mechanism are its budget.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, cast
-
-from pydantic import Field
+from typing import Any, cast
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import PureDP
@@ -21,28 +19,11 @@ from agt.mechanisms.output import Output
 from agt.mechanisms.planning import Budget, afford
 from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.weights_mechanism import WeightsMechanism
-from agt.settings import NonNegative, Positive, schema, validate
+from agt.settings import TotalConfig, validate
 from agt.targets import imported
 
 BUDGET_KEYS = ("eps", "mu", "delta")  # the settings of a mechanism that are its budget
 AnyMechanism = Mechanism | WeightsMechanism | CertifiedQuantile
-
-
-@schema
-class TotalConfig:
-    """The privacy budget of the whole call, for all of its queries together.
-
-    Attributes:
-        eps: all queries together are (eps, delta)-DP; None: the mechanism states a budget per
-            query.
-        delta: see ``eps``.
-        queries: a public maximum number of queries, over which the budget is divided; None: the
-            number of queries in the file, which is taken to be public.
-    """
-
-    eps: Positive | None = None
-    delta: Annotated[NonNegative, Field(lt=1)] = 0.0
-    queries: Annotated[int, Field(ge=1)] | None = None
 
 
 def mechanism_kind(node: object) -> type[Any]:
@@ -56,11 +37,15 @@ def mechanism_kind(node: object) -> type[Any]:
         ConfigError: the mapping has no ``_target_``, or the class is no release mechanism.
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
-        raise ConfigError(f"mechanism: expected a mapping with the entry _target_, got {node!r}")
+        raise ConfigError(
+            f"mechanism: {node!r} is not a mapping with the entry '_target_', which names the "
+            "mechanism's class"
+        )
     kind = imported(str(node["_target_"]), "mechanism")
     is_mechanism = isinstance(kind, type) and issubclass(kind, AnyMechanism)
     if not is_mechanism or not hasattr(kind, "name"):  # abstract base classes have no name
-        raise ConfigError(f"mechanism._target_: '{node['_target_']}' is not a release mechanism")
+        target = node["_target_"]
+        raise ConfigError(f"mechanism._target_: '{target}' is not a release mechanism")
     return kind
 
 
@@ -112,15 +97,21 @@ class MechanismConfig:
             if key in self.given and (key != "delta" or self.given["delta"])
         ]
         if not own and self.total.eps is None:
-            release = "the one release" if self.releases_weights else "each query"
             parameter_names = {field.name for field in fields(self.kind.spends)}
             parameters = [f"mechanism.{key}" for key in BUDGET_KEYS if key in parameter_names]
+            own_budget = " and ".join(parameters)
+            if self.releases_weights:
+                raise ConfigError(
+                    "the release of the weights has no privacy budget: give either total.eps and "
+                    f"total.delta, or {own_budget}"
+                )
             raise ConfigError(
-                "the release has no privacy budget: give total.eps (and total.delta) for all "
-                f"queries together, or {' and '.join(parameters)} for {release}"
+                "the release has no privacy budget: give either total.eps (and total.delta) for "
+                f"all queries together, or {own_budget} for each query"
             )
         if own and self.total.eps is not None:
-            raise ConfigError(f"total.eps and {own[0]} both state a budget: give one of them")
+            own_key = own[0]
+            raise ConfigError(f"total.eps and {own_key} both state a budget: give only one of them")
         if self.total.eps is None:
             validate(self.kind, self.given, "mechanism")  # raises ConfigError if out of range
         elif not self.total.delta and self.kind.spends is not PureDP:

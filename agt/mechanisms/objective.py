@@ -173,10 +173,10 @@ def tilt_noise(constants: ProblemConstants, eps: float, delta: float) -> float:
     tilt_delta = math.nextafter(delta - SOLVER_SHARE * delta, 0.0)
     determinant_loss = constants.determinant_loss
     if tilt_eps <= determinant_loss:
+        needed = least_strength(constants.clamp, eps)
         raise ConfigError(
-            f"objective perturbation at epsilon={eps:g} needs a strength of regularisation of "
-            f"at least {least_strength(constants.clamp, eps):.4g}, but it is "
-            f"{constants.strength:g}"
+            f"objective perturbation at epsilon={eps:g} needs a regularisation of strength "
+            f"{needed:.4g} or more, but its strength is {constants.strength:g}"
         )
     # Lemma 3 of docs/proofs/objective.md: a standard deviation of C / mu suffices, with mu the
     # largest Gaussian parameter that is (tilt_eps - determinant_loss, tilt_delta)-private.
@@ -234,9 +234,11 @@ def release_objective(
     given = (erm.strength, erm.clamp, erm.x.shape[1])
     expected = (constants.strength, constants.clamp, constants.width)
     if given != expected or len(erm.x) > constants.records:
+        records = len(erm.x)
         raise ConfigError(
-            f"{len(erm.x)} records with (strength, clamp, width) = {given} do not match the "
-            f"constants of this release: {constants}"
+            "the training problem does not match the constants for which the noise was computed: "
+            f"it has {records} records and (strength, clamp, width) = {given}, but the constants "
+            f"are {constants}"
         )
     noises = ObjectiveNoises.from_budget(constants, guarantee.eps, guarantee.delta)
     weight = draw_perturbed_minimiser(erm, noises, constants.records, source, start)[None]
@@ -330,9 +332,9 @@ class ObjectivePerturbation(WeightsMechanism):
         if loss.kind != "binary":
             raise ConfigError(
                 Message(
-                    "{refused}: its proof only covers two classes with a binary loss, not "
-                    "{kind} (there a record's gradient has no fixed direction and its Hessian "
-                    "is not of rank one): train with two classes and "
+                    "{refused}: the proof of this mechanism only covers two classes with a binary "
+                    "loss, but the loss is {kind} (whose gradient for one record has no fixed "
+                    "direction, and whose Hessian is not of rank one): train with two classes and "
                     "{config:training.loss}=binary_cross_entropy, or use "
                     "{config:mechanism=release_weights}",
                     refused=refused,
@@ -343,10 +345,10 @@ class ObjectivePerturbation(WeightsMechanism):
         if not is_one_unit or relation.unit_rows != 1:
             raise ConfigError(
                 Message(
-                    "{refused}: its proof only covers relation=add_remove with unit_rows=1, "
-                    "not relation={name} with unit_rows={unit_rows} (if several rows change "
-                    "at once, the ratio of determinants grows like a power of their number, "
-                    "and their gradients have no common direction): use "
+                    "{refused}: the proof of this mechanism only covers relation=add_remove with "
+                    "unit_rows=1, but the run has relation={name} with unit_rows={unit_rows} (if "
+                    "several rows change at once, the ratio of determinants grows like a power of "
+                    "their number, and their gradients have no common direction): use "
                     "{config:mechanism=release_weights}",
                     refused=refused,
                     name=relation.name,
@@ -371,11 +373,11 @@ class ObjectivePerturbation(WeightsMechanism):
             given_decay = constants.strength / normalizer
             raise ConfigError(
                 Message(
-                    "mechanism={name}: eps = {eps:g} must exceed ln(1 + beta/(weight_decay "
-                    "B)) = {determinant_loss:.4g}, the part of the privacy loss that comes "
-                    "from the ratio of determinants at weight_decay = {given:g}: give a "
-                    "larger eps, or {config:mechanism.weight_decay}={least:.4g} or more, a "
-                    "weight decay for the release only",
+                    "mechanism={name}: eps = {eps:g} is too small. It must exceed "
+                    "{determinant_loss:.4g}, the part of the privacy loss that comes from the "
+                    "ratio of determinants, ln(1 + beta/(weight_decay B)), at weight_decay = "
+                    "{given:g}. Give a larger eps, or {config:mechanism.weight_decay}={least:.4g} "
+                    "or more, which is a weight decay for the release only",
                     name=self.name,
                     eps=self.eps,
                     determinant_loss=constants.determinant_loss,

@@ -18,7 +18,7 @@ from agt.settings import keyword_schema
 
 if TYPE_CHECKING:
     from agt.certificates.votes import Vote
-    from agt.training.ensemble import EnsembleConfig
+    from agt.training.settings import EnsembleConfig
 
 MORE_NOISE = "needs more noise than randomized_response at every distance and budget"
 
@@ -100,9 +100,9 @@ class SmoothLaplace(_ApproximateMechanism):
         largest_eps = 2.5 * math.log(2 / self.delta)
         if self.eps > largest_eps:
             raise ConfigError(
-                "mechanism.eps: smooth_laplace is only proved for eps <= 2.5 ln(2/delta) = "
-                f"{largest_eps:.4g} at delta = {self.delta:g}, but eps is {self.eps:g}: lower "
-                "it, or use mechanism=randomized_response"
+                f"mechanism.eps={self.eps:g} is too large, because smooth_laplace is only proved "
+                f"up to eps = 2.5 ln(2/delta), which is {largest_eps:.4g} at delta = "
+                f"{self.delta:g}: lower mechanism.eps, or use mechanism=randomized_response"
             )
 
     @property

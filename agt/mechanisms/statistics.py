@@ -383,13 +383,14 @@ class NoisyStatistics(GaussianWeights):
         if max_records > _MAX_RECORDS:
             raise ConfigError(
                 f"mechanism={cls.name}: sums are only exact over at most {_MAX_RECORDS:,} "
-                f"records, but this run allows {max_records:,}: declare a smaller size"
+                f"records, but this run allows up to {max_records:,} records: declare a smaller "
+                "size of the data set (declared_size)"
             )
         if not head.features.config.bias:
             raise ConfigError(
                 Message(
-                    "mechanism={name} shifts the features, which needs a constant feature for "
-                    "the bias: set {config:certificate.features.bias} above 0",
+                    "mechanism={name} subtracts a centre from the features, so the model needs a "
+                    "constant feature for the bias: set {config:certificate.features.bias} above 0",
                     name=cls.name,
                 )
             )

@@ -43,9 +43,9 @@ def totals_of_labels(guarantee: Guarantee, queries: int, delta: float) -> tuple[
     if delta and own_deltas >= delta:
         raise ConfigError(
             Message(
-                "{config:total.delta}={delta:g} is too small, because the own deltas of "
-                "{queries} queries already add up to {own_deltas:g}: lower "
-                "{config:mechanism.delta}, or raise {config:total.delta}",
+                "{config:total.delta}={delta:g} is too small, because the deltas of the {queries} "
+                "queries alone already add up to {own_deltas:g}: lower {config:mechanism.delta}, "
+                "or raise {config:total.delta}",
                 delta=delta,
                 queries=queries,
                 own_deltas=own_deltas,

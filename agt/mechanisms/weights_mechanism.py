@@ -99,7 +99,7 @@ class NoiseLaw(Enum):
 
     ADDED_GAUSSIAN = "independent normal noise is added to each trained weight"
     LINEAR_TERM = "a random linear term is added to the loss, and the minimiser is released"
-    OTHER = "another law, for which there is no audit attack"
+    OTHER = "the noise has another distribution, for which there is no audit attack"
 
 
 class WeightsMechanism:
@@ -285,8 +285,8 @@ class WeightsMechanism:
         if not len(units):
             raise ConfigError(
                 f"mechanism={cls.name} solves the training problem again, so it needs the "
-                "training records, which this loaded model does not have: release from the "
-                "model that agt.fit returned, or with agt predict from its run"
+                "training records, which this loaded model does not have: release from the model "
+                "that agt.fit returned, or use agt predict with the run of the model"
             )
         # Training an ensemble of votes does not check the records against the plan of the head
         # beside it, so they are checked here.

@@ -25,68 +25,71 @@ TEMPLATES: dict[str, str] = {
     ),
     "retrained_with_noise": (
         "the model is a result of training without the erased records: it was trained from "
-        "scratch on the remaining records with newly drawn noise, so it has the same "
-        "distribution"
+        "scratch on the remaining records with newly drawn noise, so its distribution is that of "
+        "a model that never saw the erased records"
     ),
     "keys_recorded": (
-        "the model's seed and keys are those that the run recorded, so the requests may have "
-        "been chosen by what these seeds and keys led to"
+        "training used the seed and the hash keys that the run had recorded before, so people may "
+        "have chosen their erasure requests after seeing something that depends on this seed and "
+        "these keys (for example, answers of the earlier model)"
     ),
     "keys_drawn_anew": (
-        "the model's seed and keys were newly drawn from the operating system's random "
-        "numbers after the last erasure request, so the requests cannot depend on them (Gupta "
-        "et al. 2021)"
+        "the model's seed and hash keys were newly drawn from the operating system's random "
+        "numbers after the last erasure request, so the requests cannot depend on the seed and "
+        "the keys (Gupta et al. 2021)"
     ),
     "draws_nothing": (
-        "training uses no randomness (neither a seed nor keys of hashes), so the model "
-        "depends only on the remaining records"
+        "training uses no randomness (neither a seed nor hash keys), so the model depends only on "
+        "the remaining records"
     ),
     "draws_only_noise": (
-        "training uses no randomness except its noise, which was newly drawn from the "
-        "operating system's random numbers: there is no seed and no key of a hash"
+        "the only randomness in training is its noise, which was newly drawn from the operating "
+        "system's random numbers; training uses neither a seed nor hash keys"
     ),
     "members_kept": (
-        "the model is the result of training without the erased records: members of the "
-        "ensemble whose shard lost no record were kept, and the others were trained again"
+        "the model is the result of training without the erased records: ensemble members whose "
+        "shard of the records lost no record were kept, and the other members were trained again"
     ),
     "shards_by_recorded_key": (
-        "a keyed hash of its id assigns each record to a shard, under the key that the "
-        "run recorded. Anyone who knows the key, or saw answers, may have aimed erasure "
-        "requests at certain shards; fresh=true divides all records into new shards"
+        "which shard a record belongs to is decided by a keyed hash of its id, with a key that "
+        "the run recorded. So somebody who knows this key, or who saw answers of the model, may "
+        "have chosen erasure requests that hit certain shards. To rule this out, give fresh=true, "
+        "which divides all records into new shards"
     ),
     # What is promised while a request waits.
     "answers_as_retrained": (
-        "until the update, every label that is given is the one that a model trained "
-        "without the people who requested erasure would give, with the same settings, "
-        "seeds and public constants. The label's stable distance guarantees this for "
-        "every set of so many people at once, whoever chose them, even after seeing "
+        "until the requested erasure is carried out, every label that is given is the one that a "
+        "model trained without the people who requested erasure would give, with the same "
+        "settings, seeds and public constants. The label's stable distance guarantees this for "
+        "every possible set of as many people, no matter who chose the set, even after seeing "
         "answers"
     ),
     "others_abstain": (
-        "other queries are not answered until the next update (agt unlearn). Which queries "
-        "these are depends on the records, including those to be erased, and everyone who "
-        "asks can see it, so leaving queries unanswered is not private; private releases are "
-        "refused until then"
+        "queries whose label might change through the requested erasure are not answered until "
+        "the erasure is carried out (agt unlearn). Which queries these are depends on the "
+        "records, including those to be erased, and everyone who asks can see it; so leaving "
+        "queries unanswered is not private. Private releases are refused until the erasure is "
+        "carried out"
     ),
     "state_still_holds": (
-        "the model, its certificates and its figures still depend on the records that are to "
-        "be erased, so they must stay with the data owner; the next update (agt unlearn) "
-        "replaces them"
+        "the model, its certificates and its figures still depend on the records that are to be "
+        "erased, so the data owner must not pass them on; the next update (agt unlearn) replaces "
+        "them"
     ),
     # What is promised of a Newton step.
     "near_retrained": (
-        "the weights are within {within:upward} (l2, all outputs) of the weights of training "
-        "without the erased records, so they are exact up to that distance, but not "
-        "bit-identical"
+        "the weights are within {within:upward} (l2 norm over all outputs) of the weights that "
+        "training without the erased records would give, so they are exact up to this distance, "
+        "but not bit-identical"
     ),
     "near_minimiser": (
         "the weights of this least-squares model are within {distance:upward} of the exact "
         "minimiser on the remaining records, and training again would stop within "
-        "{retrained:upward} of it"
+        "{retrained:upward} of this minimiser"
     ),
     "near_minimiser_as_recorded": (
-        "the weights are within their recorded bound of the exact minimiser on the remaining "
-        "records"
+        "the distance between the weights and the exact minimiser on the remaining records is at "
+        "most the bound that is recorded with the weights"
     ),
     "close": (
         "the model is ({eps:upward}, {delta:g})-close to one trained without the erased "
@@ -118,41 +121,45 @@ TEMPLATES: dict[str, str] = {
         "after the request, so it also holds for requests that depend on outputs of the model"
     ),
     "at_most": (
-        "the guarantee's epsilon and delta are computed from these records and requests, so "
-        "they reveal something about them; in any case they are at most ({eps:g}, {delta:g})"
+        "the guarantee's epsilon and delta are computed from these records and requests, so these "
+        "two numbers reveal something about the records; but for any records and requests, "
+        "epsilon is at most {eps:g} and delta at most {delta:g}"
     ),
     "states_together": (
-        "privacy losses of the states after several updates add up: {states} of these "
-        "states together are ({eps:upward}, {delta:g})-close to training without the "
-        "erased records. States before the erasure are not covered, because they were "
-        "made with the erased records"
+        "each update gives a new state of the model, and the privacy losses of these states add "
+        "up: {states} such states together are ({eps:upward}, {delta:g})-close to training "
+        "without the erased records. States before the erasure are not covered, because they were "
+        "computed with the erased records"
     ),
     "weights_before_noise": (
-        "the weights without noise stay in the run's folder for later removals; for these "
-        "weights only the distance to retraining is guaranteed"
+        "a copy of the weights without noise stays in the run's folder, because later removals "
+        "need it; for this copy, only the distance to retrained weights is guaranteed"
     ),
     # What was done.
     "trained_from_scratch": (
         "the model was trained from scratch on the {records:,} remaining records"
     ),
     "request_noted": (
-        "the requests were noted, and nothing was computed: {units:people} now wait for the "
-        "update; a query is answered if its stable distance under relation={relation} is at "
-        "least {units}; other queries are not answered"
+        "the requests were noted, but nothing has been removed yet: the erasure of {units:people} "
+        "is pending until the next update (agt unlearn). Until then, a query is answered only if "
+        "its label is certified to stay the same without as many people (stable distance of at "
+        "least {units} under relation={relation})"
     ),
     "request_noted_of_mean": (
-        "the requests were noted, and nothing was computed: {units:people} now wait for the "
-        "update; a query is answered if its stable distance under relation={relation} is at "
-        "least {units}, by the published rule (the mean over the remaining records); other "
-        "queries are not answered"
+        "the requests were noted, but nothing has been removed yet: the erasure of {units:people} "
+        "is pending until the next update (agt unlearn). Until then, a query is answered only if "
+        "its label is certified to stay the same without as many people (stable distance of at "
+        "least {units} under relation={relation}, by the published rule, which trains with the "
+        "mean over the remaining records)"
     ),
     "request_noted_none_answered": (
-        "the requests were noted, and nothing was computed: {units:people} now wait for the "
-        "update, but no stable distance of this run can exceed {farthest} (kgrid.max), so no "
-        "query is answered until the next update"
+        "the requests were noted, but nothing has been removed yet: the erasure of {units:people} "
+        "is pending until the next update (agt unlearn). Until then, no query is answered, "
+        "because no stable distance of this run can exceed {farthest} (kgrid.max), so no label is "
+        "certified to stay the same without as many people"
     ),
-    "members_trained_again": "{trained} of the ensemble's {members} members were trained again",
-    "step": "one Newton step removed {records} records from the weights",
+    "members_trained_again": "ensemble members that were trained again: {trained} of {members}",
+    "step": "one Newton step removed {records:records} from the weights",
     "polish": (
         "the weights were improved by Newton steps with the gradient over all remaining records"
     ),
@@ -161,9 +168,9 @@ TEMPLATES: dict[str, str] = {
         "records and a newly computed Hessian"
     ),
     "rows_gone": (
-        "the data no longer contain the {records} records, so no step could be computed from "
-        "them: the model was fitted to the remaining records, starting from its earlier "
-        "weights"
+        "the data no longer contain the erased records ({records} in number), so no Newton step "
+        "could be computed from them. Instead, the model was fitted to the remaining records, "
+        "starting from its earlier weights"
     ),
     "gradient_left": (
         "the gradient over the remaining records has at most norm {residual:.3g}, so the "
@@ -178,41 +185,43 @@ TEMPLATES: dict[str, str] = {
     "served_noise_drawn_anew": "new noise was drawn for the weights that are used for answers",
     # Why no Newton step was taken.
     "no_step_with_fresh_loss": (
-        "no Newton step was computed: fresh=true asks for a new random term in the loss, but "
-        "the stored state was made with the present one"
+        "no Newton step was computed: fresh=true asks for a new random term in the loss, but the "
+        "stored state was computed with the previous term"
     ),
     "no_step_from_other_records": (
-        "no Newton step was computed, because the remaining records differ from those that "
-        "the stored state was made with: {fact:fact}"
+        "no Newton step was computed, because the remaining records differ from those from which "
+        "the stored state was computed: {fact:fact}"
     ),
     "no_step_to_other_classes": (
         "no Newton step was computed, because the run has the classes {before}, but the "
         "remaining records only have the classes {after}"
     ),
     "no_step_within_budget": (
-        "no Newton step was computed, because {stages:listed} would use up {spent:.3g} of the "
-        "removal budget, which is only {total:.3g}"
+        "the Newton steps ({stages:listed}) were computed, but they are not used, because the "
+        "gradient that they leave has a norm of up to {spent:.3g}, and the removal budget only "
+        "allows {total:.3g}"
     ),
     "nothing_to_start_from": (
-        "certificate={certificate} does not store what a removal needs to start from"
+        "no Newton step was computed, because a run with certificate={certificate} does not store "
+        "the intermediate results that such a step needs"
     ),
     # Why certificates do not cover a removal.
     "certificate_given_noise": (
-        "certificates with certificate={certificate} only hold for the noise drawn in that "
-        "training; training without a record would draw other noise, so they say nothing "
-        "about removals"
+        "certificates with certificate={certificate} only hold for the noise that was drawn when "
+        "this run was trained. Training without a record would draw other noise, so these "
+        "certificates say nothing about removals"
     ),
     "noise_drawn_again": (
-        "training again draws other noise than this run had (noise.epsilon), so it would not "
-        "give the same model"
+        "this run was trained with noise (noise.epsilon). Training again would draw other noise, "
+        "so it would not give the same model, and certificates of this run do not cover removals"
     ),
     "public_not_counted": (
-        "relation={relation} only covers removals of private records, but a public one is to "
+        "relation={relation} only covers removals of private records, but a public record is to "
         "be erased"
     ),
     "public_features": (
-        "the features are computed from public rows (certificate.features.public=train), one "
-        "of which is to be erased"
+        "the features are computed from public rows (certificate.features.public=train), but one "
+        "of these rows is to be erased, so the features of all records may change"
     ),
     "condition_not_held": "{fact:fact}",
     # What became of an earlier answer.
@@ -225,7 +234,8 @@ TEMPLATES: dict[str, str] = {
     ),
     "answers_stand": (
         "{stable} of the {given} earlier answers equal those of a model trained without the "
-        "erased records, because they are stable for at least {units:people}"
+        "erased records, because these answers are certified to stay the same without the records "
+        "of any {units:people}"
     ),
     "answers_lost": (
         "{lost} of the {given} earlier answers are not certified to stay the same without the "
@@ -237,25 +247,25 @@ TEMPLATES: dict[str, str] = {
     ),
     "claim_missing": "the claim of this earlier release is missing",
     "simulated": "the answers were drawn from a seed, so this is a simulation",
-    "not_proved": "the guarantee of this release is not proved, as its claim says",
+    "not_proved": "the guarantee of this release is not proved (its claim says so)",
     "relation_two_sided": (
         "relation={relation} does not cover people who are erased without being replaced by others"
     ),
     "no_bound_for_group": (
-        "the guarantee of {mechanism} is for one unit (person), and gives no bound for "
+        "the guarantee of mechanism={mechanism} is for one unit (person), and gives no bound for "
         "{units:people} together"
     ),
     "group_pure": (
-        "{releases} {output} by {mechanism}, each {eps:.6g}-differentially private for "
-        "{units:people} together, by group privacy"
+        "released earlier: {releases} {output} by {mechanism}, each of which is "
+        "{eps:.6g}-differentially private for {units:people} together, by group privacy"
     ),
     "group_approximate": (
-        "{releases} {output} by {mechanism}, each ({eps:.6g}, {delta:.6g})-differentially private "
-        "for {units:people} together, by group privacy"
+        "released earlier: {releases} {output} by {mechanism}, each of which is ({eps:.6g}, "
+        "{delta:.6g})-differentially private for {units:people} together, by group privacy"
     ),
     "group_gaussian": (
-        "{releases} {output} by {mechanism}, each {mu:.6g}-Gaussian differentially private for "
-        "{units:people} together, by group privacy"
+        "released earlier: {releases} {output} by {mechanism}, each of which is {mu:.6g}-Gaussian "
+        "differentially private for {units:people} together, by group privacy"
     ),
     "all_pure": (
         "all these releases together are {eps:.6g}-differentially private for the erased people"
@@ -265,9 +275,9 @@ TEMPLATES: dict[str, str] = {
         "the erased people"
     ),
     # The search for traces.
-    "other_runs": "other training runs (searched by their file records.bin)",
+    "other_runs": "other training runs (searched through their files records.bin)",
     "trained_on_erased": (
-        "these runs are still trained on erased records: {runs:few}: erase the records there too"
+        "other runs are still trained on erased records ({runs:few}): erase the records there too"
     ),
     "none_trained_on_erased": (
         "none of the other runs that were searched is trained on an erased record"
@@ -277,18 +287,19 @@ TEMPLATES: dict[str, str] = {
         "(unlearning/key) is missing"
     ),
     "training_stopped": (
-        "training was stopped in {folders:few}, and agt cannot tell whether these runs have "
-        "the erased records: resume each of them and erase the records, or delete it"
+        "training was stopped before its end in {folders:few}, and agt cannot tell whether these "
+        "runs have the erased records: resume each of these runs and erase the records there, or "
+        "delete the run"
     ),
     "files_beside_runs": "files next to the runs were not searched",
     "other_folders": "folders other than the searched ones were not searched",
     "erased_forgotten": (
-        "{forgotten} of the {erased} erased records were not searched for, because agt "
-        "stores only keyed hashes of their ids"
+        "agt did not search for {forgotten} of the {erased} erased records, because it stores "
+        "only keyed hashes of the ids of these records"
     ),
     "rows_in_own_data": (
-        "{rows} of the erased records still have rows in the run's own data, which only its "
-        "owner may change; agt no longer reads these rows"
+        "the run's own data files still contain {rows} of the erased records. Only the owner of "
+        "the data may change these files; agt no longer reads the rows of these records"
     ),
     "no_rows_in_own_data": (
         "the run's own data do not contain a row of any erased record any more"
@@ -304,15 +315,15 @@ TEMPLATES: dict[str, str] = {
     # What no account shows.
     "not_for_publication": (
         "this account must not be published: it is only for the owner and an auditor, because "
-        "budget, counts and times in it depend on the records, including the erased ones, and "
-        "no guarantee covers that"
+        "budget, counts and times in it depend on the records, including the erased ones, and no "
+        "guarantee covers this dependence"
     ),
     "earlier_answers_remain": (
         "answers that were given or published earlier stay with whoever has them"
     ),
     "copies_not_reached": (
-        "copies that somebody made are not erased: backups, exports, the table that the run "
-        "was trained on, other runs about the same people"
+        "copies are not erased, such as backups, exports, the table that the run was trained on, "
+        "or other runs about the same people"
     ),
     "askers_not_checked": (
         "agt cannot check whether the people who requested erasure were who they said they "
@@ -323,13 +334,13 @@ TEMPLATES: dict[str, str] = {
         "relatives, duplicates under other ids, or common properties"
     ),
     "below_files": (
-        "traces below the level of files are not erased: freed blocks of a disk, snapshots of "
-        "a file system, memory"
+        "traces below the level of files are not erased, such as freed blocks of a disk, "
+        "snapshots of a file system, or memory"
     ),
     "choice_of_requests": (
         "the choice of the requests may itself reveal something: if people requested erasure "
-        "because of what the model showed about others, the remaining records show that they "
-        "did; no method can undo this"
+        "because of what the model showed about others, the remaining records still reflect what "
+        "the model showed, and no method can undo this"
     ),
     "guesses_can_be_tested": (
         "guesses about erased records can be tested: digests of earlier states remain, here "
@@ -338,7 +349,7 @@ TEMPLATES: dict[str, str] = {
         "a given id was erased"
     ),
     # What an audit tests.
-    "as_promised": "the guarantee of this method is the one that agt unlearn states",
+    "as_promised": "the guarantee of this erasure method is the one that `agt unlearn` states",
 }
 
 

@@ -205,7 +205,7 @@ def test_an_auditor_sees_other_noise_than_the_constants_make(
         (("run=erm", "counting=index"), ("counting=index: mechanism=objective_perturbation",)),
         (
             ("run=erm", "total.eps=null"),
-            ("no privacy budget", "mechanism.eps and mechanism.delta for the one release"),
+            ("no privacy budget", "or mechanism.eps and mechanism.delta"),
         ),
         (
             ("run=votes", "total.eps=0.02"),

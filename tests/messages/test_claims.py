@@ -52,7 +52,7 @@ CLAIMS = [
     ),
     (
         claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper"),
-        "proved although accounting=paper",
+        "proved, although accounting=paper",
     ),
     (
         claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper", voting="published"),

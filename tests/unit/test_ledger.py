@@ -156,7 +156,7 @@ def test_a_table_that_counts_otherwise_must_be_declared(tmp_path: Path) -> None:
         for table in (other, AdmittedTable("moves", "e" * 32, unit=Unit("client", 4))):
             with pytest.raises(ConfigError, match=rf"{table.name} .*unit='one customer'"):
                 ledger.admit(table)
-            with pytest.raises(ConfigError, match="unit=one client"):
+            with pytest.raises(ConfigError, match=r"unit=.one client"):
                 ledger.admit(table, "one client")
         assert ledger.book.last.number == 2
         ledger.admit(other, "one customer")
@@ -629,7 +629,7 @@ def test_a_ledger_that_went_another_way_than_its_head_is_refused(tmp_path: Path)
         Ledger.open(path)
     with (
         Ledger.open(lots(tmp_path / "b")) as other,
-        pytest.raises(CheckError, match="entry 6"),
+        pytest.raises(CheckError, match="6 of 7 entries"),
     ):
         other.verify(noted)
 
@@ -821,7 +821,7 @@ def test_a_head_that_is_there_is_not_lost(tmp_path: Path) -> None:
     older = path.read_bytes()
     with Ledger.open(path) as ledger:
         ledger.debit(charge(), 1)
-    with pytest.raises(ConfigError, match=r"lost=true.*loans\.head.*entry 7"):
+    with pytest.raises(ConfigError, match=r"lost=true.*loans\.head.*\b7 entries"):
         Ledger.replace_head(path, late)
     path.write_bytes(older)
     with pytest.raises(CheckError, match=r"loans\.head.*\b6\D+7\b"):

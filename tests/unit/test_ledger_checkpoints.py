@@ -254,6 +254,6 @@ def test_a_checkpoint_that_was_rewritten_is_held_to_the_rules(tmp_path: Path, wh
         return body
 
     rewritten(path, change)
-    found = "of another chain|answers were|answers that no debit paid for|was not admitted to"
+    found = "not belong to this ledger|answers were|answers that no debit paid for|not admitted to"
     with pytest.raises(CheckError, match=found), Ledger.open(path, away=True) as ledger:
         ledger.verify()

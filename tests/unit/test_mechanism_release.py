@@ -245,7 +245,7 @@ class TestEnclosure:
 
     @pytest.mark.parametrize("x", ["0.1", "-14"])
     def test_range(self, x: str) -> None:
-        with pytest.raises(ValueError, match="outside"):
+        with pytest.raises(ValueError, match="between"):
             enclosures.bound_normal(Decimal(x))
 
 

@@ -131,7 +131,7 @@ def test_labels_and_weights_add_up_and_simulations_do_not(model: agt.Fitted) -> 
         warnings.simplefilter("error", agt.PrivacySumWarning)
         model.release(X[:2], RESPONSE)
     with pytest.warns(
-        agt.PrivacySumWarning, match=r"\(5, 0\)-differentially private, for 5 releases"
+        agt.PrivacySumWarning, match=r"\(5, 0\)-differentially private in all \(5 releases\)"
     ):
         model.release(X[:3], RESPONSE)
 
