@@ -23,7 +23,10 @@ _MAGIC = {
     b"\xd0\xcf\x11\xe0": ("an old Excel workbook (.xls)", "export the sheet as csv"),
     b"SQLite format 3": ("an SQLite database", "export the table as csv"),
     b"%PDF": ("a PDF document", "export the table as csv"),
-    b"\x28\xb5\x2f\xfd": ("compressed with zstd", "decompress the file, or compress it with gzip instead"),
+    b"\x28\xb5\x2f\xfd": (
+        "compressed with zstd",
+        "decompress the file, or compress it with gzip instead",
+    ),
     b"BZh": ("compressed with bzip2", "decompress the file, or compress it with gzip instead"),
     b"\xfd7zXZ": ("compressed with xz", "decompress the file, or compress it with gzip instead"),
 }

@@ -358,8 +358,9 @@ class FlipModel(VotesModel):
         model = untrained._with_members(shards)
         if not torch.equal(model.weight, stored["weight"]):
             raise UnsoundError(
-                f"{reader.folder / MODEL}: the weights do not follow from the influence of the "
-                f"training records in {FLIPS}: train again"
+                f"{reader.folder / MODEL}: the weights differ from those that result from the "
+                f"influences of the training records in {FLIPS}, so one of these two files was "
+                "changed: restore both files, or train again"
             )
         return model
 
