@@ -490,7 +490,7 @@ def _require_rebuildable(network: nn.Sequential) -> None:
     if different or None in network._modules.values():
         part = f"parameter {different[0]}" if different else "a layer that is None"
         raise ConfigError(
-            f"model: {part} was changed after the layers were created, so agt could not build "
-            "the same model again from its settings after saving it. Use standard layers "
-            "without changes"
+            f"model: {part} cannot be built from the settings of the layers alone, so agt "
+            "could not load the model again after saving it. Use standard layers, and do not "
+            "change them after they are created"
         )

@@ -19,7 +19,7 @@ def test_flip_says_that_features_are_not_protected() -> None:
 
 
 def test_a_ball_of_labels_or_features_says_what_changes() -> None:
-    assert "given other labels" in RELATIONS["flip"].describe_ball(1)
-    assert "given other features, each within 0.05" in RELATIONS["perturb"].describe_ball(
+    assert "with changed labels" in RELATIONS["flip"].describe_ball(1)
+    assert "with changed features, each feature by at most 0.05" in RELATIONS["perturb"].describe_ball(
         1, radius=0.05
     )
