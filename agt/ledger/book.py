@@ -218,8 +218,8 @@ class AdmittedTable:
         compared = min(len(self.people), len(admitted.people))
         return (
             (
-                f"people ({common} of the {compared} people whose names were compared occur in both "
-                "tables)"
+                f"people ({common} of the {compared} people whose names were compared occur in "
+                "both tables)"
             )
             if common >= min(2, compared) > 0
             else ""

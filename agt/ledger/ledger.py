@@ -642,8 +642,8 @@ class Ledger:
                 )
                 if self._store.count_answers() != self._book.answered:
                     raise Broken(
-                        "something other than agt added answers to the ledger: restore the newest intact "
-                        "copy of the ledger"
+                        "something other than agt added answers to the ledger: restore the newest "
+                        "intact copy of the ledger"
                     )
             return self._book
 

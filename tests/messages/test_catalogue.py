@@ -350,7 +350,7 @@ train compute.fragment=0 | 2 | compute.fragment: Input should be greater than or
 train dataset=digits dataset.test_fraction=1 | 2 | dataset.test_fraction: | less than 1
 train dataset=digits ++dataset.clases=[3,8] | 2 | dataset.clases: unknown key; did you mean 'classes'
 {SCANS}dataset.held_out=[2] | 2 | held_out needs finetune_classes
-{SCANS}dataset.keep='{{3: 0.5}}' dataset.finetune_classes=[0,1] | 2 | keep lists class 3
+{SCANS}dataset.keep='{{3: 0.5}}' dataset.finetune_classes=[0,1] | 2 | 'keep' lists class 3
 {SCANS}dataset.keep='{{3: 1.5}}' | 2 | dataset.keep.3: | less than or equal to 1
 {SCANS}dataset.finetune_classes=[0,1] dataset.positive=[1,1] | 2 | positive lists class 1 twice
 {SCANS}dataset.finetune_classes=[1,1] | 2 | finetune_classes lists class 1 twice
@@ -358,7 +358,7 @@ train dataset=digits ++dataset.clases=[3,8] | 2 | dataset.clases: unknown key; d
 {SCANS}dataset.size=32 | 2 | unknown value '32'
 {SCANS}dataset.scale=0 | 2 | dataset.scale: | greater than 0
 {SCANS}++dataset.positve=[1] | 2 | did you mean 'positive'
-{LISTS} | 2 | name at least one column under numeric or categorical
+{LISTS} | 2 | no column is listed under 'numeric' or 'categorical'
 {LISTS}+dataset.numeric='{{y: [0, 1]}}' | 2 | column y cannot be a feature
 {TABLE}t.csv dataset.numeric.a=[1,1] | 2 | numeric.a: the limits of a range, or the edges of bins, must increase
 {TABLE}t.csv dataset.numeric.a=[0,5,5,9] | 2 | 5 is followed by 5
@@ -378,13 +378,13 @@ train dataset=digits ++dataset.clases=[3,8] | 2 | dataset.clases: unknown key; d
 {TABLE}t.csv dataset.bins=-1 | 2 | bins
 {TABLE}t.csv dataset.bins=10000 | 2 | bins
 {TABLE}t.csv dataset.crosses=-1 | 2 | crosses
-{TABLE}t.csv dataset.crosses=8 | 2 | crosses (features made from two columns)
-{TABLE}t.csv dataset.from_data=[clases] | 2 | from_data lists 'clases' | did you mean 'classes'
-{TABLE}t.csv dataset.subgroups=[b,b] | 2 | subgroups lists the same column twice
+{TABLE}t.csv dataset.crosses=8 | 2 | 'crosses' (features made from two columns)
+{TABLE}t.csv dataset.from_data=[clases] | 2 | 'from_data' lists 'clases' | did you mean 'classes'
+{TABLE}t.csv dataset.subgroups=[b,b] | 2 | 'subgroups' lists the same column twice
 {TABLE}t.csv dataset.classes='[1,"1"]' | 2 | classes lists '1' twice
 {TABLE}t.csv dataset.classes='[no," no"]' | 2 | classes lists 'no' twice, perhaps with different spaces
-{TABLE}t.csv dataset.classes='["",no]' | 2 | classes contains an empty name
-{TABLE}t.csv dataset.classes='[" ",no]' | 2 | classes contains an empty name
+{TABLE}t.csv dataset.classes='["",no]' | 2 | 'classes' contains an empty name
+{TABLE}t.csv dataset.classes='[" ",no]' | 2 | 'classes' contains an empty name
 {TABLE}t.csv dataset.classes=[false,true] | 2 | dataset.classes.0: False is not text: | in quotes
 predict run=@box mechanism.eps=1 counting=steps | 2 | counting: unknown value 'steps'
 predict run=@box total.eps=0 | 2 | total.eps: Input should be
@@ -491,8 +491,8 @@ doctor now | 2 | 'now'
 {HEAD}  certificate=erm training.clip=.5 training.weight_decay=.1 certificate.tolerance=1e-30 | 2 | certificate.tolerance
 {HEAD}  training.clip=.5 training.lr=9 training.epochs=60 | 2 | training.lr: the learning rate 9 of step 0 | Use 5.
 {HEAD}  certificate.average=61 training.clip=.5 training.epochs=60 | 2 | certificate.average=61 exceeds the number of training steps, 60
-train dataset=imdb | 4 | data/imdb_gpt2 does not exist: create it with agt data prepare imdb
-train dataset=amex | 4 | data/amex does not exist: create it with agt data prepare amex
+train dataset=imdb | 4 | data/imdb_gpt2 does not exist: create this file with agt data prepare imdb
+train dataset=amex | 4 | data/amex does not exist: create this file with agt data prepare amex
 predict run=@box mechanism.eps=1 inputs=@no.csv | 4 | no.csv does not exist
 predict run=@box mechanism.eps=1 inputs=@q_nan.csv | 2 | q_nan.csv | row 2 of the data (line 3 of the file)
 predict run=@box total.eps=1 mechanism.classes=3 | 2 | mechanism.classes=3, but the model has 2
@@ -544,7 +544,7 @@ train -m training.seed=0,1 training=nowhere | 2 | training
 train -m 'training.lr=interval(0,1)' | 2 | cannot list the values of this sweep
 train -m hydra.launcher.n_jobs=1,2 hydra/launcher=joblib | 2 | give one value
 train -m training.seed=0,1 hydra/launcher=joblib hydra.launcher.n_jobs=0 | 2 | n_jobs=0 would run no job: give the number
-predict run=@box total.eps=1e-14 total.queries=1000 | 2 | leaves less than 1e-15 for each query: ask fewer queries
+predict run=@box total.eps=1e-14 total.queries=1000 | 2 | leaves less than 1e-15 (the smallest budget that agt accepts) for each query: ask fewer queries
 predict run=@box total.eps=1 total.queries=10000000000000 | 2 | queries = 10000000000000
 ledger show peple | 2 | peple.ledger
 ledger init people | 2 | total.eps
