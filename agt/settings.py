@@ -174,8 +174,8 @@ class KGridConfig:
     def __post_init__(self) -> None:
         if (self.max is None) == (self.values is None):
             raise ValueError(
-                "give either kgrid.max (every integer k from 0 to max) or kgrid.values (a "
-                "list), not both"
+                "give exactly one of kgrid.max (every integer k from 0 to max) and "
+                "kgrid.values (a list)"
             )
         if self.max is not None and self.max >= MOST_KS:
             raise ValueError(

@@ -99,11 +99,11 @@ train training.dtype=float16 | 2 | training.dtype: | did you mean 'float64'
 train training.loss=hinge | 2 | training.loss: | cross_entropy
 train training.seed=-1 | 2 | training.seed:
 train training.momentum=1 | 2 | training.momentum:
-train training.nesterov=true | 2 | nesterov=true needs momentum
-train training.dampening=0.5 | 2 | dampening needs momentum
+train training.nesterov=true | 2 | nesterov=true needs training.momentum
+train training.dampening=0.5 | 2 | dampening above 0 needs training.momentum
 train training.decay_mode=coupled training.momentum=.9 | 2 | decay_mode=coupled | decoupled
 train training.weight_decay=2 | 2 | lr * weight_decay = 4 exceeds 1
-train training.batch=3 | 2 | training.batch: expected a mapping of settings, got 3
+train training.batch=3 | 2 | training.batch: expected a mapping of settings (key: value), got 3
 train training.batch.count=0 | 2 | training.batch.count:
 train training.batch.normalizer=0 | 2 | training.batch.normalizer:
 train training.chosen_on=yes | 2 | training.chosen_on: | public
@@ -116,8 +116,8 @@ train kgrid.max=-1 | 2 | kgrid.max:
 train kgrid.max=1000000 | 2 | kgrid: max=1000000 | 65537
 train kgrid.max=1.5 | 2 | kgrid.max: expected a whole number
 train kgrid.max=many | 2 | kgrid.max: expected a whole number, without thousands separators, got 'many'
-train kgrid.max=null | 2 | kgrid: give either max
-train kgrid.values=[1,2] | 2 | kgrid: give either max
+train kgrid.max=null | 2 | kgrid: give exactly one of kgrid.max
+train kgrid.values=[1,2] | 2 | kgrid: give exactly one of kgrid.max
 train kgrid=sparse kgrid.values=[] | 2 | kgrid: values is empty
 train kgrid=sparse kgrid.values=[2,1,2] | 2 | kgrid: values repeats 2
 train kgrid=sparse kgrid.values=[1.5] | 2 | kgrid.values.0: expected a whole number
@@ -135,7 +135,7 @@ train ensemble=3 | 2 | ensemble: expected a mapping of settings
 train model=linear certificate=votes dataset.declared_size=9 ensemble=null | 2 | ensemble: expected a mapping
 train noise.epsilon=0 | 2 | noise.epsilon:
 train noise.epsilon=1 noise.delta=1 | 2 | noise.delta:
-train noise.seed=3 | 2 | noise: epsilon is null
+train noise.seed=3 | 2 | noise.epsilon is null
 train noise.epsilon=1 relation=remove | 2 | noise.epsilon: relation=remove
 train certificate=boxx | 2 | unknown certificate 'boxx' | did you mean 'box'
 train certificate=stability | 2 | model.hidden=[128] | model=linear
@@ -331,7 +331,7 @@ train training.decay=-.1 | 2 | training.decay:
 train training.lr_min=1e300 | 2 | training.lr_min:
 train training.momentum=-.1 | 2 | training.momentum:
 train training.momentum=.5 training.dampening=1.5 | 2 | training.dampening:
-train training.nesterov=true training.momentum=.5 training.dampening=.1 | 2 | nesterov=true needs momentum
+train training.nesterov=true training.momentum=.5 training.dampening=.1 | 2 | nesterov=true needs training.momentum
 train training.weight_decay=-1 | 2 | training.weight_decay:
 train training.lr=.1 training.lr_min=.6 training.weight_decay=2 | 2 | exceeds 1
 train training.batch.n_max=0 | 2 | training.batch.n_max:
@@ -373,7 +373,7 @@ train dataset=digits ++dataset.clases=[3,8] | 2 | dataset.clases: unknown key; d
 {TABLE}t.csv dataset.unit=y | 2 | dataset.label and unit both name column y
 {TABLE}t.csv dataset.public=y | 2 | dataset.label and public both name column y
 {TABLE}t.csv dataset.split=y | 2 | dataset.label and split both name column y
-{TABLE}t.csv dataset.split=s dataset.test=u.csv | 2 | either split
+{TABLE}t.csv dataset.split=s dataset.test=u.csv | 2 | either dataset.split
 {TABLE}t.csv dataset.missing=drop | 2 | unknown value 'drop'
 {TABLE}t.csv dataset.bins=-1 | 2 | bins
 {TABLE}t.csv dataset.bins=10000 | 2 | bins
