@@ -269,7 +269,7 @@ measure dataset=adult_census total.eps=1 name=../x | 2 | letters, digits
 measure dataset=adult_census | 2 | total.eps is missing: measuring spends privacy budget
 measure dataset=adult_census total.eps=1 total.delta=0 | 2 | delta
 measure dataset=adult_census total.eps=1 | 2 | there is nothing to measure
-measure dataset=adult_census dataset.label_free=true total.eps=1 relation=flip | 2 | under add_remove or substitute
+measure dataset=adult_census dataset.label_free=true total.eps=1 relation=flip | 2 | under relation=add_remove or relation=substitute
 tune dataset=blobs tune.folds=0 | 2 | tune
 tune dataset=blobs tune.objective=best | 2 | tune
 audit | 2 | `agt audit` is incomplete | selftest

@@ -513,7 +513,7 @@ def test_arrays_take_the_same_maps(tmp_path: Any) -> None:
         ),
         (
             {"features": "relu", "certificate": {"name": "erm", "features": {"bias": 0.5}}},
-            r"features: features= and certificate.features are both given",
+            r"features: features= and certificate.features both give",
         ),
     ],
 )
