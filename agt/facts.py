@@ -89,7 +89,7 @@ class Fact:
         if not self.sentence or (self.standing is Standing.DECLARED and not self.broken_by):
             raise ValueError(
                 f"{self.code}: the sentence of this fact, or the sentence that says what would "
-                f"make it false, is empty for these values: {self.values}"
+                f"make it false, is empty for the recorded values: {self.values}"
             )
 
     @property

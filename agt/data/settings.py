@@ -424,8 +424,8 @@ class ColumnsSettings:
         self._check_columns()
         if self.crosses and len(self.numeric) + len(self.categorical) < 2:
             raise ValueError(
-                "'crosses' (features made from two columns) needs two columns, but there is only "
-                "one: set dataset.crosses=0"
+                "'crosses' (features made from two columns) needs two columns, but there is "
+                "only one: set crosses=0"
             )
 
     def _check_columns(self) -> None:

@@ -550,8 +550,9 @@ class Ledger:
             if new > left:
                 raise ConfigError(
                     f"ledger={self.path}: {new} answers are to be stored for entry "
-                    f"{debit.entry.number}, but of the {debit.size} answers that this entry paid "
-                    f"for, only {left} are left"
+                    f"{debit.entry.number}, but of the {debit.size} answers that this entry "
+                    f"paid for, only {left} are not stored yet: reserve another release for "
+                    "more answers"
                 )
             if fresh:
                 first = self._book.answered + 1

@@ -279,7 +279,8 @@ class LedgerFile:
         try:
             if _identity(self.real) != self._file:
                 raise Broken(
-                    "another file replaced the ledger while it was open: open the ledger again"
+                    "another file replaced the ledger's file while the ledger was open: open "
+                    "the ledger again"
                 )
             yield
             self._connection.execute("COMMIT")

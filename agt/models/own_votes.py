@@ -353,7 +353,8 @@ class OwnVotesModel(Votes):
         raised = tensors["raised"].numpy()
         if not ((votes >= 0) & (votes < problem.classes)).all() or raised.max(initial=0) > 1:
             raise UnsoundError(
-                f"{reader.folder}/{BALLOTS}: a vote is for a class that does not exist: train again"
+                f"{reader.folder}/{BALLOTS}: a vote is for a class that does not exist, so the "
+                "file was changed: restore the file, or train again"
             )
         ballots = {}
         for digest, votes_on_query in zip(digests, votes.T, strict=True):

@@ -442,8 +442,9 @@ def _read_state(
         ) from None
     if not np.array_equal(noise, state.noise):
         raise UnsoundError(
-            f"{reader.folder}/{MODEL}: the weights that are used for answers differ from "
-            f"those in {STATE}: train again"
+            f"{reader.folder}/{MODEL}: the weights that are used for answers differ from those "
+            f"in {STATE}, so one of these two files was changed: restore both files, or train "
+            "again"
         )
     objective = build_removal_problem(config, problem, features, state.tilt).objective
     for name, implied in (("loss", objective.loss), ("strength", objective.strength)):

@@ -489,7 +489,9 @@ def _check_same_run(path: Path, about: Mapping[str, Any]) -> None:
     try:
         recorded = store.unseal(path.read_bytes())
     except ValueError as error:
-        raise ConfigError(f"{path} is damaged ({error}). Start a new run") from None
+        raise ConfigError(
+            f"{path} is damaged ({error}), so this training cannot be resumed. Start a new run"
+        ) from None
     # "sha256" is the checksum that a file contains of itself. ``unseal`` has checked it, and
     # removed it from ``recorded``.
     for key in sorted({*recorded, *about} - {"sha256"}):
