@@ -144,7 +144,7 @@ train dataset.n_train=1 | 2 | dataset.n_train:
 train dataset.std=0 | 2 | dataset.std:
 train dataset.test_fraction=0 | 2 | dataset.test_fraction:
 train dataset=digits dataset.classes=[3] | 2 | dataset.classes:
-train dataset=digits dataset.classes=[3,3] | 2 | classes lists
+train dataset=digits dataset.classes=[3,3] | 2 | 'classes' lists
 train dataset=digits dataset.classes=[3,11] | 2 | dataset.classes.1:
 train dataset=digits dataset.declared_size=0 | 2 | dataset.declared_size:
 {HEAD}  training.momentum=.9 | 2 | training.momentum=0.9
