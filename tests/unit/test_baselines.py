@@ -180,7 +180,7 @@ def test_what_cannot_be_done_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     refused(
         (
             UnsoundError,
-            "lower training.lr",
+            "lower the learning rate",
             lambda: make(lr=1e300, clip=1e10).fit(bench(x, y), *BUDGET, 0),
         ),
         (
