@@ -168,7 +168,10 @@ class CodedFeatures(NDArrayOperatorsMixin):
             copy: False is refused, because there is no array that could be shared.
         """
         if copy is False:
-            raise ValueError("coded features cannot become an array without a copy")
+            raise ValueError(
+                "these features are stored as codes, so np.asarray needs a copy: call it "
+                "without copy=False"
+            )
         features = self.lookup.features(self.codes)
         return features if dtype is None else features.astype(dtype, copy=False)
 
