@@ -155,12 +155,12 @@ class LabelEvent:
         """What it is, without the labels' names, which may be private."""
         if self.answers == 1:
             return (
-                "event: the released label is more likely with the unit in the training data "
-                "than without it"
+                "the attacker's event: the released label is one that is more likely if the "
+                "unit's records are in the training data"
             )
         return (
-            f"event: at least {self.least} of {self.answers} released labels are more likely "
-            "with the unit in the training data than without it"
+            f"the attacker's event: at least {self.least} of {self.answers} released labels are "
+            "more likely if the unit's records are in the training data"
         )
 
 
@@ -260,7 +260,7 @@ def judged(
     parts = [f"{len(having):,} labels were drawn from each of the two models"]
     if event.answers > 1:
         parts.append(
-            f"the labels were counted in {mistakes.having:,} trials of {event.answers} each"
+            f"the labels were counted in {mistakes.having:,} trials of {event.answers} labels each"
         )
     if attacked.events > 1:
         parts.append(f"{attacked.events} bounds share the error probability")
@@ -397,7 +397,7 @@ DRAWN = (
 TRIALS = (
     "each trial is a different query, because a repeated query would get its stored answer. The "
     "queries differ from the chosen one only in their last digits, and both models were checked "
-    "to give the same evidence for all of them"
+    "to give the same evidence (stable distance or votes) for all of them"
 )
 OWNER = (
     "this report is only for the data owner, because the audit searched the private data for "
@@ -552,8 +552,8 @@ class Stage:
             if refused:
                 labels_paid = len(some)
                 raise CheckError(
-                    f"a test ledger that has a budget for {labels_paid} labels refused some of "
-                    f"these labels: {refused}"
+                    f"a test ledger refused some of {labels_paid} labels, although its budget "
+                    f"covers all of them, so agt contains an error (please report it): {refused}"
                 )
             parts.append(labels)
         return np.concatenate(parts)
@@ -714,8 +714,8 @@ class _Audit:
             folder = opened.trained.finished.folder
             raise ConfigError(
                 f"run={folder}: the training of this run used random noise. A model of a "
-                "neighbouring dataset would be trained with other noise, so the two models "
-                "could not be compared. Use agt audit dpsgd for this run"
+                "neighbouring dataset would be trained with other noise, so the two models could "
+                "not be compared. Use `agt audit dpsgd` for this run"
             )
         self.totals = composed(mechanism.guarantee, config.together)
         self.events = 2 * (1 + len(self.totals))
@@ -725,7 +725,7 @@ class _Audit:
             raise ConfigError(
                 f"audit.trials={config.trials} is too few to contradict the claimed {measure} of "
                 f"{claimed_value:g} with confidence {given.confidence:g} over {self.events} "
-                f"events: give at least {needed}, and more for a margin"
+                f"events: set audit.trials={needed} or, to have a margin, more"
             )
 
     def audited(self) -> Audited:
@@ -786,7 +786,8 @@ class _Audit:
             raise ConfigError(
                 f"run={finished.folder}: if any of the records that were tried is removed, "
                 "training refuses the remaining data, so there is no neighbouring dataset to "
-                "compare with and nothing to audit"
+                "compare with and nothing to audit. Raise audit.targets, or audit a run with "
+                "more records"
             )
         yield self._best(
             "an attacker who takes the record and the query from the run's data", made, chosen=False
@@ -805,8 +806,8 @@ class _Audit:
         private = np.flatnonzero(~records.public)
         if not len(private):
             raise ConfigError(
-                f"run={self.opened.trained.finished.folder}: every training record is "
-                "public, so there is nothing to attack"
+                f"run={self.opened.trained.finished.folder}: every training record is public, so "
+                "there is nothing to attack. Audit a run with private records"
             )
         found += self.rng.permutation(private).tolist()
         return list(dict.fromkeys(found))[: self.config.targets]

@@ -214,8 +214,8 @@ def replay(
         "random draws"
     )
     effort = (
-        f"{len(recorded.draws)} random draws and {len(before)} published fields were compared; "
-        f"{where}"
+        f"{len(recorded.draws)} random draws and {len(before)} published fields of the two "
+        f"releases were compared; {where}"
     )
     fields = "; ".join(different)
     told = (
@@ -225,7 +225,8 @@ def replay(
     )
     equal = counterexamples(
         f"{subject}: what is published",
-        "if its random draws are fixed, a release does not depend on private data",
+        "if its random draws are fixed, what a release publishes does not depend on private "
+            "data",
         attack, effort, "differences", len(different), f"{told}; {effort}",
     )  # fmt: skip
     lost = (
@@ -539,6 +540,7 @@ class Replay(AuditKind):
 NOTES = (
     OWNER,
     "a replay compares one recorded release of this run with the same release on the "
-    "neighbouring datasets that were tried. It detects neither differences on other data or "
-    "with other random draws, nor a draw that does not have the distribution that it names",
+    "neighbouring datasets that were tried. It does not detect differences on other data or with "
+    "other random draws. It also does not detect random draws whose distribution is not the one "
+    "that the code states",
 )

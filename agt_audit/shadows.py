@@ -60,9 +60,9 @@ from agt_cli.report.console import Console
 from agt_cli.runs.queries import OpenedRun
 
 SIZES = (
-    "shadow models are trained on about half of the training and test records together, with "
-    "the run's own settings, except that the declared size, the normaliser and n_max (the "
-    "maximum batch size) are reduced to that half. Settings that the recipe chooses are chosen "
+    "shadow models are trained on about half of the training and test records together, with the "
+    "run's own settings. But the declared size, the normaliser and n_max (the maximum batch "
+    "size) are those of half as many records, and settings that the recipe chooses are chosen "
     "for that size"
 )
 
@@ -325,7 +325,7 @@ def _train(half: Problem, pool: Pool, side: np.ndarray, index: int, home: Path) 
         )
         logits = class_logits(model, pool.records.features)
         if not np.isfinite(logits).all():
-            raise ConfigError("a logit is NaN or infinite")
+            raise ConfigError("a logit of the shadow model is NaN or infinite")
     except (AgtError, ArithmeticError, ValueError, MemoryError) as error:
         return index, first_line(error)
     content = save({"logits": torch.from_numpy(np.ascontiguousarray(logits))})
