@@ -57,9 +57,9 @@ MAX_READ_BYTES = 2**30  # of a file that is not only hashed
 MAX_NAMED = 12  # files that are named one by one
 MAX_STEPS = 10**7  # of a training that is followed
 WITHOUT_DIGEST = (
-    "give digest=sha256:..., the digest that was printed when the folder was made and that you "
-    "stored elsewhere; nothing else shows that a file was changed together with the list of files "
-    "(manifest.json)"
+    "give digest=sha256:... (the digest that was printed when the folder was made and that you "
+    "stored elsewhere). Without it, a change is not detected if a file and the list of files "
+    "(manifest.json) were changed together"
 )
 # files that say, or are, what was given away -> which commands write them, or did (tune)
 RELEASED = {
@@ -99,7 +99,8 @@ def inventory(folder: Path) -> dict[str, str]:
         folders[:] = [] if deep else folders
         if len(found) > MAX_ENTRIES:
             raise Broken(
-                f"the folder contains more than {MAX_ENTRIES:,} files, more than any run writes"
+                f"the folder contains more than {MAX_ENTRIES:,} files, but no run of agt "
+                "writes so many: give the folder of one run"
             )
     return found
 
@@ -194,7 +195,10 @@ class Record(Run):
             f"cannot be checked: {names}"
         )
         self.findings.compare(
-            "nothing else", not kinds, "there are no other files in the folder", words
+            "nothing else",
+            not kinds,
+            "the folder contains no files that manifest.json does not list",
+            words,
         )
 
     def read(self, name: str, limit: int = MAX_READ_BYTES) -> bytes:
@@ -251,11 +255,11 @@ class Record(Run):
                 )
             difference = first_difference(nodes, _plain(conditions), "conditions")
             if not difference and nodes == recorded and content != as_json(nodes):
-                difference = "conditions.json does not have the form in which agt writes this file"
+                difference = "the form of the file is not the one in which agt writes it"
             if difference:
                 raise Broken(
-                    "the conditions in conditions.json do not follow from the facts in this file: "
-                    f"{difference}"
+                    "the conditions in conditions.json do not match the facts in "
+                    f"conditions.json, so this file was changed: {difference}"
                 )
             counts = condition_counts(conditions)
             for name in COUNTS_SINCE_0_11 - self.metrics.keys():
@@ -269,8 +273,8 @@ class Record(Run):
                 facts = counted(count, "fact")
                 self.findings.unchecked(
                     "words",
-                    f"an earlier version of agt recorded {facts} in conditions.json as text, "
-                    "which cannot be compared with anything",
+                    f"an earlier version of agt wrote {facts} in conditions.json as free text, so "
+                    "they could not be checked",
                 )
             return conditions
         return ()
@@ -358,7 +362,8 @@ class Record(Run):
         if str(self.environment.get("revision", "")).endswith("+changes"):
             self.findings.note(
                 "code",
-                "the source code that ran had changes that were not committed to any revision",
+                "agt ran from source code with changes that were not committed, so the "
+                "recorded revision does not identify this code",
             )
 
     def check_metrics(self, name: str, **numbers: object) -> None:
@@ -567,12 +572,13 @@ def check_not_better(record: Record, conditions: Sequence[Condition], source: st
             if then.standing is now.standing:
                 declarations = counted(lost, "declaration")
                 raise Broken(
-                    f"condition {letter} is claimed too strongly, because conditions.json lacks "
-                    f"{declarations} on which this condition relies according to {source}"
+                    f"conditions.json claims condition {letter} too strongly, because the file "
+                    f"lacks {declarations} on which, according to {source}, this condition relies"
                 )
             raise Broken(
-                f"condition {letter} is claimed too strongly, because it is '{now.standing}' in "
-                f"conditions.json, but only '{then.standing}' according to {source}"
+                f"conditions.json claims condition {letter} too strongly, because the condition "
+                f"is '{now.standing}' in this file, but only '{then.standing}' according to "
+                f"{source}"
             )
 
 
@@ -699,7 +705,10 @@ def _data_file(name: str, entry: dict[str, Any]) -> VerifiedItem:
     )
     try:
         if path.is_dir() or not HASH.fullmatch(recorded):
-            raise Broken("env.json does not contain a hash of this file")
+            raise Broken(
+                "env.json does not contain a hash of this file at training, so the file was not "
+                "compared"
+            )
         with open_plain(path) as file:
             digest = file_digest(file, "sha256").hexdigest()
         now = digest[:16]

@@ -150,7 +150,10 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
     left = sorted(set(recorded) - compared)
     difference = first_difference(_only(recorded, compared), _only(derived, compared))
     if difference:
-        raise Broken(f"{RELEASE} is not what agt writes for these weights: {difference}")
+        raise Broken(
+            f"some fields of {RELEASE} do not match the values recomputed from its weights and "
+            f"other fields: {difference}"
+        )
     if not (own_version and own_code):
         maker = "another version of agt"
         if not own_code:
@@ -162,7 +165,9 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
             f"compared, because {maker} wrote them",
         )
     elif not rendered_alike(record.read(README, MAX_TEXT_BYTES).decode(), portable.readme()):
-        raise Broken(f"{README} is not the page that agt writes for {RELEASE}")
+        raise Broken(
+            f"the text of {README} does not match {RELEASE}, so one of these files was changed"
+        )
     count = len(compared)
     return f"{count} fields of {RELEASE} were recomputed from its other fields and match"
 
