@@ -375,7 +375,7 @@ def test_what_is_no_run_is_a_mistake(made: Path, agt: Agt, tmp_path: Path) -> No
     for path, words in (
         ("nowhere", "this file or folder does not exist"),
         ("empty", "neither a run nor a release"),
-        (str(made), "in this folder, type for example agt verify"),
+        (str(made), "in this folder, type for example `agt verify"),
         (str(made / "predict/labels/labels.csv"), "give the folder"),
     ):
         agt("verify", path).ended(2, words)
@@ -903,13 +903,13 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/paid",
         debits([0, 0]),
         "entry",
-        "debits of this run, in the same order",
+        "debits of this run, in this order",
     ),
     "debits: not the newest": (
         "predict/paid",
         debits([0, 1]),
         "entry",
-        "debits of this run, in the same order",
+        "debits of this run, in this order",
     ),
     "debits: none": ("predict/paid", debits([]), "entry", "lacks an entry"),
     "debits: before the run": (
@@ -921,7 +921,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             )
         },
         "entry",
-        "debits of this run, in the same order",
+        "debits of this run, in this order",
     ),
     **{
         f"entry: {key}": (
@@ -1191,7 +1191,7 @@ def test_a_ledger_verifies_and_says_what_rests_on_it(made: Path, agt: Agt) -> No
         "3 stored answers",
         "declared, not checked: in the table",
         "latest entry is not recorded outside of the ledger",
-        "the ledger may not contain everything that was released about these people",
+        "releases about these people may be missing from the ledger",
     ):
         assert words in " ".join(said.out.split()), words
 
