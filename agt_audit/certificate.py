@@ -938,8 +938,10 @@ class Auditor:
                 .sum()
             )
         looked = (
-            f"0 of {asked} labels change while the parameters stay within the bounds for the "
-            "label's stable distance"
+            (
+                f"0 of {asked} labels change while the parameters stay within the bounds "
+                "computed for the label's stable distance"
+            )
             if asked
             else (
                 f"no query was tested with parameters at their bounds, because {untested_because}"
@@ -955,8 +957,10 @@ class Auditor:
             f"{asked} queries",
             "labels that change",
             float(within) if asked else None,
-            f"{within} of {asked} labels change although the parameters stay within the bounds "
-            "for the label's stable distance"
+            (
+                f"{within} of {asked} labels change although the parameters stay within the bounds "
+                "computed for the label's stable distance"
+            )
             if within
             else looked,
             "a single label that changes; for a linear model, also a stable distance that is "
@@ -1288,7 +1292,7 @@ class Auditor:
         return found
 
     def _of_pairs(self) -> Iterator[tuple[str, Finding]]:
-        largest_difference = "1" if self.dense else "one step of the grid of k"
+        largest_difference = "1" if self.dense else "one step of the run's grid of values of k"
         apart = (
             "on two neighbouring datasets, the stable distances of a query differ by at most "
             f"{largest_difference}, and its labels differ only if its stable distance is 0 on "
@@ -1336,7 +1340,7 @@ class Auditor:
         if self.stay:
             return (
                 "nothing is claimed here, because relation.radius limits every change of a "
-                "record separately, so on a neighbouring dataset a record that was already "
+                "record separately. So on a neighbouring dataset, a record that was already "
                 "changed may be changed by the radius again"
             )
         product = self.problem.setup.training.product
@@ -1377,9 +1381,9 @@ class Auditor:
             )
         if self.names_far_newcomers:
             yield (
-                "some records that the audit added (marked as beyond the ranges) have values "
-                "outside the declared ranges of their columns; the certificates must hold for "
-                "such records as well"
+                "some records that the audit added (marked 'beyond the ranges of the columns') "
+                "have values outside the declared ranges of their columns; the certificates must "
+                "hold for such records as well"
             )
         yield (
             "this report is only for the data owner, because its edits and deviations reveal "

@@ -119,7 +119,7 @@ class CanaryHead:
         if loss not in LOSSES:
             losses = " or ".join(LOSSES)
             raise ConfigError(
-                f"training.loss={loss}: agt audit dpsgd can only audit runs that were trained "
+                f"training.loss={loss}: `agt audit dpsgd` can only audit runs that were trained "
                 f"with training.loss={losses}. Give the folder of such a run with run=..."
             )
         self.module, self.loss = module, loss
@@ -792,7 +792,7 @@ class DpSgdAudit(AuditKind):
         if model.noise is None or network is None:
             raise ConfigError(
                 f"run={given.run}: this run was trained without noise, so it makes no privacy "
-                "claim about its weights. agt audit dpsgd needs a run that was trained with "
+                "claim about its weights. `agt audit dpsgd` needs a run that was trained with "
                 "noise.epsilon=NUMBER (it no longer trains a DP-SGD model of its own)"
             )
         if self.records > len(records):

@@ -130,8 +130,8 @@ class Mistakes:
             and self.having
         ):
             raise ValueError(
-                f"{self}: both numbers of trials must be at least 1, and neither number of "
-                "mistakes may exceed its number of trials"
+                f"the counts {self} are not possible, because both numbers of trials must be at "
+                "least 1, and neither number of mistakes may exceed its number of trials"
             )
 
     @property
@@ -430,7 +430,7 @@ class TestedClaim:
         if needed < MOST_TRIALS and self.together > 1:
             remedy = f". Set audit.trials={self.together * needed} or more"
         elif needed < MOST_TRIALS:
-            remedy = ". Raise audit.trials (agt audit unlearning: audit.releases)"
+            remedy = ". Raise audit.trials (for `agt audit unlearning`, raise audit.releases)"
         said = {
             Outcome.VIOLATED: f"this bound exceeds the claimed value of {claimed_value:g}",
             Outcome.STANDS: (

@@ -66,7 +66,7 @@ class AuditInputs:
         """
         if self.run is None:
             raise ConfigError(
-                "run: give the folder of a finished agt train run, or write run=latest"
+                "run: give the folder of a finished `agt train` run, or write run=latest"
             )
         if not inputs and self.config.get("inputs") is not None:
             raise ConfigError(

@@ -88,7 +88,7 @@ class Side:
     evidence: int
 
     def __str__(self) -> str:
-        return f"label {self.label} with stable distance or vote margin {self.evidence}"
+        return f"label {self.label} with evidence (stable distance or vote margin) {self.evidence}"
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,8 @@ def audit_debits(mechanism: Mechanism) -> Finding:
     wrong = sum(unpaid(Lot(guarantee, size).cost, (guarantee, size)) for size in LOTS)
     return counterexamples(
         f"{mechanism.name}: the privacy cost that is charged to a ledger",
-        f"a ledger is charged for each answer what the guarantee of the answer states: {guarantee}",
+        "for each answer, a ledger is charged as much as the guarantee of the answer states: "
+        f"{guarantee}",
         f"the privacy costs of {numbers} answers were recomputed with the auditor's own formulas",
         "nothing was drawn",
         "differences",
@@ -585,7 +586,7 @@ def search(
         sides = LabellingPair(labelling, replace(labelling, model=other))
         queries = between_roots(sides, anchors, rng, 8 * width)
         for label, evidence, theirs, away in np.unique(sides.evidence(queries), axis=1).T:
-            where = f"two datasets, namely the run's own data and the same data {edit}"
+            where = f"two datasets were used: the run's own data, and the same data {edit}"
             pair = NeighbourPair(
                 Side(int(label), int(evidence)), Side(int(theirs), int(away)), where
             )
@@ -776,7 +777,7 @@ class MechanismAudit(AuditKind):
             kind = mechanism_kind(node)
             if kind.output is Output.WEIGHTS:  # before anything about its budget
                 raise ConfigError(
-                    f"mechanism={kind.name} releases model weights, which agt audit mechanism "
+                    f"mechanism={kind.name} releases model weights, which `agt audit mechanism` "
                     "cannot audit: use `agt audit weights` or `agt audit replay`"
                 )
         mechanism = given.mechanism()

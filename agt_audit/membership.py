@@ -527,7 +527,7 @@ def draw_curves(
         models = len(rehearsal.included)
         about = (
             f"{models} models, each trained on half of the records, are attacked in turn, with "
-            "one threshold for all."
+            "one threshold for all of these models."
         )
         captions |= _draw(record, "roc_halves", pooled, "members", f"{dataset}: {about}")
     return captions

@@ -378,8 +378,8 @@ def memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
         "that models trained on the record label it correctly more often than other models"
     )
     noticeable = (
-        f"a difference of {least_seen} between the probabilities of a correct label, if all "
-        "models trained on the record label it correctly"
+        f"a difference of at least {least_seen} between the probabilities of a correct label "
+        "(with and without the record), if all models trained on the record label it correctly"
     )
     result = why or sure
     if why:
@@ -399,7 +399,7 @@ def memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
         meaning=(
             f"{result}. For {many:,} records, models trained on random halves of the data give an "
             "estimated probability of a correct label that is at least 0.25 higher if the record "
-            "was trained on; for some of these records, this is chance"
+            "was trained on. For some of these records, this difference is due to chance"
         ),
         measure="records memorised",
         noticeable=noticeable,
@@ -415,9 +415,9 @@ def influence_finding(
     """
     why, surely, least_seen, found = _surely(decided, looks, confidence, "pair", 4)
     sure = why or (
-        f"for {surely} pairs of a training and a test record, among those with the largest "
-        "estimates, it is certain (with the stated confidence) that models trained on the "
-        "training record answer the test record correctly more often"
+        f"for {surely} pairs of a training and a test record, it is certain (with the stated "
+        "confidence) that models trained on the training record answer the test record correctly "
+        "more often. Only the pairs with the largest estimates were examined"
     )
     noticeable = (
         f"an influence of at least {least_seen} (a difference between probabilities), if all "

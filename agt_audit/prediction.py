@@ -238,9 +238,9 @@ def alike(
             if len(np.unique(made[:count], axis=0)) == count:
                 return made[:count]
     raise ConfigError(
-        "audit.trials: every trial asks a row that differs from the chosen query only in its "
-        "last digits, but such rows do not get the same answers as the query, so they cannot "
-        "replace it. Give another seed=NUMBER"
+        "audit.trials: every trial needs a row that differs from the chosen query only in its "
+        "last digits but gets the same answers, and no such rows were found for this query. Give "
+        "another seed=NUMBER"
     )
 
 
@@ -263,7 +263,9 @@ def judged(
             f"the labels were counted in {mistakes.having:,} trials of {event.answers} labels each"
         )
     if attacked.events > 1:
-        parts.append(f"{attacked.events} bounds share the error probability")
+        parts.append(
+            f"{attacked.events} bounds share the error probability, so all of them hold together"
+        )
     # so that all of them hold with the confidence asked for
     each = 1 - (1 - attacked.confidence) / attacked.events
     told = replace(
@@ -390,7 +392,7 @@ TEST_DELTA = 0.01  # of a test ledger for Gaussian releases
 MAX_DELTAS = 0.2  # of the answers on one test ledger, added up
 MAX_QUERIES = 1000  # natural ones that are looked at
 DRAWN = (
-    "this audit drew labels about the real data as agt predict draws them, but did not publish "
+    "this audit drew labels about the real data as `agt predict` draws them, but did not publish "
     "them. They were only in a folder of this audit, which was deleted, so they do not spend "
     "privacy budget, and none of your ledgers was opened"
 )
@@ -641,13 +643,13 @@ class PredictionAudit(AuditKind):
         if not issubclass(config.kind, Mechanism):
             label_mechanisms = " or ".join(MECHANISMS)
             raise ConfigError(
-                f"mechanism={config.kind.name}: agt audit prediction can only audit mechanisms "
+                f"mechanism={config.kind.name}: `agt audit prediction` can only audit mechanisms "
                 f"that release labels. Give mechanism={label_mechanisms}"
             )
         if str(given.config.get("inputs")) == str(LINES):
             raise ConfigError(
                 "inputs=-: the audit chooses its own queries, so it does not read queries from "
-                "standard input. Give inputs=FILE with typical queries, or leave inputs out"
+                "standard input. Give inputs=FILE with typical queries, or leave inputs=- out"
             )
         if self.together > self.trials:
             raise ConfigError(
@@ -741,8 +743,8 @@ class _Audit:
                 report(done, len(scenes), done, len(scenes))
         if not self.claim.proved:
             self.missing.append(
-                "no test ledger was charged for this release, because its guarantee is not "
-                "proved (accounting=paper)"
+                "no test ledger was charged for this release, because the guarantee of the "
+                "release is not proved (accounting=paper)"
             )
         metrics = {"trials": self.config.trials, "adversaries": len(scenes)}
         about = {"tables": {"adversaries": pd.DataFrame(rows)}, "metrics": metrics}
@@ -881,7 +883,7 @@ class _Audit:
                 nothing_to_tell(
                     attacked,
                     f"{len(having):,} labels were drawn from each of the two models, and all "
-                    "labels were the same",
+                    "these labels were the same",
                 )
                 for attacked, _ in attacks
             ]

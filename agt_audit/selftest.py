@@ -655,7 +655,7 @@ PLANTED: dict[str, Plant] = {
     "noisy statistics whose noise is 20 % too small": partial(
         replayed, mechanism=LessNoise(mu=1.0)
     ),
-    "randomized response that draws again until the first label is the model's own": partial(
+    "randomized response that draws again and again until the label is the model's own": partial(
         replayed, mechanism=UntilRight(eps=1.0)
     ),
     "objective perturbation whose privacy loss omits the Jacobian determinant": no_determinant,
@@ -700,7 +700,7 @@ PLANTED: dict[str, Plant] = {
     "training that leaves out its noise, detected step by step": partial(
         audited_training, kept=0.0, adversary=STEPS
     ),
-    "training that leaves out its noise, detected in a single run": partial(
+    "training that leaves out its noise, detected by an attack on a single run": partial(
         audited_training, kept=0.0, adversary=ONE_RUN, canary="dirac"
     ),
     "stable distances that are too large by 1, detected by leaving units (people) out": (
@@ -709,7 +709,7 @@ PLANTED: dict[str, Plant] = {
     "unlearning that removes nothing": partial(
         unlearned, "epsilon", request(), removed=lambda rows: rows[:0]
     ),
-    "unlearning that removes other records than requested": partial(
+    "unlearning that removes other records than those requested": partial(
         unlearned, "distance/claimed", request(), removed=lambda rows: rows + 1
     ),
     "unlearning with a third of the noise": partial(

@@ -62,8 +62,8 @@ from agt_cli.runs.queries import OpenedRun
 SIZES = (
     "shadow models are trained on about half of the training and test records together, with the "
     "run's own settings. But the declared size, the normaliser and n_max (the maximum batch "
-    "size) are those of half as many records, and settings that the recipe chooses are chosen "
-    "for that size"
+    "size) are set for half as many records, and settings that the recipe chooses are chosen for "
+    "that number"
 )
 
 FORMAT = 1
@@ -198,7 +198,9 @@ def train_shadows(
         on_done(count)
         logits = None if why else _stored(home, index)
         if logits is None:
-            failures[index] = why or "the model's file was damaged right after it was written"
+            failures[index] = (
+                why or "the file of the shadow model was damaged right after it was written"
+            )
         else:
             there[index] = logits
     if not there:

@@ -281,7 +281,7 @@ def not_tested(subject: str, claim: str, why: str) -> Finding:
         "none",
         "none",
         Outcome.UNTESTED,
-        why or "no attack was made on this method",
+        why or "nothing was tested, because no attack was made on this method",
         "-",
         strength=Strength.CERTAIN,
     )
@@ -344,8 +344,8 @@ def _equal(
         )
     wrong = next((trial for trial in trials if trial.violated), None)
     same = (
-        "in every attack, unlearning gave the same result as training without the erased "
-        f"records: {total:,} values were compared"
+        "in every attack, unlearning gave the same result as training without the erased records "
+        f"({total:,} values were compared)"
     )
     meaning = same
     if wrong is not None:
@@ -353,8 +353,8 @@ def _equal(
         meaning = f"after the attack {attack_made}, {wrong.words}"
     noticeable = "a single value that differs, in the attacks that were made"
     compared_by = (
-        "the result of unlearning and the result of training without the erased records are "
-        "compared value by value"
+        "the result of unlearning is compared, value by value, with the result of training "
+        "without the erased records"
     )
     return trials, _seen(
         subject, claimed, trials, compared_by, "values that differ", meaning, noticeable, 0.0
@@ -385,8 +385,8 @@ def _near(
                 "distance",
                 away / allowed,
                 away > allowed,
-                f"a distance of {away:.3g} between the weights, of which the claim allows at "
-                f"most {allowed:.3g}",
+                f"a distance of {away:.3g} between the weights, while the claim allows at most "
+                f"{allowed:.3g}",
             )
         )
     if not trials:
@@ -403,8 +403,8 @@ def _near(
         "were made"
     )
     meaning = (
-        "between the weights of unlearning (before noise is added) and those of training without "
-        f"the erased records, the worst attack, {attack_made}, found {worst.words}"
+        "the weights of unlearning (before noise is added) were compared with those of training "
+        f"without the erased records. The worst attack, {attack_made}, found {worst.words}"
     )
     about = f"{subject}: weights before noise"
     return trials, _seen(
@@ -436,7 +436,10 @@ def _distinguished(
         words += (
             ""
             if covered
-            else "; the claim does not cover requests that are chosen after looking at outputs"
+            else (
+                "; the claim does not cover requests that are chosen after looking at outputs of "
+                "the model"
+            )
         )
         trials.append(_trial(pair, "distinguished", bound, covered and bound > claimed.eps, words))
         if covered:
@@ -451,7 +454,7 @@ def _distinguished(
     )
     drawn = (
         f"{plan.trials:,} draws from each of the two models in each of {len(looks)} tests; half "
-        "of the draws were used to choose thresholds"
+        "of the draws were used only to choose thresholds"
     )
     worst = max(counts, key=lambda trial: trial.found or 0)
     about = f"{subject}: the weights that are used for answers"
@@ -742,8 +745,8 @@ class ForgetSets:
 
 QUIET = Console(json=True, quiet=True)  # what would be said is of copies, and not of the run
 NOTES = (
-    "the methods were carried out with agt unlearn's own code on copies of the run; the copies "
-    "were deleted, and the run was not changed",
+    "the methods were carried out with the code of `agt unlearn` on copies of the run; the "
+    "copies were deleted, and the run was not changed",
     "training without the erased records was done by this program on this machine, so errors in "
     "code that training shares with an unlearning method (such as loading data) would not be "
     "noticed",
@@ -778,7 +781,7 @@ class Unlearning(AuditKind):
         if unknown:
             unknown_method, known = unknown[0], ", ".join(METHODS)
             raise ConfigError(
-                f"audit.methods: agt unlearn has no method '{unknown_method}'. Give some of "
+                f"audit.methods: `agt unlearn` has no method '{unknown_method}'. Give some of "
                 f"these methods: {known}"
             )
 

@@ -157,13 +157,13 @@ def audit_weights(
         f"{subject}: the noise compared with the distance between the two models",
         mechanism.guarantee,
         "the distance between the weights of the two models was divided by the standard "
-        "deviation of the noise",
+        "deviation of the noise, and compared with the claimed value",
         heads.where,
         f"noise that is sized for less than {share:.3g} times the claimed sensitivity",
     )
     mu_of_pair = least(table.found or 0.0, mechanism.mu)
     meaning = (
-        f"computed exactly, without sampling: mu is {mu_of_pair} for this pair of models, and "
+        f"computed exactly, without sampling: mu is {mu_of_pair} for this pair of models, while "
         f"{mechanism.mu:g} is claimed; the distance between the two models is {share:.3g} times "
         "the sensitivity"
     )
@@ -487,7 +487,7 @@ class WeightsAudit(AuditKind):
         config = given.mechanism(RELEASE)
         if not config.releases_weights or config.kind.noise_law not in ATTACKS:
             raise ConfigError(
-                f"mechanism={config.kind.name}: agt audit weights cannot draw releases of this "
+                f"mechanism={config.kind.name}: `agt audit weights` cannot draw releases of this "
                 "mechanism. Use `agt audit replay` for it, or give mechanism=release_weights "
                 "(with mechanism.mu or a total budget) or mechanism=objective_perturbation"
             )
@@ -521,7 +521,7 @@ class WeightsAudit(AuditKind):
             claim.text,
             OWNER,
             f"models were trained on at most {self.neighbours} of all possible neighbouring "
-            "datasets",
+            "datasets, so a violation on other neighbouring datasets would not be noticed",
         )
         return Audited.of(opened.trained.finished, found, notes)
 
