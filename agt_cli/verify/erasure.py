@@ -134,7 +134,8 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     if count > entries:
         raise Broken(
             f"{ACCOUNT_FILE} names entry {count} of the request log, but the log has only "
-            f"{entries} entries, so the run may be an older copy"
+            f"{entries} entries, so the run may be an older copy: verify with the present folder "
+            "of the run"
         )
     entry, then = log.entries[state.entry - 1], Log(log.entries[:count])
     recorded = account.removal
@@ -174,7 +175,10 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
         fields_of = _fields_of
         derived = replace(derived, agt=account.agt, outside=without_words(account.outside))
     if difference := first_difference(fields_of(account), fields_of(derived)):
-        raise Broken(f"{ACCOUNT_FILE} does not match the run's request log: {difference}")
+        raise Broken(
+            f"{ACCOUNT_FILE} does not match the run's request log, so one of them was changed: "
+            f"{difference}"
+        )
     record.findings.unchecked(
         "earlier, sweep, abstained",
         f"the fields 'earlier', 'sweep' and 'abstained' of {ACCOUNT_FILE} could not be checked, "
@@ -297,8 +301,8 @@ def erased_words(record: Record) -> Iterator[str]:
         what = "exact"
         if exact is not True:
             what = (
-                f"epsilon = {eps}, delta = {delta} when compared with a model that was never "
-                "trained on the erased records"
+                f"epsilon = {eps}, delta = {delta}, compared with a model that was never trained "
+                "on the erased records"
             )
         if (within := last.promise.get("within")) is not None:
             what += f" (allowing an l2 distance of up to {within} between the weights)"
@@ -392,7 +396,7 @@ def check_key(record: Record, trained: Record | None) -> str | None:
     if not lexists(record.folder / KEY_FILE):
         words = (
             f"{KEY_FILE} is missing, so it is not possible to check whether the record with a "
-            "given id was trained on or erased"
+            f"given id was trained on or erased: restore {KEY_FILE} from a copy"
         )
         record.findings.unchecked("key", words)
         return None

@@ -87,7 +87,7 @@ def inventory(folder: Path) -> dict[str, str]:
 
     def unlisted(error: OSError) -> None:
         found[Path(error.filename).relative_to(folder).as_posix()] = (
-            f"this folder's files cannot be listed ({error.strerror})"
+            f"this folder's files cannot be listed ({error.strerror}), so they were not checked"
         )
 
     for inside, folders, files in os.walk(folder, onerror=unlisted):
@@ -192,7 +192,7 @@ class Record(Run):
         names = few(kinds, MAX_NAMED)
         words = (
             "these files are not listed in manifest.json, so they are not part of this run and "
-            f"cannot be checked: {names}"
+            f"cannot be checked (move them out of the folder): {names}"
         )
         self.findings.compare(
             "nothing else",
@@ -250,12 +250,14 @@ class Record(Run):
                 return ()
             if (letters := "".join(condition.letter for condition in conditions)) != "abcdefg":
                 raise Broken(
-                    f"conditions.json contains the conditions {letters!r}, but should contain a "
-                    "to g, each once"
+                    f"conditions.json contains the conditions {letters!r}, but should contain "
+                    "each of the conditions a to g once"
                 )
             difference = first_difference(nodes, _plain(conditions), "conditions")
             if not difference and nodes == recorded and content != as_json(nodes):
-                difference = "the form of the file is not the one in which agt writes it"
+                difference = (
+                    "the form of the file is not the form in which agt writes conditions.json"
+                )
             if difference:
                 raise Broken(
                     "the conditions in conditions.json do not match the facts in "
@@ -274,7 +276,7 @@ class Record(Run):
                 self.findings.unchecked(
                     "words",
                     f"an earlier version of agt wrote {facts} in conditions.json as free text, so "
-                    "they could not be checked",
+                    "the text could not be checked",
                 )
             return conditions
         return ()
@@ -370,7 +372,10 @@ class Record(Run):
         """Raise Broken unless metrics.json has these numbers, which ``name`` makes."""
         difference = first_difference({key: self.metrics.get(key) for key in numbers}, numbers)
         if self.metrics and difference:
-            raise Broken(f"metrics.json does not match {name}: {difference}")
+            raise Broken(
+                f"metrics.json does not match {name}, so one of these files was changed: "
+                f"{difference}"
+            )
 
     def sources(self) -> Iterator[tuple[str, Path, str | None]]:
         """(name, place, digest) of each folder that it was made from; a digest that nobody asked
@@ -495,7 +500,7 @@ def _model_of(record: Record) -> Model | None:
     ):
         raise Broken(
             f"config.yaml asks for more than {MAX_STEPS:,} training steps, which are too many to "
-            "check"
+            "check, so the model was not checked"
         )
     choices = naming(settings.choices, settings.training.chosen_from)
     kept = run_without_records(record, replace(settings, choices=choices))
@@ -526,7 +531,10 @@ def _check_source(dataset: Mapping[str, Any], kept: RunWithoutRecords) -> None:
         if not difference and isinstance(classes, list) and is_own_code(str(given.get("_target_"))):
             difference = first_difference(names, [str(name) for name in classes], "names")
     if difference:
-        raise Broken(f"source.json does not describe the data set in config.yaml: {difference}")
+        raise Broken(
+            "source.json does not describe the data set in config.yaml, so one of these files "
+            f"was changed: {difference}"
+        )
 
 
 def _check_model(record: Record, model: Model) -> None:
@@ -540,7 +548,10 @@ def _check_model(record: Record, model: Model) -> None:
         else first_difference(_plain(record.conditions), _plain(model.conditions), "conditions")
     )
     if record.environment.get("agt") == __version__ and difference:
-        raise Broken(f"conditions.json does not match config.yaml: {difference}")
+        raise Broken(
+            "conditions.json does not match config.yaml, so one of these files was changed: "
+            f"{difference}"
+        )
     check_not_better(record, model.conditions, "config.yaml")
     plan, stepwise = model.plan, model.problem.settings.certificate.trains_in_steps
     sizes = {
@@ -689,8 +700,8 @@ def data_items(record: Record) -> tuple[VerifiedItem, ...]:
     findings, target = Findings(), (record.config.get("dataset") or {}).get("_target_")
     findings.unchecked(
         "data",
-        "the data were not checked, because they are not in a file of the owner, and agt verify "
-        "does not generate or download data",
+        "the data were not checked, because they are not in a file of the owner, and `agt "
+        "verify` does not generate or download data",
     )
     digest = record.environment.get("data_digest")
     name = f"data {digest}, which {target} generates or downloads"
@@ -706,8 +717,8 @@ def _data_file(name: str, entry: dict[str, Any]) -> VerifiedItem:
     try:
         if path.is_dir() or not HASH.fullmatch(recorded):
             raise Broken(
-                "env.json does not contain a hash of this file at training, so the file was not "
-                "compared"
+                "env.json does not contain the hash that this file had at training, so the file "
+                "was not compared"
             )
         with open_plain(path) as file:
             digest = file_digest(file, "sha256").hexdigest()

@@ -148,7 +148,8 @@ def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings)
             "second head",
             f"{book.head}, the second copy of the ledger's head (the number and the hash of "
             "its last entry), was not found",
-            "give head=FILE, the place where the second copy of the ledger's head is now",
+            "give head=FILE, where FILE is the present path of the second copy of the "
+            "ledger's head",
         )
     if known is not None:
         findings.ok("noted head", f"the ledger contains the entry that head={known} names")
@@ -211,13 +212,13 @@ def ledgers_of(
         ):
             raise Broken(
                 "this ledger did not store the answers of this release, because no entry of the "
-                f"ledger paid for answers of the run that are {each} each"
+                f"ledger paid for answers of this run with the guarantee {each}"
             )
         entries = counted(len(paid), "entry of the ledger", "entries of the ledger")
         findings.ok(
             "entry",
-            f"{entries} paid for answers of the run that are {each} each; the answers of this "
-            "release may be among them",
+            f"{entries} paid for answers of this run with the guarantee {each}; the answers of "
+            "this release may be among them",
         )
 
     def compare(ledger: Ledger, findings: Findings) -> None:
@@ -340,8 +341,8 @@ def _compare_entry(
     lots = [debits[number] for number in numbers if number in debits]
     if paid is None or paid.entry.hash != facts["hash"]:
         raise Broken(
-            f"entry {entry} of this ledger did not pay for the release, so this is another "
-            "ledger, or the ledger was rewritten"
+            f"entry {entry} of this ledger did not pay for the release, so this is another ledger "
+            "(give the right one with ledger=...), or the ledger was rewritten"
         )
     # to the second
     began, ended = (str(record.status.get(name))[:19] for name in ("started", "ended"))

@@ -270,7 +270,10 @@ def _read_claim(record: Record, simulated: bool) -> Claim:
     if spent_has_fields(record):
         said["guarantee"], beside["guarantee"] = claimed.guarantee.as_json, spent["guarantee"]
     if difference := first_difference(said, beside):
-        raise Broken(f"{CLAIM_FILE} does not match spent.json and the settings: {difference}")
+        raise Broken(
+            f"{CLAIM_FILE} does not match spent.json and the settings, so one of these files was "
+            f"changed: {difference}"
+        )
     started = str(status.get("started"))
     ended = str(status.get("ended"))
     if not started[:10] <= str(claimed.issued) <= ended[:10]:
@@ -340,7 +343,10 @@ def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
         {**plain_of(each), "words": [], "outside": []} for each in (claimed, derived)
     )
     if difference := first_difference(fields, expected):
-        raise Broken(f"{CLAIM_FILE} does not match this release: {difference}")
+        raise Broken(
+            f"{CLAIM_FILE} does not match this release, so one of its files was changed: "
+            f"{difference}"
+        )
     if not own_words:
         reason = (
             f"agt {claimed.agt} wrote {CLAIM_FILE}, but this is agt {__version__}, which may word "
@@ -403,7 +409,7 @@ def _check_free(record: Record) -> tuple[str, ...]:
     )
     wrong = (
         "spent.json is missing, although these answers come neither from a ledger nor from "
-        "weights released earlier"
+        "weights released earlier, so the budget that they spent is not known"
     )
     record.findings.compare("budget", free, right, wrong)
     return (sentences.FREE,) if free else ()
@@ -583,7 +589,10 @@ def check_weights(record: Record, trained: Record | None) -> str | None:
     simulated, drawn = record.config.get("seed") is not None, mechanism.noise(head)
     derived = {**mechanism.guarantee.parameters, **drawn, "simulated": simulated}
     if difference := first_difference(noise, derived):
-        raise Broken(f"{WEIGHTS_FILE} does not match the mechanism of this run: {difference}")
+        raise Broken(
+            f"{WEIGHTS_FILE} does not match the mechanism of this run, so one of its files was "
+            f"changed: {difference}"
+        )
     parameters = ", ".join(
         f"{name} = {value:.6g}" for name, value in drawn.items() if name != "step"
     )
