@@ -301,8 +301,8 @@ def erased_words(record: Record) -> Iterator[str]:
         what = "exact"
         if exact is not True:
             what = (
-                f"epsilon = {eps}, delta = {delta}, compared with a model that was never trained "
-                "on the erased records"
+                f"epsilon = {eps}, delta = {delta} when compared with a model that was never "
+                "trained on the erased records"
             )
         if (within := last.promise.get("within")) is not None:
             what += f" (allowing an l2 distance of up to {within} between the weights)"

@@ -492,7 +492,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "train/box",
         {"conditions.json": lambda value: value.pop(2)},
         "",
-        "should contain a to g",
+        "should contain each of the conditions a to g",
     ),
     "a declaration made a proof": (
         "predict/labels",
@@ -550,7 +550,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/weights",
         {"released_weights.json": lambda value: value.update(sigma=value["sigma"] * 0.999)},
         "",
-        "released_weights.json does not match the mechanism of this run: sigma",
+        "one of its files was changed: sigma",
     ),
     "another mechanism": (
         "predict/labels",
