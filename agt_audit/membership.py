@@ -81,12 +81,13 @@ UPSIDE_DOWN = (
 EXPOSED = "exposed_NOT_FOR_PUBLICATION"
 BINS = (0, 1, 10, 50)
 COLUMNS = (
-    f"the columns of tables/{EXPOSED}.csv: 'score_lira' is the logarithm of LiRA's likelihood "
-    "ratio for the run's own model, which was trained on more records than the shadow models "
-    "were. 'standard_error' is the asymptotic standard error of 'score_lira', from the means of "
-    "the shadow models. 'shift' says by how many standard deviations training on the record "
-    "raises the confidence in it, on average over pairs of shadow models in which a fair coin "
-    "decides which one has the record. 'shift_error' is the standard error of 'shift'"
+    f"the column 'score_lira' of tables/{EXPOSED}.csv is the logarithm of LiRA's likelihood ratio "
+    "for the run's own model, which was trained on more records than the shadow models were; the "
+    "column 'standard_error' is its asymptotic standard error, from the means of the shadow models",
+    f"the column 'shift' of tables/{EXPOSED}.csv says by how many standard deviations training on "
+    "the record raises the confidence in it, on average over pairs of shadow models in which a "
+    "fair coin decides which one has the record; the column 'shift_error' is the standard error "
+    "of this average",
 )
 
 
@@ -425,7 +426,7 @@ class AttackedModel:
                     f"model number {index}, failed with this error: {error}"
                 )
         if self.rehearsal is not None:
-            yield COLUMNS
+            yield from COLUMNS
 
 
 def _area(roc: Roc, confidence: float) -> dict[str, float]:

@@ -175,13 +175,14 @@ def strongest(
 NOTES = (
     "this report is only for the data owner, because it names records and shows how much the "
     "model learnt about each of them",
-    "the tables and the figure do not describe the run's own model, but models trained on random "
-    "halves of its data. Most of their numbers are rough estimates from few models. The largest "
+    "the tables and the figure do not describe the run's own model, but models trained on "
+    "random halves of its data. The run's certificate does not cover these models; it says that "
+    "a label of the run's own model stays the same if only that record is left out of training",
+    "most numbers of the tables and the figure are rough estimates from few models. The largest "
     "numbers were picked from many, so some are large by chance (about as many as lie equally "
-    "far below 0). Only the column 'at_least' is certain: its numbers are rigorous lower bounds "
-    "that hold for all records together, and a value above 0 shows memorisation. The run's "
-    "certificate does not cover these models; it says that a label of the run's own model stays "
-    "the same if only that record is left out of training",
+    "far below 0)",
+    "only the column 'at_least' of tables/memorised.csv is certain: its numbers are rigorous lower "
+    "bounds that hold for all records together, and a value above 0 shows memorisation",
     SIZES,
     "of the records that were left out one at a time, half are the certified records with the "
     "smallest stable distance, and half are uncertified records",
