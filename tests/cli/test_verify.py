@@ -771,7 +771,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             ),
         },
         "conditions",
-        "condition e is claimed too strongly",
+        "claims condition e too strongly",
     ),
     **{
         f"claim.json: {name}": ("predict/labels", {"claim.json": edit}, "", "claim.json")
@@ -1097,7 +1097,7 @@ def test_no_text_of_the_training_run_is_left_out_of_a_release(outputs: Path, agt
 
     tamper(Path("w"), {"conditions.json": leave_out})
     assert (
-        "condition e is claimed too strongly"
+        "claims condition e too strongly"
         in problems(agt("verify", "w", "--json", "-q"))["conditions"]
     )
 
