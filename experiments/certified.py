@@ -106,7 +106,7 @@ def accuracy_by_eps(
             "expected accuracy",
             level=float(rows["noise-free"].iloc[-1]),
         )
-        points = rows[["eps", "series", "accuracy"]]
+        points = rows[["eps", "series", "accuracy", "profile"]].assign(method=rows["mechanism"])
         return Shown(
             table, [Figure("Expected accuracy against the budget of one query.", points, draw)]
         )
@@ -173,12 +173,13 @@ def accuracy_by_members(
             "median distance of the vote",
             "seconds",
         ]
-        points = rows[["members", "series", "panel", "accuracy"]]
+        points = rows[["members", "series", "panel", "accuracy", "profile"]]
+        points = points.assign(method=rows["mechanism"]).rename(columns={"members": "T"})
         order = tuple(panels.values())
         draw = lines(
-            "members",
+            "T",
             "accuracy",
-            "members",
+            "T, the number of members",
             "expected accuracy",
             log=False,
             panels="panel",
@@ -264,8 +265,18 @@ def accuracy_by_queries(
         )
         caption += " DP-SGD: mean and range of seeds." if dpsgd else ""
         xlabel = f"queries that share eps = {eps:g}, delta = {delta:g}"
-        points = rows.filter(["queries", "series", "accuracy", "low", "high"])
-        figure = Figure(caption, points, lines("queries", "accuracy", xlabel, "expected accuracy"))
+        columns = ["queries", "accuracy", "low", "high", "method", "members"]
+        of_profiles = [
+            rows[rows["profile"].isin([name, EVERY])].filter(columns).assign(panel=name)
+            for name in profiles
+        ]
+        points = pd.concat(of_profiles, ignore_index=True)
+        points["series"] = [
+            f"{method}, T = {members}" if members else method
+            for method, members in zip(points["method"], points["members"], strict=True)
+        ]
+        draw = lines("queries", "accuracy", xlabel, "expected accuracy", panels="panel")
+        figure = Figure(caption, points, draw)
         table = wide(rows, ["series"], "queries", "accuracy", queries, "{}")
         return Shown(table, [figure], measured=rows[rows["queries"] == queries[-1]])
 
@@ -477,8 +488,7 @@ def certified_by_k(
             panels="claim",
         )
         points = rows[["k", "certified_fraction", "series", "claim", "profile", "variant"]]
-        ends = found[["accuracy before", "accuracy"]].agg(["min", "max"], axis=1)
-        after = found.assign(low=ends["min"], high=ends["max"]).drop(columns="seconds")
+        after = found.drop(columns="seconds")
         mark = partial(
             marks,
             x="accuracy",
@@ -487,10 +497,11 @@ def certified_by_k(
             panels="claim",
             xlabel="accuracy",
             panel="{}",
+            start="accuracy before",
         )
         words = (
-            "Accuracy on the same test records after training; a line leads to the accuracy "
-            "before it."
+            "Accuracy on the same test records before training (vertical stroke) and after it "
+            "(head of the arrow)."
         )
         figures = [
             Figure("Certified fraction of the test records against k.", points, draw),

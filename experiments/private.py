@@ -370,9 +370,12 @@ def private_labels(
     Args:
         budget: its queries are the draws of released weights.
     """
-    test = entry.data(name, own)[0].dataset.test
+    prepared, settings = entry.data(name, own)
+    test = prepared.dataset.test
     if dpsgd is not None:
-        benches = [entry.bench(name, own, seed=seed, dtype="float32") for seed in range(trained)]
+        first = settings.training.seed  # a run's first initialisation is its own
+        seeds = range(first, first + trained)
+        benches = [entry.bench(name, own, seed=seed, dtype="float32") for seed in seeds]
         fitted = [
             dpsgd.fit(bench, budget.eps, budget.delta, seed) for seed, bench in enumerate(benches)
         ]
@@ -450,6 +453,7 @@ def taught(
 
 
 ALONE, BELOW = "private network", "head with removals on private features"
+MOST_NOISES_TRIED = 12
 UNTRAINED = "head with removals on untrained features"
 SHARE = 11  # of the budget: ten parts for the network, one for removals, as published
 
@@ -528,7 +532,7 @@ def private_features(
     Raises:
         ConfigError: no schedule is for the smallest eps.
     """
-    by_eps = {total: _schedule_for(total, schedules) for total in eps}
+    by_eps = {total: schedule_for(total, schedules) for total in eps}
     ways = (BELOW, ALONE, UNTRAINED)
     keys = grid(profile=profiles, way=ways, eps=eps, **named(data), seed=range(seeds))
 
@@ -592,18 +596,27 @@ def private_features(
         head_strength: float,
         seed: int,
     ) -> tuple[Removing, float]:
-        """A head whose noise hides so many removals, and that noise; ``unit``: how much residual
-        noise of size 1 hides.
+        """Return a head whose noise hides so many removals, and that noise.
+
+        Args:
+            unit: how much residual noise of size 1 hides.
+            head_strength: the head's lambda.
+
+        Raises:
+            ConfigError: with more noise the weights grow so fast that no noise is enough.
         """
         sigma = 1.0
-        for _ in range(3):
+        for _ in range(MOST_NOISES_TRIED):
             settings = entry.data(name, (*run, *settings_of(head_strength, sigma, seed)))[1]
             trained = removing(seen, settings, entry.artifact.id)
             needed = removals * mean_bounds(trained, 4 * removals)[column_of(profiles[name])] / unit
             if 0.8 * sigma <= needed <= sigma:
-                break
+                return trained, sigma
             sigma = float(f"{1.05 * needed:.3g}")
-        return trained, sigma
+        raise ConfigError(
+            f"{entry.artifact.id}: no noise was found that hides {removals} removals with "
+            f"lambda = {head_strength:g}: choose a larger strength"
+        )
 
     def shown(rows: pd.DataFrame) -> Shown:
         level = {"level": float(rows["not private"].iloc[-1]), "level_name": "not private"}
@@ -615,7 +628,8 @@ def private_features(
         groups = rows.groupby(["profile", "way", "eps", *named(data), "series"], sort=False)
         ends = groups["accuracy"].agg(low="min", high="max")
         table = groups.mean().drop(columns="seed").join(ends).reset_index()
-        figure = Figure(caption, table[["eps", "series", "accuracy", "low", "high"]], draw)
+        points = table[["eps", "series", "accuracy", "low", "high", "profile"]]
+        figure = Figure(caption, points.assign(method=table["way"]), draw)
         return Shown(table, [figure], tuple(note.format(removals) for note in FEATURES_NOTES))
 
     def compared(key: Key) -> Key:
@@ -639,7 +653,7 @@ FEATURES_NOTES = (
 )
 
 
-def _schedule_for(eps: float, schedules: tuple[Schedule, ...]) -> Schedule:
+def schedule_for(eps: float, schedules: tuple[Schedule, ...]) -> Schedule:
     """Return the schedule with the largest ``least_eps`` that is at most ``eps``.
 
     Raises:
