@@ -39,7 +39,7 @@ from agt.facts import Fact
 from agt.fit_settings import FIT_ARGUMENTS, DataSettings, FitSettings
 from agt.ledger.ledger import Exhausted
 from agt.ledger.payer import NoPayer, Payer
-from agt.mechanisms.claims import Accounting, Claim, Counting, describe_neighbours
+from agt.mechanisms.claims import Claim, describe_neighbours
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.description import describe, read_problem
@@ -58,7 +58,9 @@ from agt.relations import RELATIONS
 from agt.release import LabelRelease, ReleaseTerms, WeightsRelease
 from agt.settings import (
     USUAL_COUNTS,
+    Accounting,
     ComputeConfig,
+    Counting,
     FeaturesConfig,
     KGridConfig,
     RelationConfig,
@@ -69,9 +71,9 @@ from agt.settings import (
 )
 from agt.store import Folder, NewFolder, as_json, read_digest
 from agt.training.checkpoint import NO_CHECKPOINTS, checkpoint_folder
-from agt.training.ensemble import EnsembleConfig
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress, Progress
+from agt.training.settings import EnsembleConfig
 from agt.unlearning.promise import Promise, Removal
 from agt.unlearning.sentences import Remark
 
@@ -113,11 +115,13 @@ class Answers:
 
     def __repr__(self) -> str:
         """Return a short text: the number of queries, the relation, the grid, the conditions."""
+        query_count = len(self.labels)
+        relation = self.certificates.relation
+        k_values = grid_text(self.certificates.ks)
+        conditions = conditions_text(self.conditions)
         return (
-            f"agt.Answers: labels and stable distances of {len(self.labels)} queries, for the data "
-            "owner\n"
-            f"  {self.certificates.relation}, k = {grid_text(self.certificates.ks)}\n"
-            f"  {conditions_text(self.conditions)}"
+            f"agt.Answers: labels and stable distances of {query_count} queries (private, only "
+            f"for the data owner)\n  relation {relation}, k = {k_values}\n  {conditions}"
         )
 
     @property
@@ -151,9 +155,10 @@ class Published:
 
     def __repr__(self) -> str:
         """Return a short text: the number of labels, the mechanism, the guarantee."""
-        return (
-            f"agt.Published: {len(self.labels)} labels by {self.claim.mechanism}\n  {self.words[0]}"
-        )
+        label_count = len(self.labels)
+        mechanism = self.claim.mechanism
+        guarantee = self.words[0]
+        return f"agt.Published: {label_count} labels released by {mechanism}\n  {guarantee}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -198,12 +203,15 @@ class Fitted:
         shape = "x".join(map(str, problem.dataset.train.features.shape[1:]))
         members = settings.ensemble.members
         voting = f" of {members} members" if members > 1 else ""
+        class_count = len(self.classes)
+        certificate = settings.certificate.name
+        k_values = grid_text(settings.kgrid.ks)
+        neighbours = describe_neighbours(settings.relation)
+        conditions = conditions_text(self.conditions)
         return (
-            f"agt.Fitted: {len(self.classes)} classes, {shape} features, {declared}\n"
-            f"  model: certificate {settings.certificate.name}{voting}, k = "
-            f"{grid_text(settings.kgrid.ks)}\n"
-            f"  relation: {describe_neighbours(settings.relation)}\n"
-            f"  {conditions_text(self.conditions)}"
+            f"agt.Fitted: {class_count} classes, {shape} features, {declared}\n  model: "
+            f"certificate {certificate}{voting}, k = {k_values}\n  relation: {neighbours}\n  "
+            f"{conditions}"
         )
 
     @cached_property
@@ -217,8 +225,9 @@ class Fitted:
         if not len(problem.dataset.train):
             if self.saved_owner is None:
                 raise ConfigError(
-                    "model: this model has no training records, and no note of whose data it "
-                    "was trained on: use the model that agt.load returns, unchanged"
+                    "model: this model has neither training records nor a note of whose data it "
+                    "was trained on, so agt cannot tell whose privacy a release would spend. "
+                    "Use the model that agt.load returns, unchanged"
                 )
             return self.saved_owner
         relation = problem.settings.relation
@@ -359,8 +368,8 @@ class Fitted:
         """
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
             raise ConfigError(
-                f"seed={seed!r}: give a whole number of at least 0; or None, for a private "
-                "release (a seed makes only a simulation)"
+                f"seed={seed!r}: give a whole number of at least 0 for a simulation, or None for "
+                "a private release"
             )
         if seed is not None and ledger is not None:
             raise ConfigError(
@@ -391,8 +400,9 @@ class Fitted:
         if reservation.size < release.requested:
             raise Exhausted(
                 f"ledger={ledger}: the budget covered only {reservation.size} of the "
-                f"{release.requested} labels that were requested; these are paid for and stored "
-                "in the ledger"
+                f"{release.requested} labels that were requested. These {reservation.size} "
+                "labels are paid for and stored in the ledger, which returns them if you ask "
+                "for them again"
             )
         return Published(self.classes[labels], claim, tuple(claim.lines()), release.simulated)
 
@@ -435,8 +445,8 @@ class Fitted:
         """
         if not isinstance(mechanism, WeightsMechanism):
             raise ConfigError(
-                f"mechanism: {mechanism!r} does not release weights: give an object that "
-                "does, such as agt.ReleaseWeights(mu=1.0)"
+                f"mechanism={mechanism!r} is not a mechanism that releases weights: give one "
+                "that does, such as agt.ReleaseWeights(mu=1.0)"
             )
         if isinstance(delta, bool) or not isinstance(delta, Real):
             raise ConfigError(f"delta={delta!r}: give a number")
@@ -491,15 +501,16 @@ class Fitted:
         started = time.perf_counter()
         problem = self.model.problem
         if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
-            raise ConfigError(f"ids={ids!r}: give a list of ids")
+            raise ConfigError(f"ids={ids!r} is not a list: give a list of ids")
         given_ids = list(ids)
         train = problem.dataset.train
         people = set(names_of("ids", given_ids, len(given_ids)).tolist())
         unknown = sorted(people - set(train.units.tolist()))
         if unknown or not people:
             raise ConfigError(
-                f"ids={unknown[:3]}: none of the {len(train)} training records has these ids: "
-                "give ids that were given to agt.fit"
+                f"ids={unknown[:3]}: none of the {len(train)} training records has these ids. "
+                "Give values of units= as they were given to agt.fit (or of ids=, if units= was "
+                "not given)"
             )
         if refusal := problem.settings.certificate.retraining_refusal:
             raise ConfigError(refusal)
@@ -576,8 +587,8 @@ class Fitted:
         shape = self.model.problem.dataset.train.features.shape[1:]
         if features.shape[1:] != shape:
             raise ConfigError(
-                f"queries have {features.shape[1:]} features each, and the model was trained on "
-                f"{shape}"
+                f"x: each query has features of shape {features.shape[1:]}, but the model was "
+                f"trained on features of shape {shape}"
             )
         return features
 
@@ -819,7 +830,10 @@ class _Data:
         """
         declared = Declared() if settings.declared is None else settings.declared
         if not isinstance(declared, Declared):
-            raise ConfigError(f"declared: expected agt.Declared(...), got {declared!r}")
+            raise ConfigError(
+                f"declared={declared!r} is not of the type agt.Declared: give "
+                "declared=agt.Declared(...)"
+            )
         columns = None if settings.columns is None else Columns.of(settings.columns, units)
         # Where edits change labels, ids are hashed without the label, so that they stay.
         label_free_ids = RELATIONS[relation.name].label_free_ids
@@ -907,17 +921,19 @@ def _doubts(model: Fitted) -> Iterator[str]:
     never = model.classes[(predicted == 0) & is_frequent].tolist()
     if never:
         yield (
-            f"on {len(sample)} training records, the model never predicts the classes "
-            f"{never}, although they are common, so it is of little use as it is"
+            f"on {len(sample)} training records, the model never predicts the classes {never}, "
+            "although they are common in these records. So the model is of little use with "
+            "these settings"
         )
         return
     correct = int((prediction == sample.labels).sum())
     most_frequent = int(labelled.max())
     if correct <= most_frequent < len(sample):
+        most_frequent_class = model.classes[int(labelled.argmax())]
         yield (
-            f"of {len(sample)} training records {correct} are answered correctly, and always "
-            f"answering {model.classes[int(labelled.argmax())]!r} would be correct for "
-            f"{most_frequent}: the model is of little use as it is"
+            f"the model labels {correct} of {len(sample)} training records correctly, but always "
+            f"answering {most_frequent_class!r} would be correct for {most_frequent} of them. So "
+            "the model is of little use with these settings"
         )
 
 
@@ -1053,8 +1069,8 @@ def _check_network_settings(
     missing = [f"{name}=" for name in certificate.missing_training_settings(head, given)]
     if missing:
         raise ConfigError(
-            "network: the default settings are only for linear heads: use network=(), or "
-            f"choose {', '.join(missing)} on public data and give them"
+            "network: the default training settings are only for linear heads. Use network=(), "
+            f"or choose {', '.join(missing)} on public data and give them to agt.fit"
         )
 
 
@@ -1124,8 +1140,9 @@ def _build_ensemble(
     ensemble = validate(EnsembleConfig, given, "ensemble")
     if certificate.has_member_models(ensemble) and size is None:
         raise ConfigError(
-            "members: an ensemble needs declared.size, a public number of records, because "
-            "all members use the same normaliser, which must not depend on the data"
+            "members: all members of an ensemble use the same normaliser, which must not depend "
+            "on the data. So an ensemble needs a public number of records: give "
+            "declared=agt.Declared(size=...)"
         )
     return ensemble
 
@@ -1181,8 +1198,8 @@ def _build_training(certificate: CertificateKind, given: dict[str, Any]) -> Trai
     for key in ("chosen_on", "chosen_for"):
         if key in given:
             raise ConfigError(
-                f"{key}: if every setting was chosen on public data, declare that with "
-                "declared=agt.Declared(settings=True)"
+                f"{key} is not an argument of agt.fit: if every setting was chosen on public "
+                "data, declare that with declared=agt.Declared(settings=True)"
             )
     return validate(TrainingConfig, {**certificate.training_defaults, **given}, "training")
 

@@ -195,11 +195,13 @@ class Group:
         first, *others = self.gathered(dict(values))
         for rank, other in enumerate(others, start=1):
             for key in sorted(first.keys() | other.keys()):
-                if first.get(key) != other.get(key):
+                first_value = first.get(key)
+                other_value = other.get(key)
+                if first_value != other_value:
                     raise ConfigError(
-                        f"{key} is {first.get(key)} in process 0 but {other.get(key)} in "
-                        f"process {rank}: start all processes of a job with the same command, "
-                        "on the same data"
+                        f"{key} is {first_value} in process 0 but {other_value} in process "
+                        f"{rank}: start all processes of a job with the same command, on the "
+                        "same data"
                     )
 
     def _finished(
@@ -232,13 +234,13 @@ class Group:
         try:
             yield
         except RuntimeError as error:
-            words = (
+            failure = (
                 f"did not answer for {self.timeout:g} s"
                 if "timed out" in str(error).lower()
                 else "is gone"
             )
             message = (
-                f"another process of this job {words}, so this process cannot continue: see "
+                f"another process of this job {failure}, so this process cannot continue: see "
                 "the output of the other processes, and start the job again"
             )
             with suppress(RuntimeError):  # the board may be gone, too
@@ -366,9 +368,11 @@ def _place() -> tuple[int, int] | None:
         return None
     absent = [name for name in _VARIABLES if name not in given]
     if absent:
+        given_name = next(iter(given))
+        absent_name = absent[0]
         raise ConfigError(
-            f"the environment has {next(iter(given))} but not {absent[0]}, so only a part of "
-            "what torchrun sets is there: start the processes with torchrun"
+            f"the environment variable {given_name} is set but {absent_name} is not, although "
+            "torchrun sets both: start the processes with torchrun"
         )
     try:
         rank, size = int(given["RANK"]), int(given["WORLD_SIZE"])
@@ -376,8 +380,8 @@ def _place() -> tuple[int, int] | None:
         rank, size = -1, 0
     if not 0 <= rank < size:
         raise ConfigError(
-            f"RANK={given['RANK']}, WORLD_SIZE={given['WORLD_SIZE']}: RANK must be at least 0 "
-            "and below WORLD_SIZE: start the processes with torchrun"
+            f"RANK={given['RANK']} and WORLD_SIZE={given['WORLD_SIZE']} are not valid, because "
+            "RANK must be at least 0 and below WORLD_SIZE: start the processes with torchrun"
         )
     return rank, size
 

@@ -124,6 +124,12 @@ def _is_between(module: str) -> bool:
     return module.partition(".")[0] in ("agt", "contextlib", "joblib", "sklearn")
 
 
+class DataError(AgtError):
+    """The data was found, and cannot be used as it is."""
+
+    exit_code = 2
+
+
 class UnboundedError(UnsoundError):
     """A bound is NaN or infinite: nothing is known about the value it was to bound."""
 
@@ -135,15 +141,16 @@ def first_line(error: BaseException) -> str:
 
 def counted(count: int, one: str, more: str = "") -> str:
     """``1 person``, ``3 people``; ``more``: the plural, where it is not just an s longer."""
-    return f"{count:,} {one if count == 1 else more or f'{one}s'}"
+    noun = one if count == 1 else more or f"{one}s"
+    return f"{count:,} {noun}"
 
 
 def few(names: Iterable[object], most: int = 3, between: str = ", ") -> str:
     """The first names, and how many more there are."""
     words = [*map(str, names)]
-    return between.join(words[:most]) + (
-        f" and {len(words) - most} more" if len(words) > most else ""
-    )
+    more_count = len(words) - most
+    rest = f" and {more_count} more" if more_count > 0 else ""
+    return between.join(words[:most]) + rest
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -75,15 +75,17 @@ class Fact:
             self, "values", {name: _value_of(value) for name, value in self.values.items()}
         )
         if self.code not in TEMPLATES:
-            raise ValueError(f"{self.code}: there is no template for a fact with this code")
+            raise ValueError(
+                f"{self.code}: agt has no sentence (template) for a fact with this code"
+            )
         if (self.standing is Standing.DECLARED) != (self.code in BROKEN_BY):
-            rule = "a fact must say what would make it false if it is a declaration, and only then"
+            rule = "a declared fact, and no other, must say what would make it false"
             raise ValueError(f"{self.code}: {rule}: {self.standing}")
         check_values(self.code, (TEMPLATES[self.code], BROKEN_BY.get(self.code, "")), self.values)
         if not self.sentence or (self.standing is Standing.DECLARED and not self.broken_by):
             raise ValueError(
-                f"{self.code}: with these values the sentence of this fact, or of what would "
-                f"make it false, is empty: {self.values}"
+                f"{self.code}: the sentence of this fact, or the sentence that says what would "
+                f"make it false, is empty for these values: {self.values}"
             )
 
     @property
@@ -281,8 +283,8 @@ def with_code(node: Mapping[str, Any]) -> dict[str, Any]:
     text, standing, broken_by = rest.pop("why"), rest.pop("standing"), rest.pop("broken_by", "")
     if rest or not (isinstance(text, str) and isinstance(broken_by, str) and text):
         raise ValueError(
-            "a fact that an earlier version of agt recorded as text may only have the "
-            f"entries why (the text), standing and broken_by, but this one is {node}"
+            "a fact that an earlier version of agt recorded as text may only have the entries "
+            f"'why' (the text), 'standing' and 'broken_by', but this one is {node}"
         )
     if broken_by:
         values = {"text": text, "broken_by": broken_by}

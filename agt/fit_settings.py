@@ -168,7 +168,7 @@ FIT_ARGUMENTS = ArgumentNames(
         "mechanism=release_weights": "agt.ReleaseWeights",
         "mechanism=randomized_response": "agt.RandomizedResponse",
         "agt unlearn": "the command agt unlearn",
-        "+dataset.csv.decimal=','": "make the column one of numbers",
+        "+dataset.csv.decimal=','": "convert the column to numbers",
     }
     | dict(LEDGER_ARGUMENTS.arguments)
 )

@@ -316,7 +316,7 @@ class SeededRandomness:
     def __init__(self, seed: int) -> None:
         """Start the generator at a seed, an integer >= 0."""
         if seed < 0:
-            raise ConfigError(f"seed = {seed}: give a whole number of at least 0")
+            raise ConfigError(f"seed={seed}: give a whole number of at least 0")
         self._generator = np.random.default_rng(seed)
 
     def words(self, n: int) -> np.ndarray:
@@ -607,5 +607,5 @@ def check_norms(features: np.ndarray) -> None:
     width = features.shape[1]
     if not bool((squares <= 1 + width * 2 * UNIT).all()):
         raise UnsoundError(
-            "a feature vector is not finite or is longer than 1, so its features are out of range"
+            "a feature vector is out of range: it has a NaN or infinite value, or a norm above 1"
         )

@@ -60,6 +60,8 @@ else:
     ]
 OpenName = Literal["lr", "epochs", "weight_decay", "batch.count"]  # what may be ``recipe``
 LossName = Literal["binary_cross_entropy", "cross_entropy", "squared_error"]  # bounds/losses.py
+Accounting = Literal["rigorous", "paper"]  # whether what is not proved is refused
+Counting = Literal["distance", "index"]  # what evidence counts: records, or steps of the grid
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -183,7 +185,8 @@ class KGridConfig:
                 raise ValueError("values is empty")
             if len(self.values) > MOST_KS:
                 raise ValueError(
-                    f"values has {len(self.values)} entries, but a grid holds at most {MOST_KS}"
+                    f"values has {len(self.values)} entries, but a grid holds at most {MOST_KS}: "
+                    "list fewer values"
                 )
             repeated = sorted(k for k, times in Counter(self.values).items() if times > 1)
             if repeated:
@@ -221,9 +224,9 @@ class RelationConfig:
             takers = [name for name, entry in ENTRIES.items() if entry.takes_radius]
             raise ValueError(
                 Message(
-                    "{config:relation}={takers}, and no other relation, needs "
-                    "{config:relation.radius}: a public constant that says by how much each "
-                    "feature may move, in units of the features as the head takes them",
+                    "{config:relation.radius} must be given for {config:relation}={takers}, and "
+                    "for no other relation. It is a public constant that says by how much each "
+                    "feature may change, in the scale in which the model takes the features",
                     takers=" or ".join(takers),
                 )
             )
@@ -331,20 +334,21 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         if self.nesterov and (self.dampening or not self.momentum):
-            raise ValueError("training.nesterov needs momentum > 0 and dampening = 0")
+            raise ValueError("nesterov=true needs momentum above 0 and dampening=0")
         if self.dampening and not self.momentum:
-            raise ValueError("training.dampening needs momentum > 0")
+            raise ValueError("dampening needs momentum above 0")
         if self.decay_mode == "coupled" and self.momentum:
             raise ValueError(
-                "decay_mode=coupled puts the L2 term inside the momentum buffer, where "
-                "combining lower with upper bounds is not sound (reference.md section 2: a run "
-                "of 60 steps leaves its box): use decay_mode=decoupled"
+                "decay_mode=coupled puts the L2 term inside the momentum buffer, for which the "
+                "bounds would be wrong (reference.md section 2: in a run of 60 steps, weights "
+                "leave their bounds): use decay_mode=decoupled"
             )
-        if max(self.lr, self.lr_min) * self.weight_decay > 1:
+        product = max(self.lr, self.lr_min) * self.weight_decay
+        if product > 1:
             raise ValueError(
-                f"lr * weight_decay = {max(self.lr, self.lr_min) * self.weight_decay:g} exceeds 1: "
-                "the decay factor "
-                "1 - lr * weight_decay would be negative and swap the bounds"
+                f"lr * weight_decay = {product:g} exceeds 1, so the decay factor 1 - lr * "
+                "weight_decay would be negative and swap lower and upper bounds: lower lr or "
+                "weight_decay"
             )
 
 
@@ -410,7 +414,7 @@ class FeaturesConfig:
         if counted and self.count is None:
             raise ValueError(
                 f"give count, the number of features that map={self.map} makes, such as "
-                f"{USUAL_COUNTS[self.map]}"
+                f"count={USUAL_COUNTS[self.map]}"
             )
         if self.map == "landmarks" and self.public is None:
             raise ValueError(
@@ -464,6 +468,23 @@ class ComputeConfig:
     checkpoint_seconds: NonNegative | None = None
 
 
+@schema
+class TotalConfig:
+    """The privacy budget of the whole call, for all of its queries together.
+
+    Attributes:
+        eps: all queries together are (eps, delta)-DP; None: the mechanism states a budget per
+            query.
+        delta: see ``eps``.
+        queries: a public maximum number of queries, over which the budget is divided; None: the
+            number of queries in the file, which is taken to be public.
+    """
+
+    eps: Positive | None = None
+    delta: Annotated[NonNegative, Field(lt=1)] = 0.0
+    queries: Annotated[int, Field(ge=1)] | None = None
+
+
 def validate(cls: type[T], node: object, where: str) -> T:
     """Build ``cls`` from a plain mapping, or raise ConfigError naming the key, the fault and the
     nearest name.
@@ -514,10 +535,10 @@ _PLAIN = {  # pydantic's words that only a programmer understands
     "dataclass_type": "expected a mapping of settings",
     "mapping_type": "expected a mapping",
     "string_type": "expected text",
-    "int_parsing": "expected a whole number, without separators",
+    "int_parsing": "expected a whole number, without thousands separators",
     "int_from_float": "expected a whole number",
     "int_type": "expected a whole number",
-    "float_parsing": "expected a number, without separators",
+    "float_parsing": "expected a number, without thousands separators",
     "float_type": "expected a number",
     "bool_type": "expected true or false",
     "bool_parsing": "expected true or false",
@@ -529,7 +550,7 @@ def _shown(value: object) -> str:
     try:
         text = repr(value)
     except ValueError:  # an integer of thousands of digits
-        return "a number of thousands of digits"
+        return "a number with thousands of digits"
     return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
 
 
@@ -613,15 +634,15 @@ def build(node: object, where: str) -> Any:
             it does not take.
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
-        raise ConfigError(f"{where}: expected a mapping with the entry _target_, got {node!r}")
+        raise ConfigError(f"{where}: expected a mapping with the entry '_target_', got {node!r}")
     settings = dict(node)
     name = str(settings.pop("_target_"))
     target = imported(name, where)
     # a function would be called, whatever it does
     if not (isinstance(target, type) and is_dataclass(target)):
         raise ConfigError(
-            f"{where}._target_: '{name}' is not a dataclass of settings (agt.settings.schema "
-            "makes one)"
+            f"{where}._target_: '{name}' is not a dataclass of settings, such as "
+            "agt.settings.schema makes"
         )
     return validate(target, settings, where)
 
@@ -676,7 +697,7 @@ def read_document(
         raise ConfigError(f"{name} has version {given!r}, but this version of agt reads {version}")
     value = validate(cls, node, key)
     if odd := _misspelt(node, plain_of(value)):
-        raise ConfigError(f"{name} is not as agt writes it: {odd}")
+        raise ConfigError(f"{name} is not written as agt writes it: {odd}")
     return value
 
 

@@ -347,7 +347,8 @@ def open_plain(path: Path, limit: int = MAX_FILE_BYTES, name: str = "") -> Itera
             raise Broken(f"{name} is {kind}, but must be a regular file")
         if status.st_size > limit:
             raise Broken(
-                f"{name} was not read, because it has {status.st_size:,} bytes, more than {limit:,}"
+                f"{name} was not read, because it has {status.st_size:,} bytes, more than the "
+                f"limit of {limit:,}"
             )
         with open(handle, "rb", closefd=False) as file:
             yield file
@@ -535,8 +536,8 @@ def _check_events(events: Iterator[Any]) -> None:
             raise ValueError("the file contains a YAML alias (*name), which agt never writes")
         if getattr(event, "tag", None) or _LONG_NUMBER.fullmatch(getattr(event, "value", "")):
             raise ValueError(
-                "the file contains a YAML tag (!name) or an unlimited number, which agt never "
-                "writes"
+                "the file contains a YAML tag (!name) or a number with very many digits, which "
+                "agt never writes"
             )
         if depth > MAX_DEPTH:
             raise ValueError("nested beyond measure")
@@ -574,7 +575,7 @@ class Manifest:
             ):
                 raise Broken(f"{MANIFEST_FILE} lists {name!r}, which is not a file of this folder")
             if not isinstance(digest, str) or not HASH.fullmatch(digest):
-                raise Broken(f"{MANIFEST_FILE} lists {name} without a sha256")
+                raise Broken(f"{MANIFEST_FILE} lists {name} without a sha256 hash")
 
     @classmethod
     def read(cls, content: bytes) -> "Manifest":
@@ -590,9 +591,9 @@ class Manifest:
             or not isinstance(value["files"], dict)
             or not isinstance(value["command"], str)
         ):
+            entries = ", ".join(sorted(MANIFEST_KEYS))
             raise Broken(
-                f"{MANIFEST_FILE} is damaged: it must contain "
-                f"{', '.join(sorted(MANIFEST_KEYS))} and nothing else"
+                f"{MANIFEST_FILE} is damaged: it must contain exactly the entries {entries}"
             )
         return cls(value["command"], value["files"])
 
@@ -660,7 +661,10 @@ def _path_inside(folder: Path, name: str) -> Path:
     for part in name.split("/")[:-1]:
         path /= part
         if path.is_symlink():
-            raise Broken(f"{name} lies behind the link {path.name}, which agt does not follow")
+            raise Broken(
+                f"{name} is not read, because {path.name} on its path is a link, which agt does "
+                "not follow"
+            )
     return folder / name
 
 
@@ -684,13 +688,14 @@ def unseal_manifest(content: bytes, name: str) -> dict[str, Any]:
         number = json.loads(content).get("format")
         if isinstance(number, int) and number > FORMAT:
             raise Broken(
-                f"{name} has format {number}, written by a newer agt: read it with that version"
+                f"{name} has format {number}, which a newer version of agt wrote: read it with "
+                "that version"
             )
         value = unseal(content, canonical=True)
     except (ValueError, AttributeError, RecursionError) as error:
         raise Broken(f"{name} is damaged: {error}") from None
     if content != seal_manifest(value):
-        raise Broken(f"{name} is damaged: its bytes are not those that agt writes for its content")
+        raise Broken(f"{name} is damaged: agt would write other bytes for its content")
     return value
 
 
@@ -702,7 +707,7 @@ def read_digest(text: str) -> str:
     """
     number = text.strip().lower().removeprefix("sha256:")
     if not HASH.fullmatch(number):
-        raise ValueError("expected sha256: and 64 hexadecimal digits, as printed by agt train")
+        raise ValueError("expected sha256: and 64 hexadecimal digits, as printed by `agt train`")
     return f"sha256:{number}"
 
 
@@ -736,8 +741,8 @@ class FolderWriter:
     def _opened(self, pending: Pending) -> Iterator[BinaryIO]:
         if self.digest is not None:
             raise RuntimeError(
-                f"{pending.path}: this file cannot be written, because the run is finished "
-                "and the list of its files is closed"
+                f"{pending.path}: this file cannot be written, because the run is finished and "
+                "the list of its files cannot be extended"
             )
         with pending.opened() as file:
             hashing = _Hashing(file)
@@ -829,8 +834,8 @@ class Folder:
             if digest is not None and manifest.digest != digest:
                 setting = "digest" if key in ("", "run", "release") else f"{key}_digest"
                 raise Broken(
-                    f"{MANIFEST_FILE} has the digest {manifest.digest}, but {setting} asks "
-                    f"for {digest}, so this is another run, or it was changed"
+                    f"{MANIFEST_FILE} has the digest {manifest.digest}, but you gave "
+                    f"{setting}={digest}, so this is another run, or the run was changed"
                 )
             manifest.verify(folder)
         return cls(folder, folder, manifest, key)

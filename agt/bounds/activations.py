@@ -84,8 +84,8 @@ class ElementwiseRule:
             if given != value:
                 kind = type(layer).__name__
                 raise ConfigError(
-                    f"model: no bound rule for layer {name} ({kind}) with {setting}={given!r}, "
-                    f"only with {value!r}"
+                    f"model: agt has a bound rule for layer {name} ({kind}) only with "
+                    f"{setting}={value!r}, but it has {setting}={given!r}"
                 )
         return cls(name, activation)
 
@@ -228,7 +228,8 @@ def _leaky_relu(layer: nn.LeakyReLU) -> Activation:
     a = layer.negative_slope
     if not 0 <= a <= 1:
         raise ConfigError(
-            f"model: LeakyReLU with negative_slope={a} has no bound rule: give one between 0 and 1"
+            f"model: a LeakyReLU layer has negative_slope={a}, but agt only has a bound rule for "
+            "slopes between 0 and 1: give one in this range"
         )
     return Activation(
         value=lambda x: torch.where(x > 0, x, x * a),

@@ -38,19 +38,23 @@ class Box:
         """Raise UnsoundError unless names and shapes match and bounds contain nominal values."""
         if self.nominal.keys() != self.bounds.keys():
             raise UnsoundError(
-                f"box: the named parameters {sorted(self.nominal)} differ from the parameters "
-                f"with bounds {sorted(self.bounds)}, but every parameter needs bounds"
+                f"box (bounds on the weights): the parameters are {sorted(self.nominal)}, but "
+                f"bounds are given for {sorted(self.bounds)}; every parameter needs bounds"
             )
         for name, value in self.nominal.items():
             bounds = self.bounds[name]
-            if bounds.shape != (len(self.ks), *value.shape):
+            expected = (len(self.ks), *value.shape)
+            if bounds.shape != expected:
                 raise UnsoundError(
-                    f"box: parameter {name} has shape {tuple(value.shape)}, so its bounds for "
-                    f"{len(self.ks)} values of k must have shape [{len(self.ks)}, ...] with "
-                    f"that shape at the end, but have {tuple(bounds.shape)}"
+                    f"box (bounds on the weights): the bounds of parameter {name} have shape "
+                    f"{tuple(bounds.shape)}, but should have shape {expected}, one slice for "
+                    f"each of {len(self.ks)} values of k"
                 )
             if not bounds.contains(value):
-                raise UnsoundError(f"box: the parameter {name} lies outside of its own bounds")
+                raise UnsoundError(
+                    f"box (bounds on the weights): the value of parameter {name} lies outside of "
+                    "the bounds of this parameter"
+                )
 
     @classmethod
     def from_ends(cls, ks: tuple[int, ...], nominal: Point, lower: Point, upper: Point) -> "Box":

@@ -65,9 +65,9 @@ class ConvRule:
         """
         if layer.padding_mode != "zeros" or isinstance(layer.padding, str):
             raise ConfigError(
-                f"model: no bound rule for layer {name} (Conv2d) with padding={layer.padding!r} "
-                f"and padding_mode={layer.padding_mode!r}: give the padding as numbers, and "
-                "padding_mode='zeros'"
+                f"model: layer {name} (Conv2d) has padding={layer.padding!r} and "
+                f"padding_mode={layer.padding_mode!r}, for which agt has no bound rule: give the "
+                "padding as numbers, and padding_mode='zeros'"
             )
         out, channels_of_group, rows, columns = layer.weight.shape
         return cls(
@@ -284,9 +284,9 @@ class ConvRule:
         if len(record) != 3 or record[0] != channels or min(self._output_size(record)) < 1:
             window = "{} x {}".format(*self._window_size)
             raise ConfigError(
-                f"model: layer {self.name} (Conv2d) takes images with {channels} channels "
-                f"into which its window of {window} fits (with padding), but a record has the "
-                f"shape {record}"
+                f"model: layer {self.name} (Conv2d) needs images with {channels} channels that "
+                f"are (with padding) at least as large as its window of {window}, but a record "
+                f"has the shape {record} at this layer"
             )
         rows, columns = self._window_size
         row_stride, column_stride = self.stride

@@ -98,9 +98,9 @@ class Interval:
         """Raise an error, or mark rows in the overflow mask, unless the bounds are valid."""
         if self.lower.shape != self.upper.shape or self.lower.dtype != self.upper.dtype:
             raise UnsoundError(
-                f"interval: the lower bound is {tuple(self.lower.shape)} {self.lower.dtype}, "
-                f"but the upper bound is {tuple(self.upper.shape)} {self.upper.dtype}; shape "
-                "and type must be equal"
+                f"interval: the lower bound has shape {tuple(self.lower.shape)} and type "
+                f"{self.lower.dtype}, but the upper bound has shape {tuple(self.upper.shape)} "
+                f"and type {self.upper.dtype}; both must be equal"
             )
         if self.lower.numel() == 0:
             return
@@ -115,8 +115,8 @@ class Interval:
         smallest, largest = (extreme.item() for extreme in checked.aminmax())
         if not (-math.inf < smallest and largest < math.inf):
             raise UnboundedError(
-                "interval: a bound is NaN or infinite; the learning rate or the inputs may be "
-                "too large"
+                "interval: a bound is NaN or infinite. Perhaps the learning rate or the inputs "
+                "are too large: lower the learning rate, or scale the inputs"
             )
         if not self.is_point and smallest < 0:
             raise UnsoundError(INVERTED_MESSAGE)

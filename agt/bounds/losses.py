@@ -245,8 +245,8 @@ def find_loss(name: str, classes: int) -> Loss:
     if loss.one_output and classes != 2:
         raise ConfigError(
             Message(
-                "{config:training.loss}={name} needs two classes and the data has {classes}: "
-                "use {config:training.loss}=cross_entropy, or map the classes to two",
+                "{config:training.loss}={name} needs data with two classes, but the data has "
+                "{classes}: use {config:training.loss}=cross_entropy, or map the classes to two",
                 name=name,
                 classes=classes,
             )

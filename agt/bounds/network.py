@@ -186,16 +186,18 @@ class Network:
             if isinstance(rule, LinearRule):
                 width = point[f"{rule.name}.weight"].shape[-1]
             if width is not None and x.shape[1:] != (width,):
-                images = "" if x.dim() == 2 else ": put nn.Flatten() before it"
+                layer = rule.name
+                number_count = x.numel()
+                images = "" if x.dim() == 2 else ": put nn.Flatten() before this layer"
                 # After the first layer with parameters the layers do not fit each other; before,
                 # the record does not fit the model.
                 if index > self._first_trained_index:
                     raise ConfigError(
-                        f"model: layer {rule.name} (Linear) takes {width} numbers per record, "
-                        f"but gets {x.numel()}{images}"
+                        f"model: layer {layer} (Linear) takes {width} numbers per record, but "
+                        f"the layer before it gives {number_count}{images}"
                     )
                 raise ConfigError(
-                    f"{record} has {x.numel()} features, but the model takes {width}{images}"
+                    f"{record} has {number_count} features, but the model takes {width}{images}"
                 )
             output = rule.nominal(x, point)
             yield rule, x, output

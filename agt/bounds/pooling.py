@@ -69,8 +69,8 @@ class AvgPoolRule:
             value = getattr(layer, setting)
             if value != supported:
                 raise ConfigError(
-                    f"model: no bound rule for layer {name} (AvgPool2d) with {setting}={value!r}, "
-                    f"only with {supported!r}"
+                    f"model: agt has a bound rule for layer {name} (AvgPool2d) only with "
+                    f"{setting}={supported!r}, but it has {setting}={value!r}"
                 )
         size = as_pair(layer.kernel_size)
         stride = as_pair(layer.stride)
@@ -144,9 +144,9 @@ class AvgPoolRule:
             for length, p, s in zip(record_shape[-2:], self.padding, self.size, strict=True)
         ):
             raise ConfigError(
-                f"model: layer {self.name} (AvgPool2d) takes images into which its window of "
-                f"{self.size[0]} x {self.size[1]} fits (with padding), but a record has the "
-                f"shape {tuple(record_shape)}"
+                f"model: layer {self.name} (AvgPool2d) needs images that are (with padding) at "
+                f"least as large as its window of {self.size[0]} x {self.size[1]}, but a record "
+                f"has the shape {tuple(record_shape)} at this layer"
             )
         sums = self._window_sums(self._pad(images), record_shape)
         return sums / self._divisors(images, record_shape)

@@ -37,8 +37,8 @@ class ReshapeRule:
         """
         if layer.start_dim != 1 or layer.end_dim != -1:
             raise ConfigError(
-                f"model: layer {name} (Flatten) flattens only some axes of a record: use "
-                "nn.Flatten() without arguments"
+                f"model: layer {name} (Flatten) flattens only some axes of a record, for which "
+                "agt has no bound rule: use nn.Flatten() without arguments"
             )
         return cls(name)
 
@@ -57,7 +57,7 @@ class ReshapeRule:
         shape = layer.unflattened_size
         if layer.dim not in (1, -1) or len(shape) != 3 or min(shape) < 1:
             raise ConfigError(
-                f"model: layer {name} (Unflatten) does not make images: use "
+                f"model: layer {name} (Unflatten) does not turn a record into an image: use "
                 "nn.Unflatten(1, (channels, height, width))"
             )
         return cls(name, tuple(shape))
@@ -120,8 +120,8 @@ class ReshapeRule:
         numbers = prod(records.shape[leading_axes:])
         if -1 not in self.shape and prod(self.shape) != numbers:
             raise ConfigError(
-                f"model: layer {self.name} (Unflatten) makes images of shape {self.shape}, "
-                f"but a record has {numbers} numbers at this point"
+                f"model: layer {self.name} (Unflatten) should make images of shape {self.shape}, "
+                f"but a record has {numbers} numbers at this layer, which do not fit this shape"
             )
         # -1 is replaced by its value, because PyTorch cannot infer it for a batch of no records.
         shape = [numbers if size == -1 else size for size in self.shape]

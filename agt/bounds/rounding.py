@@ -49,8 +49,8 @@ def check_precision(dtype: torch.dtype, device: torch.device) -> None:
     if dtype == torch.float32 and _multiplies_at_reduced_precision():
         raise ConfigError(
             Message(
-                "{config:training.dtype}=float32 does not work with PyTorch's reduced-precision "
-                "matrix products, because bounds would not hold: call "
+                "{config:training.dtype}=float32 cannot be used while PyTorch multiplies "
+                "matrices with reduced precision, because the bounds would not hold: call "
                 "torch.set_float32_matmul_precision('highest'), or use "
                 "{config:training.dtype}=float64",
             )
@@ -125,8 +125,8 @@ class Rounding:
         if 2 * (max(ks) + 1) * precision.eps > 1e-3:
             raise ConfigError(
                 Message(
-                    "{config:training.dtype}={name} has too few digits to bound the rounding "
-                    "for k = {largest}: use {config:training.dtype}=float64",
+                    "{config:training.dtype}={name} is not precise enough to bound rounding "
+                    "errors for k = {largest}: use {config:training.dtype}=float64",
                     name=str(dtype).removeprefix("torch."),
                     largest=max(ks),
                 )

@@ -18,7 +18,8 @@ import numpy as np
 
 from agt.data.arrays import is_mapped, pieces
 from agt.data.ids import _rough_hash
-from agt.data.records import DataError, Records, fingerprint
+from agt.data.records import Records, fingerprint
+from agt.errors import DataError
 from agt.facts import Evidence, Fact
 
 PublicRows = Literal["test", "train"]
@@ -89,7 +90,9 @@ class Dataset:
             if not len(records):
                 if self.shard or (split == "test" and not self.tested):
                     continue
-                raise DataError(f"{self.name}: the {split} split is empty")
+                raise DataError(
+                    f"{self.name}: the {split} split has no records, but at least one is needed"
+                )
             if records.labels.min() < 0 or records.labels.max() >= len(self.classes):
                 raise DataError(
                     f"{self.name}: the {split} labels must lie between 0 and "
@@ -97,12 +100,13 @@ class Dataset:
                 )
         if len(self.classes) < 2:
             raise DataError(
-                f"{self.name}: every record has the class {self.classes[0]!r}; at least two are "
-                "needed"
+                f"{self.name}: every record has the class {self.classes[0]!r}, but at least two "
+                "classes are needed"
             )
         if self.train.features.shape[1:] != self.test.features.shape[1:]:
             raise DataError(
-                f"{self.name}: training and test records have features of different shapes"
+                f"{self.name}: the features of training records and of test records have "
+                "different shapes"
             )
 
     def public_rows(self, which: PublicRows) -> Records:
@@ -149,8 +153,9 @@ class Dataset:
         """
         if is_mapped(self.train.features) and self.digest != self._digest_now():
             raise DataError(
-                f"{self.name}: the memory-mapped records were changed after training began, "
-                "so the model was not trained on them: restore them, or train again"
+                f"{self.name}: the file of the records (which is memory-mapped) was changed "
+                "after training began, so it no longer holds what the model was trained on: "
+                "restore the file, or train again"
             )
 
 
@@ -174,16 +179,16 @@ def with_notes(dataset: Dataset, normalized: float | None) -> Dataset:
         )
         if both := len(np.intersect1d(train, test)):
             notes.append(
-                f"{both:,} units (people) have both training and test records, so results on "
-                "their test records may look better than they are."
+                f"units (people) that have both training and test records: {both:,}. So results "
+                "on the test records may look better than they are."
             )
         both_units = (dataset.train.units, dataset.test.units)
         units = {name for of in both_units for some in pieces(of) for name in some.tolist()}
         if alike := len(units) - len({name.strip().casefold().lstrip("0") for name in units}):
             notes.append(
-                f"{alike:,} names of units (people) differ from another name only in "
-                "capitals, blanks or leading zeros. Each name counts as a unit of its own; "
-                "if two of them mean the same person, write them in the same form."
+                "names of units (people) that differ from another name only in capitals, blanks "
+                f"or leading zeros: {alike:,}. Each name counts as a unit of its own. If two of "
+                "them mean the same person, write them in the same form."
             )
     size = dataset.declared_size if normalized is None else normalized
     if size is not None and records and not records / 2 <= size <= records * 2:
@@ -193,13 +198,13 @@ def with_notes(dataset: Dataset, normalized: float | None) -> Dataset:
                 "training.batch.normalizer (multiplied by the numbers of batches and "
                 f"members) corresponds to {size:.12g} records"
             )
-        turn, effect = (
-            ("smaller", "hardly moves") if size > records else ("larger", "may be unstable")
-        )
+        ratio = max(size / records, records / size)
+        smaller_or_larger = "smaller" if size > records else "larger"
+        effect = "may make little progress" if size > records else "may be unstable"
         notes.append(
             f"{declared}, but there are {records} training records, so each training step is "
-            f"about {max(size / records, records / size):,.1f} times {turn} than with the "
-            f"true number, and training {effect}. Declare a public number that is nearer."
+            f"about {ratio:,.1f} times {smaller_or_larger} than with the true number, and "
+            f"training {effect}. Declare a public number that is nearer to the true one."
         )
     return replace(dataset, notes=tuple(notes))
 

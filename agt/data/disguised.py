@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from agt.data.records import DataError
+from agt.errors import DataError
 
 HEAD_BYTES = 2**12
 """Of a file, which tell what it is."""
@@ -17,7 +17,7 @@ _GZIP = b"\x1f\x8b"
 _MAGIC = {
     b"PAR1": ("a parquet file", "rename it to {stem}.parquet"),
     b"PK\x03\x04": (
-        "a zip archive, as Excel workbooks (.xlsx) are",
+        "a zip archive (Excel workbooks, .xlsx, are zip archives)",
         "export the sheet as csv, or unpack the archive",
     ),
     b"\xd0\xcf\x11\xe0": ("an old Excel workbook (.xls)", "export the sheet as csv"),
@@ -43,7 +43,9 @@ def check_text_kind(path: Path, head: bytes, encoding: str) -> None:
     """
     for magic, (kind, remedy) in _MAGIC.items():
         if head.startswith(magic):
-            raise DataError(f"{path}: this is {kind}, not csv: {remedy.format(stem=path.stem)}")
+            raise DataError(
+                f"{path}: this file is {kind}, not csv: {remedy.format(stem=path.stem)}"
+            )
     found = encoding_without_mark(head)
     declared_width = codecs.lookup(encoding).name
     if found and not declared_width.startswith(("utf-16", "utf-32")):
@@ -60,14 +62,15 @@ def _check_first_line(path: Path, text: str, first: str) -> None:
     separator = re.fullmatch(r'"?sep=(.)"?', first)
     if separator:
         raise DataError(
-            f"{path}: line 1 ({first}) is not a line of the table, but a note to Excel: remove "
-            f"this line (the separator is dataset.csv.separator={separator[1]!r})"
+            f"{path}: line 1 ({first}) is not a line of the table, but tells Excel the "
+            "separator: remove this line and give the separator as "
+            f"dataset.csv.separator={separator[1]!r}"
         )
     if text[:500].lower().startswith(("<!doctype html", "<html", "<table", "<?xml")):
         kind = "XML" if text.startswith("<?xml") else "HTML"
         raise DataError(
-            f"{path}: line 1 ({_shown(first)}) begins a page of {kind}, not csv: save the table "
-            "itself as csv"
+            f"{path}: line 1 ({_shown(first)}) is the beginning of a page of {kind}, not of csv: "
+            "save the table itself as csv"
         )
     if _is_json(first):
         kind = "JSON lines" if first.startswith("{") and first.endswith("}") else "JSON"
@@ -75,7 +78,7 @@ def _check_first_line(path: Path, text: str, first: str) -> None:
         command = f"pandas.read_json('{path.name}'{lines}).to_csv('table.csv', index=False)"
         raise DataError(
             f"{path}: line 1 ({_shown(first)}) is {kind}, not csv: convert the file, for example "
-            f"with {command}"
+            f"in Python with `{command}`"
         )
 
 
@@ -103,8 +106,8 @@ def check_compression(path: Path) -> None:
     if named and head and not head.startswith(_GZIP):
         first = next(iter(head.decode("utf-8", errors="replace").splitlines()), "")
         raise DataError(
-            f"{path}: the name ends in .gz, but the file is not compressed with gzip; line 1 is "
-            f"{_shown(first)}: rename it to {path.stem}, or compress it with gzip"
+            f"{path}: the name ends in .gz, but the file is not compressed with gzip (line 1 is "
+            f"{_shown(first)}): rename it to {path.stem}, or compress it with gzip"
         )
     if not named and head.startswith(_GZIP):
         raise DataError(
@@ -174,8 +177,8 @@ def _other_width(cells: list[str], width: int, start: int, end: int, first: int)
         )
     if width == 1:
         return (
-            f"line {first} has 1 cell, but line {start} has {len(cells)}: remove what stands "
-            "above the line that names the columns"
+            f"line {first} has 1 cell, but line {start} has {len(cells)}: remove all lines above "
+            "the one that names the columns"
         )
     return (
         f"line {start} has {len(cells)} cells, but line {first} has {width}: correct this line, "

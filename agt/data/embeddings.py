@@ -18,11 +18,12 @@ import numpy as np
 from agt.data.dataset import Dataset
 from agt.data.erasure import IsErased
 from agt.data.files import ColumnReader, arrays_in, same_shape
-from agt.data.labelled import FileConstants, FileFeatures, FileRows, LabelledFile, RowContent
-from agt.data.records import DataError, Records
-from agt.errors import DataMissing
+from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
+from agt.data.records import Records
+from agt.data.settings import EmbeddingsSettings, FileConstants
+from agt.errors import DataError, DataMissing
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
-from agt.settings import Positive, schema
+from agt.settings import schema
 from agt.store import file_sha256, places, unseal
 
 FORMAT = 2
@@ -33,44 +34,12 @@ _AGAIN = "delete the folder and prepare the data again"
 
 
 @schema
-class Embeddings(LabelledFile):
+class Embeddings(EmbeddingsSettings, LabelledFile):
     """Features are (x - center) * scale, or with ``unit_norm`` scale * (x - center) / |x - center|,
     in float32.
-
-    Attributes (the others: ``LabelledFile``; a column may be the key of an npz):
-        path: npz, parquet, csv or a folder of npy files, such as ``agt data prepare`` makes.
-        x: the vectors: an npz key, a column of lists, or the prefix of numbered columns.
-        is_test: column that marks test records; None: a hash split.
-        center: what is subtracted: an npz key, or the numbers themselves.
-        scale: public factor.
-        unit_norm: bring every vector to length ``scale``; a vector equal to the center stays zero.
-        public_scaling: whoever runs this declares ``center`` public (not computed from training
-            records).
-        public_digest: of the test records and the center, which are public; other ones are refused,
-            since what this configuration declares was said about these. None: any.
-        obtain: the command that makes the data, for the message where it is not there.
     """
 
     exact: ClassVar[bool] = True
-    SPLIT: ClassVar[str] = "is_test"
-
-    label: str = "label"
-    x: str = "x"
-    is_test: str | None = None
-    center: str | tuple[float, ...] | None = None
-    scale: Positive = 1.0
-    unit_norm: bool = False
-    public_scaling: bool = False
-    public_digest: str | None = None
-    obtain: str | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.x == self.label:
-            raise ValueError(
-                f"dataset.label and dataset.x both name column {self.label}: name two "
-                "different columns"
-            )
 
     def load_without(self, is_erased: IsErased) -> Dataset:
         """As ``LabelledFile.load_without``; a file that only has the name of the one declared about
@@ -85,11 +54,11 @@ class Embeddings(LabelledFile):
             digest = public_digest(dataset.test, np.asarray(0.0 if center is None else center))
             if digest != self.public_digest:
                 raise DataError(
-                    f"{columns.path}: the digest of the public part of this file (test "
-                    f"records and center) is {digest}, but dataset.public_digest is "
-                    f"{self.public_digest}, so the declarations in this configuration are "
-                    "about another file: describe your file with dataset=embeddings, or set "
-                    "dataset.public_digest=null and declare everything yourself"
+                    f"{columns.path}: the public part of this file (test records and center) has "
+                    f"the digest {digest}, but dataset.public_digest is {self.public_digest}, so "
+                    "the declarations in this configuration are about another file. Describe "
+                    "your file with dataset=embeddings, or set dataset.public_digest=null and "
+                    "declare everything yourself"
                 )
         return dataset
 
@@ -158,10 +127,10 @@ class Embeddings(LabelledFile):
         theirs = self._center(columns)
         if not np.array_equal(np.asarray(theirs), center):
             raise DataError(
-                f"{columns.path}: the array '{self.center}' in this file of queries differs "
-                f"from that in {self.path.name}, so the queries were scaled with other "
-                "constants than the training records: give unscaled queries, which agt then "
-                "scales itself"
+                f"{columns.path}: the array '{self.center}' in this file of queries differs from "
+                f"that in {self.path.name}, so the queries and the training records were scaled "
+                "with different constants. Give queries that are not scaled; agt then scales "
+                "them"
             )
 
     def _scaled(
@@ -178,8 +147,8 @@ class Embeddings(LabelledFile):
         """
         if center is not None and center.shape != x.shape[1:]:
             raise DataError(
-                f"{columns.path}: dataset.center has shape {center.shape}, but the vectors "
-                f"have shape {x.shape[1:]}"
+                f"{columns.path}: dataset.center has shape {center.shape}, but the vectors have "
+                f"shape {x.shape[1:]}: give a center of the same shape"
             )
         if self.center is None and self.scale == 1 and not self.unit_norm and x.dtype == np.float32:
             return x  # nothing to do: a memory-mapped array stays where it is
@@ -190,9 +159,8 @@ class Embeddings(LabelledFile):
             if lost.any():
                 lost = np.arange(len(x)) == start + np.flatnonzero(lost)[0]
                 why = (
-                    "this row cannot be scaled (dataset.scale, dataset.center) or normalised "
-                    "to unit length without overflow or division by zero: correct or remove "
-                    "the row"
+                    "scaling this row (dataset.scale, dataset.center) or normalising it to unit "
+                    "length overflows or divides by zero: correct or remove the row"
                 )
                 columns.refuse(
                     self.x, "dataset.x", lost, "numbers that are too large or too small", why
@@ -273,8 +241,8 @@ def read_prepared(folder: Path) -> dict[str, Any]:
         arrays = prepared["arrays"] if form == FORMAT else {}
     except FileNotFoundError:
         raise DataError(
-            f"{folder}: {PREPARED} is missing, so this is not a prepared folder: choose "
-            "another folder, or delete this one"
+            f"{folder}: the file {PREPARED} is missing, so this folder was not made by `agt data "
+            "prepare`: choose another folder, or delete this one"
         ) from None
     except (OSError, ValueError, KeyError) as error:
         raise DataError(
@@ -293,8 +261,8 @@ def read_prepared(folder: Path) -> dict[str, Any]:
     stray = [file for file in arrays_in(folder) if file.stem not in arrays]
     if stray:
         raise DataError(
-            f"{stray[0]}: agt data prepare did not write this array ({PREPARED} does not list "
-            "it): move it out of the folder"
+            f"{stray[0]}: this array was not written by `agt data prepare`, because {PREPARED} "
+            "does not list it: move it out of the folder"
         )
     return prepared
 
@@ -309,18 +277,19 @@ def _check_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, sha256: st
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise DataError(
-            f"{path}: this array is missing, truncated or not an array ({error}): {_AGAIN}"
+            f"{path}: this file of an array is missing, truncated or of another format "
+            f"({error}): {_AGAIN}"
         ) from None
     if array.shape != shape or array.dtype != dtype:
         raise DataError(
-            f"{path}: this array is {array.dtype} {array.shape}, but {PREPARED} says {dtype} "
-            f"{shape}: {_AGAIN}"
+            f"{path}: this array has type {array.dtype} and shape {array.shape}, but {PREPARED} "
+            f"states type {dtype} and shape {shape}: {_AGAIN}"
         )
     state = path.stat()
     if _sha256_once(path.resolve(), state.st_size, state.st_mtime_ns, state.st_ino) != sha256:
         raise DataError(
-            f"{path}: this array changed after it was prepared (its SHA-256 is not that in "
-            f"{PREPARED}): {_AGAIN}"
+            f"{path}: this array changed after `agt data prepare` wrote it (its SHA-256 is not "
+            f"the one in {PREPARED}): {_AGAIN}"
         )
 
 
@@ -342,8 +311,8 @@ def require_finished(path: Path, obtain: str | None) -> None:
     if unfinished.is_dir() and (unfinished == path or not path.exists()):
         again = obtain or "agt data prepare NAME"
         raise DataMissing(
-            f"{unfinished}: agt data prepare was interrupted and has not finished this file; "
-            f"type the same command to continue: {again}"
+            f"{unfinished}: `agt data prepare` was interrupted before this file was complete. To "
+            f"continue, type the same command again: {again}"
         )
     if obtain and not path.exists():
         raise DataMissing(

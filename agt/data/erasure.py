@@ -24,7 +24,8 @@ import numpy as np
 from agt.data.arrays import row_words
 from agt.data.dataset import Dataset, DataSource
 from agt.data.ids import CONTENT, content_ids
-from agt.data.records import DataError, Records
+from agt.data.records import Records
+from agt.errors import DataError
 from agt.facts import Evidence, Fact, declared, not_held, proved
 
 IsErased = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -92,10 +93,10 @@ def without(loaded: Dataset, erased: np.ndarray, stated: Evidence) -> Dataset:
     """
     if not stated.held:
         raise DataError(
-            f"{loaded.name}: the constants of this data set are computed from all of its "
-            f"records ({stated.missing}), and its source cannot load the data without some "
-            "records: delete the erased records from the data, or give the source a method "
-            "load_without(is_erased)"
+            f"{loaded.name}: the features of this data set depend on constants that are computed "
+            f"from all of its records ({stated.missing}), and the class that loads the data set "
+            "cannot leave records out. Delete the erased records from the data, or give the "
+            "class a method load_without(is_erased)"
         )
     check_last(_families_by_content(loaded.train), erased)
     plane = loaded.plane and replace(loaded.plane, points=loaded.plane.points[~erased])
@@ -131,11 +132,12 @@ def check_last(families: np.ndarray, erased: np.ndarray) -> None:
         if erased[row]:
             first.setdefault(family, row)
         elif family in first:
+            erased_row = row_words(first[family])
+            remaining_row = row_words(row)
             raise DataError(
-                f"{row_words(first[family])} would be erased, but {row_words(row)}, an "
-                "identical copy, would stay. Ids that are made from the content number "
-                "identical copies in their order, so the last copy has to be erased first: "
-                "request the id of the last copy"
+                f"{erased_row} would be erased, but {remaining_row}, an identical copy, would "
+                "stay. Ids that are made from the content number identical copies in their "
+                "order, so the last copy must be erased first: request the id of the last copy"
             )
 
 

@@ -27,7 +27,7 @@ from decimal import Decimal
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TextIO
+from typing import Any, ClassVar, TextIO
 
 import numpy as np
 import pandas as pd
@@ -53,14 +53,13 @@ from agt.data.formats import (
     reads,
 )
 from agt.data.ids import most_frequent
-from agt.data.records import DataError
-from agt.errors import DataMissing, first_line, nearest
+from agt.data.settings import CsvSettings
+from agt.data.suffixes import check_suffix, is_delimited
+from agt.errors import DataError, DataMissing, first_line, nearest
 from agt.messages import Message
 from agt.settings import schema
 from agt.store import locate
 
-TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".data")
-FORMATS = (".npz", ".csv", ".parquet", *TEXT_SUFFIXES[1:], ".csv.gz")
 NULLS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL"]
 """What in a csv stands for a missing value."""
 SEPARATORS = (",", ";", "\t", "|", " ")
@@ -81,39 +80,12 @@ _EXACT_BITS = {16: 11, 32: 24}  # below 2 to this, numbers of so many bits tell 
 
 
 @schema
-class CsvFormat:
+class CsvFormat(CsvSettings):
     """How a text file is cut into cells, and how numbers are written in columns that have no
     format of their own.
-
-    Attributes:
-        separator: the one character between cells.
-        encoding: of the text, by Python's name for it; utf-8 may begin with a byte order mark.
-        header: the first line names the columns; otherwise they are column1, column2, ...
-        decimal: what stands before the decimals of a number; a comma: points may stand between its
-            thousands.
     """
 
     takes_numbers: ClassVar[bool] = True
-
-    separator: str = ","
-    encoding: str = "utf-8"
-    header: bool = True
-    decimal: Literal[".", ","] = "."
-
-    def __post_init__(self) -> None:
-        if len(self.separator) != 1 or self.separator in '"\r\n':
-            raise ValueError(
-                f"separator={self.separator!r}: give one character that is not a quotation "
-                "mark or a line end"
-            )
-        try:
-            if not "a\nb".encode(self.encoding).startswith("a\n".encode(self.encoding)):
-                raise LookupError  # what comes later changes what came before, as in punycode
-        except (LookupError, UnicodeError):  # also of codecs from bytes to bytes, such as zlib
-            raise ValueError(
-                f"encoding={self.encoding}: this text encoding does not exist: use utf-8, "
-                "latin-1, cp1252 or utf-16"
-            ) from None
 
     def numbers(self, cells: pa.Array) -> pa.Array:
         """float64 of the cells of a column without a declared format, each read by itself; null
@@ -128,16 +100,17 @@ class CsvFormat:
     def expected(self) -> Message:
         """What such a cell must be, for messages."""
         if self.decimal == ",":
-            written = Message(
+            number_form = Message(
                 "with a decimal comma, as in 1.234,5 (because of dataset.csv.decimal)"
             )
         else:
-            written = Message(
+            number_form = Message(
                 "with a decimal point and no thousands separator, as in 1234.5 (if the "
                 "file uses a decimal comma: {config:+dataset.csv.decimal=','})"
             )
         return Message(
-            "expected a number, {written}, or a date such as 2024-12-31", written=written
+            "expected a number, {number_form}, or a date such as 2024-12-31",
+            number_form=number_form,
         )
 
     def plain(self, cells: pa.Array) -> pa.Array:
@@ -168,9 +141,9 @@ class CsvFormat:
                 return list(islice(reader, most))
             except csv.Error as error:
                 raise DataError(
-                    f"{path}: the rows near line {reader.line_num} cannot be divided into "
-                    f'cells ({first_line(error)}): close an open quotation mark ("), or '
-                    "shorten the cell"
+                    f"{path}: the rows near line {reader.line_num} cannot be divided into cells "
+                    f'({first_line(error)}): close a quotation mark (") that was left open, or '
+                    "shorten the longest cell"
                 ) from None
             except UnicodeError:
                 raise DataError(
@@ -210,12 +183,6 @@ class CsvFormat:
             pa.csv.ParseOptions(delimiter=self.separator, newlines_in_values=True),
             pa.csv.ConvertOptions(column_types=text, strings_can_be_null=True, null_values=NULLS),
         )
-
-
-def is_delimited(path: Path) -> bool:
-    """Whether a file is a table as text, by its name; it may be compressed (.gz)."""
-    bare = path.with_suffix("") if path.suffix.lower() == ".gz" else path
-    return bare.suffix.lower() in TEXT_SUFFIXES
 
 
 @contextmanager
@@ -263,7 +230,10 @@ def check_kind(path: Path, encoding: str | None = None) -> None:
         return
     check_compression(path)
     if not path.stat().st_size:
-        raise DataError(f"{path}: the file is empty: give one with a line of names and records")
+        raise DataError(
+            f"{path}: the file is empty: give a file with a line that names the columns, and "
+            "with records"
+        )
     if encoding is not None:
         check_text_kind(path, read_head(path), encoding)
 
@@ -320,7 +290,8 @@ class ColumnReader:
         repeated = [name for name, count in Counter(self.names).items() if count > 1]
         if repeated:
             raise DataError(
-                f"{self.path}: two columns are named '{min(repeated)}': rename or remove one"
+                f"{self.path}: two columns are named '{min(repeated)}': rename or remove one of "
+                "them"
             )
 
     def raw(self, name: str, setting: str) -> np.ndarray | pa.Array:
@@ -365,10 +336,17 @@ class ColumnReader:
             lines = sum(1 for _ in file)
         if lines != len(self.raw(self.names[0], "")) + self.form.header:
             return row_words(row)
-        return f"{row_words(row)} (line {row + 1 + self.form.header} of the file)"
+        row_in_words = row_words(row)
+        line = row + 1 + self.form.header
+        return f"{row_in_words} (line {line} of the file)"
 
     def refuse(
-        self, name: str, setting: str, bad: np.ndarray | pa.Array, values: Any, why: str | Message
+        self,
+        name: str,
+        setting: str,
+        bad: np.ndarray | pa.Array,
+        values: Any,
+        remedy: str | Message,
     ) -> None:
         """Raise DataError for the first row of a column that is bad, if there is one.
 
@@ -380,23 +358,20 @@ class ColumnReader:
         if not len(rows):
             return
         row = int(rows[0])
-        value = None if isinstance(values, str) else values[row : row + 1].tolist()[0]
-        has = (
-            values
-            if isinstance(values, str)
-            else "no value"
-            if missing_word(as_word(value))
-            else repr(value)
-        )
+        if isinstance(values, str):
+            value = values
+        else:
+            cell = values[row : row + 1].tolist()[0]
+            value = "no value" if missing_word(as_word(cell)) else repr(cell)
         raise DataError(
             Message(
-                "{path}: {setting}: column '{name}' has {has} in {row}: {why}",
+                "{path}: column '{name}' ({setting}) has {value} in {row}: {remedy}",
                 path=self.path,
                 setting=setting,
                 name=name,
-                has=has,
+                value=value,
                 row=self.row(row),
-                why=why,
+                remedy=remedy,
             )
         )
 
@@ -444,9 +419,9 @@ class ColumnReader:
             return _in_plain_type(column)
         except pa.ArrowInvalid:
             raise DataError(
-                f"{self.path}: {setting}: column '{name}' has the type {column.type}, and "
-                "some of its bytes are not UTF-8 text: store text instead (for example ids "
-                "as hexadecimal digits), or remove the column"
+                f"{self.path}: column '{name}' ({setting}) has the type {column.type}, and some "
+                "of its bytes are not UTF-8 text: store text instead (for example ids as "
+                "hexadecimal digits), or remove the column"
             ) from None
 
     def array(self, name: str, setting: str) -> np.ndarray:
@@ -461,8 +436,8 @@ class ColumnReader:
             or not np.isfinite(array).all()
         ):
             raise DataError(
-                f"{self.path}: {setting}: the array '{name}' in this npz file must consist of "
-                "finite numbers"
+                f"{self.path}: the array '{name}' ({setting}) contains NaN, infinite values, or "
+                "something else than numbers: give finite numbers"
             )
         return array
 
@@ -473,9 +448,9 @@ class ColumnReader:
         met = {*map(str, values)} & {*NULLS}
         if met and self.form:
             raise DataError(
-                f"{self.path}: {setting} lists '{min(met)}', but in a csv file this word "
-                "means a missing value: use another word in the file, or give the data as "
-                "parquet"
+                f"{self.path}: {setting} lists '{min(met)}', but in a csv file this word means a "
+                f"missing value: write another word in the file and in {setting}, or give the "
+                "data as parquet"
             )
 
     def numbers(
@@ -582,21 +557,21 @@ class ColumnReader:
             setting,
             pc.is_in(trimmed, pa.array([*NULLS, None], words.type)),
             words,
-            "every row needs a value here",
+            "every row needs a value in this column",
         )
         self.refuse(
             name,
             setting,
             pc.match_substring(words, "\0"),
             words,
-            "remove the NUL character, which text must not contain here",
+            "remove the NUL character (code 0), which text in this column must not contain",
         )
         if pa.types.is_floating(column.type):
             numbers = np.abs(column.to_numpy(zero_copy_only=False).astype(np.float64))
             exact = 2.0 ** _EXACT_BITS.get(stored.type.bit_width, 53) if as_text else 0.0
             why = (
-                "a decimal number, or a number too large to be distinguished from the next "
-                "whole number, cannot name a record: store whole numbers or text"
+                "an id cannot be a decimal number, or a number too large to be distinguished "
+                "from the next whole number: store whole numbers or text"
             )
             self.refuse(name, setting, numbers >= exact, column, why)
         elif self.form and not as_text:
@@ -605,8 +580,8 @@ class ColumnReader:
             pc.unique(words)
         ):
             raise DataError(
-                f"{self.path}: {setting}: column '{name}' has values that differ only in "
-                "spaces: write each value always in the same form"
+                f"{self.path}: column '{name}' ({setting}) has values that differ only in "
+                "spaces: always write a value in the same form"
             )
         return _unicode(words)
 
@@ -616,7 +591,7 @@ class ColumnReader:
         found["text"] = pc.invert(pc.match_substring_regex(words, "|".join(ID_KINDS.values())))
         kinds = [kind for kind, cells in found.items() if pc.any(cells).as_py()]
         why = (
-            f"the column mixes {' and '.join(kinds)}: write all values as whole numbers, or "
+            f"the column contains {' and '.join(kinds)}: write all values as whole numbers, or "
             "all as text, or give dataset.id_as_text=true"
         )
         if len(kinds) > 1 or kinds == ["a decimal number"]:
@@ -631,7 +606,7 @@ class ColumnReader:
         repeated = most_frequent(ids)
         if repeated:
             raise DataError(
-                f"{self.path}: {setting}: column '{name}' has {repeated[0]!r} {repeated[1]} "
+                f"{self.path}: column '{name}' ({setting}) contains {repeated[0]!r} {repeated[1]} "
                 "times, but the id of a record must be unique (for several rows of one "
                 "person, give dataset.unit)"
             )
@@ -660,7 +635,7 @@ class ColumnReader:
             )
         row = not_finite(array) if array.dtype.kind == "f" else None
         bad = [] if row is None else np.arange(len(array)) == row
-        self.refuse(name, setting, bad, "NaN or inf", "repair or delete this file")
+        self.refuse(name, setting, bad, "NaN or inf", "correct or remove this row")
         return array
 
     def _stacked(self, name: str, setting: str) -> np.ndarray:
@@ -680,8 +655,8 @@ class ColumnReader:
         widths = pc.unique(pc.list_value_length(column)).to_pylist()
         if len(widths) != 1 or widths[0] is None:
             raise DataError(
-                f"{self.path}: column '{name}' has lists of different lengths, or a row "
-                "without a list"
+                f"{self.path}: column '{name}' has lists of different lengths, or a row without "
+                "a list: give each row a list of the same length"
             )
         flat = pc.list_flatten(column).to_numpy(zero_copy_only=False)
         flat = flat if flat.dtype == np.float32 else np.asarray(flat, dtype=np.float64)
@@ -696,9 +671,11 @@ class ColumnReader:
             self.raw(name, setting)  # there is no such column: it raises
         numbers = [number for number, _ in numbered]
         if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+            first_column = f"{name}{numbers[0]}"
+            last_column = f"{name}{numbers[-1]}"
             raise DataError(
-                f"{self.path}: each of the columns {name}{numbers[0]}..{name}{numbers[-1]} "
-                "must exist exactly once: add the missing ones, or remove the repeated ones"
+                f"{self.path}: each of the columns {first_column} to {last_column} must exist "
+                "exactly once: add those that are missing, and remove repeated ones"
             )
         columns = [self._single(column, setting) for _, column in numbered]
         stacked = np.empty((len(columns[0]), len(columns)), np.result_type(*columns))
@@ -803,8 +780,8 @@ def _unicode(words: pa.Array) -> np.ndarray:
 def _unreadable(error: Exception) -> str:
     if "allow_pickle" in str(error) or "pickled" in str(error):
         return (
-            "it contains pickled Python objects, which could run code when agt reads them: "
-            "save plain arrays instead"
+            "the file contains pickled Python objects, which could run code when agt reads "
+            "them: save plain arrays instead"
         )
     if isinstance(error, UnicodeError) or "invalid UTF8" in str(error):
         return (
@@ -877,11 +854,7 @@ def open_columns(
             )
         return _open_arrays(path)
     require(path, setting)
-    if path.suffix.lower() not in (".npz", ".parquet") and not is_delimited(path):
-        raise DataError(
-            f"{path}: unknown format '{path.suffix}': {setting} needs {', '.join(FORMATS)}, "
-            "or a folder of .npy files"
-        )
+    check_suffix(path, setting)
     check_kind(path, (form or CsvFormat()).codec)
     try:
         if path.suffix.lower() == ".npz":
@@ -906,7 +879,7 @@ def _open_arrays(path: Path) -> ColumnReader:
             lambda name: np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False),
         )
     if not zipfile.is_zipfile(path):
-        raise ValueError("not a complete zip archive")
+        raise ValueError("the file is not a complete zip archive")
     with np.load(path, allow_pickle=False) as archive:
         names = tuple(archive.files)
     return ColumnReader(path, names, partial(_member, path))
@@ -1085,5 +1058,5 @@ def _sent_lists(values: list[Any], where: str) -> np.ndarray:
     if array.dtype.kind == "i" and array.size and array.min() >= 0 and array.max() <= 255:
         return array.astype(np.uint8)
     if array.dtype.kind not in "if":
-        raise DataError(f"{where}: lists of numbers, all of the same length, are needed")
+        raise DataError(f"{where}: give lists of numbers, all of the same length")
     return array

@@ -69,6 +69,8 @@ def read_numbers(cells: pa.Array) -> pa.Array:
     """float64 of text, each cell by itself; raises ArrowInvalid where one is neither number nor
     date.
     """
+    with suppress(pa.ArrowInvalid):
+        return cells.cast(pa.float64())  # of most columns: a date is no number, so there is none
     dates = pc.match_substring_regex(cells, ISO_DATE)
     numbers = pc.if_else(dates, pa.scalar(None, cells.type), cells).cast(pa.float64())
     if not pc.any(dates).as_py():
@@ -126,8 +128,9 @@ class NumberFormat:
             )
         if re.search(r"[\d+\-.,'\"]", self.unit) or self.unit != self.unit.strip():
             raise ValueError(
-                f"unit={self.unit!r}: give a sign such as € or %, without digits, signs, points, "
-                "commas, quotation marks and blanks around it"
+                f"unit={self.unit!r}: give a sign such as € or %. A unit must not contain "
+                "digits, plus or minus signs, points, commas or quotation marks, and must not "
+                "have blanks around it"
             )
 
     @cached_property
@@ -164,7 +167,10 @@ class NumberFormat:
         example = f"1{self.thousands}234{self.decimal}5"
         if self.unit:
             example = f"{example} {self.unit}"
-        return Message("expected a number such as {example}, as formats declares", example=example)
+        return Message(
+            "expected a number in the form that formats declares, such as {example}",
+            example=example,
+        )
 
 
 # -- dates
@@ -178,8 +184,8 @@ def _check_date_format(text: str) -> str:
     unknown = [name for name in found if name not in known]
     if unknown:
         raise ValueError(
-            f"%{unknown[0]} is not known: use %Y (or %y) %m %d, %H %M %S %f and %z, as "
-            'in "%d.%m.%Y"'
+            f"%{unknown[0]} is not a known code for a part of a date: use %Y (or %y) %m %d, %H "
+            '%M %S %f and %z, as in "%d.%m.%Y"'
         )
     if (
         len(set(found)) < len(found)
@@ -190,7 +196,7 @@ def _check_date_format(text: str) -> str:
     times = [name for name in _TIME_OF_DAY if name in found]
     if times != [*_TIME_OF_DAY[: len(times)]]:
         raise ValueError(
-            "a time of day begins with hours, so give %H, %H:%M, %H:%M:%S or %H:%M:%S.%f"
+            "a time of day must begin with the hours: give %H, %H:%M, %H:%M:%S or %H:%M:%S.%f"
         )
     return text
 
@@ -200,8 +206,8 @@ def _check_format(value: object, build: ValidatorFunctionWrapHandler) -> object:
         return _check_date_format(value)
     if not isinstance(value, Mapping | NumberFormat):
         raise ValueError(
-            'give a date format such as "%d.%m.%Y", or how numbers are written, such '
-            'as {decimal: ",", thousands: "."}'
+            'give a format of dates, such as "%d.%m.%Y", or a mapping that says how numbers are '
+            'written, such as {decimal: ",", thousands: "."}'
         )
     return build(value)
 
@@ -281,7 +287,7 @@ class DateFormat:
         for name, value in zip("YymdHMSfz", _EXAMPLE, strict=True):
             example = example.replace(f"%{name}", value)
         return Message(
-            "expected a date such as {example}, as formats declares ({text})",
+            "expected a date in the form that formats declares ({text}), such as {example}",
             example=example,
             text=self.text,
         )

@@ -18,53 +18,34 @@ from functools import cached_property
 from hashlib import file_digest
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field
 
 from agt.data.dataset import Dataset
 from agt.data.files import ColumnReader, open_columns, same_length, same_shape
 from agt.data.ids import default_ids, hash_split, uniform
 from agt.data.labelled import class_indices, queries, query_labels, read_labels
 from agt.data.meanings import split_fact
-from agt.data.records import UNLABELLED, DataError, Records, records
-from agt.errors import ConfigError, DataMissing, nearest
+from agt.data.records import UNLABELLED, Records, records
+from agt.data.settings import DigitsSettings, ImageConstants, MedMnistSettings, MnistSettings
+from agt.errors import ConfigError, DataError, DataMissing, nearest
 from agt.facts import Evidence, Fact, Value, declared, evidence, not_held, proved
-from agt.settings import DeclaredSize, Positive, keyword_schema, schema, validate
+from agt.settings import keyword_schema, schema, validate
 from agt.store import locate, resolve
 
 INSTALL = "pip install --no-deps medmnist"
-Class = Annotated[int, Field(ge=0)]
-Digit = Annotated[int, Field(ge=0, le=9)]
-Rate = Annotated[float, Field(ge=0, le=1)]
 _WHITE = 255.0
 
 
 @schema
-class Digits:
-    """Digits of the chosen classes, those of scikit-learn; features are pixels/16 - 0.5.
-
-    Attributes:
-        classes: the digits, in the order of their labels 0, 1, ...; None: all ten.
-        test_fraction: public rate of the hash split.
-        split_key: public key of the hash split.
-        declared_size: public constant: about how many training records there are.
-    """
+class Digits(DigitsSettings):
+    """Digits of the chosen classes, those of scikit-learn; features are pixels/16 - 0.5."""
 
     LEVELS: ClassVar[float] = 16.0
     CENTER: ClassVar[float] = 0.5
     NAME: ClassVar[str] = "digits"
     SIDE: ClassVar[int] = 8
-
-    classes: Annotated[tuple[Digit, ...], Field(min_length=2)] | None = (3, 8)
-    test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.25
-    split_key: str = "split"
-    declared_size: DeclaredSize | None = None
-
-    def __post_init__(self) -> None:
-        if len(set(self.classes or ())) < len(self.classes or ()):
-            raise ValueError("classes lists a digit twice")
 
     def load(self) -> Dataset:
         """Read every image, keep the chosen classes, split by hash."""
@@ -127,22 +108,15 @@ class Digits:
 
 
 @keyword_schema
-class Mnist(Digits):
+class Mnist(MnistSettings, Digits):
     """MNIST's digits, 28 x 28, from an npz with ``images`` (uint8 [n, 28, 28]) and ``labels`` [n];
     features are pixels/255.
-
-    Attributes (the others: ``Digits``):
-        path: the file, relative to ``data_dir``.
-        data_dir: folder of a relative path.
     """
 
     LEVELS: ClassVar[float] = 255.0
     CENTER: ClassVar[float] = 0.0
     NAME: ClassVar[str] = "MNIST digits"
     SIDE: ClassVar[int] = 28
-
-    path: Path
-    data_dir: Path = Path("data")
 
     def _read(self) -> tuple[np.ndarray, np.ndarray]:
         columns = open_columns(self.path, "dataset.path or data_dir", self.data_dir)
@@ -151,8 +125,8 @@ class Mnist(Digits):
         same_shape(images, (self.SIDE, self.SIDE), columns.path)
         if images.dtype != np.uint8:
             raise DataError(
-                f"{columns.path}: the images are {images.dtype}, but must be uint8 pixels "
-                "between 0 and 255"
+                f"{columns.path}: the images have the type {images.dtype}, but must be uint8 "
+                "pixels between 0 and 255"
             )
         same_length(columns.path, len(images), {"labels": digits})
         if not len(images):
@@ -165,79 +139,10 @@ class Mnist(Digits):
 
 
 @schema
-class ImageConstants:
-    """What the file told beside its records, recorded so that queries need it no more.
-
-    Attributes:
-        shape: of an image.
-        used: the original classes of training and test records.
-    """
-
-    shape: tuple[int, ...]
-    used: tuple[Class, ...]
-
-
-@schema
-class MedMnist:
+class MedMnist(MedMnistSettings):
     """One MedMNIST set; features are (x/255 - center) / scale, [channels, height, width] per
     record.
-
-    Attributes:
-        name: MedMNIST's flag, such as pneumoniamnist.
-        data_dir: folder of relative paths and of downloads.
-        size: pixels per side: 28, 64, 128 or 224.
-        path: a local npz in MedMNIST's format, taken whatever its hash; None: the official file in
-            ``data_dir``.
-        download: fetch the official file if it is not there.
-        positive: original classes that become label 1, all other ones 0; None: several classes.
-        held_out: original classes that the pretraining records leave out; if any, pretraining
-            records are formed.
-        finetune_classes: original classes of the training and test sets; None: all that medmnist
-            lists or, without that package, all that the file has, which is not public.
-        keep: original class -> public rate; a training record is kept if the hash of its content
-            falls below it.
-        keep_key: public key of that hash.
-        with_val: add the validation split to the training split.
-        pretrain_public: whoever runs this declares the pretraining records public.
-        center, scale: public constants.
-        declared_size: public constant: about how many training records there are.
-        settled: what a training run's record fills in, for queries; None: they open the file again.
     """
-
-    name: str
-    data_dir: Path = Path("data")
-    size: Literal[28, 64, 128, 224] = 28
-    path: Path | None = None
-    download: bool = True
-    positive: tuple[Class, ...] | None = None
-    held_out: tuple[Class, ...] = ()
-    finetune_classes: Annotated[tuple[Class, ...], Field(min_length=1)] | None = None
-    keep: Mapping[Class, Rate] = Field(default_factory=dict)
-    keep_key: str = "keep"
-    with_val: bool = False
-    pretrain_public: bool = False
-    center: float = 0.5
-    scale: Positive = 1.0
-    declared_size: DeclaredSize | None = None
-    settled: ImageConstants | None = None
-
-    def __post_init__(self) -> None:
-        for setting in ("positive", "held_out", "finetune_classes"):
-            classes: tuple[int, ...] = getattr(self, setting) or ()
-            twice = sorted({c for c in classes if classes.count(c) > 1})
-            if twice:
-                raise ValueError(f"{setting} lists class {twice[0]} twice")
-        unused = set(self.keep) - set(self.finetune_classes or self.keep)
-        if unused:
-            raise ValueError(
-                f"keep lists class {min(unused)}, which is not one of finetune_classes: add "
-                "it there, or remove it from keep"
-            )
-        if self.held_out and self.finetune_classes is None:
-            raise ValueError(
-                "held_out needs finetune_classes, because without that list every record is "
-                "used for fine-tuning, so that none is held out"
-            )
 
     def load(self) -> Dataset:
         """Read, select and scale; with classes held out, pretraining records too, disjoint from the
@@ -346,9 +251,9 @@ class MedMnist:
                 28,
                 *(int(key.removeprefix("url_")) for key in self._info if key.startswith("url_")),
             ]
+            data_set = self._info["python_class"]
             raise ConfigError(
-                f"dataset.size={self.size}: {self._info['python_class']} only exists in the "
-                f"sizes {sizes}"
+                f"dataset.size={self.size}: {data_set} only exists in the sizes {sizes}"
             )
         url, md5 = self._info[f"url{suffix}"], self._info[f"MD5{suffix}"]
         if path is None:
@@ -376,9 +281,10 @@ class MedMnist:
         used = sorted(map(int, self._info["label"]))
         if not set(present) <= set(used):
             listed = ", ".join(map(str, used))
+            unexpected = min(set(present) - set(used))
             raise DataError(
-                f"{path}: class {min(set(present) - set(used))} in this file is not a class "
-                f"of {self.name}: {listed}"
+                f"{path}: this file has class {unexpected}, but the classes of {self.name} are "
+                f"{listed}"
             )
         return used
 
@@ -401,9 +307,11 @@ class MedMnist:
             return np.isin(labels, self.positive).astype(np.int64)
         unknown = set(labels.tolist()) - set(used)
         if unknown:
+            unused_class = min(unknown)
+            used_classes = ", ".join(map(str, used))
             raise DataError(
-                f"{self.name}: class {min(unknown)} was named, but the classes that are used "
-                f"are {', '.join(map(str, used))}"
+                f"{self.name}: a label is class {unused_class}, but the classes that are used "
+                f"are {used_classes}"
             )
         return np.searchsorted(used, labels).astype(np.int64)
 
@@ -413,10 +321,11 @@ class MedMnist:
             return tuple(names.values())
         sides = [[c for c in used if (c in self.positive) == side] for side in (False, True)]
         if not all(sides):
+            none_or_all = "none" if sides[0] else "all"
             raise DataError(
-                f"{self.name}: dataset.positive lists {'none' if sides[0] else 'all'} of the "
-                "classes that are used, but must list some and leave out some, because the "
-                "task has two sides"
+                f"{self.name}: dataset.positive lists {none_or_all} of the classes that are "
+                "used, but must list some of them and leave out others, because the task is to "
+                "tell the listed classes from the others"
             )
         return tuple(" or ".join(names[c] for c in side) for side in sides)
 
@@ -455,9 +364,9 @@ def _images(columns: ColumnReader, key: str) -> np.ndarray:
     images = columns.matrix(key, "MedMNIST's format")
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[3:] not in ((), (3,)):
         raise DataError(
-            f"{columns.path}: {key} is {images.dtype} of shape {images.shape}, but must be "
-            "uint8 pixels 0..255 of shape [n, h, w] or [n, h, w, 3] (three-dimensional "
-            "images are not supported)"
+            f"{columns.path}: '{key}' has type {images.dtype} and shape {images.shape}, but must "
+            "contain uint8 pixels (0 to 255) of shape [n, h, w] or [n, h, w, 3]; "
+            "three-dimensional images are not supported"
         )
     return (
         images[:, None] if images.ndim == 3 else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
@@ -469,8 +378,9 @@ def _labels(columns: ColumnReader, key: str) -> np.ndarray:
     labels = columns.array(key, "MedMNIST's format")
     if labels.dtype.kind == "f" or (labels.ndim == 2 and labels.shape[1] > 1):
         raise DataError(
-            f"{columns.path}: {key} is {labels.dtype} of shape {labels.shape}, but must be "
-            "one whole number for each record (several labels are not supported)"
+            f"{columns.path}: '{key}' has type {labels.dtype} and shape {labels.shape}, but must "
+            "contain one whole number for each record; several labels for a record are not "
+            "supported"
         )
     return labels.reshape(-1).astype(np.int64)
 
@@ -501,7 +411,8 @@ def all_info() -> Mapping[str, Mapping[str, Any]] | None:
         return ast.literal_eval(node)
     except (OSError, SyntaxError, ValueError) as error:
         raise DataError(
-            f"{path}: cannot read INFO of medmnist ({error}): reinstall medmnist with {INSTALL}"
+            f"{path}: the table INFO of the package medmnist cannot be read ({error}): reinstall "
+            f"the package with {INSTALL}"
         ) from None
 
 
@@ -523,17 +434,18 @@ def _official(path: Path, url: str, md5: str, download: bool) -> Path:
 
     if path.exists() and (actual := _md5(path)) != md5:
         raise DataError(
-            f"{path}: its MD5 is {actual}, but that of medmnist's official file is {md5}: "
+            f"{path}: this file has the MD5 {actual}, but medmnist's official file has {md5}: "
             "delete the file to download it again, or accept it as a local file with "
             f"dataset.path={path.name}"
         )
     if not path.exists() and not download:
         raise DataMissing(
-            f"{path} does not exist: to download it, set dataset.download=true, or get {url} "
-            "yourself; if you have it elsewhere, change dataset.path or data_dir"
+            f"{path} does not exist. To download this file, set dataset.download=true, or get it "
+            f"yourself from {url}. If you have the file elsewhere, change dataset.path or "
+            "data_dir"
         )
     pooch.get_logger().setLevel("INFO" if sys.stderr.isatty() else "WARNING")
-    by_hand = f"download {url} yourself and put it at {path}, or change dataset.path or data_dir"
+    by_hand = f"download {url} yourself and save it as {path}, or change dataset.path or data_dir"
     try:
         downloader = pooch.HTTPDownloader(timeout=30)
         pooch.retrieve(url, f"md5:{md5}", fname=path.name, path=path.parent, downloader=downloader)
@@ -541,7 +453,7 @@ def _official(path: Path, url: str, md5: str, download: bool) -> Path:
         raise DataMissing(f"cannot download {path.name}: {error}; {by_hand}") from None
     except ValueError:
         raise DataError(
-            f"{url}: the downloaded file is not the official one (its MD5 is not medmnist's "
-            f"{md5}): try again, or {by_hand}"
+            f"{url}: the downloaded file is not the official one, because its MD5 is not {md5}: "
+            f"try again, or {by_hand}"
         ) from None
     return path

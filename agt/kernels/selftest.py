@@ -172,26 +172,26 @@ def _nonnegative_sum(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Ten
 
 # The name of each case, which an error message names. "x" is a layer's input.
 CASES: dict[str, Case] = {
-    "sum of gradients": lambda kernel, probe: (
+    "summing gradients over a batch": lambda kernel, probe: (
         kernel.nominal_sum(probe.output_gradient.upper[0], probe.wide.lower[0]),
     ),
-    "sum of gradients of a bias": lambda kernel, probe: (
+    "summing the gradients of a bias over a batch": lambda kernel, probe: (
         kernel.nominal_sum(probe.output_gradient.upper[0], None),
     ),
-    "sum of gradient bounds, exactly known inputs, narrow layer": lambda kernel, probe: (
+    "summing gradient bounds of a batch (exact inputs, narrow layer)": lambda kernel, probe: (
         kernel.bound_sum(probe.output_gradient, probe.narrow, "exact")
     ),
-    "sum of gradient bounds, exactly known inputs, wide layer": lambda kernel, probe: (
+    "summing gradient bounds of a batch (exact inputs, wide layer)": lambda kernel, probe: (
         kernel.bound_sum(probe.output_gradient, probe.wide, "exact")
     ),
-    "sum of gradient bounds, inputs with bounds": lambda kernel, probe: kernel.bound_sum(
-        probe.output_gradient, probe.interval, "exact"
+    "summing gradient bounds of a batch (inputs with bounds)": lambda kernel, probe: (
+        kernel.bound_sum(probe.output_gradient, probe.interval, "exact")
     ),
-    "sum of gradient bounds, inputs with bounds >= 0": _nonnegative_sum,
-    "sum of gradient bounds, inputs with bounds, midpoint-radius": lambda kernel, probe: (
+    "summing gradient bounds of a batch (inputs with bounds >= 0)": _nonnegative_sum,
+    "summing gradient bounds of a batch (inputs as midpoint and radius)": lambda kernel, probe: (
         kernel.bound_sum(probe.output_gradient, probe.interval, "rump")
     ),
-    "sum of gradient bounds of a bias": lambda kernel, probe: kernel.bound_sum(
+    "summing gradient bounds of a bias over a batch": lambda kernel, probe: kernel.bound_sum(
         probe.output_gradient, None, "exact"
     ),
     "selection, point x": lambda kernel, probe: _select(kernel, probe, probe.narrow, capped=False),
@@ -235,8 +235,8 @@ def check_kernel(kernel: ReferenceKernel, device: str) -> None:
             raise UnsoundError(
                 Message(
                     "{config:compute.kernel}={kernel} gives other numbers than the reference "
-                    "kernel on this machine (case '{name}'), so its sums cannot be trusted: use "
-                    "{config:compute.kernel}=reference, and please report it",
+                    "kernel on this machine (in the test '{name}'), so its sums cannot be "
+                    "trusted: use {config:compute.kernel}=reference, and please report this",
                     kernel=kernel.name,
                     name=name,
                 )

@@ -76,8 +76,8 @@ class ClosedFormKind(CertificateKind):
         """
         if self.features != FeaturesConfig():
             raise ConfigError(
-                "features: the certificate already has features of its own "
-                "(certificate.features): give features in only one of the two places"
+                "features: features= and certificate.features are both given, so there are two "
+                "feature maps: leave one of them out"
             )
         return replace(self, features=features)  # type: ignore[type-var]
 
@@ -110,8 +110,9 @@ class ClosedFormKind(CertificateKind):
             raise ConfigError(
                 Message(
                     "noise.epsilon: certificate={name} does not add noise to training steps. "
-                    "Release the weights with agt predict {config:mechanism=release_weights}, "
-                    "which adds noise once, at the end, and needs less noise",
+                    "Release the weights with `agt predict` and "
+                    "{config:mechanism=release_weights} instead: this adds noise once, at the "
+                    "end, and needs less noise",
                     name=self.name,
                 )
             )

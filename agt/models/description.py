@@ -26,7 +26,7 @@ from agt.models.heads import (
 from agt.models.kinds import certificate_config
 from agt.problem import Problem, Settings
 from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig, validate
-from agt.training.ensemble import EnsembleConfig
+from agt.training.settings import EnsembleConfig
 
 MODEL_FORMAT = 2
 """The version of the JSON values that ``describe`` returns."""
@@ -174,7 +174,8 @@ def _check_size(declared_size: Any, records: Any) -> None:
         raise ValueError(f"declared_size is {declared_size!r}")
     if (declared_size is None) == (records is None):
         raise ValueError(
-            "a model file must have either declared_size or records as a number, not both"
+            "a model file must contain either 'declared_size' or 'records', but this file "
+            "contains both or neither"
         )
 
 

@@ -13,27 +13,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from threading import RLock
-from typing import Annotated, Any, Literal, Protocol, get_args
+from typing import Any, Protocol, get_args
 
 import torch
-from pydantic import Field
 from torch import nn
 
 from agt.bounds.losses import LOSSES
 from agt.bounds.rules import RULES, rules_for
 from agt.errors import ConfigError
 from agt.facts import Fact, declared
+from agt.models.head_settings import ActivationName, ConvSettings, HeadSettings
 from agt.settings import TrainingConfig, schema, validate
 from agt.targets import imported
 
-ActivationName = Literal["relu", "leaky_relu", "tanh", "sigmoid", "softplus", "gelu"]
 _LAYERS = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.GELU)
 ACTIVATIONS: dict[str, type[nn.Module]] = dict(zip(get_args(ActivationName), _LAYERS, strict=True))
 
 LayerList = list[dict[str, Any]]
 """For each layer of a network a dict of JSON values: "name", "layer" (its type), and settings."""
-
-Size = Annotated[int, Field(ge=1, le=2**24)]
 
 
 class HeadBuilder(Protocol):
@@ -69,34 +66,20 @@ class HeadBuilder(Protocol):
 
 
 @schema
-class HeadConfig:
+class HeadConfig(HeadSettings):
     """The settings of a linear head or an MLP, and the builder of its layers.
-
-    Attributes:
-        hidden: the widths of the hidden layers; empty: a linear head.
-        activation: the activation after each hidden layer, with PyTorch's default settings.
-        encoder: always None here. A head on the outputs of a frozen encoder has another class.
 
     Raises:
         ValueError: an encoder was given.
     """
 
-    hidden: tuple[Size, ...] = ()
-    activation: ActivationName = "relu"
-    encoder: object | None = None
-
     def __post_init__(self) -> None:
         """Raise ValueError if this class, not a subclass, was given an encoder."""
         if type(self) is HeadConfig and self.encoder is not None:
             raise ValueError(
-                "encoder: this model has no frozen encoder in front of its head: give "
-                "model=small_cnn, and its encoder's settings"
+                "encoder: this model has no frozen encoder in front of its head. Leave encoder "
+                "out, or use model=small_cnn with the settings of an encoder"
             )
-
-    @property
-    def linear(self) -> bool:
-        """Whether there are no hidden layers."""
-        return not self.hidden
 
     @property
     def facts(self) -> tuple[Fact, ...]:
@@ -144,53 +127,12 @@ class HeadConfig:
 
 
 @schema
-class ConvConfig(HeadConfig):
+class ConvConfig(ConvSettings, HeadConfig):
     """The settings of a convolutional network for images, and the builder of its layers.
 
     Each convolution is followed by an activation and, if asked for, by average pooling. The MLP of
     the base class follows. All layers are trained.
-
-    Attributes:
-        channels: the number of output channels of each convolution.
-        kernels: the side of each convolution's window, in pixels.
-        strides: the step of each window, in pixels.
-        paddings: the rows and columns of zeros added on each side before each convolution.
-        pools: the side of the average pooling after each activation, in pixels; 1: no pooling.
-        start: "pytorch": PyTorch's default initialisation; "he": biases of 0, and weights of
-            variance 2 / fan-in (He et al. 2015), which are PyTorch's times the square root of 6.
-        output_scale: a factor on the last layer's initial parameters; 0: all initial logits are 0.
-
-    Raises:
-        ValueError: an encoder was given, or the lists differ in length.
     """
-
-    channels: Annotated[tuple[Size, ...], Field(min_length=1)] = (16, 32)
-    kernels: tuple[Size, ...] = (4, 4)
-    strides: tuple[Size, ...] = (2, 1)
-    paddings: tuple[Annotated[int, Field(ge=0)], ...] = (0, 0)
-    pools: tuple[Size, ...] = (1, 1)
-    start: Literal["pytorch", "he"] = "pytorch"
-    output_scale: Annotated[float, Field(ge=0, le=1e3)] = 1.0
-
-    def __post_init__(self) -> None:
-        """Raise ValueError if an encoder was given or the lists differ in length."""
-        if self.encoder is not None:
-            raise ValueError(
-                "encoder: this model trains its convolutions itself, so it cannot have a "
-                "frozen encoder: give model=small_cnn for one"
-            )
-        for name in ("kernels", "strides", "paddings", "pools"):
-            given = len(getattr(self, name))
-            if given != len(self.channels):
-                raise ValueError(
-                    f"{name} has {given} values, but channels has {len(self.channels)}: give "
-                    "one value for each convolution"
-                )
-
-    @property
-    def linear(self) -> bool:
-        """False: there are convolutions."""
-        return False
 
     def build(
         self, shape: tuple[int, ...], classes: int, training: TrainingConfig
@@ -333,7 +275,7 @@ class CustomNetwork:
                 network = self.make()
             except Exception as error:  # whatever the user's code raises is about that code
                 raise ConfigError(
-                    f"model: {self.origin} cannot be created: {type(error).__name__}: {error}"
+                    f"model: {self.origin} cannot be created ({type(error).__name__}: {error})"
                 ) from error
         plain_network = _require_plain_layers(network, self.origin).to(dtype)
         # Applied to one record of zeros, to learn whether it fits and the shape of its output.
@@ -342,13 +284,14 @@ class CustomNetwork:
                 outputs = plain_network(torch.zeros(1, *shape, dtype=dtype))
         except RuntimeError as error:
             raise ConfigError(
-                f"model: {self.origin} cannot be applied to records of shape {shape}: {error}"
+                f"model: {self.origin} cannot be applied to records of shape {shape} ({error})"
             ) from None
         if outputs.dim() != 2:
+            output_shape = tuple(outputs.shape[1:])
             raise ConfigError(
-                f"model: {self.origin} returns outputs of shape {tuple(outputs.shape[1:])} "
-                f"for a record of shape {shape}, but must return one row of numbers. Add an "
-                "nn.Flatten() at the beginning"
+                f"model: {self.origin} returns outputs of shape {output_shape} for a record of "
+                f"shape {shape}, but must return one row of numbers. Add an nn.Flatten() at the "
+                "beginning"
             )
         return plain_network
 
@@ -365,7 +308,7 @@ def head_from_config(node: object) -> HeadBuilder:
             the settings.
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
-        raise ConfigError(f"model: expected a mapping with the entry _target_, got {node!r}")
+        raise ConfigError(f"model: expected a mapping with the entry '_target_', got {node!r}")
     settings = {str(key): value for key, value in node.items() if key != "_target_"}
     name = node["_target_"]
     target: Any = imported(str(name), "model")
@@ -440,7 +383,9 @@ def from_layers(layers: LayerList) -> nn.Sequential:
     for entry in layers:
         settings = {key: value for key, value in entry.items() if key not in ("name", "layer")}
         if entry["layer"] not in types:
-            raise ConfigError(f"model: no bound rule for layer {entry['name']} ({entry['layer']})")
+            raise ConfigError(
+                f"model: agt has no bound rule for layer {entry['name']} ({entry['layer']})"
+            )
         network.add_module(entry["name"], types[entry["layer"]](**settings))
     return network
 
@@ -478,38 +423,37 @@ def _require_plain_layers(network: object, origin: str) -> nn.Sequential:
     """
     if type(network) is not nn.Sequential:
         raise ConfigError(
-            f"model: {origin} has the type {type(network).__name__}, but bounds are computed "
-            "for an nn.Sequential, layer by layer, because agt cannot analyse the forward() "
-            "of another module"
+            f"model: {origin} has the type {type(network).__name__}, but agt needs an "
+            "nn.Sequential, because it computes bounds layer by layer and cannot analyse the "
+            "forward() of another module"
         )
     rules_for(network)  # raises ConfigError for a layer without a bound rule
     for name, layer in network.named_modules(remove_duplicate=False):
         attributes = vars(layer)
         has_hooks = any(value for key, value in attributes.items() if key.endswith("hooks"))
         if "forward" in attributes or has_hooks:
-            culprit = f"layer {name}" if name else "the whole"
+            part = f"layer {name}" if name else "the model itself (not only a layer of it)"
             raise ConfigError(
-                f"model: {culprit} has hooks or its own forward(), for which there is no "
-                "bound rule. Remove the hooks, or use a standard layer"
+                f"model: {part} has hooks or its own forward(), for which agt has no bound rule. "
+                "Remove them, or use a standard layer"
             )
     for name, parameter in network.named_parameters():
         if not parameter.requires_grad:
             raise ConfigError(
-                f"model: {name} is frozen (requires_grad=False), but a head is always "
-                "trained as a whole. Leave frozen layers out of it, and give their outputs "
-                "as features"
+                f"model: {name} is frozen (requires_grad=False), but agt trains all layers of a "
+                "model. Remove frozen layers from the model, and give their outputs as features"
             )
         if parameter._backward_hooks or not parameter.is_floating_point():
             raise ConfigError(
-                f"model: the parameter {name} has hooks, or does not consist of real numbers, "
-                "so there is no bound rule for it"
+                f"model: the parameter {name} has hooks, or does not consist of real numbers, so "
+                "agt has no bound rule for it. Remove the hooks, or use real numbers"
             )
     # Two parameters share memory if they begin at the same address.
     parameters = list(network.parameters())
     if len({parameter.data_ptr() for parameter in parameters}) < len(parameters):
         raise ConfigError(
             "model: two parameters share memory, but training would change them separately. "
-            "Give each its own memory"
+            "Give each parameter its own memory"
         )
     _require_rebuildable(network)
     return network
@@ -529,7 +473,8 @@ def _require_rebuildable(network: nn.Sequential) -> None:
         again = from_layers(json.loads(json.dumps(describe_layers(network))))
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(
-            f"model: a layer has a setting that is not a plain number or word ({error})"
+            "model: a layer has a setting that is not a plain number or word, so agt could not "
+            f"save the model ({error})"
         ) from None
     shapes = {name: tensor.shape for name, tensor in network.state_dict().items()}
     described = {name: tensor.shape for name, tensor in again.state_dict().items()}
@@ -537,8 +482,8 @@ def _require_rebuildable(network: nn.Sequential) -> None:
     # ``describe_layers`` leaves out a layer that is None, so it is looked for as well.
     different = sorted(name for name in names if shapes.get(name) != described.get(name))
     if different or None in network._modules.values():
-        culprit = different[0] if different else "a layer that is None"
+        part = f"parameter {different[0]}" if different else "a layer that is None"
         raise ConfigError(
-            f"model: {culprit} is not what its recorded settings create, so there is no bound "
-            "rule for it"
+            f"model: {part} does not follow from the settings of the layers, so agt could not "
+            "load the model again after saving it. Use standard layers"
         )

@@ -326,9 +326,10 @@ class ModelDefaults:
         Args:
             problem: not read.
         """
+        certificate = self.settings.certificate.name
         raise ConfigError(
-            f"certificate={self.settings.certificate.name} does not store the random draws of "
-            "its training, so they cannot be repeated"
+            f"certificate={certificate} does not store the random draws of its training, so the "
+            "training cannot be repeated"
         )
 
     def with_problem(self, problem: Problem) -> Self:

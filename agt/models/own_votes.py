@@ -15,12 +15,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
-from pydantic import Field
 
+from agt.certificates.settings import OwnVotesConfig
 from agt.data.arrays import pieces
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
@@ -220,9 +220,9 @@ class OwnVotesModel(Votes):
         if self.settings.learner is None:
             raise ConfigError(
                 Message(
-                    "{config:certificate.learner}: only the name of the learner {learner} is "
-                    "known here, and agt does not import code that a record names: give the "
-                    "learner on the command line of agt train, or as learner= of agt.fit",
+                    "{config:certificate.learner}: agt knows only the name of the learner, "
+                    "{learner}, and does not import code because a file of a run names it. Give "
+                    "the learner on the command line of `agt train`, or as learner= of agt.fit",
                     learner=self.config.learner["_target_"],
                 )
             )
@@ -276,11 +276,11 @@ class OwnVotesModel(Votes):
         if new and not self.members:
             raise ConfigError(
                 Message(
-                    "{unknown} of {queries} queries are new, but this model only stores the "
-                    "votes of its learners on the queries given in training, not the "
-                    "learners, so it can only answer those {saved} queries (for a run, the "
-                    "test records: {config:dataset.test}; a map of the plane needs more "
-                    "queries: map_resolution=0)",
+                    "{unknown} of {queries} queries are new, but this model can only answer the "
+                    "{saved} queries that were given in training, because it stores the votes "
+                    "of its learners on these queries, not the learners. For a run, these are "
+                    "the test records ({config:dataset.test}); a map of the plane needs other "
+                    "queries, so give map_resolution=0",
                     unknown=len(new),
                     queries=len(digests),
                     saved=len(self.ballots),
@@ -427,42 +427,11 @@ def _digests(phi: np.ndarray) -> list[bytes]:
 
 
 @schema
-class OwnVotesKind(VotingKind):
+class OwnVotesKind(OwnVotesConfig, VotingKind):
     """Certificates by the vote of members that a learner of the user's own trains.
 
     The learner must be deterministic: the same shard and seed must give the same member.
-
-    Attributes:
-        features: the public feature map in front of the members; by default they take raw features.
-        learner: the full name of the learner's class or function (``_target_``), and its settings.
-            Reading these settings imports no code; ``import_learner`` does.
-        strength: not read; it is here because ``VotesKind`` with the same name has it.
-
-    Raises:
-        ValueError: ``learner`` has no ``_target_``.
     """
-
-    name: Literal["votes"] = "votes"
-    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
-    learner: Mapping[str, Any] = Field(default_factory=dict)
-    strength: float = 0.1
-
-    def __post_init__(self) -> None:
-        """Raise ValueError unless the settings name a learner."""
-        if not isinstance(self.learner.get("_target_"), str):
-            raise ValueError(
-                "learner: give ridge, logistic, or the full name of your own learner in "
-                "learner._target_"
-            )
-
-    @classmethod
-    def is_described_by(cls, node: Mapping[str, Any]) -> bool:
-        """Return whether settings describe votes by a learner of the user's own.
-
-        Args:
-            node: the settings of a certificate by name, in which such a learner is a mapping.
-        """
-        return super().is_described_by(node) and isinstance(node.get("learner"), Mapping)
 
     @property
     def unread_settings(self) -> Mapping[str, UnreadReason]:

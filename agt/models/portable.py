@@ -158,7 +158,8 @@ class Portable:
         """
         if released.simulated:
             raise ValueError(
-                "this is a simulation (drawn from a seed), so it cannot be saved as a release"
+                "these weights are a simulation (their noise was drawn from a seed), so they "
+                "cannot be saved as a release"
             )
         # Lemma 2 of docs/proofs/release_folder.md: no path of the owner's machine is published
         published = {key: value for key, value in source.items() if key not in _SETTINGS_LEFT_OUT}
@@ -181,9 +182,10 @@ class Portable:
     def __repr__(self) -> str:
         """Return a short text with the number of classes, the mechanism, and the privacy claim."""
         classes = len(self.classes)
+        guarantee = self.words[0]
         return (
-            f"agt.Portable: released weights of {classes} classes by {self.mechanism}\n  "
-            f"{self.words[0]}"
+            f"agt.Portable: weights of a model with {classes} classes, released by "
+            f"{self.mechanism}\n  {guarantee}"
         )
 
     @property
@@ -300,7 +302,8 @@ class Portable:
         except (ValueError, TypeError, KeyError, AttributeError, IndexError, MemoryError) as error:
             what = str(error) or "reading it needs more memory than this machine has"
             raise ConfigError(
-                f"release={reader.folder}: cannot be read ({what}); perhaps another version wrote it"
+                f"release={reader.folder}: cannot be read ({what}); perhaps another version of "
+                "agt wrote it"
             ) from None
         noise = node["noise"]
         return cls(
@@ -383,8 +386,8 @@ class Portable:
             alone = f"With only NumPy, from this folder:\n\n```python\n{lines}```\n"
         else:
             alone = (
-                "Only agt can compute the features of this release, so NumPy is not enough to "
-                "use it.\n"
+                "Only agt can compute the features that these weights need, so NumPy is not "
+                "enough to use this release.\n"
             )
         sentences = "\n".join(f"- {sentence}" for sentence in self.words)
         return README_TEXT.format(name=self.name, words=sentences, alone=alone)
@@ -421,8 +424,9 @@ def _check_format(node: Mapping[str, Any], reader: Folder) -> None:
         # format is refused as unknown below.
         if version not in (None, __version__):
             raise Superseded(
-                f"release={reader.folder}: made with mechanism.shrink=true by agt "
-                f"{version!r}, which this version does not support: use that version"
+                f"release={reader.folder}: agt {version!r} made this release with "
+                "mechanism.shrink=true, which this version of agt does not support: use version "
+                f"{version!r}"
             )
     if node["format"] != RELEASE_FORMAT:
         raise ValueError(
@@ -445,7 +449,9 @@ def _read_features(node: Mapping[str, Any], matrices: dict[str, np.ndarray]) -> 
     without_matrices = FeatureMap(config, node["width"])
     shapes = {name: matrix.shape for name, matrix in matrices.items()}
     if without_matrices.shapes != shapes:
-        raise ValueError(f"the feature matrices have other shapes than {RELEASE} states")
+        raise ValueError(
+            f"the matrices of the feature map do not have the shapes that {RELEASE} states"
+        )
     return without_matrices.with_matrices(matrices)
 
 
@@ -460,12 +466,12 @@ def _check_weight(weight: np.ndarray, features: FeatureMap, width: object) -> No
     fits_features = weight.ndim == 2 and weight.shape[1] == features.outputs
     if not fits_features or weight.dtype != np.float64 or not np.isfinite(weight).all():
         expected = (
-            f"with these feature matrices and {width} features in a query (width), the "
+            f"with these matrices of the feature map and {width} features in a query, the "
             f"weights must have {features.outputs} columns"
         )
         raise ValueError(
-            f"the weights have shape {weight.shape} and type {weight.dtype} (must be finite "
-            f"float64 numbers); {expected}"
+            f"the weights have shape {weight.shape} and type {weight.dtype}, but must be finite "
+            f"float64 numbers; {expected}"
         )
 
 
@@ -490,8 +496,8 @@ def _read_arrays(content: bytes) -> dict[str, np.ndarray]:
             packings = {entry.compress_type for entry in entries}
             if size > MAX_ARRAY_BYTES or not packings <= {ZIP_STORED, ZIP_DEFLATED}:
                 raise ValueError(
-                    f"{WEIGHTS} was not read, because it would unpack to {size:,} bytes, or "
-                    "is compressed in an unusual way"
+                    f"{WEIGHTS} was not read, because it would need {size:,} bytes when "
+                    "unpacked, or is compressed in an unusual way"
                 )
             for entry in entries:
                 name = entry.filename.removesuffix(".npy")
@@ -539,21 +545,26 @@ def _check_fields(node: Mapping[str, Any], rows: int) -> None:
     noise = node["noise"]
     texts = [node["name"], *classes, *node["words"], *node.get("brief", ())]
     if not node["words"] or not all(isinstance(text, str) for text in texts):
-        raise ValueError("the entries name, classes and words must be text")
+        raise ValueError(
+            "the entries 'name', 'classes' and 'words' must be text, and 'words' must not be empty"
+        )
     if not all(text.isprintable() for text in texts):
         raise ValueError(
-            "a text in it contains control characters, which agt does not send to a terminal"
+            "one of the entries 'name', 'classes' and 'words' contains control characters, "
+            "which agt does not print on a terminal"
         )
     # Two classes need only one row of weights, whose logit is that of class 1.
     is_one_row_of_two_classes = rows == 1 and len(classes) == 2
     if rows != len(classes) and not is_one_row_of_two_classes:
-        raise ValueError(f"there are {len(classes)} classes, but the weights are for {rows}")
+        raise ValueError(
+            f"there are {len(classes)} classes, but the weights are for {rows} classes"
+        )
     are_numbers = all(
         type(number) in (int, float) and isfinite(number) for number in noise.values()
     )
     mechanism = node.get("mechanism", mechanism_from_noise(noise))
     if not isinstance(mechanism, str) or not mechanism.isidentifier():
-        raise ValueError(f"mechanism is {mechanism!r}, which is not a name")
+        raise ValueError(f"the entry 'mechanism' is {mechanism!r}, which is not a name")
     names = set(noise)
     if "mechanism" in node:  # a mechanism of the user's own, which may have any other constants
         are_names = all(map(str.isidentifier, noise)) and not _ANSWER_METRICS & names
@@ -561,12 +572,16 @@ def _check_fields(node: Mapping[str, Any], rows: int) -> None:
         are_names = names <= _NOISE_CONSTANTS
     if not {"sigma", "step"} <= names or not are_names or not are_numbers:
         raise ValueError(
-            "the entry noise must have the numbers sigma and step, and no unknown ones"
+            "the entry 'noise' must contain the numbers 'sigma' and 'step', and must not "
+            "contain unknown entries"
         )
-    if node["dtype"] not in ("float32", "float64") or not isinstance(node["source"], Mapping):
+    dtype = node["dtype"]
+    source = node["source"]
+    if dtype not in ("float32", "float64") or not isinstance(source, Mapping):
+        source_type = type(source).__name__
         raise ValueError(
-            f"dtype is {node['dtype']} (must be float32 or float64), and source is of "
-            f"type {type(node['source']).__name__} (must be a mapping)"
+            f"the entry 'dtype' must be float32 or float64 (it is {dtype}), and the entry "
+            f"'source' must be a mapping (it is of type {source_type})"
         )
 
 
@@ -601,9 +616,9 @@ def _check_no_formulas(portable: Portable, folder: Path) -> None:
         cells = _CELL_END.split(normalize("NFKC", name))
         if any(_FORMULA.match(cell) for cell in cells):
             raise ConfigError(
-                f"release={folder}: a spreadsheet program would read the class name {name!r} "
-                "as a formula: if you trust this release, give digest=sha256:... as its "
-                "publisher gave it to you"
+                f"release={folder}: a spreadsheet program would read the class name {name!r} as "
+                "a formula. If you trust this release, give digest=sha256:... with the digest "
+                "that its publisher gave you"
             )
 
 

@@ -23,6 +23,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from agt.certificates.conditions import Condition, stated_constants
+from agt.certificates.settings import RemovalCertificateConfig
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import proved
@@ -46,7 +47,6 @@ from agt.training.erm import check_minimiser_settings
 from agt.training.linear import LinearTrained
 from agt.training.loop import OnProgress
 from agt.training.removal import (
-    RemovalConfig,
     RemovalProblem,
     RemovalState,
     draw_tilt,
@@ -55,6 +55,7 @@ from agt.training.removal import (
     removal_loss,
 )
 from agt.training.sensitivity import LinearSetting
+from agt.training.settings import RemovalConfig
 from agt.unlearning.newton import (
     RemovableHead,
     promise_after_removal,
@@ -66,12 +67,12 @@ from agt.unlearning.sentences import Remark, Value
 
 # The beginnings of a sentence that ends with ``RemovalModel._closeness``.
 _PROVED = (
-    "records can be removed later without training again: the weights that are used for "
-    "answers are then"
+    "records can be removed later without training again. After a removal, the weights that are "
+    "used for answers are"
 )
 _PREDICTED = (
     "records can be removed later without training again, but this is not proved, because the "
-    "noise comes from a seed: with unpredictable noise the model would then be"
+    "noise comes from a seed. With unpredictable noise, the weights after a removal would be"
 )
 SEEDED = (
     "SIMULATION: the noise comes from certificate.seed={seed}, so anyone who knows the seed can "
@@ -288,9 +289,9 @@ class RemovalModel(LinearModel):
         # tolerance / strength of the minimiser. Rounded up, because it is an upper bound.
         distance = upward(next_up(2 * self.config.tolerance / strength))
         return (
-            "records can be removed later without training again: the weights are then "
-            f"within {distance} (l2) of those of training without these records; for least "
-            "squares, this needs no noise",
+            "records can be removed later without training again. After a removal, the l2 "
+            "distance between the weights and those of training without these records is at "
+            f"most {distance}. For least squares, this needs no noise",
         )
 
     def _sentences_on_noise_in_loss(self) -> tuple[str, ...]:
@@ -301,11 +302,11 @@ class RemovalModel(LinearModel):
         closeness = self._closeness()
         spread = f"with standard deviation {self.config.sigma:g} in every coordinate"
         return (
-            "records can be removed later without training again; this is not proved here, "
-            f"but the paper claims that the model is then {closeness}",
+            "records can be removed later without training again. This is not proved here, but "
+            f"the paper claims that the model after a removal is {closeness}",
             f"a random linear term in the loss, {spread}, is meant to hide the error of such "
-            "removals; the published proof assumes that this error is independent of the "
-            "term, but the weights depend on the term: certificate.masking=output is proved",
+            "removals. The published proof assumes that this error is independent of the random "
+            "term, but the weights depend on this term. certificate.masking=output has a proof",
         )
 
     def _sentences_on_noise_on_weights(self) -> tuple[str, ...]:
@@ -320,10 +321,10 @@ class RemovalModel(LinearModel):
         return (
             f"{lead} {self._closeness()}",
             "the error of such removals is hidden by noise on the weights that are used for "
-            f"answers, {spread}: the noise is drawn exactly, rounded to multiples of "
-            f"{lattice_step:.3g}, and drawn again at each update",
-            "the weights without noise stay in the run's folder for later removals; for these "
-            "weights only the distance to retraining is guaranteed, not privacy",
+            f"answers, {spread}. The noise is drawn exactly, is rounded to multiples of "
+            f"{lattice_step:.3g}, and is drawn again at each update",
+            "the weights without noise stay in the run's folder, because later removals need "
+            "them. For these weights, only the distance to retraining is guaranteed, not privacy",
         )
 
     def _closeness(self) -> str:
@@ -333,9 +334,9 @@ class RemovalModel(LinearModel):
         the weights) that the noise hides.
         """
         return (
-            f"({self.config.eps:g}, {self.config.delta:g})-close to training without the "
-            "removed records, as long as the error of the removals stays below "
-            f"{self.budget:.4g} (gradient norm), of which the optimiser already uses "
+            f"({self.config.eps:g}, {self.config.delta:g})-close to training without the removed "
+            "records, as long as the error of the removals (gradient norm) stays below "
+            f"{self.budget:.4g}, of which the optimiser has already used "
             f"{self.state.residual:.2g}"
         )
 
@@ -450,7 +451,7 @@ def _read_state(
 
 
 @schema
-class RemovalKind(RemovalConfig, ClosedFormKind):
+class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
     """The kind of certificate for a linear head from which records can be removed later.
 
     The head minimises a regularised sum of losses. Noise hides the error that removals leave.
@@ -562,8 +563,8 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
             mechanism: the name of the mechanism, for the message.
         """
         raise ConfigError(
-            f"mechanism={mechanism} adds noise to weights, but certificate=removal already "
-            "has its own: train with certificate=erm"
+            f"mechanism={mechanism} adds noise to weights, but certificate=removal already adds "
+            "noise to them: train with certificate=erm"
         )
 
     def remove_records(

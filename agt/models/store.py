@@ -192,11 +192,12 @@ def _check_files_of_grid(reader: FileReader, ks: tuple[int, ...]) -> None:
     missing_or_extra = reader.names(BOUNDS) ^ files_of_grid
     for name in sorted(missing_or_extra):
         if name in files_of_grid:
-            why = "missing, although the run certifies this k"
+            problem = "missing, although the run certifies this k"
         else:
-            why = "for a k that the run does not certify"
+            problem = "for a k that the run does not certify"
         raise ConfigError(
-            f"run={reader.folder}: {BOUNDS}/{name} is {why}; restore it, or train again"
+            f"run={reader.folder}: the file {BOUNDS}/{name} is {problem}; restore the file, or "
+            "train again"
         )
 
 
@@ -260,17 +261,20 @@ def read_tensors(
                 f"{value}: train again"
             )
     if tensors.keys() != expected.keys():
+        found_names = sorted(tensors)
+        expected_names = sorted(expected)
         raise UnsoundError(
-            f"{path}: the file contains the tensors {sorted(tensors)}, but should contain "
-            f"{sorted(expected)}: train again"
+            f"{path}: the file contains the tensors {found_names}, but should contain "
+            f"{expected_names}: train again"
         )
     for key, tensor in tensors.items():
         dtype = expected[key].dtype
         shape = expected[key].shape
         if tensor.shape != shape or tensor.dtype != dtype:
             raise UnsoundError(
-                f"{path}: the tensor {key} is {tensor.dtype} {tuple(tensor.shape)}, but "
-                f"should be {dtype} {tuple(shape)}: train again"
+                f"{path}: the tensor {key} has type {tensor.dtype} and shape "
+                f"{tuple(tensor.shape)}, but should have type {dtype} and shape {tuple(shape)}: "
+                "train again"
             )
         is_refused = ~torch.isfinite(tensor) if finite else torch.isnan(tensor)
         if bool(is_refused.any()):

@@ -30,8 +30,9 @@ from agt.problem import Settings
 from agt.relations import RELATIONS
 from agt.settings import BatchConfig, TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
-from agt.training.ensemble import EnsembleConfig, assign_shards, usual_members
+from agt.training.ensemble import assign_shards, usual_members
 from agt.training.loop import OnProgress, row_reporter
+from agt.training.settings import EnsembleConfig
 
 CONSTANTS = "votes.json"
 MAX_CLASSES = 2**15 - 1  # a vote is stored as a signed integer of 16 bits
@@ -94,12 +95,12 @@ class VotingKind(ClosedFormKind):
         if (needs_several and ensemble.members == 1) or ensemble.vote != "labels":
             raise ConfigError(
                 Message(
-                    "{config:ensemble.members}={members} {config:ensemble.vote}={vote}: "
-                    "certificate=votes counts the labels of many small members. Give the "
-                    "declared size with {config:dataset.declared_size}=N (the recipe then "
-                    "uses one member for every 100 records), or give "
-                    "{config:ensemble.members}=T, a public constant, with "
-                    "{config:ensemble.vote}=labels",
+                    "{config:ensemble.members}={members} and {config:ensemble.vote}={vote} are "
+                    "not possible here, because certificate=votes counts the labels of many "
+                    "small members. Give the declared size with "
+                    "{config:dataset.declared_size}=N (the recipe then uses one member for "
+                    "every 100 records), or give {config:ensemble.members}=T, a public "
+                    "constant, with {config:ensemble.vote}=labels",
                     members=ensemble.members,
                     vote=ensemble.vote,
                 )

@@ -18,8 +18,8 @@ class AddRemove(Relation):
     """
 
     name = "add_remove"
-    ball_template = "up to {k} {many} added or removed in all"
-    edit_template = "{one} added or removed"
+    ball_template = "up to {k} {units} added or removed in all"
+    edit_template = "{one_unit} added or removed"
     edits = (Edit(removed=1, added=0), Edit(removed=0, added=1))
     sums_proved = True
 

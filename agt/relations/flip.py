@@ -25,9 +25,10 @@ class Flip(Relation):
     """
 
     name = "flip"
-    ball_template = "up to {k} {many} given other labels"
+    ball_template = "up to {k} {units} given other labels"
     edit_template = (
-        "{one} given another label; its features, and who is among the records, are not protected"
+        "{one_unit} given another label (the features of a record, and the fact that it is in "
+        "the data, are not protected)"
     )
     changes = "labels"
     label_free_ids = True
@@ -40,8 +41,8 @@ class Flip(Relation):
         """
         return ConfigError(
             Message(
-                "relation={name}: only linear heads count changed labels. Use certificate=votes "
-                "learner=ridge (exact, also for one head on all records with "
+                "relation={name}: agt can only count changed labels for linear heads. Use "
+                "certificate=votes learner=ridge (exact, also for one head on all records with "
                 "{config:ensemble.members}=1), certificate=stability or certificate=erm; or use "
                 "relation=substitute, which counts a changed label as a replaced record",
                 name=self.name,
@@ -77,9 +78,9 @@ class Flip(Relation):
         if unit_rows > 1:
             raise ConfigError(
                 Message(
-                    "{config:relation.unit_rows}={unit_rows}: relation={name} counts single "
-                    "labels, not people with several rows. Use {config:relation.unit_rows}=1, "
-                    "without {config:dataset.unit}",
+                    "{config:relation.unit_rows}={unit_rows} is not possible, because "
+                    "relation={name} counts single labels, not people with several rows. Use "
+                    "{config:relation.unit_rows}=1, without {config:dataset.unit}",
                     unit_rows=unit_rows,
                     name=self.name,
                 )
@@ -96,10 +97,10 @@ class Flip(Relation):
         if not label_free:
             raise ConfigError(
                 Message(
-                    "relation={name}: ids and splits are hashes that include labels here, so "
-                    "a record whose label changes would move to another batch or split. Give "
-                    "{config:dataset.label_free}=true (relation=flip on the command line sets "
-                    "it for tables, vectors and blobs)",
+                    "relation={name}: here, ids and splits are hashes of records with their "
+                    "labels, so a record whose label changes would move to another batch or "
+                    "split. Give {config:dataset.label_free}=true (relation=flip on the command "
+                    "line sets it for tables, vectors and blobs)",
                     name=self.name,
                 )
             )

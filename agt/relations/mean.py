@@ -67,8 +67,8 @@ class MeanRelation(Relation):
         if n_max > EXACT_ROWS:
             raise ConfigError(
                 f"relation={self.name}: means can only be compared exactly for batches of at "
-                f"most {EXACT_ROWS} rows, but training.batch.n_max={n_max}. Use more batches, "
-                "or relation=add_remove"
+                f"most {EXACT_ROWS} rows, but training.batch.n_max={n_max} allows more. Use more "
+                "batches, or relation=add_remove"
             )
 
     def gradients_changed_per_edit(
@@ -82,8 +82,8 @@ class MeanRelation(Relation):
         """
         raise ConfigError(
             f"relation={self.name} divides by the actual size of the batch, so one record "
-            "changes the weight of every other record. Only certificate=box covers this; "
-            "with any other certificate use relation=add_remove, substitute or remove"
+            "changes the weight of every other record. Only certificate=box covers this. With "
+            "any other certificate, use relation=add_remove, substitute or remove"
         )
 
     def step_sensitivity(
@@ -94,9 +94,9 @@ class MeanRelation(Relation):
         Noise inside training needs a sensitivity that is a public constant. No argument is used.
         """
         raise ConfigError(
-            f"relation={self.name} divides by the actual size of the batch, so its "
-            "sensitivity depends on the data. For noise inside training use "
-            "relation=add_remove or substitute"
+            f"relation={self.name} divides by the actual size of the batch, so its sensitivity "
+            "depends on the data, and noise cannot be fitted to it. For noise inside training, "
+            "use relation=add_remove or substitute"
         )
 
     def count_selected(self, rows: int, batch: int, eligible: int) -> int:

@@ -23,29 +23,31 @@ class RelationEntry(NamedTuple):
 
 ENTRIES: dict[str, RelationEntry] = {
     "add_remove": RelationEntry(
-        "at most k units (people) added or removed in all; constant normaliser (the default)"
+        "at most k units (people) added or removed in all; sums are divided by a constant "
+        "normaliser (the default)"
     ),
     "remove": RelationEntry(
         "at most k units (people) removed; for unlearning, never for a privacy release"
     ),
     "substitute": RelationEntry(
-        "at most k units (people) exchanged for others; constant normaliser"
+        "at most k units (people) exchanged for others; sums are divided by a constant normaliser"
     ),
     "flip": RelationEntry(
-        "at most k labels changed; for linear heads (with certificate=votes, ridge "
-        "regressions count them exactly); features are not protected"
+        "at most k labels changed, while features are not protected; only for linear heads "
+        "(ridge regressions with certificate=votes count changed labels exactly)"
     ),
     "perturb": RelationEntry(
-        "at most k units (people) given other features, each within a radius; for boxes of "
-        "one model in full batches; only about poisoning, not privacy",
+        "at most k units (people) given other features, each feature changed by at most a given "
+        "radius; only for certificate=box with one model and one batch; protects against "
+        "poisoning, not privacy",
         takes_radius=True,
     ),
     "paper_privacy": RelationEntry(
-        "the papers' privacy relation: up to k removals and k additions, mean over the batch; "
-        "its k compares with 2k of add_remove"
+        "the papers' privacy relation: up to k removals and k additions, with the mean over the "
+        "batch; compare its k with 2k of add_remove"
     ),
     "paper_unlearning": RelationEntry(
-        "the papers' unlearning relation: at most k removals, mean over the batch; for "
+        "the papers' unlearning relation: at most k removals, with the mean over the batch; for "
         "unlearning, never for a privacy release"
     ),
 }

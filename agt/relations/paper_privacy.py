@@ -32,14 +32,17 @@ class PaperPrivacy(MeanRelation):
     """
 
     name = "paper_privacy"
-    ball_template = "up to {k} {many} removed and, at the same time, up to {k} added"
-    edit_template = "{one} removed and, at the same time, one added"
+    ball_template = "up to {k} {units} removed and, at the same time, up to {k} added"
+    edit_template = "{one_unit} removed and, at the same time, one added"
     edits = (Edit(removed=1, added=1), Edit(removed=1, added=0), Edit(removed=0, added=1))
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """Return a sentence that says which distance of `add_remove` corresponds to k here."""
-        return (f"So k under `{self.name}` compares with 2k under `add_remove`, never with k.",)
+        return (
+            f"One edit under `{self.name}` can be a removal and an addition, so compare k under "
+            f"`{self.name}` with 2k under `add_remove`, never with k.",
+        )
 
     def check_boxes(self, public: np.ndarray) -> None:
         """Raise ConfigError if any training record is public.
@@ -51,9 +54,9 @@ class PaperPrivacy(MeanRelation):
         """
         if public.any():
             raise ConfigError(
-                f"relation={self.name} is not sound if public records are in the same batch "
-                "as private ones (reference.md section 2). Use relation=add_remove, or leave "
-                "the public records out"
+                f"relation={self.name} gives wrong bounds if public records are in the same "
+                "batch as private ones (reference.md section 2). Use relation=add_remove, or "
+                "leave the public records out"
             )
 
     def divisor(self, rows: "Tensor", batch: int) -> "Tensor":

@@ -26,12 +26,12 @@ class PaperUnlearning(MeanRelation):
     """
 
     name = "paper_unlearning"
-    ball_template = "up to {k} {many} removed"
-    edit_template = "{one} removed"
+    ball_template = "up to {k} {units} removed"
+    edit_template = "{one_unit} removed"
     edits = (Edit(removed=1, added=0),)
     reason_not_nested = (
-        "boxes of neighbours do not nest, because each is about the mean over the records "
-        "that remain in its own dataset"
+        "bounds on the weights (boxes) of neighbouring datasets need not contain each other, "
+        "because each is about the mean over the records that remain in its own dataset"
     )
 
     def divisor(self, rows: "Tensor", batch: int) -> "Tensor":

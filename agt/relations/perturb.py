@@ -34,22 +34,23 @@ class Perturb(Relation):
 
     name = "perturb"
     ball_template = (
-        "up to {k} {many} given other features, each within {radius} of what it was; "
+        "up to {k} {units} given other features, each within {radius} of its earlier value; "
         "labels, ids and split stay"
     )
-    edit_template = "{one} given other features within a public radius"
+    edit_template = "{one_unit} given other features within a public radius"
     changes = "features"
     selects = True
     private_only = True
     reason_not_nested = (
-        "boxes of neighbours do not nest, because a record whose features moved may move by "
-        "the radius again"
+        "a record whose features were already changed may be changed by the radius once more, so "
+        "bounds on the weights (boxes) of neighbouring datasets need not contain each other"
     )
     reason_not_releasable = (
-        "the boxes of neighbouring datasets do not nest, so certificates about features "
-        "within a radius only hold against poisoning"
+        "bounds on the weights (boxes) of neighbouring datasets need not contain each other, so "
+        "certificates about features that change within a radius only hold against poisoning, "
+        "not for a private release"
     )
-    remarks = ("This relation is about poisoning, not about privacy.",)
+    remarks = ("Certificates under this relation are about poisoning, not about privacy.",)
 
     def whole_records_error(self) -> ConfigError:
         """Return the error for a use that does not cover edits that only change features.
@@ -57,9 +58,9 @@ class Perturb(Relation):
         The message names the use that does, boxes, and `substitute` as another relation.
         """
         return ConfigError(
-            f"relation={self.name}: only boxes, without noise, bound features that move "
-            "within a radius. Use certificate=box; or use relation=substitute, which counts "
-            "a record with other features as a replaced record"
+            f"relation={self.name}: only certificate=box, and only without noise, bounds the "
+            "effect of features that change within a radius. Use certificate=box; or use "
+            "relation=substitute, which counts a record with other features as a replaced record"
         )
 
     def check_batches_and_shards(self, batches: int, members: int) -> None:
@@ -77,9 +78,9 @@ class Perturb(Relation):
                 Message(
                     "relation={name} needs a single batch and a single member, but "
                     "{config:training.batch.count}={batches} and "
-                    "{config:ensemble.members}={members}: unless ids are given, they are "
-                    "hashes of features, so a record whose features change may move to "
-                    "another batch or shard. Set both to 1",
+                    "{config:ensemble.members}={members}. Unless ids are given, they are hashes "
+                    "of features, so a record whose features change may move to another batch "
+                    "or shard. Set both to 1",
                     name=self.name,
                     batches=batches,
                     members=members,
@@ -89,8 +90,8 @@ class Perturb(Relation):
     def check_plan(self) -> NoReturn:
         """Raise ConfigError: no private release may use the certificates, so none is planned."""
         raise ConfigError(
-            f"relation={self.name}: {self.reason_not_releasable}, so no release can be "
-            "planned with them"
+            f"relation={self.name}: no private release can be planned, because "
+            f"{self.reason_not_releasable}"
         )
 
     def selection_shape(self, parameter: Tensor) -> tuple[int, ...]:

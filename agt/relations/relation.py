@@ -78,9 +78,10 @@ class Relation:
     Attributes:
         name: the relation's name in the configuration.
         ball_template: a text that says which datasets are within k edits. It contains "up to {k}
-            {many}", where ``{many}`` stands for records or units; ``{radius}`` stands for how far
+            {units}", where ``{units}`` stands for records or units; ``{radius}`` stands for how far
             features may move.
-        edit_template: a text that says what one edit is; ``{one}`` stands for the record or unit.
+        edit_template: a text that says what one edit is; ``{one_unit}`` stands for the record or
+            unit.
         edits: every kind of single edit, also those that do a part of another one; empty if edits
             change labels or features and neither remove nor add records.
         changes: what an edit changes, as a text: "records", "labels" or "features".
@@ -226,7 +227,7 @@ class Relation:
         units = "records" if unit_rows == 1 else f"units of up to {unit_rows} records"
         radius_text = "a public radius" if radius is None else f"{radius:g}"
         k_text = "k" if k is None else f"{k:,}"
-        return self.ball_template.format(many=units, radius=radius_text, k=k_text)
+        return self.ball_template.format(units=units, radius=radius_text, k=k_text)
 
     def describe_edit(self, unit_rows: int) -> str:
         """Return a text that says what one edit of a dataset is, for reports.
@@ -236,8 +237,8 @@ class Relation:
         Args:
             unit_rows: the public cap on how many records one unit has.
         """
-        one = "one record" if unit_rows == 1 else f"one unit of up to {unit_rows} records"
-        return self.edit_template.format(one=one)
+        one_unit = "one record" if unit_rows == 1 else f"one unit of up to {unit_rows} records"
+        return self.edit_template.format(one_unit=one_unit)
 
     @property
     def reason_not_releasable(self) -> str:
@@ -249,7 +250,7 @@ class Relation:
             return ""
         return (
             "condition g (the relation is symmetric) is not met, because these certificates "
-            "cover only removals of records, not additions; that suffices for unlearning, but "
+            "cover only removals of records, not additions. That suffices for unlearning, but "
             "not for a private release"
         )
 
@@ -259,7 +260,8 @@ class Relation:
         if self.symmetric:
             return ()
         return (
-            "This relation is about deletions: its certificates serve unlearning, not privacy.",
+            "Certificates under this relation cover only removals of records: they serve "
+            "unlearning, not privacy.",
         )
 
     # -- what the relation refuses: each check raises ConfigError, or returns without a value --
@@ -335,8 +337,8 @@ class Relation:
             raise ConfigError(
                 Message(
                     "{config:dataset.label_free}=true is only for relation=flip: under "
-                    "relation={name}, removing a record would pass its id on to a copy that "
-                    "has another label. Leave {config:dataset.label_free} out",
+                    "relation={name}, if a record is removed, a copy of it with another label "
+                    "could take over its id. Leave {config:dataset.label_free} out",
                     name=self.name,
                 )
             )
@@ -358,9 +360,9 @@ class Relation:
         if members > 1 and any(max(edit) > 1 for edit in self.edits):
             raise ConfigError(
                 Message(
-                    "{config:ensemble.members}={members}: under relation={name}, raising k by "
-                    "one removes or adds several units, and it is not proved how many members "
-                    "that changes. Use {config:ensemble.members}=1",
+                    "{config:ensemble.members}={members}: under relation={name}, one edit "
+                    "removes or adds several units, and it is not proved how many members that "
+                    "changes. Use {config:ensemble.members}=1",
                     name=self.name,
                     members=members,
                 )

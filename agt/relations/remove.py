@@ -20,8 +20,8 @@ class Remove(Relation):
     """
 
     name = "remove"
-    ball_template = "up to {k} {many} removed"
-    edit_template = "{one} removed"
+    ball_template = "up to {k} {units} removed"
+    edit_template = "{one_unit} removed"
     edits = (Edit(removed=1, added=0),)
     selects = True
     private_only = True
@@ -34,8 +34,8 @@ class Remove(Relation):
         """
         raise ConfigError(
             f"noise.epsilon: relation={self.name} is for unlearning. Training again without a "
-            "record would draw other noise than this run, so its certificates would not "
-            "cover that; and removals without additions are not a privacy guarantee. Use "
+            "record would draw other noise than this run, so the certificates would not cover "
+            "that; and certificates about removals alone are not a privacy guarantee. Use "
             "relation=add_remove"
         )
 

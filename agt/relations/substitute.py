@@ -20,8 +20,8 @@ class Substitute(Relation):
     """
 
     name = "substitute"
-    ball_template = "up to {k} {many} replaced by others"
-    edit_template = "{one} replaced by another"
+    ball_template = "up to {k} {units} replaced by others"
+    edit_template = "{one_unit} replaced by another"
     edits = (Edit(removed=1, added=1),)
     selects = True
     private_only = True

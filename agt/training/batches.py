@@ -53,9 +53,9 @@ class BatchPlan:
         if self.n_max > MOST_ROWS:
             raise ConfigError(
                 Message(
-                    "{config:training.batch.n_max}={n_max} exceeds {maximum}, up to which "
-                    "sums over a batch are proved exact. Use more batches; or a smaller "
-                    "normalizer (now {normalizer:g}), from which n_max follows if it is null",
+                    "{config:training.batch.n_max}={n_max} exceeds {maximum}, the largest batch "
+                    "for which sums are proved exact. Use more batches, or a smaller normalizer "
+                    "(now {normalizer:g}), from which n_max is computed if it is null",
                     n_max=self.n_max,
                     maximum=MOST_ROWS,
                     normalizer=self.normalizer,
@@ -93,8 +93,8 @@ class BatchPlan:
         if n_max < minimum:
             raise ConfigError(
                 Message(
-                    "{config:training.batch.n_max}={n_max} is below 1.1 times the normalizer, "
-                    "{minimum:g}: raise n_max, or lower the normalizer",
+                    "{config:training.batch.n_max}={n_max} is below {minimum:g}, which is 1.1 "
+                    "times the normalizer: raise n_max, or lower the normalizer",
                     n_max=n_max,
                     minimum=minimum,
                 )
@@ -128,9 +128,10 @@ class BatchPlan:
             raise ConfigError(
                 Message(
                     "a batch has {largest} records, but {config:training.batch.n_max}={n_max} "
-                    "allows fewer (if null, n_max follows from the declared size). Declare a "
-                    "public size nearer to the number of records, raise n_max and normalizer, "
-                    "or use more batches. agt never drops records to make a batch fit",
+                    "allows fewer (if n_max is null, it is computed from the declared size). "
+                    "Declare a public size nearer to the number of records, raise n_max and "
+                    "normalizer, or use more batches. agt never drops records to make a batch "
+                    "fit",
                     largest=largest,
                     n_max=self.n_max,
                 )

@@ -319,8 +319,8 @@ class CheckpointFolder(Checkpoints):
             return int(value["number"], 16)
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(
-                f"{path} is damaged ({error}). It holds a random number of this training, "
-                "which cannot be drawn again. Start a new run, which is another release"
+                f"{path} is damaged ({error}). It holds a random number of this training, which "
+                "cannot be drawn again. Start a new run; a new run is another release"
             ) from None
 
     def _is_due(self, elapsed: float, tensors: Callable[[], Tensors], is_last_step: bool) -> bool:
@@ -409,7 +409,7 @@ def open_checkpoints(
             _read_state(state_path, run)
         except ConfigError as error:
             note(
-                f"note: {error}. This checkpoint is removed, and training continues from an "
+                f"note: {error}. This checkpoint is deleted, and training continues from an "
                 "earlier step"
             )
             state_path.unlink()
@@ -490,11 +490,13 @@ def _check_same_run(path: Path, about: Mapping[str, Any]) -> None:
     # "sha256" is the checksum that a file contains of itself. ``unseal`` has checked it, and
     # removed it from ``recorded``.
     for key in sorted({*recorded, *about} - {"sha256"}):
-        if recorded.get(key) != about.get(key):
+        recorded_value = recorded.get(key)
+        current_value = about.get(key)
+        if recorded_value != current_value:
             raise ConfigError(
-                f"{key} was {recorded.get(key)} when the run began, but is {about.get(key)} "
-                "now, so the run would not end with the same bits. Restore the old value, or "
-                "start a new run"
+                f"{key} was {recorded_value} when the run began, but is {current_value} now, so "
+                "the run would not give bit-identical results. Restore the old value, or start "
+                "a new run"
             )
 
 
@@ -526,7 +528,9 @@ def _read_state(path: Path, run: str) -> CheckpointState:
     content = path.read_bytes()
     name = _STATE_NAME.fullmatch(path.name)
     if name is None or sha256(content).hexdigest() != name["digest"]:
-        raise ConfigError(f"{path} is damaged, because its content has another hash than its name")
+        raise ConfigError(
+            f"{path} is damaged, because the hash of its content is not the one in its name"
+        )
     try:
         header = read_safetensors_header(content)
         tensors = load(content)

@@ -74,8 +74,9 @@ def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
     if tolerance < 4 * rounding:
         raise ConfigError(
             Message(
-                "{config:certificate.tolerance}={tolerance:g}: a gradient is only known to "
-                "{rounding:.2g}, because of rounding; use {usable:.2g} or more",
+                "{config:certificate.tolerance}={tolerance:g}: this is too small, because "
+                "rounding limits the precision of a gradient to {rounding:.2g}; use "
+                "{usable:.2g} or more",
                 tolerance=tolerance,
                 rounding=rounding,
                 usable=4.01 * rounding,
@@ -107,7 +108,7 @@ def check_minimiser_settings(training: TrainingConfig, certificate: str = "erm")
         raise ConfigError(
             Message(
                 "{config:training.weight_decay}=0: certificate={certificate} divides by the "
-                "weight decay; give a positive public constant, like 1e-4",
+                "weight decay; give a positive public constant, such as 1e-4",
                 certificate=certificate,
             )
         )

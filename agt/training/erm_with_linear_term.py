@@ -361,8 +361,8 @@ def _solve_by_acceleration(
         x, y = accelerated_step(x, y, gradient, smoothness, erm.strength)
     raise AgtError(
         f"regularised ERM: the solver stopped at gradient norm {norm:.3g} (rounding included), "
-        f"above tolerance={tolerance:g}, so nothing is released; "
-        "raise the tolerance or the strength"
+        f"above tolerance={tolerance:g}, so nothing is released; raise the tolerance or the "
+        "strength of regularisation"
     )
 
 

@@ -287,8 +287,8 @@ class Learner:
             raise ConfigError(
                 Message(
                     "{config:certificate.learner}: in a trial on {rows} made-up rows, the "
-                    "learner returned {dtype} of shape {shape}, but must return a label "
-                    "between 0 and {last} for each row",
+                    "learner returned values of type {dtype} and shape {shape}, but must return "
+                    "a label between 0 and {last} for each row",
                     rows=TRIAL_ROWS,
                     dtype=labels.dtype,
                     shape=labels.shape,
@@ -394,10 +394,10 @@ def check_retrained(
     if differing := int((labels_again != labels).sum()):
         raise UnsoundError(
             Message(
-                "{config:certificate.learner}: {members} members that were trained "
-                "again in a fresh process gave other labels in {differing} of {size} "
-                "cases. So the learner depends on more than its shard, its random state "
-                "and each single query, and its votes would have no guarantee",
+                "{config:certificate.learner}: {members} members were trained again in a fresh "
+                "process and gave other labels in {differing} of {size} cases. So the learner "
+                "depends on more than its shard (its part of the records), its random state and "
+                "each single query, and its votes would have no guarantee",
                 members=len(shards),
                 differing=differing,
                 size=labels.size,
@@ -414,7 +414,7 @@ def _not_sendable(error: Exception) -> ConfigError:
     return ConfigError(
         Message(
             "{config:certificate.learner}: the learner could not be trained again in a fresh "
-            "process ({error}). Put it into a module that can be imported",
+            "process ({error}). Put the learner into a module that can be imported",
             error=_describe(error),
         )
     )

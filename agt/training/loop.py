@@ -302,7 +302,7 @@ class TrainingRun:
         if len(rows) > self.plan.n_max:
             raise ConfigError(
                 Message(
-                    "a batch of {count} records exceeds {config:training.batch.n_max}={n_max}",
+                    "a batch has {count} records, more than {config:training.batch.n_max}={n_max}",
                     count=len(rows),
                     n_max=self.plan.n_max,
                 )

@@ -176,10 +176,11 @@ class Objective:
         Raises:
             ValueError: targets are of another shape than [n, J], which numpy might broadcast.
         """
-        if targets.shape != (len(features), len(weight)):
+        expected = (len(features), len(weight))
+        if targets.shape != expected:
             raise ValueError(
-                f"the targets have shape {targets.shape}, but need "
-                f"{(len(features), len(weight))}: one row per record, one column per output"
+                f"the targets have shape {targets.shape}, but should have shape {expected}: one "
+                "row per record, one column per output"
             )
         count, width = features.shape
 

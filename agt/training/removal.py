@@ -11,11 +11,9 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 from scipy.linalg import cho_factor, cho_solve
 
 from agt.distributed import group
@@ -31,11 +29,11 @@ from agt.numeric import (
     noisy,
     step_of,
 )
-from agt.settings import FeaturesConfig, Positive, schema
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.loop import OnProgress, Progress
 from agt.training.objective import ComputedGradient, Objective, gram, gram_rounding
 from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity, records_per_edit
+from agt.training.settings import RemovalConfig
 from agt.training.spectral import largest_eigenvalue
 
 CholeskyFactor = tuple[np.ndarray, bool]
@@ -48,72 +46,6 @@ STEP_HALVINGS = 40  # the largest number of halvings in a line search
 SUFFICIENT_DECREASE = 1e-4  # share of the decrease that the gradient predicts (Armijo)
 VALUE_ROUNDING = 1e-12  # relative increase of a value in the line search that is put to rounding
 NOISE_TAIL_SIGMAS = 64  # in standard deviations: the noise that is drawn is never larger
-
-
-@schema
-class RemovalConfig:
-    """Settings of a head that supports certified removal: a regularised minimiser with noise.
-
-    The residual is the norm of the objective's gradient at the weights, which is 0 at the exact
-    minimiser. Noise hides the residual that a removal leaves.
-
-    Attributes:
-        loss: logistic or least_squares, neither of them clamped. With more than two classes, each
-            class has an output of its own, which is trained against all others.
-        masking: what hides the error of a removal. ``output``: noise on the weights that are
-            served, which is proved. ``loss``: a random linear term b in the loss, as published,
-            which is not proved. ``none``: no noise, for least squares only, whose removals are
-            exact except for rounding.
-        sigma: standard deviation of the noise in each coordinate: of a served weight with
-            ``masking=output``; of b with ``masking=loss``, in units of one record's gradient, where
-            1 is a common choice.
-        eps, delta: how close the model after a removal is, in distribution, to one that was trained
-            without the removed records. Not read with ``masking=none``.
-        bound: how the residual after a removal is bounded. ``data``: from the data, without another
-            pass over them. ``worst``: by the worst case over all data. ``measured``: by one pass
-            over the data.
-        factorisation: whether the Hessian is ``maintained`` from removal to removal, or computed
-            ``fresh`` for each removal.
-        tolerance: public bound on the residual that training leaves (a norm of a sum of gradients,
-            not of their mean). Training fails if it is not met.
-        features: the public feature map.
-        seed: of the noise, for a simulation; None: the operating system's generator.
-
-    Raises:
-        ValueError: settings exclude one another, for example noise of sigma = 0.
-    """
-
-    name: Literal["removal"] = "removal"
-    loss: Literal["logistic", "least_squares"] = "logistic"
-    masking: Literal["loss", "output", "none"] = "output"
-    sigma: Annotated[float, Field(ge=0, le=1e9)] = 0.01
-    eps: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-4
-    bound: Literal["data", "worst", "measured"] = "data"
-    factorisation: Literal["maintained", "fresh"] = "maintained"
-    tolerance: Positive = 1e-5
-    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
-    seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
-
-    def __post_init__(self) -> None:
-        """Raise ValueError if the masking does not fit the loss, sigma or the seed."""
-        if self.masking == "none" and self.loss != "least_squares":
-            raise ValueError(
-                f"masking=none: with loss={self.loss}, removals leave an error that nothing "
-                "would hide; use masking=output, or loss=least_squares, whose removals are "
-                "exact"
-            )
-        if self.masking == "none" and (self.sigma or self.seed is not None):
-            raise ValueError(
-                "masking=none means no noise, so sigma and seed have no use: set sigma=0 and "
-                "leave out seed"
-            )
-        if self.masking != "none" and not self.sigma:
-            raise ValueError(
-                f"masking={self.masking} hides the error of a removal by noise, but sigma=0 "
-                "means no noise; set sigma above 0, or use masking=none with "
-                "loss=least_squares"
-            )
 
 
 @dataclass(frozen=True)
@@ -165,8 +97,8 @@ class RemovalState:
             raise UnsoundError("the state for removals is damaged: a count or a norm is negative")
         if not 0 <= self.residual <= self.allowed:  # refuses a NaN, too
             raise UnsoundError(
-                f"the state for removals is damaged: its residual {self.residual:.3g} exceeds "
-                f"the allowed {self.allowed:.3g}"
+                "the state for removals is damaged: its residual (gradient norm) is "
+                f"{self.residual:.3g}, above the allowed {self.allowed:.3g}"
             )
 
     def _check_shapes(self) -> None:
@@ -235,9 +167,9 @@ class RemovalProblem:
         if not setting.plan.declared:
             raise ConfigError(
                 Message(
-                    "{config:dataset.declared_size}: certificate=removal needs a declared "
-                    "size, because a regulariser that depends on the actual number of records "
-                    "would change with every removal; declare the size, or set "
+                    "{config:dataset.declared_size}: certificate=removal needs a declared size, "
+                    "because a regulariser that depends on the actual number of records would "
+                    "change with every removal. Declare the size, or set "
                     "{config:training.batch.normalizer}",
                 )
             )
@@ -338,8 +270,8 @@ class RemovalProblem:
         if self.config.masking != "loss" and state.tilt.any():
             raise UnsoundError(
                 Message(
-                    "the state for removals is damaged: its loss has a random term, but "
-                    "{config:certificate.masking} is not loss",
+                    "the state for removals is damaged: its loss has a random term, although "
+                    "{config:certificate.masking} is not 'loss'",
                 )
             )
         if self.config.masking != "output":
@@ -347,7 +279,7 @@ class RemovalProblem:
                 raise UnsoundError(
                     Message(
                         "the state for removals is damaged: the weights that are used for "
-                        "answers differ from the trained ones, but "
+                        "answers differ from the trained ones, although "
                         "{config:certificate.masking} adds no noise to them",
                     )
                 )
@@ -356,8 +288,8 @@ class RemovalProblem:
         is_off_lattice = np.fmod(state.served, lattice_step).any()
         if is_off_lattice or np.abs(state.served).max() > self.served_limit:
             raise UnsoundError(
-                "the state for removals is damaged: a weight that is used for answers is not "
-                "on the lattice of its noise, or exceeds the limit"
+                "the state for removals is damaged: a weight that is used for answers is not a "
+                "multiple of the step of its noise, or exceeds the limit"
             )
 
     def sensitivity(self, allowed: float) -> Sensitivity:
@@ -410,9 +342,10 @@ class RemovalProblem:
         if not tolerance >= 4 * rounding:  # refuses a NaN, too
             raise ConfigError(
                 Message(
-                    "{config:certificate.tolerance}={tolerance:g}: a gradient of up to {n_max} "
-                    "records is only known to {rounding:.2g}, because of rounding; use "
-                    "{usable:.2g} or more, or a larger {config:training.weight_decay}",
+                    "{config:certificate.tolerance}={tolerance:g}: this is too small, because "
+                    "rounding limits the precision of a gradient of up to {n_max} records to "
+                    "{rounding:.2g}; use {usable:.2g} or more, or a larger "
+                    "{config:training.weight_decay}",
                     tolerance=tolerance,
                     n_max=self.setting.plan.n_max,
                     rounding=rounding,
@@ -423,10 +356,10 @@ class RemovalProblem:
         if budget is not None and tolerance > budget / 2:
             raise ConfigError(
                 Message(
-                    "{config:certificate.tolerance}={tolerance:g}: the residual that the "
-                    "optimiser may leave would use more than half of the removal budget, "
-                    "{budget:.3g}; use a larger {config:certificate.sigma}, or a smaller "
-                    "tolerance",
+                    "{config:certificate.tolerance}={tolerance:g}: the gradient norm that the "
+                    "optimiser may leave (residual) would use more than half of the removal "
+                    "budget, {budget:.3g}; use a larger {config:certificate.sigma}, or a "
+                    "smaller tolerance",
                     tolerance=tolerance,
                     budget=budget,
                 )

@@ -441,10 +441,10 @@ def _refused_learning_rate(setting: LinearSetting, step: int) -> Message:
     key = "training.lr_min" if rate <= training.lr_min else "training.lr"
     limit = math.floor(setting.rate_limit * 1e4) / 1e4  # rounded down, so that it is allowed
     return Message(
-        "{setting}: the learning rate {rate:g} of step {step} may drive two models apart, because "
-        "it is above 2 / (2 weight_decay + {smoothness:g} n_max / normalizer) with n_max = "
-        "{n_max}, normalizer = {normalizer:g}, weight_decay = {weight_decay:g}; use {limit:g} at "
-        "most",
+        "{setting}: the learning rate {rate:g} of step {step} is too large, because two models "
+        "may then move apart: it is above 2 / (2 weight_decay + {smoothness:g} n_max / "
+        "normalizer) with n_max = {n_max}, normalizer = {normalizer:g}, weight_decay = "
+        "{weight_decay:g}. Use {limit:g} at most",
         setting=Setting(key),
         rate=rate,
         step=step,

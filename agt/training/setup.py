@@ -41,9 +41,9 @@ class TrainingSetup:
         it by a number first (training/strength.py).
         """
         if self.training.by_recipe:
+            setting = self.training.by_recipe[0]
             raise UnsoundError(
-                f"training.{self.training.by_recipe[0]} is still set to recipe, so the recipe "
-                "must be applied before training"
+                f"training.{setting} still has the value 'recipe': apply the recipe before training"
             )
 
     def plan(self, records: int) -> BatchPlan:

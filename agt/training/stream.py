@@ -226,7 +226,7 @@ def check_sizes(setup: TrainingSetup, plan: BatchPlan, parameters: int) -> None:
         raise ConfigError(
             Message(
                 "{config:compute.fragment}={fragment} exceeds the largest possible batch "
-                "(n_max {n_max}): use {config:compute.fragment}=auto, or a smaller number",
+                "(n_max={n_max}): use {config:compute.fragment}=auto, or a smaller number",
                 fragment=compute.fragment,
                 n_max=plan.n_max,
             )
@@ -240,9 +240,10 @@ def check_sizes(setup: TrainingSetup, plan: BatchPlan, parameters: int) -> None:
     if needed_bytes > device_bytes:
         raise ConfigError(
             Message(
-                "{config:kgrid}: boxes for {ks} values of k over {parameters} parameters need "
-                "{needed:.1f} GiB, but this device has {available:.1f} GiB: lower "
-                "{config:kgrid.max}, or divide the grid among several runs",
+                "{config:kgrid}: bounds on the weights (boxes) for {ks} values of k and "
+                "{parameters} parameters need {needed:.1f} GiB, but this device has "
+                "{available:.1f} GiB: lower {config:kgrid.max}, or divide the grid among "
+                "several runs",
                 ks=ks,
                 parameters=parameters,
                 needed=needed_bytes / _GIB,

@@ -5,15 +5,14 @@ report.
 import math
 import time
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import pandas as pd
-from pydantic import Field, InstanceOf
+from pydantic import InstanceOf
 
-from agt.errors import ConfigError
 from agt.models.doubts import Certainty
-from agt.settings import schema, validate
-from agt_cli.configuration import only_keys
+from agt.settings import keyword_schema
+from agt_cli.command_settings import CertifySettings, check_certify
 from agt_cli.releasing.noise import REDRAWN
 from agt_cli.report import figures
 from agt_cli.report.certification_md import (
@@ -31,27 +30,20 @@ from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import outside_section
 from agt_cli.report.sections_md import median_words, within
 from agt_cli.runs.prepare import certifying
-from agt_cli.runs.queries import LINES, OpenedRun, TrainedRun
+from agt_cli.runs.queries import OpenedRun, TrainedRun
 
 
-@schema
-class CertifyConfig:
-    """What is to be certified, and how fine a map of the plane is drawn; 0: none."""
+@keyword_schema
+class CertifyConfig(CertifySettings):
+    """A run and queries, which are to be certified."""
 
     trained: InstanceOf[TrainedRun]
-    map_resolution: Annotated[int, Field(ge=0, le=1000)] = 160
 
 
 def configure(config: Mapping[str, Any]) -> CertifyConfig:
     """Validate the settings and the run that they name, before any data is read."""
-    only_keys(config, ("run", "digest", "inputs", "map_resolution", "compute", "output_dir"))
-    if str(config.get("inputs")) == str(LINES):
-        raise ConfigError(
-            "inputs=-: agt certify cannot read queries from standard input: give a file; or "
-            "use agt predict, which answers line by line"
-        )
-    given = {"trained": TrainedRun.of(config), "map_resolution": config.get("map_resolution")}
-    return validate(CertifyConfig, given, "")
+    settings = check_certify(config)
+    return CertifyConfig(trained=TrainedRun.of(config), **vars(settings))
 
 
 def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str, Any]:
@@ -139,17 +131,19 @@ def _say(
         console.say(quality.verdict)
     titles, rows = certified_rows(handful(table))
     relation = subject.relation
-    title = f"{subject.dataset}, {subject.queries}; k counts {subject.ball} ({relation.name})"
+    dataset, queries, changes = subject.dataset, subject.queries, subject.ball
+    title = f"{dataset}, {queries}; k counts {changes} (relation={relation.name})"
     console.table(title, titles, rows)
     median = float(record.metrics["stable_distance_median"])
     end = quality.whole.grid_end
-    console.say(f"median stable distance: {median_words(median, trained, end, relation)}")
+    median_distance = median_words(median, trained, end, relation)
+    console.say(f"median stable distance: {median_distance}")
     if median >= 1:
         k = math.floor(median)
+        changes = within(relation, k)
         console.say(
             "against poisoning: half of the answers stay the same under any attack that "
-            f"changes the training data by up to k = {k:,}, that is, with "
-            f"{within(relation, k)}"
+            f"changes the training data by up to k = {k:,}, that is, with {changes}"
         )
     say_quality(console, quality)
     if subject.caveat:

@@ -24,43 +24,47 @@ DoubtCode = Literal[
 ]
 _SENTENCES: dict[DoubtCode, str] = {
     "names_may_be_a_record": (
-        "no column has numbers, so it does not show whether line 1 ({values}) names the columns: "
-        "give header=false if it is the first record"
+        "no column contains numbers, so agt cannot see whether line 1 ({values}) names the "
+        "columns: give header=false if line 1 is the first record"
     ),
     "blanks_around_name": (
-        "the name {column!r} has blanks around it, which belong to the name everywhere: remove "
-        "them, for example those after the separators of the first line"
+        "the column name {column!r} has blanks around it, so every setting must name the column "
+        "with these blanks: remove them, for example those after the separators of the first "
+        "line"
     ),
     "blanks_around_value": (
-        "'{column}' has values with blanks around them, such as {values}: without its blanks, a "
-        "value is another one, so remove them, for example those after separators"
+        "column '{column}' has values with blanks around them, such as {values}, and a value "
+        "with blanks is not the same as the value without them: remove the blanks, for example "
+        "those after separators"
     ),
     "values_alike": (
-        "'{column}' has {values}, which differ only in case, blanks or zeros, but count as "
-        "different values: write them in one form"
+        "column '{column}' has {values}, which differ only in capitals, blanks or zeros (as 1 "
+        "and 1.0 do), but count as different values: write them in one form"
     ),
     "classes_alike": (
-        "the label '{column}' has {values}, which differ only in case, blanks or zeros, but would "
-        "be different classes: write them in one form"
+        "the label '{column}' has {values}, which differ only in capitals, blanks or zeros (as "
+        "1 and 1.0 do), but would be different classes: write them in one form"
     ),
     "number_as_classes": (
         "the label '{column}' has {distinct} different numbers ({values}), each of which would "
-        "be a class: if it is a quantity, such as an age, divide it into ranges in the file first"
+        "be a class: if the label is a quantity, such as an age, divide it into ranges in the "
+        "file first"
     ),
     "label_missing": (
-        "the label '{column}' has no value in {rows}, and training refuses such rows: remove "
-        "them, or fill in their labels"
+        "the label '{column}' has no value in {rows}, and training refuses rows without a "
+        "label: remove these rows, or fill in their labels"
     ),
     "label_masked": (
-        "the label '{column}' is {values} in {rows}: if that means that the label is not "
+        "the label '{column}' is {values} in {rows}: if {values} means that the label is not "
         "known, remove these rows"
     ),
     "country_code_missing": (
-        "'{column}' has codes, and {values} in {rows} counts as a missing value: if it is a "
-        "code (NA is Namibia), write another word for it in the file"
+        "column '{column}' contains codes, but {values} (in {rows}) counts as a missing value: "
+        "if {values} is a code, as NA is for Namibia, write another word for this code in the "
+        "file"
     ),
-    "left_out": "'{column}' is LEFT OUT: {values}",
-    "taken_as_words": "'{column}' is treated as a list of words: {values}",
+    "left_out": "column '{column}' is LEFT OUT: it {reason}",
+    "taken_as_words": "column '{column}' is treated as a list of words: it {reason}",
 }
 _FEW_NUMBERS = 12  # of as many whole numbers, a label may well have classes
 _MASKS = {
@@ -91,15 +95,18 @@ class Doubt:
     def sentence(self) -> str:
         """What is wrong, and what to do."""
         values = " and ".join(map(repr, self.values))
-        if self.code in ("left_out", "taken_as_words"):
-            values = " ".join(self.values)
-        elif self.code in ("names_may_be_a_record", "number_as_classes"):
+        if self.code in ("names_may_be_a_record", "number_as_classes"):
             values = ", ".join(self.values)
         rows = counted(self.rows, "row")
         template = _SENTENCES[self.code]
-        return (
-            f"{template.format(column=self.column, values=values, rows=rows, distinct=self.rows)}."
+        sentence = template.format(
+            column=self.column,
+            values=values,
+            reason=" ".join(self.values),
+            rows=rows,
+            distinct=self.rows,
         )
+        return f"{sentence}."
 
 
 def alike(words: Iterable[str]) -> list[tuple[str, ...]]:

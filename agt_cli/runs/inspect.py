@@ -18,19 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agt.data.files import (
-    ID_KINDS,
-    ColumnReader,
-    CsvFormat,
-    as_word,
-    is_delimited,
-    open_columns,
-)
+from agt.data.files import ID_KINDS, ColumnReader, CsvFormat, as_word, open_columns
 from agt.data.formats import COMMA, ISO_DATE, DateFormat, DeclaredFormat, NumberFormat, reads
 from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
-from agt.data.records import DataError
-from agt.errors import nearest
+from agt.data.suffixes import is_delimited
+from agt.errors import DataError, nearest
 from agt_cli.runs.doubts import (
     Doubt,
     doubts_about_label,
@@ -61,8 +54,8 @@ _DATE = (
     r"([T ]\d{1,2}:\d{2}.*)?$"
 )
 _HEADER_REMEDY = (
-    "type header=false if the file has no header (the columns are then named column1, "
-    "column2, ...), or header=true if these are the names"
+    "type header=false if the file has no header (the columns are then named column1, column2, "
+    "...), or header=true if this line names the columns"
 )
 UNWRITABLE = "???"
 """A word that a configuration cannot hold: there it says that a value is required."""
@@ -307,10 +300,10 @@ def inspect_table(
     """
     columns = _open(path, form, header)
     named = [("label", label), ("id", id), *(("formats", name) for name in formats)]
-    for part, name in named:
+    for setting, name in named:
         if name is not None and name not in columns.names:
             raise DataError(
-                f"{path}: there is no column '{name}', which {part} "
+                f"{path}: there is no column '{name}', which the setting {setting} "
                 f"names{nearest(name, columns.names)}"
             )
     looks = _all_values(columns, missing_values, formats)
@@ -344,8 +337,8 @@ def inspect_table(
 def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnReader:
     if path.is_dir() or path.suffix.lower() == ".npz":
         raise DataError(
-            f"{path}: the file contains arrays, not a table: to train on arrays of vectors, "
-            f"type agt train dataset=embeddings dataset.path={path}"
+            f"{path}: the file contains arrays, not a table. To train on arrays of vectors, type "
+            f"`agt train dataset=embeddings dataset.path={path}`"
         )
     if not is_delimited(path) or not path.is_file():
         return open_columns(path, "file")
@@ -361,17 +354,18 @@ def _check_header(path: Path, form: CsvFormat) -> None:
     names = form.names(path)
     empty = sum(not name.strip() for name in names)
     if empty > 1 and 2 * empty > len(names) and form.separator != " ":
+        line = form.separator.join(names)
+        named_count = len(names) - empty
         raise DataError(
-            f"{path}: line 1 ({form.separator.join(names)!r}) names only "
-            f"{len(names) - empty} of {len(names)} columns: remove this line if it is a title, or "
-            "name the other columns"
+            f"{path}: line 1 ({line!r}) names only {named_count} of {len(names)} columns: remove "
+            "this line if it is a title, or name the other columns"
         )
     numbers = [name for name in names if re.match(_NUMBER, name.strip())]
     counted_columns = [[str(start + place) for place in range(len(numbers))] for start in (0, 1)]
     if numbers not in counted_columns or len(set(names)) < len(names):
-        some = ", ".join(repr(name) for name in names[:4])
+        first_names = ", ".join(repr(name) for name in names[:4])
         raise DataError(
-            f"{path}: the first line ({some}, ...) looks like data, or has the same name "
+            f"{path}: the first line ({first_names}, ...) looks like data, or has the same name "
             f"twice: {_HEADER_REMEDY}"
         )
 
@@ -663,8 +657,8 @@ def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: 
         seen = replace(seen, mixed=bool(whole.any() and not whole.all() and not decimal.any()))
     if not look.single or (distinct and not (look.text or look.numeric or look.date)):
         remark = (
-            f"contains {look.cells.type}, but only a finite number or a word in each row can be "
-            "used"
+            f"contains values of the type {look.cells.type}, but only a finite number or a word "
+            "in each row can be used"
         )
         if np.isinf(look.numbers).any():
             _, where = _first_cell(columns, look, np.isinf(look.numbers))
@@ -723,8 +717,8 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
         return replace(
             seen,
             remark=(
-                f"contains dates outside the years 0 to {_LAST_YEAR - 1}, which are the "
-                "only ones that a range can name"
+                f"contains dates outside the years 0 to {_LAST_YEAR - 1}, but a range can only "
+                "contain these years"
             ),
         )
     years = (
@@ -742,20 +736,21 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
 def _unclear_dates(columns: ColumnReader, look: _ColumnValues, formats: Sequence[str]) -> str:
     # Why no one format reads the dates of a column.
     if formats:
-        first, second = formats[:2]
+        first_setting, second_setting = (command_line(look.name, form) for form in formats[:2])
         return (
-            f"contains dates whose order of day and month does not show: give "
-            f"{command_line(look.name, first)} or {command_line(look.name, second)}"
+            "contains dates from which the order of day and month is not clear: give "
+            f"{first_setting} or {second_setting}"
         )
     likeliest = likeliest_date_format(look.words)
     form = DateFormat(likeliest)
     places = range(len(look.words))
     unread = next(place for place in places if not reads(form, look.words[place : place + 1]))
     word, where = _first_cell(columns, look, np.arange(len(look.words)) == unread)
+    example = in_words(likeliest)
     return (
-        f"contains dates, but {word!r} in {where} is not a date such as {in_words(likeliest)}: "
-        f"write all of them in one form, or give missing_values=[{word!r}] if it means that a "
-        "value is missing"
+        f"contains dates, but {word!r} in {where} is not a date such as {example}: write all "
+        f"dates in one form, or give missing_values=[{word!r}] if {word!r} means that a value is "
+        "missing"
     )
 
 
@@ -765,20 +760,24 @@ def _identity(column: Column, rows: int, most_values: int) -> str:
     """
     named = not (_IDS | _PEOPLE).isdisjoint(_tokens(column.name)) or not column.name.strip()
     unique = column.distinct == rows
-    say = f"give id={column.name or 'NAME, after you named the column in the file'}"
+    id_column = column.name or "NAME, after you named the column in the file"
+    remedy = f"give id={id_column}"
     # of other numbers, ages of few people may be
     consecutive = (column.high or 0.0) - (column.low or 0.0) < rows
     if unique and column.counts_rows and (named or consecutive):
         return (
-            "seems to be a row number; if it names each record permanently nevertheless, "
-            f"{say} and dataset.id_permanent=true"
+            "seems to be a row number; if it nevertheless names each record permanently, "
+            f"{remedy} and dataset.id_permanent=true"
         )
     if unique and named:
-        return f"may be an id; if it names each record permanently, whoever joins or leaves, {say}"
+        return (
+            "may be an id; if it names each record permanently, even when other records are "
+            f"added or removed, {remedy}"
+        )
     if named and column.distinct > max(most_values, rows // 50):
         return (
-            "seems to name people or things, because its values repeat; if it names the "
-            "person of each row, set dataset.unit to this column"
+            "seems to name people or things, because its values repeat; if it names the person "
+            "of each row, give this column as dataset.unit"
         )
     return ""
 
@@ -835,8 +834,8 @@ def _words(
             )
         infinite = " (an infinite number)" if is_infinite(word) else ""
         doubt = (
-            f"contains {what}, but also {word!r}{infinite} in {where}: correct it, or give "
-            f"missing_values=[{word!r}] if it means that a value is missing"
+            f"contains {what}, but also {word!r}{infinite} in {where}: correct this value, or "
+            f"give missing_values=[{word!r}] if {word!r} means that a value is missing"
         )
     least = max(1, min(5, rows // 50))
     frequent = sorted(word for word, count in seen.values if count >= least and word != UNWRITABLE)
@@ -844,13 +843,17 @@ def _words(
         return replace(seen, kind="unreadable", remark=doubt)
     free = len(look.words) > max(FEW_CODES, 0.9 * (rows - look.missing))
     if free or many:
-        kind = "free text" if free else "has too many different values for a list of categories"
+        problem = (
+            "contains free text"
+            if free
+            else "has too many different values for a list of categories"
+        )
         return replace(
             seen,
             kind="text",
             remark=(
-                f"contains {kind}; to use this column, list some values under categorical "
-                '(all other values count as "other")'
+                f"{problem}; to use this column, list some values under categorical (all other "
+                'values count as "other")'
             ),
         )
     if not frequent:
@@ -891,8 +894,8 @@ def _classes(look: _ColumnValues, raw: pa.DataType, path: Path) -> tuple[str, ..
     if not 2 <= len(words) <= MAX_FOUND:
         raise DataError(
             f"{path}: the label '{look.name}' has {len(words)} different values, such as "
-            f"{', '.join(map(repr, words[:3]))}, but a label must have 2 to {MAX_FOUND} "
-            "classes: if it is a number, replace it by ranges in the file first"
+            f"{', '.join(map(repr, words[:3]))}, but a label must have 2 to {MAX_FOUND} classes: "
+            "if the label is a measured number, replace it by ranges in the file first"
         )
     return class_names(words, path)
 

@@ -78,7 +78,7 @@ WAITING_FILE = "unlearning/waiting.json"
 
 ABSTAINED_FILE = Path("unlearning/abstained.jsonl")
 
-_AWAY = "move the file away, and agt will count the unanswered queries from zero again"
+_AWAY = "move the file away; agt will then count unanswered queries from zero again"
 
 
 @dataclass(frozen=True)
@@ -120,13 +120,15 @@ class PendingErasures:
     def refuse(self, release: str) -> None:
         """Raise ConfigError where something waits: nothing private is released then."""
         if self.units:
+            folder = self.run.folder
+            requesters = people(self.units)
             are = "is" if self.units == 1 else "are"
             raise ConfigError(
-                f"run={self.run.folder}: {people(self.units)} asked to be erased and {are} "
-                f"still in the model. {release} would use their records, and leaving out the "
-                "queries that depend on them would not be private either. Carry out the "
-                f"erasure first with agt unlearn run={self.run.folder}; until then, agt "
-                "certify can answer the queries that do not depend on them"
+                f"run={folder}: {requesters} asked to be erased and {are} still in the model. "
+                f"{release} would use their records, and leaving out the queries that depend on "
+                "these records would not be private either. Carry out the erasure first with "
+                f"`agt unlearn run={folder}`. Until then, `agt certify` can answer the queries "
+                "that do not depend on these records"
             )
 
     def record_deferred(self, answered: np.ndarray, record: RunRecord) -> list[str]:
@@ -143,18 +145,21 @@ class PendingErasures:
         line = {"time": now, "state": self.run.digest, "queries": queries, "abstained": abstained}
         _append(self.run.folder / ABSTAINED_FILE, json.dumps(line))
         record.add_metrics(waiting=self.units, answered=queries - abstained, abstained=abstained)
+        folder = self.run.folder
+        requesters = people(self.units)
+        are = "is" if self.units == 1 else "are"
+        answered_count = queries - abstained
         return [
             (
-                f"{people(self.units)} asked to be erased and "
-                f"{'waits' if self.units == 1 else 'wait'} for the update of the model: "
-                f"{queries - abstained} of {queries} queries are answered, exactly as a model "
-                f"trained without these people's records would answer; {abstained} queries "
-                f"are not answered until the update (agt unlearn run={self.run.folder})"
+                f"{requesters} asked to be erased and {are} still in the model until it is "
+                f"updated. {answered_count} of {queries} queries are answered, exactly as a "
+                f"model trained without the records of these people would answer; {abstained} "
+                f"queries are not answered until the update (type `agt unlearn run={folder}`)"
             ),
-            "the accuracies, certified fractions and figures of this record cover all "
-            "queries, including the unanswered ones, and are those of the model before the "
-            "update; they reveal something about the unanswered queries, so they must stay "
-            "with the data owner",
+            "the accuracies, certified fractions and figures of this result are those of the "
+            "model before the update, for all queries, including the unanswered ones. They "
+            "reveal something about the unanswered queries, so they must stay with the data "
+            "owner",
         ]
 
 

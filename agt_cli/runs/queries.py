@@ -15,9 +15,9 @@ import numpy as np
 from agt.certificates.conditions import Condition, weaker_conditions
 from agt.data.dataset import Dataset
 from agt.data.files import arrays_in
-from agt.data.records import UNLABELLED, DataError, Records
+from agt.data.records import UNLABELLED, Records
 from agt.distributed import Group
-from agt.errors import CheckError, ConfigError
+from agt.errors import CheckError, ConfigError, DataError
 from agt.models.fitting import load
 from agt.models.model import Model
 from agt.provenance import surroundings
@@ -26,6 +26,7 @@ from agt.store import (
     locate,
 )
 from agt_cli.choices import naming
+from agt_cli.command_settings import LINES
 from agt_cli.configuration import digest_of
 from agt_cli.process import current_team
 from agt_cli.releasing.ledgers import EARLIER
@@ -50,12 +51,11 @@ from agt_cli.runs.prepare import (
 )
 from agt_cli.unlearn.log import HashKey, Index, Log, check_asked, check_same
 
-LINES = Path("-")
-"""What ``inputs`` calls JSON lines on standard input."""
-
 DIGESTS = {"data_digest": "data", "features_digest": "encoder's features"}
 
-NOT_READ = "the data file was not read, because the run's own record contains what queries need"
+NOT_READ = (
+    "the data file was not read, because the files of the run contain everything that queries need"
+)
 
 
 @dataclass(frozen=True)
@@ -230,10 +230,11 @@ class OpenedRun:
         from an earlier state.
         """
         if self._watch.changed:
+            folder = self.trained.finished.folder
             raise CheckError(
-                f"run={self.trained.finished.folder}: agt unlearn changed the run while this "
-                "command used it, so the results would belong to its earlier state and are "
-                "not shown: type the command again"
+                f"run={folder}: `agt unlearn` changed the run while this command used it. The "
+                "results belong to the earlier state of the run, so they are not shown: type "
+                "the command again"
             )
 
     @cached_property
@@ -288,17 +289,20 @@ def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
     index = Index.of(finished, key) if key and not prepared.encoder else None
     if key is None or index is None:
         which = next(name for name in DIGESTS if now[name] != then[name])
+        changed_part = DIGESTS[which]
+        earlier_digest = then[which]
+        current_digest = now[which]
         raise ConfigError(
-            f"run={finished.folder}: the {DIGESTS[which]} changed since training (digest "
-            f"{then[which]} at training, {now[which]} now): restore the earlier version, or "
-            "train again"
+            f"run={finished.folder}: the {changed_part} changed since training (digest "
+            f"{earlier_digest} at training, {current_digest} now): restore the earlier version, "
+            "or train again"
         )
     gone, _ = check_same(index, prepared.loaded.train, key)
     check_asked(index, gone, Log.of(finished).waiting)
     count, before = len(prepared.loaded.test), finished.metrics["n_test"]
     yield (
-        f"note: the {count} test records are not those of the time of training (there were "
-        f"{before})"
+        f"note: the test records are not the same as at training time (there are {count} now, "
+        f"and there were {before})"
     )
 
 

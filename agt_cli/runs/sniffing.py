@@ -10,8 +10,7 @@ from pathlib import Path
 
 from agt.data.disguised import check_text_kind, encoding_without_mark
 from agt.data.files import SEPARATORS, CsvFormat, check_kind, open_text, read_head
-from agt.data.records import DataError
-from agt.errors import counted
+from agt.errors import DataError, counted
 
 _SNIFFED_LINES = 50
 _MOST_LINES_ABOVE = 20
@@ -95,11 +94,14 @@ def _refuse_lines_above(path: Path, rows_cut: Mapping[str, list[list[str]]]) -> 
             continue
         if set(below) == {width} and width > 1:
             line = next(number for number, row in enumerate(rows, start=1) if row)
-            above, first = separator.join(rows[line - 1]), separator.join(rows[start])
+            above = separator.join(rows[line - 1])
+            first = separator.join(rows[start])
+            table_line = start + 1
+            lines_above = counted(start, "line")
             raise DataError(
-                f"{path}: line {line} ({above!r}) is not a line of the table, which begins with "
-                f"line {start + 1} ({first!r}) and has {width} cells in each line: remove "
-                f"{counted(start, 'line')} above it"
+                f"{path}: line {line} ({above!r}) is not a line of the table, because the table "
+                f"begins with line {table_line} ({first!r}) and has {width} cells in each line: "
+                f"remove {lines_above} above line {table_line}"
             )
 
 
@@ -112,7 +114,7 @@ def _refuse_aligned(path: Path, rows_cut: Mapping[str, list[list[str]]]) -> None
         return
     line = " ".join(rows[0])
     raise DataError(
-        f"{path}: line 1 ({line!r}) has {width} columns that are aligned by blanks, but one "
-        "separator is needed: write one, for example with sed -E "
-        f"'s/^ +//; s/ +$//; s/ +/;/g' {path.name}"
+        f"{path}: line 1 ({line!r}) has {width} columns that are aligned by blanks, but agt "
+        "needs one separator between two cells: write one, for example with the command `sed -E "
+        f"'s/^ +//; s/ +$//; s/ +/;/g' {path.name}`"
     )

@@ -12,7 +12,6 @@ Nothing here reads a private record: ``Candidate`` has public rows, and constant
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -27,8 +26,8 @@ from agt.models.features import FeatureMap
 from agt.models.linear import LinearModel
 from agt.numeric import logits_of
 from agt.problem import Problem, Settings
+from agt_cli.command_settings import TuningObjective
 
-TuningObjective = Literal["accuracy", "certified", "expected"]
 SCORES: tuple[TuningObjective, ...] = ("accuracy", "certified", "expected")
 _KEY = "folds"  # public key of the hash that deals units to folds
 
@@ -57,15 +56,15 @@ class Candidate:
         model = linear_head(Problem(dataset, settings))
         if not model.plan.declared:
             raise ConfigError(
-                "dataset.declared_size: agt tune needs it, because the strength of "
-                "regularisation depends on the number of records, which is private: give a "
+                "dataset.declared_size: `agt tune` needs a declared size, because the strength "
+                "of regularisation depends on the number of records, which is private: give a "
                 "public constant"
             )
         if not dataset.preprocessing.held:
+            reason = dataset.preprocessing.missing
             raise ConfigError(
-                "agt tune declares that settings were chosen only on public data, but here "
-                "the features of public rows depend on private records: "
-                f"{dataset.preprocessing.missing}"
+                "`agt tune` declares that settings were chosen only on public data, but here "
+                f"the features of public rows depend on private records: {reason}"
             )
         return cls(replace(model, problem=model.problem.with_dataset(dataset.bare)), rows)
 
@@ -119,9 +118,8 @@ def linear_head(problem: Problem, features: FeatureMap | None = None) -> LinearM
         head = problem.settings.certificate.untrained_head(problem, features)
     if head is None:
         raise ConfigError(
-            "agt tune only compares single linear heads, because their stable distances and "
-            "noise are known in closed form: type model=linear certificate=erm, without an "
-            "ensemble"
+            "`agt tune` only compares single linear heads, because it computes stable distances "
+            "and noise in closed form: type model=linear certificate=erm, without an ensemble"
         )
     return head
 
@@ -165,10 +163,11 @@ def _folds(rows: Records, folds: int) -> Iterator[tuple[Records, Records]]:
         ConfigError: there are fewer units than folds.
     """
     names, unit = np.unique(rows.units, return_inverse=True)
-    if len(names) < folds:
+    unit_count = len(names)
+    if unit_count < folds:
         raise ConfigError(
-            f"tune.folds={folds} needs at least as many units (people), but the public rows "
-            f"belong to only {len(names)}: use fewer folds, or more rows"
+            f"tune.folds={folds} needs at least {folds} units (people), but the public rows "
+            f"belong to only {unit_count}: use fewer folds, or more rows"
         )
     place = np.empty(len(names), dtype=np.int64)
     place[np.argsort(keyed_hash(names, _KEY), kind="stable")] = np.arange(len(names)) % folds

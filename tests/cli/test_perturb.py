@@ -39,8 +39,11 @@ def test_it_is_certified_audited_and_verified_and_releases_nothing(agt: Agt) -> 
 
 def test_what_it_needs_is_said(agt: Agt) -> None:
     for given, words in (
-        ((), "needs relation.radius"),
+        ((), "relation.radius must be given"),
         (("relation.radius=0.1", "training.batch.count=2"), "Set both to 1"),
-        (("relation.radius=0.1", "noise.epsilon=1"), "only boxes, without noise, bound features"),
+        (
+            ("relation.radius=0.1", "noise.epsilon=1"),
+            "only certificate=box, and only without noise",
+        ),
     ):
         agt(*TRAIN, *given).ended(2, words)

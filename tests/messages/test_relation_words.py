@@ -14,9 +14,8 @@ def test_its_words_say_what_one_k_is(name: str) -> None:
 
 
 def test_flip_says_that_features_are_not_protected() -> None:
-    assert "its features, and who is among the records, are not" in RELATIONS["flip"].describe_edit(
-        1
-    )
+    text = RELATIONS["flip"].describe_edit(1)
+    assert "the features of a record, and the fact that it is in the data, are not" in text
 
 
 def test_a_ball_of_labels_or_features_says_what_changes() -> None:

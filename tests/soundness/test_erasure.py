@@ -422,8 +422,8 @@ def test_what_does_not_fit_is_refused():
         (ValueError, "must together be 20", lambda: head.remove(x[:1], t[:1], x)),
         (ValueError, r"\b19 records\b.*\b20\b", lambda: head.polish(x[1:], t[1:])),
         (ValueError, r"targets .*\(1, 1\).*\(3, 1\)", lambda: head.remove(x[:3], t[:1])),
-        (UnsoundError, "longer than 1", lambda: head.remove(np.full((1, 5), 0.5), t[:1])),
-        (UnsoundError, "longer than 1", lambda: head.form_matrices(x * 2)),
+        (UnsoundError, "a norm above 1", lambda: head.remove(np.full((1, 5), 0.5), t[:1])),
+        (UnsoundError, "a norm above 1", lambda: head.form_matrices(x * 2)),
         (
             UnsoundError,
             "weight_decay is too small",

@@ -15,7 +15,8 @@ from records import reseal
 from torch import nn
 
 import agt
-from agt.data.records import DataError, fingerprint
+from agt.data.records import fingerprint
+from agt.errors import DataError
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.models.heads import describe_layers, from_layers
@@ -179,7 +180,7 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"relation": "replace"}, "relation: unknown value 'replace'"),
     ({"network": (4,), "certificate": "stability"}, "network=[4]"),
     ({"network": OWN, "certificate": "erm"}, "certificate=erm"),
-    ({"members": 2, "declared": None}, "declared.size"),
+    ({"members": 2, "declared": None}, "declared=agt.Declared(size="),
     ({"chosen_on": "public"}, "declared=agt.Declared(settings=True)"),
     ({"network": (4,)}, "epochs=, lr=, clip="),
     ({"network": OWN, "epochs": 4}, "lr=, clip="),
@@ -195,11 +196,11 @@ DATA: list[tuple[Any, Any, dict[str, Any], str]] = [
     (np.where(np.arange(60)[:, None] == 4, np.nan, X), Y, {}, "NaN"),
     (X, Y[:-1], {}, "(59,)"),
     (X, np.where(np.arange(60) == 5, 2, Y), {}, "y: row 5"),
-    (X, np.zeros(60, dtype=int), {"declared": None}, "at least two are needed"),
+    (X, np.zeros(60, dtype=int), {"declared": None}, "at least two classes are needed"),
     (np.tile(X, (2, 1)), RNG.normal(size=120), {"declared": None}, "declared.classes"),
     (X, np.where(Y, np.nan, 1.0), {"declared": None}, "y: row 1"),
     (X, Y, {"ids": np.zeros(60, dtype=int)}, "60 times"),
-    (X, Y, {"public": Y}, "public: "),
+    (X, Y, {"public": Y}, "public must be"),
     (X, Y, {"units": np.arange(60) // 2}, "unit_rows is 1"),
     (X[:0], Y[:0], {}, "train split"),
     (X, Y, {"declared": agt.Declared(classes=[0])}, "two distinct values"),

@@ -10,7 +10,8 @@ import pytest
 
 from agt.data.embeddings import Embeddings, public_digest
 from agt.data.labelled import Declared, dataset_of
-from agt.data.records import UNLABELLED, DataError
+from agt.data.records import UNLABELLED
+from agt.errors import DataError
 from agt.facts import Standing
 
 X = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float16)
@@ -140,7 +141,7 @@ def test_parquet_with_ids_units_and_public_flags(tmp_path: Path) -> None:
         (
             {"label": np.where(Y == 1, 1.0, np.nan)},
             {},
-            r"dataset\.label: .*'label'.*row 1\b",
+            r"'label' \(dataset\.label\).*row 1\b",
         ),
         ({"label": np.arange(39)}, {}, r"\b40\b.*\b39\b.*'label'"),
         (
@@ -152,12 +153,12 @@ def test_parquet_with_ids_units_and_public_flags(tmp_path: Path) -> None:
         (
             {"is_test": np.full(40, 2)},
             {"is_test": "is_test"},
-            r"dataset\.is_test: .*'2'.*row 1\b",
+            r"dataset\.is_test\) .*'2'.*row 1\b",
         ),
         (
             {"x": np.where(np.arange(240).reshape(40, 6) == 99, np.nan, 1.0)},
             {},
-            r"dataset\.x: .*NaN.*row 17\b",
+            r"dataset\.x\) .*NaN.*row 17\b",
         ),
         ({"x": np.array([["a"] * 6] * 40)}, {}, r"'x'.*<U1.*dataset\.x"),
         ({"x": X[:, 0]}, {}, r"'x'.*float16.*\(40,\)"),
@@ -169,7 +170,7 @@ def test_parquet_with_ids_units_and_public_flags(tmp_path: Path) -> None:
         (
             {"mean": np.full(6, np.inf)},
             {"center": "mean"},
-            r"dataset\.center: .*'mean'",
+            r"'mean' \(dataset\.center\)",
         ),
         ({"x": X[:0], "label": Y[:0]}, {}, r"e\.npz: "),
     ],

@@ -16,9 +16,8 @@ import yaml
 import agt
 from agt.data.files import columns_of, open_columns
 from agt.data.formats import CellFormat, DateFormat, NumberFormat, days, reads
-from agt.data.records import DataError
 from agt.data.table import Table
-from agt.errors import ConfigError
+from agt.errors import ConfigError, DataError
 from agt.settings import validate
 from agt_cli.runs.formats import in_yaml
 
@@ -173,7 +172,7 @@ def test_records_are_read_by_the_declared_formats(tmp_path: Path) -> None:
 def test_a_query_in_another_format_is_refused(tmp_path: Path) -> None:
     source = table(people(tmp_path / "t.csv"))
     (tmp_path / "q.csv").write_text("born;wage\n1980-01-01;7\n")
-    with pytest.raises(DataError, match=r"dataset\.numeric\.born: .*'1980-01-01'.*%d\.%m\.%Y"):
+    with pytest.raises(DataError, match=r"dataset\.numeric\.born\) .*'1980-01-01'.*%d\.%m\.%Y"):
         source.load_queries(tmp_path / "q.csv")
 
 

@@ -17,8 +17,8 @@ from agt.data import images
 from agt.data.blobs import Blobs
 from agt.data.ids import uniform
 from agt.data.images import Digits, MedMnist, Mnist
-from agt.data.records import UNLABELLED, DataError
-from agt.errors import AgtError, ConfigError, DataMissing
+from agt.data.records import UNLABELLED
+from agt.errors import AgtError, ConfigError, DataError, DataMissing
 from agt.settings import validate
 
 
@@ -363,15 +363,15 @@ BAD_FILES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (
         {},
         {"train_labels": np.zeros((80, 14), BYTES)},
-        r"train_labels .*uint8.*\(80, 14\)",
+        r"train_labels' .*uint8.*\(80, 14\)",
     ),
-    ({}, {"train_labels": np.zeros((80, 1))}, r"train_labels .*float64.*\(80, 1\)"),
+    ({}, {"train_labels": np.zeros((80, 1))}, r"train_labels' .*float64.*\(80, 1\)"),
     (
         {},
         {"train_images": np.zeros((80, 28, 28, 28), BYTES)},
-        r"train_images .*\(80, 28, 28, 28\)",
+        r"train_images' .*\(80, 28, 28, 28\)",
     ),
-    ({}, {"train_images": np.zeros((80, 28, 28))}, "train_images .*float64"),
+    ({}, {"train_images": np.zeros((80, 28, 28))}, "train_images' .*float64"),
     ({}, {"train_labels": np.zeros((79, 1), BYTES)}, r"\b80\b.*\b79\b.*train"),
     ({}, {"test_images": None}, "'test_images'"),
 ]

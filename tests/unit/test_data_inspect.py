@@ -19,9 +19,8 @@ from hypothesis import given, settings, strategies as st
 
 from agt.data.files import CsvFormat
 from agt.data.formats import NumberFormat
-from agt.data.records import DataError
 from agt.data.table import Table
-from agt.errors import ConfigError
+from agt.errors import ConfigError, DataError
 from agt.facts import Standing
 from agt.settings import build, validate
 from agt.store import parse_yaml
@@ -264,7 +263,7 @@ def test_dates_and_decimal_commas(tmp_path: Path) -> None:
     typed = Table(path=tmp_path / "t.parquet", label="y", numeric={"day": source.numeric["day"]})
     assert (typed.load_queries(tmp_path / "t.parquet").features[:, 0] == features[:, 0]).all()
     path.write_text("wage;y\n1.5;no\n")
-    with pytest.raises(DataError, match=r"dataset\.numeric\.wage: .*'1\.5'.*1\.234,5"):
+    with pytest.raises(DataError, match=r"dataset\.numeric\.wage\) .*'1\.5'.*1\.234,5"):
         replace(source, numeric={"wage": (0, 2000)}).load_queries(path)
     with pytest.raises(ConfigError, match=r"dataset\.numeric\.day\.0"):
         validate(Table, {**given, "numeric": {"day": ("2015-1-1", "2024-01-01")}}, "dataset")
@@ -659,7 +658,7 @@ def test_missing_markers(tmp_path: Path) -> None:
         match=r"'age'.*'\?'.*\b2\b.*\b3\b",
     ):
         Table(**settings).load()
-    with pytest.raises(DataError, match=r"dataset: .*'age'.*\b2\b.*\b3\b"):
+    with pytest.raises(DataError, match=r"'age' \(dataset\.numeric\.age\).*\b2\b.*\b3\b"):
         Table(**settings, missing_values=("?",)).load()
     dataset = Table(
         **settings, missing_values=("?",), missing="indicator", test_fraction=0.5

@@ -204,10 +204,10 @@ def test_work_that_is_shared_out_is_done_alone_and_fails_for_all() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"RANK": "0"}, "RANK but not WORLD_SIZE"),
+        ({"RANK": "0"}, "RANK is set but WORLD_SIZE is not"),
         (
             {"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "x", "MASTER_PORT": "1"},
-            "RANK=2, WORLD_SIZE=2",
+            "RANK=2 and WORLD_SIZE=2",
         ),
         ({"RANK": "a", "WORLD_SIZE": "2", "MASTER_ADDR": "x", "MASTER_PORT": "1"}, "RANK=a"),
     ],

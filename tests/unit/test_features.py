@@ -435,7 +435,7 @@ def test_landmarks_that_cannot_be_had_are_refused() -> None:
     refused(
         (
             ConfigError,
-            r"ridge=0: some of the 24 landmarks are too close",
+            r"ridge=0: some of the 24 landmarks are so close",
             lambda: FeatureMap.from_dataset(
                 replace(LANDMARKS, count=24, ridge=0.0, bandwidth=50.0), with_test(tabled(), twins)
             ),
@@ -513,7 +513,7 @@ def test_arrays_take_the_same_maps(tmp_path: Any) -> None:
         ),
         (
             {"features": "relu", "certificate": {"name": "erm", "features": {"bias": 0.5}}},
-            r"features: the certificate already has features of its own",
+            r"features: features= and certificate.features are both given",
         ),
     ],
 )

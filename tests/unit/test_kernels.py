@@ -2,6 +2,7 @@
 split and the threads.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -379,22 +380,26 @@ class Bent(ReferenceKernel):
 
     def nominal_sum(self, d: torch.Tensor, x: torch.Tensor | None) -> torch.Tensor:
         return self.bend(
-            "sum of gradients of a bias" if x is None else "sum of gradients",
+            "summing the gradients of a bias over a batch"
+            if x is None
+            else "summing gradients over a batch",
             (super().nominal_sum(d, x),),
         )[0]
 
     def bound_sum(self, d: Interval, x: Interval | None, product: str) -> tuple[torch.Tensor, ...]:
         few = x is not None and x.shape[2] < 16
         kind = (
-            f"exactly known inputs, {'narrow' if few else 'wide'} layer"
+            f"exact inputs, {'narrow' if few else 'wide'} layer"
             if x is not None and x.is_point
             else "inputs with bounds"
         )
         kind += " >= 0" if x is not None and not x.is_point and bool((x.lower >= 0).all()) else ""
+        if product == "rump":
+            kind = "inputs as midpoint and radius"
         case = (
-            "sum of gradient bounds of a bias"
+            "summing gradient bounds of a bias over a batch"
             if x is None
-            else f"sum of gradient bounds, {kind}{', midpoint-radius' if product == 'rump' else ''}"
+            else f"summing gradient bounds of a batch ({kind})"
         )
         return self.bend(case, super().bound_sum(d, x, product))
 
@@ -461,7 +466,7 @@ def test_a_kernel_that_gives_other_numbers_is_fatal_and_named(
 ) -> None:
     loaded(Bent(case))
     for kernel in ("auto", "cpu"):
-        with pytest.raises(UnsoundError, match=rf"compute\.kernel=cpu .*'{case}'"):
+        with pytest.raises(UnsoundError, match=rf"compute\.kernel=cpu .*'{re.escape(case)}'"):
             pick_kernel(ComputeConfig(kernel=kernel))  # type: ignore[arg-type]
 
 

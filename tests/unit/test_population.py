@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import agt
-from agt.data.records import DataError
+from agt.errors import DataError
 
 RNG = np.random.default_rng(8)
 FRAME = pd.DataFrame(
@@ -129,11 +129,11 @@ def test_a_frame_in_another_order_is_answered_by_its_names(tmp_path: Path) -> No
     [
         (
             WIDE.rename(columns={"c": "d"}),
-            r"a, b, c.*column c, d\b",
+            r"a, b, c.*unknown: c, d\b",
         ),
-        (WIDE[["a", "b"]], r"a, b, c.*column c\b"),
-        (WIDE.assign(d=1.0), r"a, b, c.*column d\b"),
-        (WIDE[["a", "b", "c", "a"]], r"column a, b, c\b.*\b1\b"),
+        (WIDE[["a", "b"]], r"a, b, c.*unknown: c\b"),
+        (WIDE.assign(d=1.0), r"a, b, c.*unknown: d\b"),
+        (WIDE[["a", "b", "c", "a"]], r"unknown: a, b, c\b.*\b1\b"),
     ],
 )
 def test_a_frame_of_other_columns_is_refused(frame: pd.DataFrame, named: str) -> None:

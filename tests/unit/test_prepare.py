@@ -24,8 +24,7 @@ from synthetic import refused
 
 from agt.data.embeddings import Embeddings, read_prepared
 from agt.data.ids import uniform
-from agt.data.records import DataError
-from agt.errors import ConfigError, DataMissing
+from agt.errors import ConfigError, DataError, DataMissing
 from agt.settings import build, validate
 from agt.store import seal, unseal
 from agt.targets import trusting
@@ -541,7 +540,7 @@ def test_customers_that_do_not_match(own: Callable[..., Amex], frame: pd.DataFra
         (
             None,
             lambda t: pd.concat([t, t.iloc[:1]]),
-            r"prepare\.labels: .*'customer_ID'.*'\w+'.*\b2\b",
+            r"'customer_ID' \(prepare\.labels\).*'\w+'.*\b2\b",
         ),
         (None, lambda t: t.drop(columns="target"), r"'target'.*prepare\.labels"),
     ],

@@ -105,7 +105,10 @@ def test_nothing_trains_before_it_is_settled() -> None:
             2, opened(), RelationConfig("add_remove"), KGridConfig(max=1), declared_size=100
         )
     x, y = np.eye(4), np.array([0, 1, 0, 1])
-    with pytest.raises(ConfigError, match="lr=recipe: the recipe only covers linear heads"):
+    with pytest.raises(
+        ConfigError,
+        match=r"lr=recipe: the recipe .settings computed from public constants. only covers",
+    ):
         agt.fit(x, y, certificate="box", lr="recipe")
 
 
