@@ -149,7 +149,7 @@ class Artifact:
 
     def in_smoke(self) -> "Artifact":
         """Return this artifact as it is in the smoke profile, without notes on other data."""
-        why = "profile=smoke is a small version on other data"
+        why = "profile=smoke is a small version, not made to be compared"
         return replace(self, notes=(), published=self._published_with(why))
 
     def _published_with(self, difference: str) -> tuple[Published, ...]:
