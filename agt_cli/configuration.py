@@ -227,7 +227,13 @@ def compose_with_hydra(config_name: str, overrides: Sequence[str]) -> DictConfig
     Raises:
         HydraException, OmegaConfBaseException, YAMLError: an override or a file does not fit
             (``errors.explain``).
+        ConfigError: an experiment file of the user's does not say that its settings are global.
     """
+    for path in config_files.experiments_without_package(overrides):
+        raise ConfigError(
+            f"{path}: the first line of an experiment file must be '# @package _global_', because "
+            "without it agt does not find the file's settings: add this line"
+        )
     with library():
         config = compose(config_name, list(overrides), return_hydra_config=True)
     HydraConfig.instance().set_config(config)  # ${hydra:...} in a user's own files

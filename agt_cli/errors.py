@@ -184,6 +184,11 @@ def _refused_override(error: Exception, config: str, overrides: Sequence[str]) -
     comma = re.match(r"Ambiguous value .* '([^=]+)=(.*)'", str(error))
     if comma:
         setting, value = comma.groups()
+        if setting == "ids":
+            return (
+                "ids=...: ids cannot be listed on the command line. Write them into a file, one "
+                "id per line, and give ids=FILE"
+            )
         return (
             f"{setting}={value}: a comma separates the values of a sweep. For a sweep, add -m; "
             f"for a list, type {setting}=[{value}]; for text that contains a comma, quote twice, "

@@ -30,7 +30,15 @@ from agt_cli.report.console import Console
 from agt_cli.report.markdown import document, markdown_table, plain
 from agt_cli.report.record import RunRecord, literal
 from agt_cli.runs.formats import in_words, in_yaml
-from agt_cli.runs.inspect import CODES, MOST_VALUES, UNWRITABLE, Column, Inspection, inspect_table
+from agt_cli.runs.inspect import (
+    CODES,
+    MOST_VALUES,
+    UNWRITABLE,
+    Column,
+    Inspection,
+    folder_for_file,
+    inspect_table,
+)
 
 COMMON = ("action", "prepare", "output_dir")
 HEAD = """\
@@ -106,7 +114,9 @@ class InspectSettings:
         return Path("conf", "dataset", f"{self.dataset}.yaml")
 
     def check_target(self) -> None:
-        """Raise ConfigError where it may not be written."""
+        """Raise ConfigError where it may not be written, or where the file is a folder."""
+        if self.file.is_dir():
+            raise ConfigError(folder_for_file(self.file))
         in_source_tree = self.force and self.target.exists() and config_files.user_conf() is None
         if config_files.is_own("dataset", self.dataset) and not in_source_tree:
             raise ConfigError(

@@ -177,6 +177,11 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
     only_keys(config, (*StartSettings.__dataclass_fields__, "answers"))
     given = {key: value for key, value in config.items() if value is not None}
     if path := given.pop("answers", None):
+        if Path(str(path)).is_dir():
+            raise ConfigError(
+                f"answers={path} is a folder: give a file with one line for each answer, such as "
+                "answers=answers.yaml"
+            )
         with Path(str(path)).open(encoding="utf-8") as file:
             answers = yaml.safe_load(file)
         if not isinstance(answers, dict):

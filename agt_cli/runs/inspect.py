@@ -23,7 +23,7 @@ from agt.data.formats import COMMA, ISO_DATE, DateFormat, DeclaredFormat, Number
 from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
 from agt.data.suffixes import is_delimited
-from agt.errors import DataError, nearest
+from agt.errors import ConfigError, DataError, nearest
 from agt_cli.runs.doubts import (
     Doubt,
     doubts_about_label,
@@ -334,8 +334,19 @@ def inspect_table(
     return replace(inspection, doubts=tuple(_doubts(inspection, looks, unnamed)))
 
 
+def folder_for_file(path: Path) -> str:
+    """Return the refusal of a folder where the file of a table is needed."""
+    return (
+        f"'{path}' is a folder, but this command reads one file: give the path of the table's "
+        "file, such as loans.csv. To train on a folder of arrays, type `agt train "
+        f"dataset=embeddings dataset.path={path}`"
+    )
+
+
 def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnReader:
-    if path.is_dir() or path.suffix.lower() == ".npz":
+    if path.is_dir():
+        raise ConfigError(folder_for_file(path))
+    if path.suffix.lower() == ".npz":
         raise DataError(
             f"{path}: the file contains arrays, not a table. To train on arrays of vectors, type "
             f"`agt train dataset=embeddings dataset.path={path}`"

@@ -38,6 +38,7 @@ from agt_cli.unlearn.log import (
 
 INPUT = "-"
 _LINE = re.compile("\r\n?|\n")  # what else str.splitlines cuts at, an id may hold
+_SEVERAL = re.compile("[;,]")  # what separates ids where somebody writes several in one line
 _COPIES = (
     ". These ids are hashes of the content of records. Of several identical records, agt removes "
     "the last one first, so to erase an identical record of somebody else, request the id of the "
@@ -283,6 +284,11 @@ def _missed(
             f"request is pending{copies}"
         )
     if "unknown" in sorts:
+        for word, place in ids.items():
+            if place in sorts["unknown"] and _lists_ids(known, word, tests, by):
+                raise ConfigError(
+                    f"ids={path}: {place} seems to list several ids: write one id per line"
+                )
         unknown = counted("unknown")
         kind = "unit" if by == "unit" else "record"
         remedy = ""
@@ -326,6 +332,16 @@ def _why(known: TrainingRecords, word: str, place: str, tests: set[str]) -> tupl
         if names & {*entry.records, *entry.units}:
             return "asked", f"{place} (in entry {entry.number} of the request log)"
     return ("test" if word in tests else "unknown"), place
+
+
+def _lists_ids(known: TrainingRecords, line: str, tests: set[str], by: By) -> bool:
+    """Return whether one of the parts of a line, cut at commas and semicolons, is an id."""
+    parts = [part.strip() for part in _SEVERAL.split(line)]
+    if len(parts) < 2:
+        return False
+    if any(len(rows) for rows in _hits(known, parts, by)):
+        return True
+    return any(_why(known, part, "", tests)[0] != "unknown" for part in parts)
 
 
 def _last_copies(known: TrainingRecords, wanted: np.ndarray) -> np.ndarray:
@@ -411,14 +427,20 @@ def _lines(path: str) -> list[str]:
             content = sys.stdin.buffer.read()
         else:
             if Path(path).exists() and not Path(path).is_file():
+                kind = "a folder" if Path(path).is_dir() else "not a regular file"
                 raise ConfigError(
-                    f"ids={path}: this is not a regular file: give a file with the ids, or pipe "
-                    "the ids in with ids=-"
+                    f"ids={path} is {kind}: give a file with one id per line, or ids=- to read "
+                    "the ids from standard input"
                 )
             content = Path(path).read_bytes()
         return _LINE.split(content.decode("utf-8-sig"))
     except FileNotFoundError:
-        raise DataMissing(f"ids={path}: this file does not exist") from None
+        shown = "..." if _SEVERAL.search(path) else path  # ids are not repeated in messages
+        raise DataMissing(
+            f"ids={shown}: there is no file of this name, and ids cannot be given on the command "
+            "line. Write them into a file, one id per line, and give ids=FILE; or give them on "
+            "standard input: printf 'ID1\\nID2\\n' | agt unlearn run=RUN ids=-"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"ids={path}: the file cannot be read ({error})") from None
 

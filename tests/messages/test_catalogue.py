@@ -57,6 +57,8 @@ CONFIGURED = f"""
 start t.csv public=perhaps | 2 | public.0: unknown value 'perhaps' | ranges
 start t.csv purpose=fun | 2 | purpose: unknown value 'fun' | certificates
 start t.csv eps=0 | 2 | eps:
+start . | 2 | '.' is a folder | the table's file
+start t.csv answers=. | 2 | answers=. is a folder
 start digits.csv | 2 | one of agt's own | name=my_digits
 runs state=lost | 2 | state: unknown value 'lost' | killed
 runs command=trian | 2 | command=trian | did you mean 'train'
@@ -185,7 +187,9 @@ predict run=@certified mechanism.eps=1 | 2 | this is a run of 'certify' accordin
 unlearn | 2 | run
 unlearn run=nowhere ids=@ok.csv | 2 | nowhere: this folder does not exist
 unlearn run=@box method=forget | 2 | method=forget: unknown value
-unlearn run=@box by=name | 2 | by=name: unknown value
+unlearn run=@box by=name | 2 | by=name: unknown value (known: id, unit)
+unlearn run=@box ids=[C99] | 2 | ids=[...]: | one id per line | printf | ids=-
+unlearn run=@box ids=C1,C2 | 2 | ids=...: | one id per line
 unlearn run=@box fresh=maybe | 2 | new_seeds=maybe: give true or false
 unlearn run=@edited_manifest ids=@ok.csv | 2 | manifest.json
 plan run=@edited_manifest | 2 | manifest.json
@@ -404,6 +408,7 @@ predict run=@box mechanism._target_=nowhere.X | 2 | mechanism._target_: cannot i
 data prepare prepare.batch=1 | 2 | add amex or imdb
 data data_dir=x prepare prepare.clamp=3 amex | 2 | prepare.clamp
 data prepare amex prepare.missing=low | 2 | prepare.missing: | 'low'
+data inspect . | 2 | '.' is a folder | the table's file
 data inspect digits.csv | 2 | one of agt's own | name=my_digits
 data inspect t.csv most_values=0 | 2 | most_values:
 reproduce blobs "overrides=['++noise.epsilon=1']" | 2 | are the profile's
@@ -606,7 +611,9 @@ train --config-dir @conf training=blobs dataset=loop | 2 | dataset.center: Recur
 train --config-dir @conf training=blobs dataset=gone | 2 | dataset._target_: cannot import 'agt.data.blobs.Blob'
 train --config-dir @conf dataset=gone | 2 | there are no training settings named 'gone': give training=NAME
 certify | 2 | run: this setting is required
-unlearn run=@box ids=nobody.txt | 4 | ids=nobody.txt: this file does not exist
+unlearn run=@box ids=nobody.txt | 4 | ids=nobody.txt: there is no file of this name
+unlearn run=@box 'ids=C0001;C0002' | 4 | ids=...: | one id per line | printf | ids=-
+unlearn run=@box ids=@folder | 2 | is a folder: give a file with one id per line
 unlearn run=@box | 2 | no erasure was requested, neither in this command
 unlearn run=@box method=newton ids=@ok.csv | 2 | method=newton | certificate=removal
 unlearn run=@box method=sisa ids=@ok.csv | 2 | method=sisa | not an ensemble
