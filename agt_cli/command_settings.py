@@ -227,11 +227,11 @@ class TuneConfig:
         what = {
             "accuracy": "accuracy",
             "certified": f"fraction of answers that are correct and certified at k = {self.k}",
-            "expected": "expected accuracy of released weights",
+            "expected": "expected accuracy of the weights when they are released with noise",
         }[self.objective]
         return (
-            f"the candidate with the highest {other} among those whose {what} is within one "
-            "standard error of the best"
+            f"of the candidates whose {what} is within one standard error of the best value, "
+            f"the one with the highest {other}"
         )
 
 

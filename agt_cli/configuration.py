@@ -206,7 +206,10 @@ def parse_options(rest: Sequence[str], name: str) -> Namespace:
         )
     if options.config_dir is not None:
         if not options.config_dir.is_dir():
-            raise ConfigError(f"--config-dir {options.config_dir}: this folder does not exist")
+            raise ConfigError(
+                f"--config-dir {options.config_dir}: this folder does not "
+                "exist: give an existing folder"
+            )
         folder = usage.quoted(f"file://{options.config_dir.absolute()}")
         options.overrides = [f"hydra.searchpath=[{folder}]", *options.overrides]
     return options

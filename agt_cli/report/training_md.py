@@ -21,8 +21,8 @@ from agt_cli.report.sections_md import (
 )
 
 NOTES_WARNING = (
-    "This section compares the data with the declarations. These sentences depend on the "
-    "private data and must not be published."
+    "This section compares the data with the declarations. Its sentences depend on the "
+    "private data, so do not publish them."
 )
 
 
@@ -107,8 +107,8 @@ _TRAINED: dict[BoundedQuantity, tuple[str, str]] = {
 }
 """What a certificate bounds -> (what was trained, how far a k reaches in it)."""
 _FLIPS_COUNTED = (
-    "Stable distances come from an exact count of the labels that must change before a member "
-    "changes its answer, and before enough members do so to change the vote."
+    "Stable distances come from exact counts: how many labels must change before a member "
+    "changes its answer, and how many members must change theirs before the vote changes."
 )
 _VOTES_COUNTED = (
     "Raising k by one can change only the votes of the members whose shards are affected, so "
