@@ -583,7 +583,7 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
             "NUMBER",
             "",
         ),
-        "public": (public, f"yes, no, or some of the parts [{parts}]", "no"),
+        "public": (public, f"yes, no or some of [{parts}]", "no"),
         "purpose": (
             "What do you need? Answer certificates (on how many people an answer depends; "
             "not to be published), answers (private answers to publish), or both",

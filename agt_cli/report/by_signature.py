@@ -36,8 +36,8 @@ def finished_record(folder: Path, command: str, signature: str) -> Run | None:
     if noted != signature:
         raise ConfigError(
             f"{folder}: this folder contains another result, because its env.json has "
-            f"{ENTRY}={noted} instead of {signature}: move this folder to another place, and type the "
-            "command again"
+            f"{ENTRY}={noted} instead of {signature}: move this folder to another place, "
+            "and type the command again"
         )
     return run
 

@@ -40,9 +40,9 @@ INPUT = "-"
 _LINE = re.compile("\r\n?|\n")  # what else str.splitlines cuts at, an id may hold
 _SEVERAL = re.compile("[;,]")  # what separates ids where somebody writes several in one line
 _COPIES = (
-    ". These ids are hashes of the content of records. Of several identical records, agt removes "
-    "the last one first, so to erase an identical record of somebody else, request the id of the "
-    "first of these rows"
+    ". These ids are hashes of the content of records. If several records are identical, agt "
+    "removes the last of them first; so to erase an identical record of somebody else, "
+    "request the id of the first of these rows"
 )
 _TABLES = (".csv", ".tsv", ".parquet", ".npz", ".gz")
 
@@ -110,9 +110,10 @@ class TrainingRecords:
         index, then = Index.of(run, key), run.environment.get("data_digest")
         if index is None and data.digest != then:
             raise ConfigError(
-                f"run={run.folder}: the data of this run changed (digest {then} at training, "
-                f"{data.digest} now), and this run is too old to have an index of its records, so "
-                "agt cannot find out which records are missing. Restore the data, or train again"
+                f"run={run.folder}: the data of this run changed (digest at training: {then}, "
+                f"digest now: {data.digest}), and this run is too old to have an index of its "
+                "records, so agt cannot find out which records are missing. Restore the "
+                "data, or train again"
             )
         index = index or Index.made(data.train, key)
         (gone, place), notes = check_same(index, data.train, key), tuple[str, ...]()
@@ -169,8 +170,8 @@ def read_ids(path: str, source: object) -> list[tuple[str, str]]:
         ]
     if not found:
         raise ConfigError(
-            f"ids={path}: the file has no ids: write one id per line, or leave ids=... out to "
-            "carry out the pending requests"
+            f"ids={path}: the file contains no ids: write one id per line, or leave ids=... "
+            "out to carry out the pending requests"
         )
     return found
 
@@ -199,7 +200,8 @@ def request_for(
     repeated = count - len(unique)
     if repeated:
         notes.append(
-            f"ids={path}: {repeated} of {count} lines repeat an earlier id; each id counts once"
+            f"ids={path}: {repeated} of {count} lines repeat an earlier id; each id counts "
+            "only once"
         )
     if trimmed := sum(given != word for (given, _), (word, _) in zip(as_given, ids, strict=True)):
         notes.append(
@@ -279,9 +281,9 @@ def _missed(
         of_content = all(map(CONTENT.fullmatch, ids))
         copies = _COPIES if of_content else ""
         raise ConfigError(
-            f"ids={path}: {requested} were already requested: remove them from the file. To write "
-            "the account of the last update again, type agt unlearn without ids=... when no "
-            f"request is pending{copies}"
+            f"ids={path}: {requested} were already requested: remove them from the file. To "
+            "write the account of the last erasure again, type agt unlearn without ids=... "
+            f"when no request is pending{copies}"
         )
     if "unknown" in sorts:
         for word, place in ids.items():
@@ -301,8 +303,8 @@ def _missed(
                 "dataset.id=null; to request erasure by a column, train with dataset.id=COLUMN"
             )
         raise ConfigError(
-            f"ids={path}: {unknown} name no {kind} in the run's data. Write the ids as they are "
-            f"in the data{remedy}"
+            f"ids={path}: {unknown} name no {kind} in the run's data: write the ids as they "
+            f"are in the data{remedy}"
         )
     if "test" in sorts and known.shown:
         of_test = counted("test")
@@ -401,8 +403,8 @@ def _check_left(known: TrainingRecords, chosen: np.ndarray, path: str) -> None:
         remaining_class = names[0]
         raise ConfigError(
             f"ids={path}: this erasure would remove the last training records of every class "
-            f"except {remaining_class!r}, but a model needs two classes. Train another model on "
-            "other data, or delete the run"
+            f"except {remaining_class!r}, but a model needs two classes: train another model "
+            "on other data, or delete the run"
         )
 
 
@@ -442,7 +444,10 @@ def _lines(path: str) -> list[str]:
             "standard input: printf 'ID1\\nID2\\n' | agt unlearn run=RUN ids=-"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"ids={path}: the file cannot be read ({error})") from None
+        raise ConfigError(
+            f"ids={path}: agt cannot read the file ({error}): give a text file "
+            "in UTF-8 that you may read"
+        ) from None
 
 
 def _column(path: Path, source: Any) -> list[str]:

@@ -189,7 +189,6 @@ unlearn run=nowhere ids=@ok.csv | 2 | nowhere: this folder does not exist
 unlearn run=@box method=forget | 2 | method=forget: unknown value
 unlearn run=@box by=name | 2 | by=name: unknown value (known: id, unit)
 unlearn run=@box ids=[C99] | 2 | ids=[...]: | one id per line | printf | ids=-
-unlearn run=@box ids=C1,C2 | 2 | ids=...: | one id per line
 unlearn run=@box fresh=maybe | 2 | new_seeds=maybe: give true or false
 unlearn run=@edited_manifest ids=@ok.csv | 2 | manifest.json
 plan run=@edited_manifest | 2 | manifest.json
@@ -613,6 +612,7 @@ train --config-dir @conf dataset=gone | 2 | there are no training settings named
 certify | 2 | run: this setting is required
 unlearn run=@box ids=nobody.txt | 4 | ids=nobody.txt: there is no file of this name
 unlearn run=@box 'ids=C0001;C0002' | 4 | ids=...: | one id per line | printf | ids=-
+unlearn run=@box ids=C1,C2 | 2 | ids=...: | one id per line
 unlearn run=@box ids=@folder | 2 | is a folder: give a file with one id per line
 unlearn run=@box | 2 | no erasure was requested, neither in this command
 unlearn run=@box method=newton ids=@ok.csv | 2 | method=newton | certificate=removal
