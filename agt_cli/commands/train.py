@@ -189,9 +189,9 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
         if key not in FREE and value != before:
             had = "not set" if before is _ABSENT else before
             raise ConfigError(
-                f"{RESUME_KEY}={folder}: {key}={value} differs from {had}, with which the run "
-                "was started. A resumed run keeps its own settings: leave all settings out, "
-                f"or start a new run by leaving {RESUME_KEY}=... out"
+                f"{RESUME_KEY}={folder}: {key}={value} differs from the run's own setting, {had}. "
+                "A resumed run keeps its own settings: leave all settings out, or start a new run "
+                f"by leaving {RESUME_KEY}=... out"
             )
     if "data_dir" in given and "dataset.data_dir" in recorded:
         given.setdefault("dataset.data_dir", given["data_dir"])

@@ -56,8 +56,8 @@ class Candidate:
         model = linear_head(Problem(dataset, settings))
         if not model.plan.declared:
             raise ConfigError(
-                "dataset.declared_size: this setting is missing, but `agt tune` needs it, because the "
-                "strength of regularisation depends on the number of records, which is "
+                "dataset.declared_size: this setting is missing, but `agt tune` needs it, because "
+                "the strength of regularisation depends on the number of records, which is "
                 "private: give a public constant with dataset.declared_size=NUMBER"
             )
         if not dataset.preprocessing.held:

@@ -39,8 +39,8 @@ def headline(account: ErasureReport) -> str:
     if account.waiting is not None:
         pending = counted(account.waiting.people, "person", "people")
         return (
-            f"{people}; these requests were noted, and nothing has been removed yet (requests "
-            f"that are now pending: {pending})"
+            f"{people}; these requests were noted, and nothing has been removed yet (the "
+            f"requests of {pending} are now pending)"
         )
     removal = account.removal
     method = removal.promise.method
