@@ -654,8 +654,10 @@ class JobTable:
         some = {job.state for job in undone} != {"failed"}
         outcome = f"are not done ({self.states})" if some else "failed"
         name = self.sweep.name.removesuffix(SWEEP_SUFFIX)
+        undone_count = len(undone)
+        job_count = len(self.jobs)
         return (
-            f"{len(undone)} of {len(self.jobs)} jobs {outcome}. To run only the jobs that are "
+            f"{undone_count} of {job_count} jobs {outcome}. To run only the jobs that are "
             f"not done, type the same command with sweep={name}"
         )
 

@@ -115,8 +115,8 @@ def _advice(opened: OpenedRun, planned: Plan) -> list[str]:
     unmet = unmet_requirements(opened.conditions)
     if unmet:
         advice.append(
-            f"agt predict refuses to release answers of this run, because {unmet}; the run's "
-            "report gives the reason."
+            f"agt predict refuses to release answers of this run, because {unmet} (for details, "
+            "see the report of the training run)."
         )
     advice += plan_words.advice(planned)
     for name in planned.names:

@@ -121,7 +121,8 @@ def _say(
         reach = ("sensitivity per k", show(float(m["moved_by_one_k"]), 5))
     accuracy_title = "train accuracy"
     if "train_accuracy_records" in m:
-        accuracy_title = f"accuracy on a sample of {m['train_accuracy_records']} training records"
+        sample_size = m["train_accuracy_records"]
+        accuracy_title = f"accuracy on a sample of {sample_size} training records"
     console.table(
         f"trained on {name}",
         ("train records", "test records", accuracy_title, reach[0], "steps", "seconds"),

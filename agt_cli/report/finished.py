@@ -335,7 +335,7 @@ def spent_lines(spent: Mapping[str, Any]) -> list[str]:
     """
     guarantee, totals = spent.get("guarantee", ""), spent["totals"]
     if not isinstance(totals, list):
-        raise TypeError(f"the entry 'totals' must be a list, but is {totals!r}")
+        raise TypeError(f"spent.json: the entry 'totals' must be a list, but is {totals!r}")
     if isinstance(guarantee, str):
         return [str(line) for line in totals]
     what = spent["what"]

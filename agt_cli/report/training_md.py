@@ -38,9 +38,10 @@ def caution_words(training: Mapping[str, Any]) -> list[str]:
     double, half = 2 * now, now / 2
     return [
         (
-            f"training.caution={now:g}: with {double:g}, stable distances would be about twice as "
-            f"large, but answers less accurate; with {half:g}, stable distances would be about "
-            "half as large, but answers more accurate (docs/recipe.md)"
+            f"training.caution is {now:g}. With training.caution={double:g}, stable distances "
+            "would be about twice as large, but answers less accurate; with "
+            f"training.caution={half:g}, stable distances would be about half as large, but "
+            "answers more accurate (docs/recipe.md)"
         )
     ]
 

@@ -366,9 +366,10 @@ def _check_header(path: Path, form: CsvFormat) -> None:
     empty = sum(not name.strip() for name in names)
     if empty > 1 and 2 * empty > len(names) and form.separator != " ":
         line = form.separator.join(names)
-        named_count = len(names) - empty
+        column_count = len(names)
+        named_count = column_count - empty
         raise DataError(
-            f"{path}: line 1 ({line!r}) names only {named_count} of {len(names)} columns: "
+            f"{path}: line 1 ({line!r}) names only {named_count} of {column_count} columns: "
             "remove line 1 if it is a title, or add the names of the other columns to it"
         )
     numbers = [name for name in names if re.match(_NUMBER, name.strip())]
@@ -824,10 +825,12 @@ def _words(
     if not look.numeric and (written or mostly):
         word, where = _first_cell(columns, look, ~(plain if written else fits))
         if written and look.possible_formats:
-            forms = " or ".join(
-                f"{command_line(look.name, form)} if it is {number_in(form, word)}"
-                for form in look.possible_formats
-            )
+            choices = []
+            for form in look.possible_formats:
+                setting = command_line(look.name, form)
+                number = number_in(form, word)
+                choices.append(f"{setting} if {word!r} means {number}")
+            forms = " or ".join(choices)
             return replace(
                 seen,
                 kind="unreadable",
@@ -905,9 +908,11 @@ def _classes(look: _ColumnValues, raw: pa.DataType, path: Path) -> tuple[str, ..
     distinct = dict.fromkeys(as_word(word) for word in values.to_pylist())
     words = np.array([*distinct], dtype=object)
     if not 2 <= len(words) <= MAX_FOUND:
+        count = len(words)
+        examples = ", ".join(map(repr, words[:3]))
         raise DataError(
-            f"{path}: the label '{look.name}' has {len(words)} different values, such as "
-            f"{', '.join(map(repr, words[:3]))}, but a label must have 2 to {MAX_FOUND} classes: "
+            f"{path}: the label '{look.name}' has {count} different values, such as "
+            f"{examples}, but a label must have 2 to {MAX_FOUND} classes: "
             "if the label is a measured number, replace it by ranges in the file first"
         )
     return class_names(words, path)

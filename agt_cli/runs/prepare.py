@@ -405,7 +405,10 @@ def _doing(settings: Settings) -> tuple[str, str]:
     if settings.certificate.covers_every_k:
         return "training a linear head", "step"
     ks = settings.kgrid.ks
-    return f"training for k = {ks[0]}..{ks[-1]} ({len(ks)} values of k)", "step"
+    lowest = ks[0]
+    highest = ks[-1]
+    count = len(ks)
+    return f"training for k = {lowest}..{highest} ({count} values of k)", "step"
 
 
 SOURCE_FILE = "source.json"
