@@ -182,8 +182,8 @@ plan run=latest | 2 | there is no finished training run in outputs/train
 predict run=latest mechanism.eps=1 | 2 | there is no finished training run in outputs/train: start agt train
 certify run=@failed | 2 | its state in status.json is 'failed' (ConfigError
 certify run=@killed | 2 | its state in status.json is 'running'
-certify run=@certified | 2 | this is a run of 'certify' according to status.json
-predict run=@certified mechanism.eps=1 | 2 | this is a run of 'certify' according to status.json
+certify run=@certified | 2 | status.json says that this is a run of 'certify'
+predict run=@certified mechanism.eps=1 | 2 | status.json says that this is a run of 'certify'
 unlearn | 2 | run
 unlearn run=nowhere ids=@ok.csv | 2 | nowhere: this folder does not exist
 unlearn run=@box method=forget | 2 | method=forget: unknown value
@@ -267,11 +267,11 @@ reproduce blobs "overrides=['relation=remove']" | 2 | overrides: relation=remove
 reproduce blobs runs_dir= | 2 | runs_dir= has no value
 reproduce blobs data=mine | 2 | data: | stand_in
 reproduce imdb profile=smoke data=original | 2 | data=original: profile=smoke
-measure dataset=blobs total.eps=1 | 2 | agt measure only measures tables
+measure dataset=blobs total.eps=1 | 2 | agt measure can only measure a table
 measure dataset=adult_census total.eps=1 name=../x | 2 | letters, digits
 measure dataset=adult_census | 2 | total.eps is missing: measuring spends privacy budget
 measure dataset=adult_census total.eps=1 total.delta=0 | 2 | delta
-measure dataset=adult_census total.eps=1 | 2 | there is nothing to measure
+measure dataset=adult_census total.eps=1 | 2 | nothing needs to be measured
 measure dataset=adult_census dataset.label_free=true total.eps=1 relation=flip | 2 | under add_remove or substitute
 tune dataset=blobs tune.folds=0 | 2 | tune
 tune dataset=blobs tune.objective=best | 2 | tune
@@ -483,8 +483,8 @@ reproduce blobs overrides=[relation=remove] | 2 | put text with special characte
 train output_dir= | 2 | output_dir=: this setting must name a folder
 train output_dir=null | 2 | output_dir=null: this setting must name a folder
 train hydra.run.dir= | 2 | hydra.run.dir=: this setting must name a folder
-train output_dir=@ok.csv | 1 | ok.csv | a file has the name of a folder | output_dir=FOLDER
-train -m training.seed=1,2 output_dir=@ok.csv | 1 | ok.csv | a file has the name of a folder | output_dir=FOLDER
+train output_dir=@ok.csv | 1 | ok.csv | a file already has its name | output_dir=FOLDER
+train -m training.seed=1,2 output_dir=@ok.csv | 1 | ok.csv | a file already has its name | output_dir=FOLDER
 completion | 2 | bash
 completion bsh | 2 | did you mean 'bash'
 inspect my.csv force=true | 2 | 'inspect' is not a command | agt data inspect my.csv force=true
@@ -503,8 +503,8 @@ predict run=@box total.eps=1 mechanism.classes=3 | 2 | mechanism.classes=3, but 
 plan run=@box inputs=@q_half.csv | 2 | agt plan needs labels
 ledger init x unit=y total.eps=1 relation=remove | 2 | only covers removals is not differential privacy
 ledger init x unit=y total.eps=1 relation=both | 2 | unknown relation 'both'
-ledger init x unit=y | 2 | total.eps is missing: a ledger needs a budget
-ledger init x unit=y total.delta=1e-5 | 2 | total.eps is missing: a ledger needs a budget
+ledger init x unit=y | 2 | total.eps is missing, but a ledger needs a budget
+ledger init x unit=y total.delta=1e-5 | 2 | total.eps is missing, but a ledger needs a budget
 ledger init x unit=y total.eps=inf | 2 | total.eps
 ledger init x unit=y total.eps=true | 2 | total.eps
 ledger init x total.eps=1 | 2 | unit is missing: say whose data the guarantee protects
@@ -519,14 +519,14 @@ ledger show none | 2 | ledgers/none.ledger does not exist. To create a ledger, t
 ledger show none total.eps=2 | 2 | total=... only applies to agt ledger init
 ledger verify none run=latest | 2 | run=... only applies to agt ledger init and admit
 ledger verify none head=12:abc | 2 | at least the first 16 digits
-ledger admit none | 2 | agt ledger admit needs something to admit
+ledger admit none | 2 | agt ledger admit does not know what to admit
 ledger admit none run=. data=b | 2 | run=... and data=... cannot be given together
-ledger admit none lost=true | 2 | agt ledger admit needs something to admit
+ledger admit none lost=true | 2 | agt ledger admit does not know what to admit
 ledger show | 2 | is incomplete: add NAME
 ledger show none tabel=1 | 2 | unknown key 'tabel'
 data inspect @ok.csv label=z | 2 | no column 'z', which the setting label names
 data inspect @ok.csv lable=x | 2 | unknown key 'lable' | did you mean 'label'
-data inspect @even.csv | 2 | label is missing: agt does not know which column to predict | give label=NAME (likely: 'a', 'b') | nothing was written
+data inspect @even.csv | 2 | label is missing, so agt does not know which column to predict, and wrote nothing | give label=NAME (likely: 'a', 'b')
 data inspect @plain.xlsx | 2 | unknown format '.xlsx'
 start @ok.csv label=y id=none public=yes purpose=both | 2 | this terminal is not interactive | eps=NUMBER
 start @ok.csv label=y id=none public=yes eps=2 | 2 | this terminal is not interactive | purpose=certificates, answers or both
@@ -631,7 +631,7 @@ certify run=@box inputs=@q_label.csv | 2 | q_label.csv: row 2 of the data (line 
 predict run=@box inputs=@q_twice.csv mechanism.eps=1 | 2 | q_twice.csv | 'p' 2 times
 plan run=@box inputs=@q.csv | 2 | q.csv | labels
 plan run=@box mechanisms=[noisy_argmax] | 2 | noisy_argmax | ensemble
-predict run=@box mechanism.eps=1 total.queries=1 | 2 | 20 queries, more than total.queries=1
+predict run=@box mechanism.eps=1 total.queries=1 | 2 | 20 queries, but total.queries=1 allows fewer
 predict run=@box mechanism.mu=1 | 2 | unknown key 'mechanism.mu'
 predict run=@box mechanism=noisy_argmax mechanism.eps=1 | 2 | ensemble
 predict run=@box mechanism.eps=1 mechanism.classes=3 | 2 | mechanism.classes=3, but the model has 2
