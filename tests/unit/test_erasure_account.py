@@ -237,10 +237,10 @@ def test_the_page_is_one_page_and_says_it_all() -> None:
         "NOT for erasure requests that were chosen after looking",
         "0.4 of 0.5 left",
         "39 stand, 1 void",
-        "And 32 more",
+        "32 further answers",
         "queries left unanswered until pending erasure requests were carried out: 4 queries",
         "none found in other training runs",
-        "not searched:\n\n- folders other than the searched ones were not searched",
+        "following places:\n\n- folders other than the searched ones were not searched",
         "What this account does not show",
         LOG,
     ):
