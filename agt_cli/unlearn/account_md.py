@@ -57,8 +57,8 @@ def _who_asked(asked: Asked) -> str:
         now = f"{people} requested erasure"
         if asked.untrained:
             now += (
-                f" (of these, the number who have only test records, which training did not use: "
-                f"{asked.untrained})"
+                f" (for {asked.untrained} of them, the data has only test records, which training "
+                "did not use)"
             )
         parts.append(now)
     if asked.pending:
