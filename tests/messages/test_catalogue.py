@@ -68,7 +68,7 @@ train datset=x | 2 | unknown key 'datset' | did you mean 'dataset'
 train +dataset.foo=1 | 2 | dataset.foo: unknown key
 train ++training.batch.cuont=1 | 2 | training.batch.cuont: unknown key | did you mean 'count'
 train +foo=1 | 2 | unknown key 'foo'
-train dataset=null | 2 | dataset=null: dataset= needs the name of one of its options | blobs
+train dataset=null | 2 | dataset=null: the setting dataset=... needs the name of one of its options | blobs
 train model=3 | 2 | model=3: model= needs the name of one of its options | mlp
 train dataset= | 2 | unknown dataset ''
 train dataset=blobs,digits | 2 | dataset=blobs,digits: a comma | -m
@@ -449,8 +449,8 @@ train certificate.length=4 | 2 | certificate.length=4: certificate=tube was remo
 {HEAD}certificate.features.map=fourier | 2 | certificate.features.map=fourier: | features=landmarks
 {HEAD}certificate/features=crosses | 2 | certificate/features=crosses: | dataset.crosses=1024
 {HEAD}certificate.features.weight=2 | 2 | certificate.features.weight=2: | dataset.crosses=1024
-{BLOBS}ensemble.members=2 ensemble.slices=2 | 2 | ensemble.slices=2: this setting was removed, because agt no longer divides shards into slices
-{WEIGHTS}mechanism.shrink=true | 2 | mechanism.shrink=true: this setting, which shrank released weights, was removed
+{BLOBS}ensemble.members=2 ensemble.slices=2 | 2 | ensemble.slices=2: this setting was removed, because agt no longer divides the shards of an ensemble into slices
+{WEIGHTS}mechanism.shrink=true | 2 | mechanism.shrink=true: this setting, which made released weights smaller, was removed
 tune dataset=blobs tune.private=true total.eps=1 | 2 | tune.private=true: tuning on private records was removed | tune.public
 runs where=accuracy>0.5 | 2 | where=accuracy>0.5: | pandas | agt runs limit=null --json
 train --info config | 2 | --info: | agt COMMAND --cfg all
