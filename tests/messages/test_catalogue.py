@@ -69,7 +69,7 @@ train +dataset.foo=1 | 2 | dataset.foo: unknown key
 train ++training.batch.cuont=1 | 2 | training.batch.cuont: unknown key | did you mean 'count'
 train +foo=1 | 2 | unknown key 'foo'
 train dataset=null | 2 | dataset=null: the setting dataset=... needs the name of one of its options | blobs
-train model=3 | 2 | model=3: model= needs the name of one of its options | mlp
+train model=3 | 2 | model=3: the setting model=... needs the name of one of its options | mlp
 train dataset= | 2 | unknown dataset ''
 train dataset=blobs,digits | 2 | dataset=blobs,digits: a comma | -m
 train "training.lr='1,000'" | 2 | training.lr: expected a number, without thousands separators
@@ -233,7 +233,7 @@ predict run=@box total=5 | 2 | total: expected a mapping of settings
 predict run=@box total.eps=[1] | 2 | total.eps: expected a number
 predict run=@box mechanism.eps=1 total.queries=0 | 2 | total.queries:
 predict run=@box mechanism=gausian_margin | 2 | did you mean 'gaussian_margin'
-predict run=@box mechanism=null | 2 | mechanism=null: mechanism= needs the name of one of its options
+predict run=@box mechanism=null | 2 | mechanism=null: the setting mechanism=... needs the name of one of its options
 predict run=@box mechanism=gaussian_margin total.eps=1 | 2 | total.delta
 predict run=@box mechanism=smooth_laplace mechanism.eps=1 mechanism.delta=.7 | 2 | mechanism.delta:
 predict run=@box mechanism.eps=1 seed=-1 | 2 | seed:
