@@ -301,8 +301,8 @@ _UNREAD: dict[UnreadReason, str] = {
         "from any starting point"
     ),
     "own loss": (
-        "this setting has no effect, because certificate={name} has its own setting for the loss "
-        "(certificate.loss)"
+        "this setting has no effect, because certificate={name} takes its loss from another "
+        "setting, certificate.loss"
     ),
     "no clamp": "this setting has no effect, because certificate={name} does not clamp gradients",
     "own strength": (
@@ -310,8 +310,8 @@ _UNREAD: dict[UnreadReason, str] = {
         "setting, the strength of their regularisation (certificate.strength)"
     ),
     "own learner": (
-        "this setting has no effect, because the members are trained by your own learner, whose "
-        "settings are certificate.learner.*"
+        "this setting has no effect, because your own learner trains the members of the "
+        "ensemble: use its settings certificate.learner.*"
     ),
     "no boxes": (
         "this setting has no effect, because certificate={name} does not compute interval bounds"

@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None, leads: bool = False) -> int:
     except OSError as error:  # a full disk behind standard output
         mute("stdout")
         reason = error.strerror or error
-        return _complain(f"standard output cannot be written: {reason}", AgtError.exit_code)
+        return _complain(f"agt cannot write to standard output ({reason})", AgtError.exit_code)
     return code or AgtError.exit_code * muted()
 
 
@@ -214,8 +214,8 @@ def _checked(name: str, rest: Sequence[str]) -> list[str]:
             )
         if value.startswith("[") and key in config_files.groups(usage.COMMANDS[name].config):
             raise ConfigError(
-                f"{word}: choose one option of this group by its "
-                f"name{nearest(value.strip('[] '), config_files.options(key))}"
+                f"{word}: this group of settings needs the name of one of its "
+                f"options{nearest(value.strip('[] '), config_files.options(key))}"
             )
         if key == "hydra/sweeper":
             raise ConfigError(
@@ -232,8 +232,9 @@ def _checked(name: str, rest: Sequence[str]) -> list[str]:
         commands = ", ".join(PARALLEL_COMMANDS)
         processes = world_size()
         raise ConfigError(
-            f"agt {name}: torchrun started {processes} processes, but this command cannot divide "
-            f"its work among them (only these commands can: {commands}): start it without torchrun"
+            f"agt {name}: torchrun started {processes} processes, but agt {name} cannot "
+            "divide its work among them: start it without torchrun (torchrun only works with "
+            f"these commands: {commands})"
         )
     if world_size() > 1 and usage.is_sweep(rest):
         raise ConfigError(

@@ -227,11 +227,11 @@ class TuneConfig:
         what = {
             "accuracy": "accuracy",
             "certified": f"fraction of answers that are correct and certified at k = {self.k}",
-            "expected": "expected accuracy of released weights",
+            "expected": "expected accuracy of the weights when they are released with noise",
         }[self.objective]
         return (
-            f"the candidate with the highest {other} among those whose {what} is within one "
-            "standard error of the best"
+            f"of the candidates whose {what} is within one standard error of the best value, "
+            f"the one with the highest {other}"
         )
 
 
@@ -248,6 +248,12 @@ UNLEARN_KEYS = (
 UNLEARN_FLAGS = ("forbid_retraining", "fresh", "rehearse")
 
 
+def ids_by_pipe(config: Mapping[str, Any]) -> str:
+    """Return what to type to give ids of records without a file."""
+    run = config.get("run") or "RUN"
+    return f"give them on standard input: printf 'ID1\\nID2\\n' | agt unlearn run={run} ids=-"
+
+
 def check_unlearn(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for a wrong setting of agt unlearn, but for the run and the ids."""
     only_keys(config, UNLEARN_KEYS)
@@ -261,6 +267,11 @@ def check_unlearn(config: Mapping[str, Any]) -> None:
         if not isinstance(value, bool):
             shown = with_new_name("unlearn", key)
             raise ConfigError(f"{shown}={value}: give true or false")
+    if isinstance(config.get("ids"), list | dict):
+        raise ConfigError(
+            "ids=[...]: ids cannot be listed on the command line. Write them into a file, one id "
+            f"per line, and give ids=FILE; or {ids_by_pipe(config)}"
+        )
     digest_of(config, "digest")
 
 

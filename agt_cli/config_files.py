@@ -4,6 +4,7 @@ Nothing here imports torch, Hydra or a task.
 """
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from textwrap import dedent
@@ -93,6 +94,34 @@ def options(group: str) -> dict[str, str]:
         name: path.read_text(encoding="utf-8", errors="replace") for name, path in paths.items()
     }
     return dict(sorted({**texts, **packed().get(group, {})}.items()))
+
+
+def experiments_without_package(overrides: Sequence[str]) -> list[Path]:
+    """Return the user's experiment files that a command line names and that lack the line
+    ``# @package _global_``, without which Hydra puts their settings under a key ``experiment``.
+
+    Args:
+        overrides: the command line's settings; ``hydra.searchpath`` names further folders.
+    """
+    folders = [folder for folder in (user_conf(),) if folder]
+    names: list[str] = []
+    for word in overrides:
+        key, _, value = word.lstrip("+").partition("=")
+        if key == "hydra.searchpath":
+            folders += [Path(folder) for folder in re.findall(r"file://([^\]'\",]+)", value)]
+        if key == "experiment":
+            names += [name for name in value.split(",") if not is_own("experiment", name)]
+    paths = [folder / "experiment" / f"{name}.yaml" for folder in folders for name in names]
+    return [path for path in paths if path.is_file() and not _names_its_package(path)]
+
+
+def _names_its_package(path: Path) -> bool:
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.startswith("# @package"):
+            return True
+        if line.strip() and not line.startswith("#"):
+            return False
+    return False
 
 
 def is_own(group: str, option: str) -> bool:

@@ -206,7 +206,10 @@ def parse_options(rest: Sequence[str], name: str) -> Namespace:
         )
     if options.config_dir is not None:
         if not options.config_dir.is_dir():
-            raise ConfigError(f"--config-dir {options.config_dir}: this folder does not exist")
+            raise ConfigError(
+                f"--config-dir {options.config_dir}: this folder does not "
+                "exist: give an existing folder"
+            )
         folder = usage.quoted(f"file://{options.config_dir.absolute()}")
         options.overrides = [f"hydra.searchpath=[{folder}]", *options.overrides]
     return options
@@ -227,7 +230,13 @@ def compose_with_hydra(config_name: str, overrides: Sequence[str]) -> DictConfig
     Raises:
         HydraException, OmegaConfBaseException, YAMLError: an override or a file does not fit
             (``errors.explain``).
+        ConfigError: an experiment file of the user's does not say that its settings are global.
     """
+    for path in config_files.experiments_without_package(overrides):
+        raise ConfigError(
+            f"{path}: the first line of an experiment file must be '# @package _global_', because "
+            "without it agt does not find the file's settings: add this line"
+        )
     with library():
         config = compose(config_name, list(overrides), return_hydra_config=True)
     HydraConfig.instance().set_config(config)  # ${hydra:...} in a user's own files

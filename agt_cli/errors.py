@@ -40,7 +40,7 @@ def explain(error: BaseException, config: str, overrides: Sequence[str]) -> AgtE
     if hydra:
         return ConfigError(hydra)
     if _out_of_memory(error):
-        return AgtError(f"this machine does not have enough memory for the command: {MEMORY}")
+        return AgtError(f"this machine does not have enough memory for this command: {MEMORY}")
     if isinstance(error, OSError):
         problem = error.strerror or str(error)
         if error.filename:
@@ -82,12 +82,12 @@ _REMEDIES = {
     ),
     **dict.fromkeys(
         (errno.EACCES, errno.EPERM, errno.EROFS),
-        "agt is not permitted to write there; to write to another place, give output_dir=FOLDER",
+        "agt may not write there; to write to another place, give output_dir=FOLDER",
     ),
     **dict.fromkeys(
         (errno.ENOTDIR, errno.EEXIST),
-        "a file has the name of a folder that agt has to make; write to another place with "
-        "output_dir=FOLDER",
+        "agt has to make a folder, but a file already has its name; to write to another "
+        "place, give output_dir=FOLDER",
     ),
 }
 
@@ -184,6 +184,11 @@ def _refused_override(error: Exception, config: str, overrides: Sequence[str]) -
     comma = re.match(r"Ambiguous value .* '([^=]+)=(.*)'", str(error))
     if comma:
         setting, value = comma.groups()
+        if setting == "ids":
+            return (
+                "ids=...: ids cannot be listed on the command line. Write them into a file, one "
+                "id per line, and give ids=FILE"
+            )
         return (
             f"{setting}={value}: a comma separates the values of a sweep. For a sweep, add -m; "
             f"for a list, type {setting}=[{value}]; for text that contains a comma, quote twice, "
@@ -207,7 +212,7 @@ def _no_choice(error: Exception, config: str, overrides: Sequence[str]) -> str:
             and no_name
         ):
             options = nearest("", config_files.options(group))
-            return f"{word}: {group}= needs the name of one of its options{options}"
+            return f"{word}: the setting {group}=... needs the name of one of its options{options}"
     return _one_line(error)
 
 
@@ -259,7 +264,7 @@ def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) 
     added = message.rpartition("to your config use ")[2]
     keys = _keys(config, overrides)  # composed again: once
     if key in keys:
-        return f"new entries of '{key}' must be given with a plus sign: type '{added}'"
+        return f"new entries of the setting '{key}' must be given with a plus sign: type '{added}'"
     if "/" in key and key in config_files.groups(config):
         return (
             f"{key}: random or public features can only be used with a linear head: add "

@@ -23,7 +23,7 @@ DESCRIPTION = (
 
 HYDRA = (
     ("KEY=VALUE", "change a setting: agt train training.lr=0.5 kgrid.max=20"),
-    ("+KEY={a: 1}", "add an entry to a setting that is a mapping of keys to values"),
+    ("+KEY={a: 1}", "add an entry to a setting that maps names to values"),
     ("GROUP=NAME", "choose an option of a group of settings: agt train dataset=digits"),
     ("--cfg job", "print the configuration that the command would use, and do not run the command"),
 )
@@ -105,13 +105,13 @@ def command_help(name: str, rest: Sequence[str] = ()) -> str:
     lines += _section("settings", _with_new_names(name, _primary_settings(command.config)))
     if parts := [group for group in groups(command.config) if group in PARTS]:
         shown = [
-            (f"agt help {name} {part}", f"lists the settings {part}.* and what they mean")
+            (f"agt help {name} {part}", f"lists the settings {part}.* and their meaning")
             for part in parts
         ]
         lines += _section("settings of a group", shown)
     for group, option in _chosen(name, rest):
         own = _keys_of(name, group, option)
-        rows = _with_new_names(name, own) or [("", "this option has no settings")]
+        rows = _with_new_names(name, own) or [("", "this option of the group has no settings")]
         lines += _section(f"settings of {group}={option}", rows)
     lines += _section("how to change and combine settings", HYDRA + SWEEPS * command.recorded)
     return "\n".join([*lines, *_section("options", FLAGS)])

@@ -113,8 +113,9 @@ def run_job(
         # queued again by a cluster: what it drew must not be forgotten
         if sweep and (folder / "status.json").exists():
             raise ConfigError(
-                f"{folder}: this job of a sweep was stopped before it finished. Type the same "
-                "command again: it moves this folder aside and runs the job again"
+                f"{folder}: this job of a sweep was stopped before it finished, so it has no "
+                "result. Type the same command again: agt moves this folder aside and runs "
+                "the job again"
             )
         again = task.run_to_resume(settings, overrides, sweep) if command == "train" else None
         if again:

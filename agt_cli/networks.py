@@ -60,8 +60,8 @@ def check_network(config: Mapping[str, Any], also: str = "") -> None:
     settings = " ".join(words)
     more = f". Also, {also}" if also else ""
     raise ConfigError(
-        f"{named}: a network has no default training settings: use a linear model (model=linear), "
-        f"or add {settings}, with numbers that are chosen on public data{more}"
+        f"{named}: agt has no default training settings for a network: use a linear model "
+        f"(model=linear), or add {settings}, with numbers that are chosen on public data{more}"
     )
 
 

@@ -114,11 +114,11 @@ class Job:
         """Why it is not done; empty: it is."""
         logs = self.folder.parent / LOG_FOLDER
         folder = self.folder
-        printed = f"; the output of the job's process is in {logs}" if logs.is_dir() else ""
+        printed = f"; the output of this job is in the folder {logs}" if logs.is_dir() else ""
         why = {
             "done": "",
             "failed": str(self.result.get("error") or (self.run.error if self.run else "")),
-            "running": f"another process is still running this job, in {folder}",
+            "running": f"another process is still running this job, in the folder {folder}",
             "lost": (
                 f"this job has no result: there is no record of a run in {folder}, so the "
                 f"launcher either never started the job or lost it{printed}"
@@ -126,9 +126,9 @@ class Job:
         }
         return why.get(
             self.state,
-            f"this job is {self.state}, and its record in {folder} is incomplete: the job's "
-            "process ended without a result (kill -9, out of memory or a time limit), or it "
-            f"still runs where this machine cannot see it{printed}",
+            f"this job is {self.state}, and the files in {folder} are incomplete: the job's "
+            "process ended without a result (kill -9, out of memory or a time limit), or is "
+            f"still running on another machine{printed}",
         )
 
     @property
@@ -341,8 +341,9 @@ class Sweep:
                 if left:
                     jobs_left = counted(len(left), "job")
                     self.console.note(
-                        f"the launcher {self.launcher_name} stopped with an error ({first_line}) "
-                        f"and is started again; {jobs_left} had not been started yet"
+                        f"the launcher {self.launcher_name} stopped with an error ({first_line}), "
+                        "so agt starts it again; jobs that had not been started yet: "
+                        f"{jobs_left}"
                     )
                     batches.insert(0, left)
 
@@ -544,7 +545,7 @@ def _take_lock(sweep: Path, console: Console) -> Lock:
     if not lock.works:
         console.note(
             f"note: the file system of {sweep} does not support locks, so agt cannot notice "
-            "another process there: do not run this sweep twice at the same time"
+            "another process that runs this sweep: do not run it twice at the same time"
         )
     return lock
 
@@ -591,15 +592,18 @@ def plan_job(job: Job, command: str, note: Callable[[str], None]) -> Job:
             run = finished_record(folder, command, signature)
         except ConfigError as error:
             note(
-                f"{job.label} was done before, but runs again, because the files of its earlier "
-                f"result were changed: {error}"
+                f"{job.label} was done before, but runs again, because files of its earlier "
+                f"result were changed ({error})"
             )
             continue
         if run is not None:
             note(f"{job.label} was done before and is not run again; its result is in {folder}")
             return replace(job, folder=folder, run=run, before=True)
     if may_be_at_work(job.folder):
-        note(f"{job.label} is not started, because another process is running it, in {job.folder}")
+        note(
+            f"{job.label} is not started, because another process is running this job, in "
+            f"the folder {job.folder}"
+        )
         return replace(job, run=Run.at(job.folder), before=True)
     state = Run.at(job.folder).state
     aside = set_aside(job.folder)
@@ -650,8 +654,10 @@ class JobTable:
         some = {job.state for job in undone} != {"failed"}
         outcome = f"are not done ({self.states})" if some else "failed"
         name = self.sweep.name.removesuffix(SWEEP_SUFFIX)
+        undone_count = len(undone)
+        job_count = len(self.jobs)
         return (
-            f"{len(undone)} of {len(self.jobs)} jobs {outcome}. To run only the jobs that are "
+            f"{undone_count} of {job_count} jobs {outcome}. To run only the jobs that are "
             f"not done, type the same command with sweep={name}"
         )
 
@@ -746,7 +752,7 @@ class JobTable:
             jobs = counted(len(failed), "failed job")
             folder = failed[0].folder
             console.say(
-                f"not listed in the table: {jobs} of earlier commands with this sweep's name, for "
-                f"example in {folder}"
+                f"earlier commands with this sweep's name left {jobs} that the table does not "
+                f"list, for example in {folder}"
             )
         console.say(f"table: {self.sweep / 'sweep.csv'}")

@@ -72,8 +72,8 @@ class Team:
         # a task would meet them in the midst of the earlier one, and wait for ever
         if not self._waiting:
             raise PeerLost(
-                "a task failed earlier in this process, so the other processes of this job "
-                "cannot be used any more: start the job again"
+                "a task failed earlier in this process, so the other processes can no longer "
+                "be used: start the command again"
             )
         self._waiting = False
         try:

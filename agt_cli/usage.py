@@ -41,7 +41,7 @@ WITH_VALUE = (
 
 _LIST = (
     "this setting was removed. To filter or sort the list of runs yourself (with pandas, for "
-    "example), type agt runs limit=null --json, which prints all runs as JSON"
+    "example), type agt runs limit=null --json, which prints all runs"
 )
 
 _INFO = (
@@ -129,12 +129,13 @@ OLD_SPELLINGS = {
     "tune.trials.eta": _NO_TRIALS,
     "tune.seed": _NO_TRIALS,
     "mechanism.shrink": (
-        "this setting, which shrank released weights, was removed. Leave it out; agt plan shows "
-        "which mechanism is the most accurate"
+        "this setting, which made released weights smaller, was removed. Leave it out; agt "
+        "plan shows which mechanism is the most accurate"
     ),
     "ensemble.slices": (
-        "this setting was removed, because agt no longer divides shards into slices. Leave it "
-        "out; agt unlearn method=sisa retrains each affected member of the ensemble as a whole"
+        "this setting was removed, because agt no longer divides the shards of an ensemble "
+        "into slices. Leave it out; agt unlearn method=sisa retrains each affected member of "
+        "the ensemble as a whole"
     ),
     "hydra.sweeper.devices": (
         "this setting was removed. To choose the GPUs for the jobs of a sweep (one GPU for each "
@@ -253,8 +254,8 @@ COMMANDS: dict[str, Command] = {
     "train": Command(
         "agt_cli/commands/train",
         "train",
-        "train a model, and bound how far the model could differ if up to k records of the "
-        "training data were others, for each k of a grid (kgrid)",
+        "train a model, and bound how far the model could change if up to k records of the "
+        "training data were different, for each k of a grid (settings kgrid)",
         (
             "agt train                                     trains on the built-in data set blobs; "
             "takes one minute on a CPU",
@@ -262,8 +263,8 @@ COMMANDS: dict[str, Command] = {
             "handwritten digits 3 and 8",
             "agt train dataset=table dataset.path=my.csv dataset.label=y '+dataset.numeric={age: "
             "[0, 100]}'",
-            "agt train relation=remove kgrid=sparse        certifies answers against the removal "
-            "of records only",
+            "agt train relation=remove kgrid=sparse certifies answers only against the "
+            "removal of records",
             "agt train resume=outputs/train/2026-01-31_12-00-00-000000     resumes a killed "
             "run; the result is bit-identical",
         ),
@@ -334,13 +335,13 @@ COMMANDS: dict[str, Command] = {
     "ledger": Command(
         "agt_cli/commands/ledger",
         "ledger",
-        "keep account of one privacy budget for all releases about the same people: init creates "
+        "record one privacy budget for all releases about the same people: init creates "
         "ledger NAME, show and verify read it, admit adds another table about these people",
         (
             "agt ledger init loans run=latest total.eps=1 total.delta=1e-5 unit='one customer' "
             "head=/media/stick",
-            "agt ledger show loans                         shows how much of the budget was spent, "
-            "on what, and how much is left",
+            "agt ledger show loans shows how much of the budget was spent, what it was spent "
+            "on, and how much is left",
             "agt ledger verify loans head=COUNT:HASH       compares the ledger with the head "
             "(COUNT:HASH) that agt ledger show printed earlier; exit code 3: they do not match",
             "agt ledger admit loans run=FOLDER             adds the table of a run that is about "
@@ -352,8 +353,8 @@ COMMANDS: dict[str, Command] = {
     "unlearn": Command(
         "agt_cli/commands/unlearn",
         "unlearn",
-        "carry out erasure requests: changes the trained run in its own folder, and writes an "
-        "account of the erasure that others can check",
+        "carry out erasure requests: changes the trained run in its own folder, and writes "
+        "an account of the erasure that others can check",
         (
             "agt unlearn run=latest ids=requests.txt               uses the cheapest method "
             "whose guarantee holds",
@@ -370,12 +371,13 @@ COMMANDS: dict[str, Command] = {
         "agt_cli/_experiments/reproduce",
         "reproduce",
         "reproduce the figures and tables of the papers on the data set NAME, next to the "
-        "published numbers; if interrupted, the same command continues where it stopped",
+        "published numbers; after an interruption, the same command continues where it "
+        "stopped",
         (
             "agt reproduce blobs                           runs the papers' settings and ours, "
             "and shows the results side by side",
             "agt reproduce imdb data_dir=/data profile=ours",
-            "agt reproduce blobs profile=smoke             runs a small version; takes one minute",
+            "agt reproduce blobs profile=smoke runs a small version, which takes one minute",
             "agt reproduce blobs only=[001_fig2,001_fig6]",
         ),
         (Word("name"),),
@@ -405,7 +407,7 @@ COMMANDS: dict[str, Command] = {
         "what its claims depend on; changes nothing there",
         (
             "agt verify outputs/predict/2026-01-31_12-00-00-000000",
-            "agt verify release digest=sha256:...          also compares the release with the "
+            "agt verify release digest=sha256:... also compares the folder release with the "
             "digest that its publisher gave you",
             "agt verify outputs/train/... page=audit.html  also writes the result to an HTML file",
             "agt verify ledgers/loans.ledger head=COUNT:HASH",
@@ -431,8 +433,8 @@ COMMANDS: dict[str, Command] = {
     "doctor": Command(
         "agt_cli/commands/doctor",
         "doctor",
-        "check whether the GPU, the compiled kernels and floating-point arithmetic work correctly "
-        "on this machine, and say how to fix problems",
+        "check whether the GPU, the compiled kernels and floating-point arithmetic work "
+        "correctly on this machine, and show how to fix problems",
         (
             "agt doctor",
             "agt doctor --json",
@@ -480,8 +482,8 @@ def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
         if equals and key in ("run", "release", "folder", "file"):
             folder = value or "PATH"
             raise ConfigError(
-                f"{given}: agt {name} has no setting {key}=..., but takes the path itself: "
-                f"type agt {name} {folder}"
+                f"{given}: agt {name} has no setting {key}=..., because it takes the path "
+                f"without a key: type agt {name} {folder}"
             )
     if missing:
         possible = " or ".join(missing.known)

@@ -856,7 +856,8 @@ def open_columns(
     if path.is_dir():
         if not arrays_in(path):
             raise DataMissing(
-                f"{path}: this folder contains no .npy files: put them there, or change {setting}"
+                f"'{path}' is a folder without .npy files: give a file instead of this folder, or "
+                f"put .npy files into it (it was named by {setting})"
             )
         return _open_arrays(path)
     require(path, setting)

@@ -132,7 +132,7 @@ def _say(
     titles, rows = certified_rows(handful(table))
     relation = subject.relation
     dataset, queries, changes = subject.dataset, subject.queries, subject.ball
-    title = f"{dataset}, {queries}; k counts {changes} (relation={relation.name})"
+    title = f"{dataset}, {queries}; k is the number of {changes} (relation={relation.name})"
     console.table(title, titles, rows)
     median = float(record.metrics["stable_distance_median"])
     end = quality.whole.grid_end
@@ -142,8 +142,9 @@ def _say(
         k = math.floor(median)
         changes = within(relation, k)
         console.say(
-            "against poisoning: half of the answers stay the same under any attack that "
-            f"changes the training data by up to k = {k:,}, that is, with {changes}"
+            "protection against poisoning: half of the answers stay the same under any "
+            f"attack that changes the training data by up to k = {k:,}, that is, with "
+            f"{changes}"
         )
     say_quality(console, quality)
     if subject.caveat:

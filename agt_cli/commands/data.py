@@ -30,7 +30,15 @@ from agt_cli.report.console import Console
 from agt_cli.report.markdown import document, markdown_table, plain
 from agt_cli.report.record import RunRecord, literal
 from agt_cli.runs.formats import in_words, in_yaml
-from agt_cli.runs.inspect import CODES, MOST_VALUES, UNWRITABLE, Column, Inspection, inspect_table
+from agt_cli.runs.inspect import (
+    CODES,
+    MOST_VALUES,
+    UNWRITABLE,
+    Column,
+    Inspection,
+    folder_for_file,
+    inspect_table,
+)
 
 COMMON = ("action", "prepare", "output_dir")
 HEAD = """\
@@ -44,16 +52,17 @@ HEAD = """\
 #      and what counts as a missing value.
 """
 MIXED = (
-    "some ids of this column are whole numbers and others are not, so all are read as text, and "
-    "7 and 07 are different ids"
+    "only some ids of this column are whole numbers, so agt reads all of them as text, and 7 "
+    "and 07 are different ids"
 )
 COUNTS_ROWS = (
-    "this column seems to contain row numbers, so condition b (a record's batch depends on that "
-    "record only) is not met; if it gives each record a permanent id, write id_permanent: true"
+    "this column seems to contain row numbers, which change if a record is added or removed. "
+    "So condition b (a record's batch depends on that record only) is not met; if the column "
+    "gives each record a permanent id, write id_permanent: true"
 )
 CODES_LONG = (
-    "a column with only a few different whole numbers is treated as ordered; if its numbers are "
-    "codes without an order, list the column under categorical"
+    "agt treats a column with only a few different whole numbers as ordered; if these "
+    "numbers are codes without an order, list the column under categorical"
 )
 SIZE = (
     "approximate number of training records: write a public, round number that you know without "
@@ -64,7 +73,8 @@ ROWS = (
     "refuses a unit with more rows"
 )
 FORMATS = (
-    "how the values of these columns are written; the cells of queries are read in the same way"
+    "how the dates or numbers of these columns are written; the columns of queries must be "
+    "written in the same way"
 )
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _RESERVED = {"yes", "no", "on", "off", "true", "false", "null", "y", "n", "nan", "inf"}
@@ -106,7 +116,9 @@ class InspectSettings:
         return Path("conf", "dataset", f"{self.dataset}.yaml")
 
     def check_target(self) -> None:
-        """Raise ConfigError where it may not be written."""
+        """Raise ConfigError where it may not be written, or where the file is a folder."""
+        if self.file.is_dir():
+            raise ConfigError(folder_for_file(self.file))
         in_source_tree = self.force and self.target.exists() and config_files.user_conf() is None
         if config_files.is_own("dataset", self.dataset) and not in_source_tree:
             raise ConfigError(
@@ -177,8 +189,8 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
         if likely:
             hint = f"likely: {likely}"
         raise ConfigError(
-            "label is missing: agt does not know which column to predict, so nothing was written: "
-            f"give label=NAME ({hint})"
+            "label is missing, so agt does not know which column to predict, and wrote "
+            f"nothing: give label=NAME ({hint})"
         )
     text = dataset_yaml(inspection, settings.dataset)
     write_atomic(settings.target, text.encode())
@@ -200,9 +212,9 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     console.say(f"written: {settings.target}")
     features, not_public = len(inspection.features), len(unsaid) - 1
     console.say(
-        f"the ranges or values of {not_public} of {features} columns, and the classes, were read "
-        "from your data; they count as private until you replace them by public ones or declare "
-        "them public (see from_data in that file)"
+        f"the ranges or values of {not_public} of {features} columns, and the classes, were "
+        "read from your data; they count as private until you replace them by public ones or "
+        "declare them public in the dataset configuration (its entry from_data)"
     )
     console.note(f"next: {command}")
     return {
@@ -268,7 +280,7 @@ def seen(column: Column) -> str:
     count = f"{column.distinct} distinct"
     if column.low is not None and column.high is not None:
         low, high = bound(column, column.low), bound(column, column.high)
-        count = f"values from {low} to {high}, {count}"
+        count = f"values from {low} to {high}; {count}"
     elif column.kind == "category" and column.values:
         count = f"{count}, most often {column.values[0][0]!r}"
     markers = f" ({', '.join(map(repr, column.markers))})" if column.markers else ""
@@ -297,7 +309,10 @@ def proposal(column: Column, inspection: Inspection) -> str:
         remark = f", written {in_words(column.format)}{remark}"
     if column.categorical:
         listed = len(column.categorical)
-        return f'{listed} values are listed; any other value counts as "other"{remark}'
+        return (
+            f"{listed} values are in the list of this column; any other value counts as "
+            f'"other"{remark}'
+        )
     if column.numeric:
         low, high = (bound(column, value) for value in column.numeric)
         return f"range [{low}, {high}]{remark}"
@@ -342,8 +357,8 @@ def dataset_yaml(
         )
     if UNWRITABLE in inspection.classes:
         raise ConfigError(
-            f"{path}: a class is named '???', which a configuration cannot "
-            "contain: use another word in the file"
+            f"{path}: a class is named '???', which the dataset configuration cannot contain: "
+            "replace '???' by another word in the file"
         )
     markers, said = (
         dict.fromkeys(m for column in inspection.features for m in column.markers),
@@ -357,8 +372,8 @@ def dataset_yaml(
     }
     form, id = (
         inspection.form,
-        "null    # the id of each record is a hash of its own content, unless you declare a "
-        "column of ids here",
+        "null # no column gives ids, so the id of each record is a hash of its content; to "
+        "change this, write the name of a column of ids here",
     )
     if inspection.id is not None:
         column_name = _scalar(inspection.id)

@@ -14,7 +14,7 @@ from agt_cli.configuration import only_keys
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import CheckState, Findings
 
-COLUMNS = ("check", "state", "what was found, and what to do")
+COLUMNS = ("check", "state", "what was found; what to do")
 # not known to a compiler, which would work sums out beforehand
 ONE, TINY, U = float("1"), float("5e-324"), 2.0**-53
 
@@ -42,7 +42,10 @@ def run(config: None, console: Console) -> dict[str, Any]:
             f"{failed} of {total} checks found a problem: the table says what to do",
             {"command": "doctor", **result},
         )
-    console.say(f"agt works here: none of {total} checks found a problem (a note is not a problem)")
+    console.say(
+        f"agt works on this machine, because none of {total} checks found a problem "
+        "(lines marked as notes are not problems)"
+    )
     return result
 
 
@@ -56,8 +59,8 @@ def check_compute(findings: Findings) -> None:
         _check_kernel("gpu", "cuda", findings)
     elif torch.version.cuda is not None:
         cuda = torch.version.cuda
-        words = f"this PyTorch is built for CUDA {cuda} but finds no GPU, so the CPU is used"
-        findings.note("device", words, "type nvidia-smi to see why")
+        words = f"PyTorch was built for CUDA {cuda} but finds no GPU, so agt uses the CPU"
+        findings.note("device", words, "to see why, type nvidia-smi")
     else:
         findings.ok(
             "device",
@@ -67,14 +70,14 @@ def check_compute(findings: Findings) -> None:
     wrong = floating_point()
     faults = "; ".join(wrong)
     right = (
-        "Python, NumPy and PyTorch round correctly (once per operation, to the nearest number), "
-        "and do not replace numbers below 2^-1022 by zero"
+        "Python, NumPy and PyTorch round each operation once, to the nearest floating-point "
+        "number, and do not replace numbers below 2^-1022 by zero"
     )
     findings.compare(
         "floating point",
         not wrong,
         right,
-        f"{faults}: certificates computed in this state cannot be trusted",
+        f"{faults}: this makes certificates that are computed on this machine wrong",
     )
 
 
@@ -87,21 +90,21 @@ def _check_kernel(name: str, device: str, findings: Findings) -> None:
     except Exception as error:  # whatever a compiler may throw
         reason = f"{type(error).__name__}: {error}"
         words = (
-            f"this kernel does not work here ({reason}), so the reference kernel, which is slower, "
-            "is used"
+            f"the fast kernel does not work on this machine ({reason}), so agt uses the "
+            "reference kernel, which is slower"
         )
         remedy = (
-            "install a Numba version that supports this NumPy"
+            "install a version of Numba that supports the installed NumPy"
             if name == "cpu"
-            else "install a Triton version that supports this PyTorch"
+            else "install a version of Triton that supports the installed PyTorch"
         )
         findings.note(f"kernel {name}", words, remedy)
     else:
         cases = len(selftest.CASES)
         findings.ok(
             f"kernel {name}",
-            "this kernel was compiled, and it returns the same integers as the reference kernel in "
-            f"{cases} test cases",
+            "the kernel was compiled, and returns the same integers as the reference kernel "
+            f"in {cases} test cases",
         )
 
 
@@ -119,17 +122,18 @@ def floating_point() -> list[str]:
         "PyTorch replaces numbers below 2^-1022 by zero (see torch.set_flush_denormal)": bool(
             (many * ONE != 0).all()
         ),
-        "sums of positive numbers are not rounded to the nearest number": ONE + U == 1
+        "sums of positive numbers are not rounded to the nearest floating-point number": ONE + U
+        == 1
         and ONE + 1.5 * U == 1 + 2 * U,
-        "sums of negative numbers are not rounded to the nearest number": -ONE - U == -1
+        "sums of negative numbers are not rounded to the nearest floating-point number": -ONE - U
+        == -1
         and -ONE - 1.5 * U == -1 - 2 * U,
-        "sums are rounded twice, because they are computed in extended precision": ONE * 2**53
-        + 1.00001
+        "sums are computed in extended precision, so they are rounded twice": ONE * 2**53 + 1.00001
         == 2**53 + 2,
         "NumPy rounds differently from Python": bool(
             (np.full(64, ONE) + 1.5 * U == 1 + 2 * U).all()
         ),
-        "PyTorch does not compute matrix products in float64": bool(
+        "PyTorch does not compute matrix products of float64 numbers in float64": bool(
             (odd @ odd == 4 * (2**52 + 2**27 + 1)).all()
         ),
     }

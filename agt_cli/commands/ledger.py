@@ -102,20 +102,21 @@ class LedgerConfig:
                 "give the ledger another name"
             ): (self.action == "init" and self.ledger in (NO_LEDGER, "null")),
             (
-                "run=... and data=... cannot be given together: leave out data=..., because the "
-                "run itself records the digest of its data"
+                "run=... and data=... cannot be given together: leave out data=..., because "
+                "agt reads the digest of the data from the run"
             ): self.run and self.data,
             (
-                "unit_column=... only applies together with data=DIGEST, and unit_rows=... only "
-                "together with unit_column=...: leave them out (a run itself records how its rows "
-                "are counted)"
+                "unit_column=... only applies together with data=DIGEST, and unit_rows=... "
+                "only together with unit_column=...: leave them out, because with run=... "
+                "the run records how its rows are counted"
             ): ((column and not self.data) or (self.unit_rows is not None and not column)),
             (
                 "unit=... only applies to a table that is admitted: also give run=FOLDER, or "
                 "data=DIGEST table=NAME"
             ): (self.action == "admit" and self.unit and not (self.run or self.data)),
-            f"replaces={self.replaces}: this does not identify a replaced ledger: give the first "
-            "16 digits of the hash of the replaced ledger's first entry, as agt printed them": (
+            f"replaces={self.replaces}: this value does not identify a replaced ledger: give "
+            "the first 16 digits of the hash of the replaced ledger's first entry, which agt "
+            "printed when it asked for replaces=...": (
                 self.replaces and not _FIRST_ENTRY.fullmatch(self.replaces)
             ),
             (
@@ -185,16 +186,16 @@ class LedgerConfig:
         """
         if self.total.get("eps") is None:
             raise ConfigError(
-                "total.eps is missing: a ledger needs a budget, so give for example total.eps=1 "
-                "total.delta=1e-5. The budget limits everything that is ever released about these "
-                "people, and cannot be raised later"
+                "total.eps is missing, but a ledger needs a budget: give for example "
+                "total.eps=1 total.delta=1e-5. This budget limits everything that is ever "
+                "released about the people of the ledger, and cannot be raised later"
             )
         allowance = read_allowance(self.total)
         unit = self.unit or (people.table.unit.name if people and self.run else "")
         if not unit:
             raise ConfigError(
-                "unit is missing: say whose data the guarantee protects, for example unit='one "
-                "customer'; or give run=FOLDER, a run that records its unit"
+                "unit is missing: say whose data the guarantee protects, for example "
+                "unit='one customer'; or give run=FOLDER, because a run records its unit"
             )
         relation = str(
             (self.relation or {}).get("name") or (people and people.relation) or "add_remove"
@@ -235,9 +236,9 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
         if allowance.delta:
             reserved, share = float(allowance.leak_limit), allowance.leaks
             console.say(
-                f"of the budget's delta, {reserved:g} is reserved for releases that have their own "
-                "delta, and the rest is for releases with Gaussian noise "
-                f"(total.delta_share={share:g})"
+                f"{reserved:g} of the budget's delta is reserved for releases that have their "
+                "own delta, and the rest is for releases with Gaussian noise (setting "
+                f"total.delta_share={share:g})"
             )
         result = _say_state(ledger, console)
         _say_others(config, people, console)
@@ -257,9 +258,9 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
     declared = config.declared
     if people is None and place is None and not declared:
         raise ConfigError(
-            "agt ledger admit needs something to admit: give run=FOLDER, or data=DIGEST "
-            "table=NAME, or head=FILE for a second copy of the ledger's last entry (its head). "
-            "Give unreadable=FILE or replaces=DIGITS only if a message asked for it"
+            "agt ledger admit does not know what to admit: give run=FOLDER, or data=DIGEST "
+            "table=NAME, or head=FILE for a second copy of the ledger's last entry (its "
+            "head). Give unreadable=FILE or replaces=DIGITS only if a message asked for it"
         )
     say_skipped(config.path.parent)
     there = place is not None and place.exists()
@@ -303,17 +304,18 @@ def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: C
     if unpaid:
         folders = few(unpaid)
         console.warn(
-            "these releases about the same data were made without a ledger, so this ledger does "
-            f"not count them, although their privacy losses add to those that it counts: {folders}"
+            "these releases about the same data were made without a ledger, so this ledger "
+            "does not count them; but their privacy losses add to those that this ledger "
+            f"counts, so add them yourself: {folders}"
         )
     for line in dict.fromkeys(similar_elsewhere(config.path, people.table) if people else ()):
         console.warn(line)
     if people and not people.table.people:
         name = people.table.name
         console.warn(
-            f"agt cannot check whether another ledger already counts the people of {name}, because "
-            "it does not know who they are (only a run contains a list of people, as keyed "
-            "hashes): if a run was trained on these data, give run=FOLDER"
+            f"agt cannot check whether another ledger already counts the people of {name}, "
+            "because only a training run contains a list of its people (as keyed hashes): if "
+            "a run was trained on these data, give run=FOLDER"
         )
 
 
@@ -372,15 +374,17 @@ def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
         )
         tables = (
             ", ".join(dict.fromkeys(table.name for table in book.tables.values()))
-            or "no table was admitted yet (agt ledger admit adds one)"
+            or f"no table was admitted yet; to admit one, type agt ledger admit {ledger.path} "
+            "run=FOLDER"
         )
         name, limit, relation = population.name, budget(allowance), population.relation
         console.say(
-            f"{name}: the budget for everything that is ever released under this ledger is {limit}"
+            f"ledger {name}: everything that is ever released under this ledger must stay "
+            f"within the budget {limit}"
         )
         console.say(
-            f"people: the guarantee protects {ledger.unit} (the unit); neighbouring datasets are "
-            f"those of relation={relation}; tables: {tables}"
+            f"the guarantee protects {ledger.unit} (the unit); neighbouring datasets are "
+            f"those of relation={relation}; tables of these people: {tables}"
         )
         if debits:
             _say_debits(debits, console)
@@ -424,8 +428,7 @@ def _say_debits(debits: list[Debit], console: Console) -> None:
         "spent on"
         if all_shown
         else (
-            f"what the budget was spent on (the last {MAX_DEBITS_SHOWN} of {count} entries; --json "
-            "lists all)"
+            f"entries that spent budget (the last {MAX_DEBITS_SHOWN} of {count}; --json lists all)"
         )
     )
     for debit in debits[-MAX_DEBITS_SHOWN:]:
@@ -449,8 +452,8 @@ def _spent(now: float, more: int | None, eps: float) -> str:
     left = f"{more:,}" if more < _MANY else "more than a billion"
     share = 100 * now / eps
     return (
-        f"spent: eps = {now:.4g} of {eps:g} ({share:.3g} %); the rest is enough for this many "
-        f"further releases like the last one: {left}"
+        f"spent: eps = {now:.4g} of {eps:g} ({share:.3g} %); number of further releases like "
+        f"the last one that the rest pays for: {left}"
     )
 
 
@@ -460,9 +463,10 @@ def _verify(config: LedgerConfig, console: Console) -> dict[str, Any]:
         entries, debits, answers = book.last.number, book.kinds["debit"], book.answered
         limit = budget(ledger.population.allowance)
         console.say(
-            f"{ledger.path}: no problem found. Entries: {entries}, each linked to the previous one "
-            f"by its hash. Debits: {debits}, whose costs were computed again and are together "
-            f"within the budget of {limit}. Stored answers: {answers}"
+            f"{ledger.path}: no problem found. Number of entries: {entries}, each of which "
+            f"contains the hash of the previous one. Number of debits: {debits}; agt computed "
+            f"their costs again, and together they are within the budget of {limit}. Stored "
+            f"answers: {answers}"
         )
         counts = {
             "entries": entries,

@@ -69,10 +69,11 @@ class MeasureSettings:
         few_rows = [name for name, count in counts.items() if count < sure]
         if len(counts) - len(few_rows) < 2 and counts:
             raise ConfigError(
-                "total.eps is too small: a class is only likely to be found in spite of the noise "
-                f"if it has about {sure:,.0f} rows or more, so fewer than two classes would "
-                "probably be found. Nothing was spent. List the classes in dataset.classes if "
-                "their names are public (they usually are), or raise total.eps"
+                "total.eps is too small, so nothing was spent: with this budget, a class is "
+                f"only likely to be found in spite of the noise if it has about {sure:,.0f} "
+                "rows or more, and fewer than two classes would probably be found. List the "
+                "classes in dataset.classes if their names are public (they usually are), or "
+                "raise total.eps"
             )
 
     @property
@@ -115,9 +116,9 @@ class MeasureSettings:
         if len(classes or ()) < 2:
             count = len(classes or ())
             raise ConfigError(
-                "the values that were found in spite of the noise are not enough for a data set: "
-                f"it needs at least 2 classes, but has {count}. Declare the classes in "
-                "dataset.classes, or raise total.eps"
+                f"agt measure needs at least 2 classes for a data set, but found {count} in "
+                "spite of the noise. Declare the classes in dataset.classes, or raise "
+                "total.eps"
             )
         changed = {
             "numeric": {
@@ -139,8 +140,9 @@ class MeasureSettings:
             build(given, "dataset")
         except AgtError as error:
             raise ConfigError(
-                "the values that were found in spite of the noise are not enough for a data set "
-                f"({error}). Declare more values public, or raise total.eps"
+                "the values that were found in spite of the noise are not enough to describe "
+                f"a data set ({error}). Declare more values public in the dataset "
+                "configuration, or raise total.eps"
             ) from None
         return {key: value for key, value in given.items() if key not in ("_target_", "data_dir")}
 
@@ -165,13 +167,13 @@ def configure(config: Mapping[str, Any]) -> MeasureSettings:
     settings, target = settings_of(given), Path("conf", "dataset", f"{name}.yaml")
     if not isinstance(settings.source, Table):
         raise ConfigError(
-            "dataset: agt measure only measures tables: give the dataset configuration of a table "
-            "(agt data inspect FILE writes one)"
+            "dataset: agt measure can only measure a table: give dataset=NAME, the dataset "
+            "configuration of a table (agt data inspect FILE writes one)"
         )
     if total.eps is None:
         raise ConfigError(
-            "total.eps is missing: measuring spends privacy budget, so say how much, for example "
-            "total.eps=0.1"
+            "total.eps is missing: measuring spends privacy budget, so give the amount to "
+            "spend, for example total.eps=0.1"
         )
     if target.exists():
         raise ConfigError(
@@ -179,17 +181,17 @@ def configure(config: Mapping[str, Any]) -> MeasureSettings:
         )
     if settings.source.measurement is not None:
         raise ConfigError(
-            "dataset: agt measure wrote this dataset configuration (dataset.measurement), and "
-            "measuring again would lose the note of the budget that was spent: give the original "
-            "dataset configuration, which was measured then"
+            "dataset: this dataset configuration is itself a result of agt measure (it has "
+            "dataset.measurement), and measuring it again would lose the note of the budget "
+            "that was spent: give the dataset configuration from which it was measured"
         )
     mechanism = Measurement(total.eps, total.delta, settings.relation)
     mechanism.check()
     measure = MeasureSettings(given, settings, settings.source, mechanism, target)
     if not measure.unknown:
         raise ConfigError(
-            "there is nothing to measure, because all ranges, lists, classes and the size of this "
-            "table are declared public (dataset.from_data is empty): train with it as it is"
+            "dataset.from_data is empty, so everything about this table is declared public "
+            "and nothing needs to be measured: train with this dataset configuration as it is"
         )
     return measure
 
@@ -208,8 +210,9 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
     rests_on, subject = conditions(loaded, measure.settings), {"data_digest": loaded.digest}
     enough = mechanism.threshold(len(wanted.numbers), len(wanted.texts))
     console.note(
-        f"only values and classes that have about {enough:,.0f} rows or more are likely to be "
-        "found in spite of the noise; remove the rows of all other classes"
+        f"values and classes with fewer than about {enough:,.0f} rows are probably not found, "
+        "because the noise hides them; remove the rows of classes that were not found, "
+        "because training refuses them"
     )
     people, earlier = (
         people_of(loaded, measure.settings, measure.config),

@@ -80,8 +80,8 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     nominal = rate_words(evidence.accuracy)
     dataset = opened.dataset.name
     title = (
-        f"{dataset}: expected accuracy of private answers, by total budget and number of queries "
-        f"(accuracy without noise: {nominal})"
+        f"{dataset}: expected accuracy of private answers for each total budget and number of "
+        f"queries (accuracy without noise: {nominal})"
     )
     console.table(title, columns, rows)
     say_quality(console, quality)
@@ -115,8 +115,8 @@ def _advice(opened: OpenedRun, planned: Plan) -> list[str]:
     unmet = unmet_requirements(opened.conditions)
     if unmet:
         advice.append(
-            f"agt predict refuses to release answers of this run, because {unmet}; the run's "
-            "report gives the reason."
+            f"agt predict refuses to release answers of this run, because {unmet} (for details, "
+            "see the report of the training run)."
         )
     advice += plan_words.advice(planned)
     for name in planned.names:
@@ -197,8 +197,9 @@ def draw(record: RunRecord, opened: OpenedRun, planned: Plan, offers: pd.DataFra
         title=opened.dataset.name,
     )
     return (
-        "Expected accuracy against the number of queries that share a total budget. Dotted "
-        "line: accuracy without noise. Dashed grey line: the majority-class baseline."
+        "Expected accuracy (vertical) against the number of queries that share a total "
+        "budget (horizontal). Dotted line: accuracy without noise. Dashed grey line: the "
+        "majority-class baseline."
     )
 
 
@@ -234,9 +235,9 @@ def plan_report(
         *figures_section(dataset, {FIGURE: caption}),
         "Nothing was released.",
         Markdown(
-            "*Only for the data owner, because this plan depends on private stable distances. "
-            "Whoever chooses a mechanism or a budget by this plan chooses by private data, unless "
-            "the data that the plan was made from are public.*"
+            "*Only for the data owner, because this plan depends on private stable "
+            "distances. A mechanism or a budget that is chosen by this plan is therefore "
+            "chosen by private data, unless the data of the plan are public.*"
         ),
         "Every number is an expected accuracy: the mean over the mechanism's random draws, on "
         f"{queries}, which are assumed to be public. The mean is exact unless simulated draws are "
@@ -268,5 +269,8 @@ def _first_order(planned: Plan) -> str:
     text = ""
     for name, method in planned.methods.items():
         if method.name == "first order" and name in offered:
-            text += f"; the accuracy of {name} is approximate (to first order in the noise scale)"
+            text += (
+                f"; the accuracy of {name} is only approximate (a first-order expansion "
+                "in the noise scale)"
+            )
     return text

@@ -84,7 +84,7 @@ def run(settings: RunsConfig, console: Console) -> dict[str, Any]:
 
 def _say(runs: Sequence[Run], total: int, outputs: Path, console: Console) -> None:
     if not runs:
-        console.say(f"no run below {outputs} matches this selection")
+        console.say(f"no run in the folder {outputs} matches the given selection")
         return
     states = ", ".join(
         f"{count} {state}" for state, count in Counter(run.state for run in runs).items()
@@ -114,8 +114,8 @@ def _say(runs: Sequence[Run], total: int, outputs: Path, console: Console) -> No
     if total > len(runs):
         hidden = total - len(runs)
         console.note(
-            f"runs that are not shown: {hidden}. Give limit={total} to show all, or select some "
-            "with state=..., data=... or since=..."
+            f"number of further runs that are not listed: {hidden}. Give limit={total} to "
+            "list all, or select some with state=..., data=... or since=..."
         )
 
 
@@ -184,7 +184,7 @@ def named(text: str, runs: Sequence[Run]) -> Run:
     if len(some) != 1:
         count = len(some)
         examples = ", ".join(str(run.folder) for run in some[:3])
-        matches = f"{count} runs, such as {examples}" if some else "no run here"
+        matches = f"{count} runs (for example {examples})" if some else "no run here"
         raise ConfigError(
             f"compare: '{text}' matches {matches}: give the folder of exactly one run"
         )

@@ -125,8 +125,8 @@ class StartSettings(InspectSettings):
             )
         if self.unit_rows and self.id == NONE:
             raise ConfigError(
-                f"unit_rows={self.unit_rows} limits the rows of one person, but no column says to "
-                "whom a row belongs: give id=COLUMN, or leave unit_rows=... out"
+                f"unit_rows={self.unit_rows} limits the rows of one person, but agt does not "
+                "know to whom each row belongs: give id=COLUMN, or leave unit_rows=... out"
             )
         if not column or (column.most_rows == 1 and not self.unit_rows):
             return found
@@ -177,6 +177,11 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
     only_keys(config, (*StartSettings.__dataclass_fields__, "answers"))
     given = {key: value for key, value in config.items() if value is not None}
     if path := given.pop("answers", None):
+        if Path(str(path)).is_dir():
+            raise ConfigError(
+                f"answers={path} is a folder: give a file with one line for each answer, such as "
+                "answers=answers.yaml"
+            )
         with Path(str(path)).open(encoding="utf-8") as file:
             answers = yaml.safe_load(file)
         if not isinstance(answers, dict):
@@ -230,7 +235,8 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         *_lost(inspection),
         *map(_telling, inspection.features),
         *(
-            f"Column '{name}' repeats values: give id={name} if it names people."
+            f"Column '{name}' has the same value in several rows: give id={name} if this "
+            "column names people."
             for name in _repeating(inspection)
         ),
         ahead,
@@ -239,7 +245,10 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     recommendation = (
         lines[best]
         if worth
-        else "nothing, because private answers would not be better than the majority-class baseline"
+        else (
+            "nothing is worth publishing, because private answers would not be better than "
+            "the majority-class baseline"
+        )
     )
     summary = Summary(
         table=settings.file.name,
@@ -376,17 +385,17 @@ def _telling(column: Column) -> str:
     if not column.tells:
         return ""
     return (
-        f"Column '{name}' alone predicts nearly every label: leave it out if its value is known "
-        "only later."
+        f"Column '{name}' alone predicts nearly every label: leave this column out if its "
+        "value is known only after the label."
     )
 
 
 def _stability(settings: StartSettings, distance: int) -> str:
     one, many = settings.counted
     if not distance:
-        return f"Half of the answers could change with one {one} added or removed."
+        return f"Half of the answers could change if one {one} were added or removed."
     some = f"any {distance:,} {many}" if distance > 1 else f"any one {one}"
-    return f"Half of the answers would stay the same with {some} added or removed."
+    return f"Half of the answers would stay the same if {some} were added or removed."
 
 
 def _declared(settings: StartSettings) -> str:
@@ -395,7 +404,7 @@ def _declared(settings: StartSettings) -> str:
     if not groups:
         return f"{file} lists what you declared public: read it before any release."
     return (
-        "This run does not support private answers, because these parts of the table were not "
+        "This run cannot give private answers, because these parts of the table were not "
         f"declared public: {groups}. Write public values into {file} and train again."
     )
 
@@ -405,7 +414,7 @@ def _say(settings: StartSettings, summary: Summary, console: Console) -> None:
         console.say(line)
     comparison = summary.comparison
     table, rows = summary.table, comparison.rows
-    title = f"{table}: accuracy on {rows:,} held-out rows (only for you)"
+    title = f"{table}: accuracy on {rows:,} held-out rows (not private: do not publish)"
     console.table(
         title,
         ("", "accuracy"),
@@ -413,10 +422,10 @@ def _say(settings: StartSettings, summary: Summary, console: Console) -> None:
     )
     lines = [
         summary.stability,
-        "Plan (nothing is spent yet):",
+        "Plan of what could be published (no budget is spent yet):",
         *_numbered(summary.ways, summary.recommended),
         summary.declared,
-        *(["Or measure with noise what is not public:"] if summary.measuring else []),
+        *(["Or measure, with noise, the parts that are not public:"] if summary.measuring else []),
         *(f"  {command}" for command in summary.measuring),
         "By hand:",
         *(f"  {command}" for command in summary.commands),
@@ -444,13 +453,15 @@ def _lost(inspection: Inspection) -> Iterator[str]:
     )
     names = inspection.names
     doubtful = [column for column in inspection.features if column.categorical and column.remark]
-    yield from (f"Column '{column.name}' is LEFT OUT: {column.remark}." for column in unread)
+    yield from (
+        f"Column '{column.name}' is LEFT OUT, because it {column.remark}." for column in unread
+    )
     yield from (f"'{column.name}': {MIXED}." for column in names if column.mixed)
     yield from (f"'{column.name}': {COUNTS_ROWS}." for column in names if column.counts_rows)
     if text:
-        yield f"LEFT OUT, because they contain text: {text}."
+        yield f"These columns are LEFT OUT, because they contain text: {text}."
     yield from (
-        f"Column '{column.name}' is treated as a list of words: {column.remark}."
+        f"Column '{column.name}' is treated as a list of words, because it {column.remark}."
         for column in doubtful
     )
 
@@ -552,16 +563,17 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
         default=0,
     )
     public = (
-        "Which of these values from your file (rounded) are public, so the same whoever is among "
-        "the records? A limit of 120 for ages is; the largest income here is not."
-        f"{groups}\nyes (all, and which columns are used), no, or names: ranges,classes"
+        "Which of these values from your file (rounded) are public, that is, would be the "
+        "same whoever is among the records? A limit of 120 for ages is public; the largest "
+        f"income in the file is not.{groups} Answer yes (all, and which columns are used), "
+        "no, or names, such as ranges,classes"
     )
     unit, parts = inspection.unit, ",".join(GROUPS)
     return {
         "label": (label, f"COLUMN ({likely or NONE}?)", likely),
         "id": (
-            f"Which column names each person permanently, whoever joins or leaves{again}? Its "
-            "name, or none",
+            "Which column names each person permanently, even if other people join or "
+            f"leave{again}? Answer with its name, or none",
             "COLUMN or none",
             NONE,
         ),
@@ -573,14 +585,14 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
         ),
         "public": (public, f"yes, no or some of [{parts}]", "no"),
         "purpose": (
-            "What do you need: certificates (for you: how many people an answer depends on), "
-            "answers (to publish), or both",
+            "What do you need? Answer certificates (on how many people an answer depends; "
+            "not to be published), answers (private answers to publish), or both",
             "certificates, answers or both",
             "both",
         ),
         "eps": (
-            "Total privacy budget (eps) for everything you publish: 0.1 is strict, 1 usual, 10 "
-            "weak",
+            "Which total privacy budget (eps) may everything that you publish spend? 0.1 is "
+            "strict, 1 usual, 10 weak",
             "NUMBER",
             "1",
         ),
@@ -678,26 +690,29 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
     evidence, cost = planned.evidence, f"eps = {eps:g}, delta = {planned.delta:g}"
     weights = singly = "not yet" if not held else "none"
     if not held and measures:
-        weights = "possible after the constants that are not public are measured (see below)"
+        weights = "possible only after the constants that are not public are measured (see below)"
     useful, mechanism, (count, name) = False, "", planned.one_by_one.get(eps, (0, ""))
     if held and planned.weights:
         ((_, accuracy, mechanism),) = planned.weights
         useful = accuracy > max(evidence.majority, (evidence.accuracy + evidence.majority) / 2)
         reason = ""
         if not useful and evidence.useful:
-            reason = " (the table has too few rows for this budget)"
+            reason = (
+                " (the table has too few rows for this budget, so the answers would not "
+                "be accurate)"
+            )
         elif not useful:
-            reason = " (not better than the majority-class baseline)"
+            reason = " (not more accurate than the majority-class baseline)"
         rate = rate_words(accuracy)
-        weights = f"any number of answers, {rate} correct{reason}"
+        weights = f"any number of answers, {rate} of them correct{reason}"
     if held and count:
         accuracy = evidence.accuracy - ACCURACY_TOLERANCE
         answers, rate = counted(count, "answer"), rate_words(accuracy)
-        singly = f"{answers}, {rate} correct, with mechanism={name}"
+        singly = f"{answers}, {rate} of them correct, with mechanism={name}"
     lines = [
         f"weights, published once ({cost}): {weights}",
-        f"labels, published one by one, same budget: {singly}",
-        f"certificates, only for you: how many {many} it takes to change an answer",
+        f"labels, published one by one within the same budget: {singly}",
+        f"certificates (not private: do not publish): how many {many} it takes to change an answer",
     ]
     return (
         lines,

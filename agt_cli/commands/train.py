@@ -85,8 +85,8 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     large = (dataset.declared_size or 0) >= VOTES_FROM and isinstance(settings.source, Table)
     if other and large and len(dataset.classes) == 2:
         console.note(
-            f"certificate={other} may be better here, because it certified more answers on all "
-            "five tables of this kind that we measured (docs/recipe.md)"
+            f"certificate={other} may be better for this table, because it certified more "
+            "answers on all five tables of this kind that we measured (docs/recipe.md)"
         )
     console.note(f"next: agt certify run={record.folder} digest={record.digest}")
     result = {
@@ -121,7 +121,8 @@ def _say(
         reach = ("sensitivity per k", show(float(m["moved_by_one_k"]), 5))
     accuracy_title = "train accuracy"
     if "train_accuracy_records" in m:
-        accuracy_title = f"train accuracy (sample of {m['train_accuracy_records']} records)"
+        sample_size = m["train_accuracy_records"]
+        accuracy_title = f"accuracy on a sample of {sample_size} training records"
     console.table(
         f"trained on {name}",
         ("train records", "test records", accuracy_title, reach[0], "steps", "seconds"),
@@ -142,8 +143,9 @@ def _say(
     console.say(f"run folder: {record.folder}")
     console.say(f"digest: {record.digest}")
     console.note(
-        "store the digest elsewhere: if you later give it as digest=..., the commands agt certify, "
-        "agt plan and agt predict stop with an error if the run is another one or was changed"
+        "store the digest elsewhere: if you later give it as digest=..., the commands agt "
+        "certify, agt plan and agt predict stop with an error if the run was changed or "
+        "replaced by another one"
     )
 
 
@@ -178,8 +180,8 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
         )
     if sweep:
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: a sweep (-m) starts many runs, but only a single run can "
-            "be resumed: leave out -m"
+            f"{RESUME_KEY}={folder}: -m starts a sweep of many runs, but only a single run "
+            "can be resumed: leave out -m"
         )
     run = open_unfinished(Path(folder), "train")
     recorded, given = flat(run.config), dict(_given(config, overrides))
@@ -216,16 +218,16 @@ def checkpoints_of(
     if record.again and noise and noise.seed is None and spent.exists() and not seed.exists():
         raise ConfigError(
             f"{RESUME_KEY}={record.folder}: noise was already drawn for this run, but {seed}, "
-            "the file with the seed of the noise, is missing, so the same noise cannot be drawn "
-            "again: start a new run. Its noise is a second release, in addition to the one that "
-            "spent.json records"
+            "the file with the seed of this noise, is missing, so the same noise cannot be "
+            "drawn again: restore the file, or start a new run. The noise of a new run is a "
+            "second release, in addition to the one that spent.json records"
         )
     if record.again:
         started = record.again.status["started"]
-        progress = "starts again from the beginning, because no checkpoint was written"
+        progress = "starts again from the beginning, because it wrote no checkpoint"
         if list(folder.rglob("step=*")):
             progress = "continues from its last checkpoint"
-        console.note(f"the run that started at {started} {progress}")
+        console.note(f"the run that was started at {started} {progress}")
     about = {key: value for key, value in flat(record.config).items() if key not in FREE} | _around(
         record, settings, prepared
     )

@@ -163,11 +163,11 @@ class TuningData:
         changes = choice.words
         if self._loaded and not prepared.loaded.same_records(self._loaded[0][1].loaded):
             raise ConfigError(
-                f"tune.grid: the candidate with {changes} has other test records, ids or units "
-                "(people) than the other candidates, so records that are public for one candidate "
-                "would be private for another. Leave out of tune.grid whatever changes the split, "
-                "the ids or the units (if the feature columns vary, dataset.id=COLUMN keeps the "
-                "ids)"
+                f"tune.grid: the candidate with {changes} has other test records, ids or "
+                "units (people) than the other candidates, so a record that is public for "
+                "one candidate would be private for another. Leave out of tune.grid whatever "
+                "changes the test records, the ids or the units (if the feature columns "
+                "vary, give dataset.id=COLUMN, which keeps the ids)"
             )
         self._loaded.append((node, prepared))
         return prepared
@@ -192,8 +192,9 @@ class TuningData:
         """
         if encoder_of(choice.settings) is not None:
             raise ConfigError(
-                "model.encoder: agt tune cannot compute features with an encoder, but only read "
-                "them from files: write the features to files first (agt data prepare)"
+                "model.encoder: agt tune cannot compute features with an encoder, but only "
+                "read them from files: write the features to files first, with agt data "
+                "prepare NAME"
             )
         rows = public_rows(self.which, self.prepared(choice).loaded, choice.settings.source)
         if self.which == "train" and not len(rows):
@@ -205,8 +206,8 @@ class TuningData:
             )
         if bool((rows.labels == UNLABELLED).any()):
             raise DataError(
-                f"tune.public={self.which}: at least one row has no label, but settings can only "
-                "be chosen on labelled rows: give only rows with labels"
+                f"tune.public={self.which}: at least one row has no label, but settings can "
+                "only be chosen on labelled rows: remove the rows without a label"
             )
         return rows
 
@@ -243,7 +244,8 @@ class PublicTuning:
         write_experiment(
             self.path,
             config,
-            f"chosen by agt tune on {data.words}: {choice.words}. Rule: {self.tune.words}",
+            f"agt tune chose these settings on {data.words}: {choice.words}. Rule of the "
+            f"choice: {self.tune.words}",
         )
         table = pd.DataFrame([_row(*pair) for pair in zip(tried, scores, strict=True)])
         record.environment(public_rows=about.rows, public_digest=about.digest)
@@ -310,8 +312,8 @@ def _say(
     tune, eps = tuning.tune, tuning.total.eps or USUAL
     shown = {
         "accuracy": "accuracy",
-        "certified": f"correct and certified at k = {tune.k}",
-        "expected": f"accuracy of released weights, eps = {eps:g}",
+        "certified": f"fraction of answers that are correct and certified at k = {tune.k}",
+        "expected": f"accuracy of weights released at eps = {eps:g}",
     }
     console.table(
         f"scores of the candidates: mean ± standard error over {tune.folds} folds of {data.words}",
@@ -331,7 +333,7 @@ def _say(
             f"{tune.k}: give a smaller tune.k"
         )
     chosen = table["settings"][at]
-    console.say(f"chosen (marked *): {chosen}. Rule: {tune.words}")
+    console.say(f"chosen candidate (marked *): {chosen}. Rule of the choice: {tune.words}")
     console.say(f"experiment: {tuning.path}")
     console.note(
         f"{tuning.path} declares that its settings were chosen on {data.words}, which are declared "

@@ -37,8 +37,8 @@ CONDITION_COLUMNS = ("", "condition", "state", "why")
 LIMITS = (
     PAGES_LIMIT,
     MAKER_LIMIT,
-    "no file proves that agt's own code produced these files, because its version and revision "
-    "are only text in them; to check, train again on the same data with the same config.yaml and "
+    "no file proves that agt itself wrote these files, because its version and revision are "
+    "only text in them; to check, train again on the same data with the same config.yaml and "
     "compare the results",
     "env.json may be wrong about the machine, its packages, the command line and the paths of "
     "files, because no other file records them",
@@ -50,11 +50,12 @@ LIMITS = (
     "requests were refused",
 )
 DRAW_LIMIT = (
-    "no file can prove that the random draws came from the operating system and were made only once"
+    "no file can prove that the random numbers came from the operating system and were drawn "
+    "only once"
 )
 DECLARED_LIMIT = (
-    "the declarations above may be false, because each is a person's statement that no code can "
-    "check; each is listed together with what would make it false"
+    "the declarations listed above may be false, because each is a person's statement that "
+    "no code can check; the list says what would make each of them false"
 )
 
 
@@ -125,7 +126,7 @@ def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
         raise CheckError(headline(subject), {"command": "verify", **result})
     for check in subject.checks_of(CheckState.BUSY):
         reason = check.words
-        raise Busy(f"some checks could not be made: {reason}")
+        raise Busy(f"some checks could not be made, because {reason}")
     return result
 
 
@@ -138,7 +139,7 @@ def headline(subject: VerifiedItem) -> str:
     name, count = subject.name, len(subject.problems)
     if count:
         problems = counted(count, "problem")
-        return f"DOES NOT VERIFY: {name} ({problems})"
+        return f"DOES NOT VERIFY: {name} (problems: {problems})"
     return f"VERIFIES: {name}"
 
 
@@ -159,7 +160,9 @@ def tree(subject: VerifiedItem, above: VerifiedItem | None = None) -> TreeBranch
         lines += [f"{words}: declared" for words in subject.declared]
         void = (c for c in subject.conditions if c.standing is Standing.VOID)
         lines += map(_unmet_words, void)
-        parts.append(("conditions of a privacy guarantee", [(line, ()) for line in lines]))
+        parts.append(
+            ("which conditions of a privacy guarantee are met", [(line, ()) for line in lines])
+        )
     parts += [tree(part, subject) for part in subject.rests_on]
     digest = f", {subject.digest[:19]}..." if subject.digest else ""
     return f"{subject.name}{digest}: {subject.state}", parts
@@ -221,7 +224,7 @@ def markdown(subject: VerifiedItem) -> str:
     return document(
         f"# {plain(headline(subject))}",
         *([markdown_table(("", "as recorded"), subject.facts)] if subject.facts else []),
-        "## What depends on what",
+        "## What each claim depends on",
         "\n".join(_bullets(tree(subject))),
         "## Checks",
         markdown_table(

@@ -51,8 +51,8 @@ class PortableAnswers:
         if given:
             setting = given[0]
             raise ConfigError(
-                f"release={folder}: released weights answer without further noise, so "
-                f"{setting}=... has no effect: leave {setting}=... out"
+                f"release={folder}: released weights answer without further noise, so the "
+                f"setting {setting}=... has no effect: leave it out"
             )
         release = Portable.open(folder, digest_of(config, "digest"))
         if inputs is None:

@@ -38,15 +38,16 @@ from agt_cli.runs.prepare import Prepared, RunSettings
 MECHANISM = "noise in training"
 REQUIRED_CONDITIONS = "bceg"  # a and f speak of boxes alone; d of their nesting
 REDRAWN = (
-    "this run's certificates are about training with the very noise that was drawn here. "
-    "Training again draws new noise, which may change the label of a query, so the certificates "
-    "say nothing about retraining or unlearning"
+    "the certificates of this run hold only for training with the noise that was drawn here. "
+    "Training again draws new noise, which may change the label of a query, so the "
+    "certificates say nothing about retraining or unlearning"
 )
 SCOPE = (
-    "the guarantee covers only model.safetensors. The bounds, the metrics and the rest of the "
-    "folder also depend on the private data, and are not covered. The guarantee also covers "
-    "only data that training accepts (training refuses, for example, a batch above n_max, a unit "
-    "(person) with more than relation.unit_rows rows, and a missing class)"
+    "the guarantee covers only the file model.safetensors. The other files of the folder, "
+    "such as bounds and metrics, also depend on the private data, and are not covered. The "
+    "guarantee assumes data that training accepts (training refuses, for example, a batch "
+    "above n_max, a unit (person) with more than relation.unit_rows rows, and a missing "
+    "class)"
 )
 
 
@@ -123,7 +124,7 @@ def _pay(
         if payer.name and missing:
             reason = refusal_of(missing[0])
             raise ConfigError(
-                f"ledger={payer.name} cannot be charged for the noisy weights, because their "
+                f"ledger={payer.name} cannot pay for the noisy weights, because their privacy "
                 f"guarantee is not proved: {reason}"
             )
         record.environment(draw=draw)
@@ -135,10 +136,10 @@ def _pay(
             population = before["population"]
             name = payer.name or "none"
             raise CheckError(
-                f"ledger={name}: spent.json says that entry {entry} of the ledger of {population} "
-                "paid for this run, but the ledger given here has no such entry. Either this is "
-                "another ledger or an older copy, or spent.json is from another run. Start a new "
-                "run"
+                f"ledger={name}: spent.json says that entry {entry} of the ledger of "
+                f"{population} paid for this run, but this ledger has no such entry. So it is "
+                "another ledger or an older copy, or spent.json is from another run: give "
+                "the ledger that paid, or start a new run"
             )
         reservation = reservation or payer.reserve(charged, 1)
         counted = payer.account(reservation)
@@ -189,21 +190,21 @@ def noise_words(
     else:
         neighbours = describe_neighbours(relation)
         words = [
-            f"the weights in model.safetensors are {guarantee} for {neighbours}, if they are "
-            "computed in exact arithmetic",
+            f"the weights in model.safetensors are {guarantee} for {neighbours}, provided "
+            "that they are computed in exact arithmetic",
             SCOPE,
         ]
     all_steps = settings.training.epochs * settings.training.batch.count
     steps = f"{noise.epochs} of the {all_steps} training steps"
     caveat = (
-        "the training noise comes from a pseudo-random generator seeded by the operating system, "
-        "and is added in floating point, where the last digits of a noisy number can reveal the "
-        "number before noise was added (Mironov 2012)"
+        "the training noise comes from a pseudo-random generator seeded by the operating "
+        "system, and is added in floating point, so the last digits of a noisy number can "
+        "reveal the number without noise (Mironov 2012)"
     )
     if config.seed is not None:
         caveat = (
-            f"this is a simulation: the training noise is determined by seed={config.seed}, "
-            "so the result is not protected from anyone who knows the seed"
+            f"this is a simulation: the setting seed={config.seed} determines the training "
+            "noise, so the result is not protected from anyone who knows this seed"
         )
     words += [
         (

@@ -48,7 +48,7 @@ class PrivateAnswers(PredictSettings):
         if self.lot > 1 and self.trained.inputs != LINES:
             raise ConfigError(
                 f"lot={self.lot} has no effect, because all queries of a file are paid for "
-                "together: leave lot=... out, or answer line by line with inputs=-"
+                "together: leave lot=... out, or give inputs=- to answer line by line"
             )
 
     @classmethod
@@ -70,7 +70,7 @@ class PrivateAnswers(PredictSettings):
         count, most = len(opened.queries), mechanism.total.queries
         if most is not None and count > most:
             raise ConfigError(
-                f"the file has {count} queries, more than total.queries={most} allows: give a "
+                f"the file has {count} queries, but total.queries={most} allows fewer: give a "
                 "larger total.queries=..., or a shorter file"
             )
         trained = opened.trained.finished

@@ -164,12 +164,12 @@ class Session:
         """Why nothing more may be drawn."""
         if self.lots.at_maximum:
             maximum = self.lots.maximum
-            return f"this session has reached its limit of total.queries={maximum} queries"
+            return f"this session has answered total.queries={maximum} queries, which is its limit"
         population = self.request.payer.name
         guarantee = self.labelling.claim.guarantee
         return (
-            f"the remaining budget of the ledger of {population} does not pay for another label "
-            f"(one label is {guarantee})"
+            f"the remaining budget of the ledger of {population} is too small for another "
+            f"label (each label costs {guarantee})"
         )
 
     def hear(self, number: int, line: bytes | None) -> None:
@@ -226,9 +226,9 @@ class Session:
         mismatches = records.population_mismatches
         if mismatches and not (self.request.force or self.terms.randomness.simulated):
             problems = "; ".join(mismatches)
-            refusal = f"{where}: {problems}. No budget was spent for this line"
+            refusal = f"{where}: {problems}. No budget was spent for this query line"
             self.request.console.note(
-                f"{refusal}; to answer such lines nevertheless, add force=true"
+                f"{refusal}; to answer query lines with such problems nevertheless, add force=true"
             )
             raise DataError(refusal)
         encoder = opened.kept.encoder
@@ -249,7 +249,7 @@ class Session:
         if counts["unanswered"]:
             unanswered = counts["unanswered"]
             asked = len(labels)
-            text = f"{unanswered} of {asked} queries were not answered: {self.why}"
+            text = f"{unanswered} of {asked} queries were not answered, because {self.why}"
             missing = {"error": text, "code": CheckError.exit_code}
         if several:
             return {"labels": names, "stored": stored, **missing, **left}
@@ -278,8 +278,8 @@ class Session:
         stored = counts["stored"]
         left = counts["unanswered"]
         unanswered = (
-            f"{answered} of {asked} queries were answered ({stored} of them from stored answers). "
-            f"{left} were not answered: {self.why}"
+            f"{answered} of {asked} queries were answered ({stored} of them with answers that "
+            f"the ledger stores). {left} were not answered, because {self.why}"
         )
         short = "; ".join(filter(None, [unanswered if left else "", self.over]))
         words = claim.lines()
@@ -287,12 +287,12 @@ class Session:
         if self.lots.left:
             unused = self.lots.left
             words.append(
-                f"number of labels that were paid for in advance (lot={self.lots.size}) but never "
+                f"labels that were paid for in advance (lot={self.lots.size}) but never "
                 f"requested: {unused}. Their cost is not refunded"
             )
             request.console.note(words[-1])
         words += filter(None, [short])
-        files = "The labels printed on standard output" if claim.publishable else None
+        files = "The labels that were printed on standard output" if claim.publishable else None
         ReleasePage(claim.mechanism, words, files, claim if reserved else None).finish(request)
         result = {"metrics": record.metrics, "claim": first, "words": words}
         if short:
@@ -340,7 +340,7 @@ def opened_line(line: bytes | None) -> tuple[Any, dict[str, Any]]:
         or not isinstance(id, str | int | float | None)
         or HALF_CHARACTER.search(str(id))
     ):
-        raise ConfigError("the entry 'id' of a line must be text, a number or null")
+        raise ConfigError("the entry 'id' of a query line must be text, a number or null")
     return id, node
 
 
@@ -358,11 +358,14 @@ def rows_of(node: Mapping[str, Any], array: str) -> tuple[list[dict[str, object]
     unknown = [key for key in node if key not in ENTRIES]
     if unknown or len(given) != 1:
         entries = ", ".join(f"'{entry}'" for entry in ENTRIES)
-        problem = "the line contains no query, or more than one"
+        problem = (
+            "the query line contains no query, or more than one: write exactly one query per line"
+        )
         if unknown:
             problem = f"unknown entry '{unknown[0]}'"
         raise ConfigError(
-            f"{problem}: apart from 'id', a line must have exactly one of the entries {entries}"
+            f"{problem}: apart from 'id', a query line must have exactly one of the entries "
+            f"{entries}"
         )
     several = given[0] == "records"
     value = node[given[0]] if several else [node[given[0]]]

@@ -96,7 +96,9 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
     entry = about.entry
     counted = ""
     if not about.simulated:
-        counted = f"; {what} may have been drawn, so count the budget in {place} as spent{entry}"
+        counted = (
+            f"; {what} may have been drawn, so treat the budget recorded in {place} as spent{entry}"
+        )
     try:
         yield
     except KeyboardInterrupt as error:
@@ -132,7 +134,8 @@ def write_spent(record: RunRecord, subject: Mapping[str, str], about: Spending) 
             raise
         problem = f"{error.filename}: {error.strerror}"
         raise AgtError(
-            f"{problem}; nothing was released, but the debit stays in the ledger{about.entry}"
+            f"{problem}; nothing was released, but the budget stays debited in the "
+            f"ledger{about.entry}"
         ) from error
 
 
@@ -190,8 +193,8 @@ def _attempt(path: Path, subject: Mapping[str, str], before: Collection[str]) ->
     except (Broken, KeyError, TypeError, ValueError) as error:
         return (
             f"an earlier attempt ({folder}, {state}) may have released something, but its "
-            f"spent.json cannot be read ({error}): assume that this attempt spent an unknown "
-            "amount of budget"
+            f"file spent.json cannot be read ({error}): assume that this attempt spent an "
+            "unknown amount of budget, or restore the file"
         )
     other = any(
         value.get(key) not in (subject[key], *before) for key in subject if key.endswith("_digest")
@@ -200,8 +203,8 @@ def _attempt(path: Path, subject: Mapping[str, str], before: Collection[str]) ->
         return None
     time = value.get("time")
     return (
-        f"an earlier attempt ({folder}, {time}, {state}) may have released {about}, so count this "
-        f"budget as spent: {totals}"
+        f"an earlier attempt ({folder}, {time}, {state}) may have released {about}, so treat "
+        f"this budget as spent: {totals}"
     )
 
 

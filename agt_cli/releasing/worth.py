@@ -22,8 +22,8 @@ MAX_RECORDS = 1_000  # of other models, whose certificates take time
 # of the way from labels drawn by lot to the model's own: what is less right is not drawn unasked
 LOT = 0.2
 OWNER_ALONE = (
-    "(the preceding lines are only for the data owner, because they depend on private data, and "
-    "so does any choice that is based on them)"
+    "(the lines above are only for the data owner, because they depend on private data; so "
+    "does any choice that is based on them)"
 )
 
 
@@ -43,7 +43,8 @@ def doubt_worth(request: PredictRequest, release: AnyRelease, claim: Claim) -> l
         except Exception as error:
             problem = first_line(error)
             warnings = [
-                f"agt could not estimate whether these labels are worth their budget ({problem})"
+                "agt could not estimate the accuracy of these labels, so it cannot say "
+                f"whether they are worth their budget ({problem})"
             ]
     for line in warnings:
         request.console.note(line)
@@ -94,9 +95,9 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
         majority = rate_words(always or None)
         random = rate_words(by_lot)
         objections.append(
-            f"these labels would have {estimated} accuracy of {private}, although the model "
-            f"without noise has {without_noise}; the majority-class baseline has {majority}, and "
-            f"labels drawn at random have {random}"
+            f"these labels would have {estimated} accuracy of {private}, but the model "
+            f"without noise would have {without_noise}, the majority-class baseline {majority}, "
+            f"and random labels {random}"
         )
     if warnings or objections:
         warnings.append(OWNER_ALONE)

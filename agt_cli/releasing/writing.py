@@ -130,9 +130,9 @@ class LabelWriter(ReleaseWriter):
             population = self.request.payer.name
             guarantee = self.release.claim.guarantee
             unanswered = (
-                f"{line}. {left} queries were not answered ({rows}), because the remaining budget "
-                f"of the ledger of {population} does not pay for another label (one label is "
-                f"{guarantee})"
+                f"{line}. {left} queries were not answered ({rows}), because the remaining "
+                f"budget of the ledger of {population} is too small for another label (each "
+                f"label costs {guarantee})"
             )
         return Written(result, [line], unanswered)
 
@@ -140,7 +140,7 @@ class LabelWriter(ReleaseWriter):
 class NumberWriter(ReleaseWriter):
     """Writes one number, into metrics.json."""
 
-    files = "That number"
+    files = "The released number"
 
     def __init__(self, request: PredictRequest, release: NumberRelease) -> None:
         """Write nothing yet."""
@@ -151,7 +151,7 @@ class NumberWriter(ReleaseWriter):
         self.request.record.add_metrics(certified_quantile=drawn)
         fraction = self.metrics["fraction"]
         line = (
-            f"the fraction {fraction:g} of the queries is certified up to a stable distance of "
+            f"the fraction {fraction:g} of the queries has a stable distance of at least "
             f"about {drawn} (noise was added to this distance before its release)"
         )
         return Written({"certified_quantile": drawn}, [line])

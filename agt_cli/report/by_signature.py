@@ -35,8 +35,9 @@ def finished_record(folder: Path, command: str, signature: str) -> Run | None:
     noted = run.environment.get(ENTRY)
     if noted != signature:
         raise ConfigError(
-            f"{folder}: this folder holds another result, because the {ENTRY} in its env.json is "
-            f"{noted}, not {signature}. Move the folder away"
+            f"{folder}: this folder contains another result, because its env.json has "
+            f"{ENTRY}={noted} instead of {signature}: move this folder to another place, "
+            "and type the command again"
         )
     return run
 

@@ -32,11 +32,11 @@ from agt_cli.report.sections_md import (
 
 HANDFUL = (0, 1, 5, 10, 20, 50, 100, 150, 200, 500, 1000)
 LEAST_STABLE = 20
-OWED = "not answered until the next update"
+OWED = "this query is not answered until the next update"
 OWNER_ONLY = (
     "For the data owner only. Stable distances, logits, bounds, and the list of certified "
-    "answers depend on private records. Publishing them, or answering only certified queries, "
-    "is not private."
+    "answers depend on private records: do not publish them. Answering only certified "
+    "queries is not private either."
 )
 MOST_ROWS = 24  # of the table by k on a page
 
@@ -231,7 +231,7 @@ def next_commands(folder: Path, conditions: Sequence[Condition]) -> tuple[str, .
     unmet = unmet_requirements(conditions)
     if unmet:
         return (
-            f"{plan}    # shows the accuracy of private answers, although nothing can be released, "
+            f"{plan} # shows how accurate private answers would be; nothing can be released, "
             f"because {unmet}",
         )
     return (plan, f"predict run={folder} mechanism=NAME total.eps=NUMBER")
@@ -274,7 +274,7 @@ def results_section(table: pd.DataFrame, caveat: str) -> list[str]:
     return [
         results_table(table),
         legend,
-        caveat and f"**With noise in training, {caveat}.**",
+        caveat and f"**Noise was added in training: {caveat}.**",
     ]
 
 

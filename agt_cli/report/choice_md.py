@@ -35,12 +35,13 @@ def tune_report(
     chosen = table["settings"][at]
     return document(
         f"# Settings chosen on {rows}",
-        f"Chosen: **{chosen}**, written to `{path}`. Rule of the choice: {rule}. Private records "
-        "were not used: the numbers below depend only on rows that are declared public, and on "
-        "constants. Whoever trains with that file makes the same declaration.",
+        f"Chosen: **{chosen}**, written to `{path}`. Rule of the choice: {rule}. Private "
+        "records were not used: the numbers below depend only on rows that are declared "
+        f"public, and on constants. Whoever trains with the file `{path}` makes the same "
+        "declaration.",
         markdown_table(("settings", *names), lines),
-        "Each number is a mean over the folds ± its standard error. The result of the chosen "
-        "row is slightly too good, because it is the best of several.",
+        "Each number is the mean over the folds ± its standard error. The result of the "
+        "chosen candidate is slightly too good, because it is the best of several.",
         "## Setting",
         setting_section(record.config),
     )

@@ -127,7 +127,7 @@ class _Lines:
         left = (now - self.start) * (total - done) / max(done, 1)
         where = _of(self.unit, step, steps)
         percent = 10 * tenth
-        put(f"{self.label}: {percent} %, {where}, about {left:.0f} s left", "stderr")
+        put(f"{self.label}: {percent} % done, {where}, about {left:.0f} s left", "stderr")
 
 
 def _of(unit: str, part: int, whole: int) -> str:

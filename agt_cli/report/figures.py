@@ -125,7 +125,11 @@ def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str,
         keys(figure, [axes])
         headline(figure, _keeps(subject, table), subject.about)
     changes = subject.ball
-    return {"certified_fraction": f"Fraction of certified answers against k ({changes})."}
+    return {
+        "certified_fraction": (
+            f"Fraction of the answers that are certified, against k (the number of {changes})."
+        )
+    }
 
 
 def _lines(table: pd.DataFrame) -> dict[str, str]:
@@ -202,7 +206,7 @@ def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) ->
         middle = int(np.sort(stable)[(len(stable) - 1) // 2])
         headline(
             figure,
-            f"Half of the predictions stay the same at least up to k = {middle:,}",
+            f"Half of the predictions stay the same up to k = {middle:,} or more",
             subject.about,
         )
     return {"stable_distances": "Number of queries at each stable distance."}
@@ -273,7 +277,7 @@ def plane_map(
         share = rate_words(float((certificates.stable_distance >= level).mean()))
         headline(
             figure,
-            f"in {share} of this part of the plane, the label stays the same at k = {level:,}",
+            f"in {share} of the shown part of the plane, the label stays the same at k = {level:,}",
             subject.about,
         )
     return {
@@ -298,7 +302,7 @@ def _colour_bar(
     bar.ax.set_yticklabels(_names(edges))
     bar.ax.tick_params(length=0)
     bar.ax.minorticks_off()
-    bar.set_label(f"stable distance, in k:\n{subject.ball}")
+    bar.set_label(f"stable distance k (number of {subject.ball})")
 
 
 def _edges(ks: tuple[int, ...], most: int) -> list[int]:

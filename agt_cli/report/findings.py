@@ -254,10 +254,10 @@ class Audit:
             return _selftest_verdict(tested)
         untested = sum(finding.outcome is Outcome.UNTESTED for finding in self.findings)
         untested_attacks = counted(untested, "attack")
-        rest = f"; {untested_attacks} could not be made" if untested else ""
+        rest = f"; {untested_attacks} could not be carried out" if untested else ""
         attacks = counted(len(tested), "attack")
         if wrong := len(self.violations):
-            return f"claims VIOLATED: {wrong} of {attacks} contradicted a claim{rest}"
+            return f"claims VIOLATED: {wrong} of {attacks} disproved a claim{rest}"
         if not tested:
             return f"no claim was tested{rest}"
         limit = _weak(tested)
@@ -283,11 +283,14 @@ def _weak(tested: list[Finding]) -> str:
         return ""
     worst, _ = max(weak, key=lambda each: each[1])
     detectable, claimed = number(worst.noticed or 0.0, up=True), number(worst.claimed or 0.0)
-    limit = f"one of them only {worst.measure} >= {detectable}, where {claimed} is claimed"
+    limit = (
+        f"for one of the claims, only a value of {worst.measure} >= {detectable} could "
+        f"have been detected, but the claim is {claimed}"
+    )
     weak_attacks, attacks = len(weak), len(known)
     return (
-        f", but {weak_attacks} of {attacks} attacks could only have detected a privacy loss far "
-        f"larger than the claimed one ({limit})"
+        f", but {weak_attacks} of {attacks} attacks could have detected only a privacy loss "
+        f"far larger than the claimed one ({limit})"
     )
 
 
@@ -298,9 +301,9 @@ def _selftest_verdict(tested: list[Finding]) -> str:
     )
     missed, accused = (sum(each.violated for each in some) for some in (planted, sound))
     violations, correct = len(planted), len(sound)
-    first = f"{violations} of {violations} planted violations were detected"
+    first = f"{violations} of {violations} planted faults were detected"
     if missed:
-        first = f"{missed} of {violations} planted violations were MISSED"
+        first = f"{missed} of {violations} planted faults were MISSED"
     second = f"{correct} of {correct} correct claims passed (no false alarm)"
     if accused:
         second = f"{accused} of {correct} correct claims were wrongly REJECTED (false alarms)"

@@ -286,9 +286,11 @@ class Run(Folder):
             simulated = "SIMULATION of " if metrics.get("simulated") else ""
             proof = "" if metrics.get("proved") or simulated else ", not proved"
             earlier = (
-                "answers that were released earlier, at no further cost"
+                "answers that were released earlier, so at no further cost"
                 if "stored" in metrics
-                else ("labels computed from weights that were released earlier, at no further cost")
+                else (
+                    "labels computed from weights that were released earlier, so at no further cost"
+                )
             )
             total = earlier
             with suppress(ConfigError, KeyError, TypeError, IndexError, ValueError):
@@ -297,7 +299,7 @@ class Run(Folder):
         if self.command == "audit":
             summary = ""
             if "audits" in self.environment:
-                summary = "summary written by an earlier version of agt: "
+                summary = "this summary was written by an earlier version of agt: "
             return f"{summary}{metrics.get('verdict', '')}"
         if isinstance(removed := metrics.get("removed"), int):
             records = counted(removed, "record")
@@ -333,7 +335,7 @@ def spent_lines(spent: Mapping[str, Any]) -> list[str]:
     """
     guarantee, totals = spent.get("guarantee", ""), spent["totals"]
     if not isinstance(totals, list):
-        raise TypeError(f"the entry 'totals' must be a list, but is {totals!r}")
+        raise TypeError(f"spent.json: the entry 'totals' must be a list, but is {totals!r}")
     if isinstance(guarantee, str):
         return [str(line) for line in totals]
     what = spent["what"]
@@ -351,7 +353,7 @@ def spent_lines(spent: Mapping[str, Any]) -> list[str]:
 
 UNLEARN, ACCOUNT_FILE = "unlearn", "account.json"
 
-_SWAPPED = "agt unlearn changed the run while it was being read: type the command again"
+_SWAPPED = "agt unlearn changed the run while agt was reading it: type the command again"
 
 
 def manifest_digest(folder: Path) -> str:

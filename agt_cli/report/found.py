@@ -77,7 +77,8 @@ def resolve_latest(config: dict[str, Any], note: Callable[[str], None]) -> dict[
         return config
     if config["run"] != LATEST:
         raise ConfigError(
-            f"run={config['run']!r}: give the folder of a finished agt train, or run=latest"
+            f"run={config['run']!r}: this value does not name one run: give the folder of a "
+            "finished agt train, or run=latest"
         )
     home = Path(str(config.get("output_dir"))) / "train"
     runs = runs_of(home, "train")

@@ -233,8 +233,8 @@ class Findings:
             reason = f"{type(error).__name__}: {error}"
             self.problem(
                 name,
-                "a file of this run lacks an entry that it must have, or the entry has the wrong "
-                f"type ({reason})",
+                "a file of this run lacks an entry that it must have, or an entry has the "
+                f"wrong type ({reason}): restore the file, or train again",
             )
 
 

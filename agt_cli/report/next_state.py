@@ -116,8 +116,8 @@ def commit(folder: Path) -> None:
         new = _check_whole(folder, staged)
     except (OSError, Broken) as error:
         raise ConfigError(
-            f"run={folder}: the new state of the run that agt unlearn prepared is incomplete "
-            f"({error}), so the run was not changed: type the command again"
+            f"run={folder}: agt unlearn prepared a new state of the run, but this state is "
+            f"incomplete ({error}), so the run was not changed: type the command again"
         ) from None
     sync_folder(staged)
     staged.rename(folder / COMMIT)
@@ -218,10 +218,10 @@ def _finish_commit(folder: Path, key: str) -> None:
             new = _check_whole(folder, commit)
         except (OSError, Broken) as error:
             raise ConfigError(
-                f"{key}={folder}: the folder {COMMIT}, which contains the run's new state, is not "
-                f"as agt unlearn wrote it ({error}), so nothing was changed. Restore that folder; "
-                f"or, if you do not need the new state, move {commit} away, and the run stays as "
-                "it is"
+                f"{key}={folder}: the folder {COMMIT}, which contains the run's new state, is "
+                f"not as agt unlearn wrote it ({error}), so nothing was changed. Restore the "
+                f"folder {COMMIT}; or, if you do not need the new state, move {commit} to "
+                "another place, and the run stays as it is"
             ) from None
         _roll_forward(folder, new)
     _remove_commit(folder)

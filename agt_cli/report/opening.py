@@ -22,7 +22,9 @@ def check_folder(folder: Path, command: str, key: str = "run") -> None:
     if not folder.is_dir():
         run = newest(folder.parent, command)
         beside = f"; the newest finished {command} run is {run.folder}" if run else ""
-        raise ConfigError(f"{key}={folder}: this folder does not exist{beside}")
+        raise ConfigError(
+            f"{key}={folder}: this folder does not exist: give the folder of a finished run{beside}"
+        )
 
 
 def check_edits(run: Run, doing: str) -> None:
@@ -40,8 +42,8 @@ def check_edits(run: Run, doing: str) -> None:
     rule = RELATIONS[relation]
     if not rule.edits_whole_records and doing != "agt audit certificate":
         raise ConfigError(
-            f"run={run.folder}: the certificates of relation={relation} count changed "
-            f"{rule.changes}, but {doing} adds or removes records: train with "
+            f"run={run.folder}: its certificates (relation={relation}) only cover changed "
+            f"{rule.changes}, but {doing} adds or removes whole records: train with "
             "relation=add_remove"
         )
 
@@ -92,8 +94,8 @@ def _check_done(run: Run, command: str) -> None:
     named = f"{run.key}={run.folder}"
     if run.command != command:
         raise ConfigError(
-            f"{named}: this is a run of {run.command!r} according to status.json, but a run "
-            f"of {command!r} is needed"
+            f"{named}: status.json says that this is a run of {run.command!r}, but this "
+            f"command needs a run of {command!r}"
         )
     if run.state == "done":
         return

@@ -20,15 +20,15 @@ def finding(plan: Plan) -> str:
     nominal, always = rate_words(plan.evidence.accuracy), rate_words(plan.evidence.majority)
     if not plan.useful_weights and not plan.evidence.useful:
         return (
-            "No release is worthwhile here, because the model without noise is not more accurate "
-            f"({nominal}) than always giving the most frequent class ({always})"
+            "No release is worthwhile here, because always giving the most frequent class is "
+            f"at least as accurate ({always}) as the model without noise ({nominal})"
         )
     if plan.useful_weights:
         eps, accuracy, _ = min(plan.useful_weights, key=lambda row: abs(math.log(row[0])))
         expected = rate_words(accuracy)
         return (
-            "Weights that are released once would answer any number of queries with an expected "
-            f"accuracy of {expected} at total eps = {eps:g} (without noise: {nominal})"
+            "Weights that are released once could answer any number of queries with an "
+            f"expected accuracy of {expected} at total eps = {eps:g} (without noise: {nominal})"
         )
     if not plan.one_by_one:
         return (
@@ -65,14 +65,18 @@ def advice(plan: Plan) -> tuple[str, ...]:
     elif not plan.one_by_one:
         singly = (
             "No mechanism can answer even one query here at an accuracy within 0.01 of the "
-            f"{nominal} that the model has without noise: larger stable distances are needed "
-            "(more records, a smaller clip level, fewer steps)."
+            f"{nominal} that the model has without noise, because this needs larger stable "
+            "distances: train with more records, a smaller clip level, or fewer steps."
         )
     if not plan.weights:
         return (
             (singly,)
             if plan.weights is None
-            else ("Weights can only be released with delta > 0: give such a delta.", singly)
+            else (
+                "Weights can only be released with delta > 0, so give such a delta, for "
+                "example delta=1e-6.",
+                singly,
+            )
         )
     if not plan.useful_weights:
         return (
@@ -84,8 +88,8 @@ def advice(plan: Plan) -> tuple[str, ...]:
     gained = ", ".join(_gained(plan.methods[name], name, list(rows)) for name, rows in alike)
     delta = plan.delta
     return (
-        "Release the weights once to answer any number of queries, at an expected accuracy "
-        f"of {gained}, with delta = {delta:g} (without noise, the model has {nominal}).",
+        f"Release the weights once, with delta = {delta:g}, to answer any number of queries. "
+        f"Expected accuracy: {gained} (without noise: {nominal}).",
         singly,
     )
 
@@ -99,4 +103,4 @@ def _gained(
     accuracies = " / ".join(rate_words(accuracy) for _, accuracy, _ in rows)
     budgets = " / ".join(f"{eps:g}" for eps, _, _ in rows)
     simulated = f" (the mean of {method.draws} simulated draws)" if method.draws else ""
-    return f"{accuracies} at total eps = {budgets} with mechanism={mechanism}{simulated}"
+    return f"{accuracies} at total eps = {budgets}, with mechanism={mechanism}{simulated}"

@@ -410,13 +410,13 @@ class Quality:
             )
         if self.whole.majority.value == 1:
             return (
-                f"All {records} have the label '{self.majority}', so a constant answer would do "
-                "as well, and the accuracy says little."
+                f"All {records} have the label '{self.majority}', so a constant answer would "
+                "be as accurate, and the accuracy says little about the model."
             )
         baseline, accuracy = rate_words(self.whole.majority.value), self.whole.accuracy
         against = (
-            f"its accuracy is {accuracy}, compared with {baseline} for always answering "
-            f"'{self.majority}'{self._ranks}"
+            f"its accuracy is {accuracy}, while always answering '{self.majority}' has "
+            f"accuracy {baseline}{self._ranks}"
         )
         if self.constant and self.rounding_doubt:
             return f"{constant}: {against}."
@@ -438,7 +438,7 @@ class Quality:
     def _ranks(self) -> str:
         area = self.whole.auc
         return (
-            f"; the model's scores do separate the classes (AUC {area})"
+            f"; however, the model's scores do rank the classes (AUC {area})"
             if area is not None and area.low > 0.5
             else ""
         )

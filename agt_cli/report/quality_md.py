@@ -160,7 +160,9 @@ def say_quality(console: Console, quality: Quality) -> None:
     console.table(title, columns, rows[:CONSOLE_ROWS])
     hidden = len(rows) - CONSOLE_ROWS
     if hidden > 0:
-        console.say(f"groups that are not shown here: {hidden} (see tables/quality.csv)")
+        console.say(
+            f"number of groups that are not shown here: {hidden} (all are in tables/quality.csv)"
+        )
     if quality.distance_doubt:
         console.say(quality.distance_doubt)
 
@@ -181,9 +183,9 @@ def quality_section(quality: Quality) -> list[str]:
     if quality.majority:
         majority = plain(quality.majority)
         legend += (
-            " The column majority is the accuracy of always giving the most frequent class of a "
-            f"group (of all records: '{majority}'). The file `tables/quality.csv` also has the "
-            "shares of answers that are both certified and correct."
+            " The column 'majority' is the accuracy of always giving the most frequent class "
+            f"of a group (of all records: '{majority}'). The file `tables/quality.csv` also "
+            "has the fractions of answers that are both certified and correct."
         )
     return [title, markdown_table(columns, rows), legend]
 

@@ -327,7 +327,9 @@ class RunRecord(FolderWriter):
         """
         for name, number in numbers.items():
             if isinstance(number, float) and not math.isfinite(number):
-                raise UnsoundError(f"the metric {name} is {number}, but must be finite")
+                raise UnsoundError(
+                    f"the metric '{name}' is {number}, but a metric must be a finite number"
+                )
         self._metrics.update(numbers)
         self._write_json("metrics.json", self._metrics)
 

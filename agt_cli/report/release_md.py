@@ -58,8 +58,8 @@ PUBLISHED = {"measure": "`dataset.yaml`"}
 def publish_headline(publishable: str | None) -> str:
     """A release's page in one sentence; None: nothing may be published."""
     return (
-        f"**{publishable} may be published. To draw again is another release, which costs privacy "
-        "budget again.**"
+        f"**{publishable} may be published. Repeating this command draws anew, which is another "
+        "release and costs privacy budget again.**"
         if publishable
         else "**Nothing may be published.**"
     )
@@ -101,15 +101,17 @@ def _outside_columns(queries: Records) -> list[str]:
     for part in worst:
         column, rate = part.column, rate_words(part.rate)
         lines.append(
-            f"{column}: {part.count:,} of {part.total:,} values (rate {rate}) are outside "
-            f"{part.declared}; seen: {part.seen}"
+            f"{column}: {part.count:,} of {part.total:,} values (a fraction of {rate}) are "
+            f"outside {part.declared}; values in the queries: {part.seen}"
         )
     hidden = len(outside) - COLUMNS
     if hidden > 0:
-        lines.append(f"Further columns with values outside their public ranges or lists: {hidden}.")
+        lines.append(
+            f"Number of further columns with values outside their public ranges or lists: {hidden}."
+        )
     if queries.population_mismatches:
         mismatches = few(queries.population_mismatches, COLUMNS, "; ")
-        lines.append(f"{mismatches}. Answers to these queries mean little.")
+        lines.append(f"{mismatches}. Answers to these queries are not reliable.")
     return lines if outside else []
 
 

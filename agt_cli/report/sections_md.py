@@ -28,15 +28,19 @@ def within(relation: RelationConfig, k: int) -> str:
 
 
 REQUIREMENTS = {
-    "dense grid": "certificates exist for every k = 0, 1, 2, ..., without a gap",
-    "each record stands alone": "a record's split and batch depend on that record only",
+    "dense grid": "certificates exist for every k = 0, 1, 2, ..., without gaps",
+    "each record stands alone": (
+        "a record's split (training or test) and batch depend on that record only"
+    ),
     "public constants": "constants are public",
     "inclusion-monotone rules": (
-        "the bounds for k contain the bounds of every neighbouring dataset for k - 1"
+        "the bounds for k contain those that each neighbouring dataset has for k - 1"
     ),
-    "every step non-expansive": "no training step moves two models further apart",
+    "every step non-expansive": (
+        "no training step moves the models of two neighbouring datasets further apart"
+    ),
     "curvature moves as a neighbour does": (
-        "on a neighbouring dataset, the curvature of the loss differs by at most its bound"
+        "on a neighbouring dataset, the curvature of the loss changes by at most its bound"
     ),
     "a record moves one vote": "one record changes the vote of at most one member",
     "public preprocessing and choices": "preprocessing and settings use public data only",
@@ -140,13 +144,13 @@ def headline(
         lead = lead or _certified_sentence(share, k, relation)
         certified = f"{share} of the answers"
         if k in whole.held:
-            certified += f"; certified **and** correct: {whole.held[k]}"
-        facts.append((f"Certified at k = {k}", Markdown(certified)))
+            certified += f"; certified **and** correct answers: {whole.held[k]}"
+        facts.append((f"Answers certified at k = {k}", Markdown(certified)))
     if whole.distance is not None:
         median = median_words(whole.distance, trained, whole.grid_end, relation)
         facts.append(("Median stable distance", median))
     if conditions:
-        facts.append(("Can this support a privacy claim?", _privacy_answer(conditions)))
+        facts.append(("Can the certificates support a privacy claim?", _privacy_answer(conditions)))
     return [f"**{lead}**" if lead else "", markdown_table(("", ""), facts) if facts else ""]
 
 
@@ -185,10 +189,11 @@ def median_words(
     if relation.unit_rows > 1:
         rows = relation.unit_rows
         share = (
-            f"k counts units (people), each with up to {rows} of the {trained:,} training records"
+            f"k is the number of units (people), each with up to {rows} of the {trained:,} "
+            "training records"
         )
     if distance == grid_end:
-        return f"at least {whole:,} (k = {whole:,} is the largest k that was trained; {share})"
+        return f"at least {whole:,} (the largest k for which this run has bounds; {share})"
     return f"{distance:,g} ({share})"
 
 
@@ -215,7 +220,7 @@ def metrics_table(metrics: Mapping[str, object]) -> str:
 def certified_section(relation: RelationConfig) -> list[str]:
     """Return the part of a page that says what a certificate is, and what one k counts."""
     changes = ball(relation)
-    counts = f"k counts **{changes}** (relation `{relation.name}`)."
+    counts = f"k is the number of **{changes}** (relation `{relation.name}`)."
     meaning = (
         "An answer is certified at k if training on **every** dataset that differs from this one "
         "by at most k gives the same label. The stable distance of an answer is the largest such "

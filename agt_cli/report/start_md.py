@@ -25,8 +25,9 @@ OWNER_ONLY = (
     "Nothing was released, and no budget was spent."
 )
 CAPTION = (
-    "Share of the rows kept out of training that each model answers correctly. Thin line: 95 % "
-    "confidence interval. Dashed line: always giving the most frequent class."
+    "Fraction of the rows kept out of training that each model answers correctly. Thin line: "
+    "95 % confidence interval. Dashed line: accuracy of always giving the most frequent "
+    "class."
 )
 _OURS = "#08306b"
 _PRIVATE = "#4292c6"
@@ -67,8 +68,8 @@ class Comparison:
         constant = _percent(self.constant.value)
         accuracy = _percent(self.model.value)
         return (
-            f"This model is right for {accuracy} of the rows. Always answering '{self.majority}' "
-            f"would be right for {constant}."
+            f"This model answers {accuracy} of the rows correctly. Always answering "
+            f"'{self.majority}' would be correct for {constant}."
         )
 
     @property
@@ -84,7 +85,7 @@ class Comparison:
 
     @property
     def _private_name(self) -> str:
-        return f"published weights, eps = {self.eps:g} (expected)"
+        return f"published weights, eps = {self.eps:g} (expected accuracy)"
 
     def cells(self) -> list[tuple[str, str]]:
         """The rows of the page's table: name, and accuracy with its interval."""
@@ -189,7 +190,7 @@ def start_report(summary: Summary, folder: Path) -> str:
     facts = [
         ("Recommended", summary.recommendation),
         ("Accuracy", model),
-        (f"How many {summary.counted} an answer depends on", summary.stability),
+        (f"On how many {summary.counted} an answer depends", summary.stability),
         ("What is public", summary.declared),
     ]
     ways = []
@@ -202,23 +203,23 @@ def start_report(summary: Summary, folder: Path) -> str:
         markdown_table(("", ""), facts),
         f"*{OWNER_ONLY}*",
         f"![{plain(CAPTION)}](figures/{FIGURE}.png)\n\n*{plain(summary.table)}. {plain(CAPTION)}*",
-        "## Compared with other models",
+        "## Accuracy compared with other models",
         f"Accuracy on the same {comparison.rows:,} rows, which were kept out of training. The "
-        "usual learners have no privacy and no certificates.",
+        "other models are the usual learners, which have no privacy and no certificates.",
         markdown_table(("", "accuracy"), comparison.cells()),
         "## Plan",
-        "These are the ways to go on. No budget is spent before you type one of the commands "
-        "below.",
+        "You can continue in the following ways. No budget is spent before you type one of "
+        "the commands below.",
         markdown_table(("", "way", ""), ways),
         *(("## Before you trust this result", [*summary.remarks]) if summary.remarks else ()),
         *(
-            ("## Measure what is not public", _commands(summary.measuring))
+            ("## Measure what is not public, with noise", _commands(summary.measuring))
             if summary.measuring
             else ()
         ),
         "## Next",
         _commands([summary.onward]),
-        "The commands that do this step by step:",
+        "The following commands do the same step by step:",
         _commands(summary.commands),
         _links(summary, folder),
     )

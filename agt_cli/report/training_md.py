@@ -21,8 +21,8 @@ from agt_cli.report.sections_md import (
 )
 
 NOTES_WARNING = (
-    "This section compares the data with the declarations. These sentences depend on the "
-    "private data and must not be published."
+    "This section compares the data with the declarations. Its sentences depend on the "
+    "private data, so do not publish them."
 )
 
 
@@ -38,9 +38,10 @@ def caution_words(training: Mapping[str, Any]) -> list[str]:
     double, half = 2 * now, now / 2
     return [
         (
-            f"training.caution={now:g}: with {double:g}, stable distances would be about twice as "
-            f"large, but answers less accurate; with {half:g}, stable distances would be about "
-            "half as large, but answers more accurate (docs/recipe.md)"
+            f"training.caution is {now:g}. With training.caution={double:g}, stable distances "
+            "would be about twice as large, but answers less accurate; with "
+            f"training.caution={half:g}, stable distances would be about half as large, but "
+            "answers more accurate (docs/recipe.md)"
         )
     ]
 
@@ -107,8 +108,8 @@ _TRAINED: dict[BoundedQuantity, tuple[str, str]] = {
 }
 """What a certificate bounds -> (what was trained, how far a k reaches in it)."""
 _FLIPS_COUNTED = (
-    "Stable distances come from an exact count of the labels that must change before a member "
-    "changes its answer, and before enough members do so to change the vote."
+    "Stable distances come from exact counts: how many labels must change before a member "
+    "changes its answer, and how many members must change theirs before the vote changes."
 )
 _VOTES_COUNTED = (
     "Raising k by one can change only the votes of the members whose shards are affected, so "

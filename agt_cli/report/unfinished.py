@@ -49,13 +49,13 @@ def open_unfinished(folder: Path, command: str) -> Run:
     check_open(run)
     if run.state == "killed" and run.is_alive is None:
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: {UNKNOWN}. Make sure that the process is not running, and "
-            "start a new run"
+            f"{RESUME_KEY}={folder}: {UNKNOWN}. Make sure that the process is not running, "
+            f"and start a new run without {RESUME_KEY}=..."
         )
     if not (folder / "config.yaml").exists():
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: config.yaml is missing, because the run was killed before "
-            "its settings were written: start a new run"
+            f"{RESUME_KEY}={folder}: config.yaml is missing, because the run was killed "
+            f"before its settings were written: start a new run without {RESUME_KEY}=..."
         )
     run.yaml("config.yaml")
     if (folder / "env.json").exists():
@@ -78,8 +78,8 @@ def check_open(run: Run) -> None:
     if run.state == "done":
         remove_leftovers(run.folder)
         raise ConfigError(
-            f"{RESUME_KEY}={run.folder}: this run is finished, so it cannot be resumed: type "
-            f"agt certify run={run.folder} next"
+            f"{RESUME_KEY}={run.folder}: this run is finished, so it cannot be resumed: to "
+            f"use it, type agt certify run={run.folder}"
         )
 
 

@@ -24,26 +24,26 @@ DoubtCode = Literal[
 ]
 _SENTENCES: dict[DoubtCode, str] = {
     "names_may_be_a_record": (
-        "no column contains numbers, so agt cannot see whether line 1 ({values}) names the "
-        "columns: give header=false if line 1 is the first record"
+        "no column contains numbers, so agt cannot tell whether line 1 ({values}) gives the "
+        "names of the columns: give header=false if line 1 is the first record"
     ),
     "blanks_around_name": (
-        "the column name {column!r} has blanks around it, so every setting must name the column "
-        "with these blanks: remove them, for example those after the separators of the first "
-        "line"
+        "the column name {column!r} has blanks around it, so every setting must name the "
+        "column with these blanks: remove the blanks from the file, for example those after "
+        "the separators of line 1"
     ),
     "blanks_around_value": (
         "column '{column}' has values with blanks around them, such as {values}, and a value "
-        "with blanks is not the same as the value without them: remove the blanks, for example "
-        "those after separators"
+        "with blanks is not the same as the value without blanks: remove the blanks from the "
+        "file, for example those after separators"
     ),
     "values_alike": (
-        "column '{column}' has {values}, which differ only in capitals, blanks or zeros (as 1 "
-        "and 1.0 do), but count as different values: write them in one form"
+        "column '{column}' has {values}, which differ only in capitals, blanks or zeros (as "
+        "1 and 1.0 do), but count as different values: write each value in one form"
     ),
     "classes_alike": (
-        "the label '{column}' has {values}, which differ only in capitals, blanks or zeros (as "
-        "1 and 1.0 do), but would be different classes: write them in one form"
+        "the label '{column}' has {values}, which differ only in capitals, blanks or zeros "
+        "(as 1 and 1.0 do), but would be different classes: write each class in one form"
     ),
     "number_as_classes": (
         "the label '{column}' has {distinct} different numbers ({values}), each of which would "
@@ -59,9 +59,9 @@ _SENTENCES: dict[DoubtCode, str] = {
         "known, remove these rows"
     ),
     "country_code_missing": (
-        "column '{column}' contains codes, but {values} (in {rows}) counts as a missing value: "
-        "if {values} is a code, as NA is for Namibia, write another word for this code in the "
-        "file"
+        "column '{column}' contains codes, but {values} (in {rows}) counts as a missing "
+        "value: if {values} is a code, as NA is for Namibia, replace it by another word in "
+        "the file"
     ),
     "left_out": "column '{column}' is LEFT OUT: it {reason}",
     "taken_as_words": "column '{column}' is treated as a list of words: it {reason}",

@@ -23,7 +23,7 @@ from agt.data.formats import COMMA, ISO_DATE, DateFormat, DeclaredFormat, Number
 from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
 from agt.data.suffixes import is_delimited
-from agt.errors import DataError, nearest
+from agt.errors import ConfigError, DataError, nearest
 from agt_cli.runs.doubts import (
     Doubt,
     doubts_about_label,
@@ -54,8 +54,8 @@ _DATE = (
     r"([T ]\d{1,2}:\d{2}.*)?$"
 )
 _HEADER_REMEDY = (
-    "type header=false if the file has no header (the columns are then named column1, column2, "
-    "...), or header=true if this line names the columns"
+    "give header=false if the file has no header (agt then names the columns column1, "
+    "column2, ...), or header=true if this line gives the names of the columns"
 )
 UNWRITABLE = "???"
 """A word that a configuration cannot hold: there it says that a value is required."""
@@ -314,7 +314,7 @@ def inspect_table(
         _check_header_of_words(path, looks)
     rows = next((len(look.cells) for look in looks.values()), 0)
     if not rows:
-        raise DataError(f"{path}: the file has no rows: give a file with at least one")
+        raise DataError(f"{path}: the file has no rows: give a file with at least one row")
     seen = [_column(columns, look, rows, most_values) for look in looks.values()]
     labels, evident = _label_candidates(seen)
     label = label or evident
@@ -334,8 +334,19 @@ def inspect_table(
     return replace(inspection, doubts=tuple(_doubts(inspection, looks, unnamed)))
 
 
+def folder_for_file(path: Path) -> str:
+    """Return the refusal of a folder where the file of a table is needed."""
+    return (
+        f"'{path}' is a folder, but this command reads one file: give the path of the table's "
+        "file, such as loans.csv. To train on a folder of arrays, type `agt train "
+        f"dataset=embeddings dataset.path={path}`"
+    )
+
+
 def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnReader:
-    if path.is_dir() or path.suffix.lower() == ".npz":
+    if path.is_dir():
+        raise ConfigError(folder_for_file(path))
+    if path.suffix.lower() == ".npz":
         raise DataError(
             f"{path}: the file contains arrays, not a table. To train on arrays of vectors, type "
             f"`agt train dataset=embeddings dataset.path={path}`"
@@ -355,17 +366,18 @@ def _check_header(path: Path, form: CsvFormat) -> None:
     empty = sum(not name.strip() for name in names)
     if empty > 1 and 2 * empty > len(names) and form.separator != " ":
         line = form.separator.join(names)
-        named_count = len(names) - empty
+        column_count = len(names)
+        named_count = column_count - empty
         raise DataError(
-            f"{path}: line 1 ({line!r}) names only {named_count} of {len(names)} columns: remove "
-            "this line if it is a title, or name the other columns"
+            f"{path}: line 1 ({line!r}) names only {named_count} of {column_count} columns: "
+            "remove line 1 if it is a title, or add the names of the other columns to it"
         )
     numbers = [name for name in names if re.match(_NUMBER, name.strip())]
     counted_columns = [[str(start + place) for place in range(len(numbers))] for start in (0, 1)]
     if numbers not in counted_columns or len(set(names)) < len(names):
         first_names = ", ".join(repr(name) for name in names[:4])
         raise DataError(
-            f"{path}: the first line ({first_names}, ...) looks like data, or has the same name "
+            f"{path}: line 1 ({first_names}, ...) looks like data, or has the same name "
             f"twice: {_HEADER_REMEDY}"
         )
 
@@ -657,8 +669,8 @@ def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: 
         seen = replace(seen, mixed=bool(whole.any() and not whole.all() and not decimal.any()))
     if not look.single or (distinct and not (look.text or look.numeric or look.date)):
         remark = (
-            f"contains values of the type {look.cells.type}, but only a finite number or a word "
-            "in each row can be used"
+            f"contains values of the type {look.cells.type}, but a column of features needs a "
+            "finite number or a word in each row"
         )
         if np.isinf(look.numbers).any():
             _, where = _first_cell(columns, look, np.isinf(look.numbers))
@@ -717,8 +729,8 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
         return replace(
             seen,
             remark=(
-                f"contains dates outside the years 0 to {_LAST_YEAR - 1}, but a range can only "
-                "contain these years"
+                f"contains dates outside the years 0 to {_LAST_YEAR - 1}, but only dates of "
+                "these years can be used"
             ),
         )
     years = (
@@ -738,8 +750,8 @@ def _unclear_dates(columns: ColumnReader, look: _ColumnValues, formats: Sequence
     if formats:
         first_setting, second_setting = (command_line(look.name, form) for form in formats[:2])
         return (
-            "contains dates from which the order of day and month is not clear: give "
-            f"{first_setting} or {second_setting}"
+            "contains dates that do not show which number is the day and which the month: "
+            f"give {first_setting} or {second_setting}"
         )
     likeliest = likeliest_date_format(look.words)
     form = DateFormat(likeliest)
@@ -760,24 +772,24 @@ def _identity(column: Column, rows: int, most_values: int) -> str:
     """
     named = not (_IDS | _PEOPLE).isdisjoint(_tokens(column.name)) or not column.name.strip()
     unique = column.distinct == rows
-    id_column = column.name or "NAME, after you named the column in the file"
+    id_column = column.name or "NAME (first give this column the name NAME in the file)"
     remedy = f"give id={id_column}"
     # of other numbers, ages of few people may be
     consecutive = (column.high or 0.0) - (column.low or 0.0) < rows
     if unique and column.counts_rows and (named or consecutive):
         return (
-            "seems to be a row number; if it nevertheless names each record permanently, "
-            f"{remedy} and dataset.id_permanent=true"
+            "seems to be a row number; if this number nevertheless identifies each record "
+            f"permanently, {remedy} and dataset.id_permanent=true"
         )
     if unique and named:
         return (
-            "may be an id; if it names each record permanently, even when other records are "
-            f"added or removed, {remedy}"
+            "may be an id; if this id identifies each record permanently, even when other "
+            f"records are added or removed, {remedy}"
         )
     if named and column.distinct > max(most_values, rows // 50):
         return (
-            "seems to name people or things, because its values repeat; if it names the person "
-            "of each row, give this column as dataset.unit"
+            "seems to identify people or things, because its values repeat; if it identifies "
+            "the person of each row, give dataset.unit with the name of this column"
         )
     return ""
 
@@ -792,7 +804,7 @@ def _number(seen: Column, look: _ColumnValues, raw: pa.DataType) -> Column:
         return replace(
             seen,
             kind="unreadable",
-            remark="contains numbers whose range is too large to compute with",
+            remark="contains numbers whose range is too large for floating point",
         )
     return replace(seen, numeric=limits, remark=CODES if few and len(look.words) > 2 else "")
 
@@ -813,24 +825,32 @@ def _words(
     if not look.numeric and (written or mostly):
         word, where = _first_cell(columns, look, ~(plain if written else fits))
         if written and look.possible_formats:
-            forms = " or ".join(
-                f"{command_line(look.name, form)} if it is {number_in(form, word)}"
-                for form in look.possible_formats
-            )
+            choices = []
+            for form in look.possible_formats:
+                setting = command_line(look.name, form)
+                number = number_in(form, word)
+                choices.append(f"{setting} if {word!r} means {number}")
+            forms = " or ".join(choices)
             return replace(
                 seen,
                 kind="unreadable",
-                remark=f"contains numbers such as {word!r} in {where}: give {forms}",
+                remark=(
+                    f"contains numbers such as {word!r} in {where}, which can be read in "
+                    f"several ways: give {forms}"
+                ),
             )
         if written:
             hint = (
-                "write all of them in one form, such as 1234.5 or 1.234,5 (docs/data.md, "
+                "write all numbers in one form, such as 1234.5 or 1.234,5 (docs/data.md, "
                 '"How dates and numbers are written")'
             )
             return replace(
                 seen,
                 kind="unreadable",
-                remark=f"contains formatted numbers, such as {word!r} in {where}: {hint}",
+                remark=(
+                    f"contains formatted numbers that cannot be read, such as {word!r} in "
+                    f"{where}: {hint}"
+                ),
             )
         infinite = " (an infinite number)" if is_infinite(word) else ""
         doubt = (
@@ -843,17 +863,13 @@ def _words(
         return replace(seen, kind="unreadable", remark=doubt)
     free = len(look.words) > max(FEW_CODES, 0.9 * (rows - look.missing))
     if free or many:
-        problem = (
-            "contains free text"
-            if free
-            else "has too many different values for a list of categories"
-        )
+        problem = "contains free text" if free else "has too many different values to list them all"
         return replace(
             seen,
             kind="text",
             remark=(
-                f"{problem}; to use this column, list some values under categorical (all other "
-                'values count as "other")'
+                f"{problem}; to use this column, list some of its values under categorical "
+                '(all other values then count as "other")'
             ),
         )
     if not frequent:
@@ -861,8 +877,8 @@ def _words(
             seen,
             kind="text",
             remark=(
-                f"has no value that occurs {least} times; to use this column, list some "
-                "values under categorical"
+                f"has no value that occurs {least} times or more; to use this column, list "
+                "some of its values under categorical"
             ),
         )
     return replace(seen, kind="category", categorical=tuple(frequent), remark=doubt)
@@ -892,9 +908,11 @@ def _classes(look: _ColumnValues, raw: pa.DataType, path: Path) -> tuple[str, ..
     distinct = dict.fromkeys(as_word(word) for word in values.to_pylist())
     words = np.array([*distinct], dtype=object)
     if not 2 <= len(words) <= MAX_FOUND:
+        count = len(words)
+        examples = ", ".join(map(repr, words[:3]))
         raise DataError(
-            f"{path}: the label '{look.name}' has {len(words)} different values, such as "
-            f"{', '.join(map(repr, words[:3]))}, but a label must have 2 to {MAX_FOUND} classes: "
+            f"{path}: the label '{look.name}' has {count} different values, such as "
+            f"{examples}, but a label must have 2 to {MAX_FOUND} classes: "
             "if the label is a measured number, replace it by ranges in the file first"
         )
     return class_names(words, path)

@@ -78,7 +78,7 @@ WAITING_FILE = "unlearning/waiting.json"
 
 ABSTAINED_FILE = Path("unlearning/abstained.jsonl")
 
-_AWAY = "move the file away; agt will then count unanswered queries from zero again"
+_AWAY = "move this file to another place; agt will then count unanswered queries from zero again"
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,10 @@ class PendingErasures:
             are = "is" if self.units == 1 else "are"
             raise ConfigError(
                 f"run={folder}: {requesters} asked to be erased and {are} still in the model. "
-                f"{release} would use their records, and leaving out the queries that depend on "
-                "these records would not be private either. Carry out the erasure first with "
-                f"`agt unlearn run={folder}`. Until then, `agt certify` can answer the queries "
-                "that do not depend on these records"
+                f"{release} would use their records, and leaving out the queries that depend "
+                "on these records would not be private either. First carry out the erasure "
+                f"with `agt unlearn run={folder}`. Until then, `agt certify` can answer the "
+                "queries that do not depend on these records"
             )
 
     def record_deferred(self, answered: np.ndarray, record: RunRecord) -> list[str]:
@@ -153,13 +153,14 @@ class PendingErasures:
             (
                 f"{requesters} asked to be erased and {are} still in the model until it is "
                 f"updated. {answered_count} of {queries} queries are answered, exactly as a "
-                f"model trained without the records of these people would answer; {abstained} "
-                f"queries are not answered until the update (type `agt unlearn run={folder}`)"
+                f"model trained without the records of these people would answer. {abstained} "
+                f"queries are not answered until the update: type `agt unlearn run={folder}` "
+                "to carry it out"
             ),
-            "the accuracies, certified fractions and figures of this result are those of the "
-            "model before the update, for all queries, including the unanswered ones. They "
-            "reveal something about the unanswered queries, so they must stay with the data "
-            "owner",
+            "the accuracies, certified fractions and figures of this result are for all "
+            "queries (including those that are not answered), and for the model before the "
+            "update. They reveal something about the unanswered queries, so do not publish "
+            "them",
         ]
 
 
@@ -188,8 +189,8 @@ def abstentions(folder: Path, states: Collection[str]) -> int:
             count += int(told["abstained"]) * (str(told["state"]) in states)
     except (Broken, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{path}, line {number}: this line does not list unanswered queries as agt writes "
-            f"them ({error}): {_AWAY}"
+            f"{path}, line {number}: agt cannot read the number of unanswered queries from "
+            f"this line ({error}): {_AWAY}"
         ) from None
     return count
 

@@ -118,7 +118,7 @@ def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> R
     only_keys(config, TRAINING_KEYS)
     if config.get("resume") is not None:
         raise ConfigError(
-            f"resume={config['resume']}: only `agt train` can resume a run, so leave resume= out"
+            f"resume={config['resume']}: only `agt train` can resume a run, so leave resume=... out"
         )
     parts = settings_parts(config)
     source = _source(config.get("dataset"), parts["relation"])
@@ -327,9 +327,10 @@ def size_question(dataset: Dataset) -> str:
         return ""
     records = "training records" if size == training else "training and test records"
     return (
-        f"dataset.declared_size={size:g} is exactly the number of {records}. Is it really a "
-        "public number? If it was counted from the records, no privacy guarantee of this run is "
-        "true: declare a round number that does not depend on the records, and train again"
+        f"dataset.declared_size={size:g} is exactly the number of {records}. If this number "
+        "was counted from the records, it is not public, and no privacy guarantee of this "
+        "run is true: declare a round number that does not depend on the records, and train "
+        "again"
     )
 
 
@@ -370,8 +371,8 @@ def fit(
     problem = prepared.problem(settings)
     if settings.certificate.ignores_initial_parameters(problem):
         console.note(
-            "the head has another shape than the one in the encoder's base model, so its "
-            "training starts from random parameters"
+            "the model's head (its last layer) has another shape than that of the encoder's "
+            "base model, so its training starts from random parameters"
         )
     shared = current_team.get()
     with (
@@ -404,7 +405,10 @@ def _doing(settings: Settings) -> tuple[str, str]:
     if settings.certificate.covers_every_k:
         return "training a linear head", "step"
     ks = settings.kgrid.ks
-    return f"training, k = {ks[0]}..{ks[-1]} ({len(ks)} values)", "step"
+    lowest = ks[0]
+    highest = ks[-1]
+    count = len(ks)
+    return f"training for k = {lowest}..{highest} ({count} values of k)", "step"
 
 
 SOURCE_FILE = "source.json"

@@ -54,7 +54,8 @@ from agt_cli.unlearn.log import HashKey, Index, Log, check_asked, check_same
 DIGESTS = {"data_digest": "data", "features_digest": "encoder's features"}
 
 NOT_READ = (
-    "the data file was not read, because the files of the run contain everything that queries need"
+    "agt did not read the data file, because the files of the run contain everything that "
+    "queries need"
 )
 
 
@@ -293,16 +294,16 @@ def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
         earlier_digest = then[which]
         current_digest = now[which]
         raise ConfigError(
-            f"run={finished.folder}: the {changed_part} changed since training (digest "
-            f"{earlier_digest} at training, {current_digest} now): restore the earlier version, "
-            "or train again"
+            f"run={finished.folder}: the {changed_part} changed since training (digest at "
+            f"training: {earlier_digest}, digest now: {current_digest}): restore the earlier "
+            "version, or train again"
         )
     gone, _ = check_same(index, prepared.loaded.train, key)
     check_asked(index, gone, Log.of(finished).waiting)
     count, before = len(prepared.loaded.test), finished.metrics["n_test"]
     yield (
-        f"note: the test records are not the same as at training time (there are {count} now, "
-        f"and there were {before})"
+        f"note: the test records changed since training (there are {count} now, and there "
+        f"were {before})"
     )
 
 
@@ -311,7 +312,9 @@ def _queries(path: Path, run: RunWithoutRecords) -> Records:
         return run.problem.dataset.test.take(np.arange(0))
     queries, encoder = run.source.load_queries(path), run.encoder
     if not len(queries):
-        raise DataError(f"inputs={path}: the file contains no queries")
+        raise DataError(
+            f"inputs={path}: the file contains no queries: give a file with at least one"
+        )
     return (
         queries if encoder is None else replace(queries, features=encoder.apply(queries.features))
     )

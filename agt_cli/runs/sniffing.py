@@ -115,6 +115,6 @@ def _refuse_aligned(path: Path, rows_cut: Mapping[str, list[list[str]]]) -> None
     line = " ".join(rows[0])
     raise DataError(
         f"{path}: line 1 ({line!r}) has {width} columns that are aligned by blanks, but agt "
-        "needs one separator between two cells: write one, for example with the command `sed -E "
-        f"'s/^ +//; s/ +$//; s/ +/;/g' {path.name}`"
+        "needs one separator between two cells: replace the blanks by a separator, for "
+        f"example with the command `sed -E 's/^ +//; s/ +$//; s/ +/;/g' {path.name}`"
     )

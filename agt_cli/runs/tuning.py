@@ -56,15 +56,15 @@ class Candidate:
         model = linear_head(Problem(dataset, settings))
         if not model.plan.declared:
             raise ConfigError(
-                "dataset.declared_size: `agt tune` needs a declared size, because the strength "
-                "of regularisation depends on the number of records, which is private: give a "
-                "public constant"
+                "dataset.declared_size: this setting is missing, but `agt tune` needs it, because "
+                "the strength of regularisation depends on the number of records, which is "
+                "private: give a public constant with dataset.declared_size=NUMBER"
             )
         if not dataset.preprocessing.held:
             reason = dataset.preprocessing.missing
             raise ConfigError(
                 "`agt tune` declares that settings were chosen only on public data, but here "
-                f"the features of public rows depend on private records: {reason}"
+                f"the features of public rows depend on private records, because {reason}"
             )
         return cls(replace(model, problem=model.problem.with_dataset(dataset.bare)), rows)
 
@@ -118,8 +118,9 @@ def linear_head(problem: Problem, features: FeatureMap | None = None) -> LinearM
         head = problem.settings.certificate.untrained_head(problem, features)
     if head is None:
         raise ConfigError(
-            "`agt tune` only compares single linear heads, because it computes stable distances "
-            "and noise in closed form: type model=linear certificate=erm, without an ensemble"
+            "`agt tune` only compares single linear models, because it computes stable "
+            "distances and noise in closed form: give model=linear certificate=erm, and "
+            "leave out ensemble settings"
         )
     return head
 
@@ -167,7 +168,7 @@ def _folds(rows: Records, folds: int) -> Iterator[tuple[Records, Records]]:
     if unit_count < folds:
         raise ConfigError(
             f"tune.folds={folds} needs at least {folds} units (people), but the public rows "
-            f"belong to only {unit_count}: use fewer folds, or more rows"
+            f"belong to only {unit_count}: give a smaller tune.folds, or more public rows"
         )
     place = np.empty(len(names), dtype=np.int64)
     place[np.argsort(keyed_hash(names, _KEY), kind="stable")] = np.arange(len(names)) % folds

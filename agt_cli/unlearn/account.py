@@ -198,25 +198,28 @@ class ErasureReport:
         removed, budget = self.removal.records, self.removal.budget
         rules = {
             (
-                "an account must report either an update of the run or requests that are "
-                "pending, but not both"
+                "an account of an erasure must report either an update of the run or pending "
+                "requests, but not both"
             ): updated == (self.waiting is None),
-            "an account without an update of the run must not report removed records": updated
-            or removed == 0,
-            "the number of remaining records must be the previous one minus the removed records": (
-                state.records_after == state.records_before - removed
+            "an account of an erasure that did not update the run must not report removed "
+            "records": updated or removed == 0,
+            "the number of remaining records must be the previous number minus the number of "
+            "removed records": (state.records_after == state.records_before - removed),
+            "an erasure that updates the run must change the digest of the run": updated
+            <= (state.before != state.after),
+            "the request log must contain the entry that an account of an erasure is about": (
+                state.entry <= int(state.log.split(":")[0])
             ),
-            "an update must change the digest of the run": updated <= (state.before != state.after),
-            "the entry that the account is about must be in the request log": state.entry
-            <= int(state.log.split(":")[0]),
-            "the spent removal budget must not exceed the total one": budget is None
+            "the removal budget that was spent must not exceed the total removal budget": budget
+            is None
             or budget.spent <= budget.total,
         }
         broken_rules = [rule for rule, holds in rules.items() if not holds]
         if broken_rules:
             rule = broken_rules[0]
             raise ConfigError(
-                f"the account contradicts itself, because it breaks this rule: {rule}"
+                "the account of an erasure contradicts itself, so it was changed or damaged "
+                f"(the rule that it breaks: {rule}): restore it from a copy"
             )
 
     @property
@@ -266,8 +269,9 @@ def _of_earlier_form(node: dict[str, Any]) -> dict[str, Any]:
         return forms[version]({**node, "schema": VERSION})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(
-            f"this is not an account of the version {version}, because an entry is missing or "
-            f"has the wrong type ({error})"
+            f"this file is not an account of an erasure in the form of version {version}, "
+            f"because an entry is missing or has the wrong type ({error}): restore it from a "
+            "copy"
         ) from None
 
 

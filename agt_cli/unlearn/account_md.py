@@ -10,20 +10,26 @@ from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, Place, TraceSearch, Waiting
 
 NAMED_ANSWERS = 8  # earlier answers that are named one by one; the void ones first
-BUDGET_UNIT = "the budget bounds the norm of the gradient that removals and the optimiser leave"
+BUDGET_UNIT = (
+    "the budget limits the norm of the loss gradient that removals and the optimiser leave"
+)
 METHOD_WORDS = {
     "newton": "a Newton step (certified removal)",
-    "sisa": "retraining those members of the ensemble that had used the records",
+    "sisa": "retraining only those members of the ensemble that had used the records",
     "retrain": "retraining the model without the records",
 }
 REQUESTS = {
-    "oblivious": "but NOT for requests that were chosen after looking at outputs of the model",
-    "adaptive for fixed keys": (
-        "for the seed and keys of this run, whoever chose the requests; but if the requests were "
-        "chosen after looking at outputs of the model, the result does NOT have the distribution "
-        "that training with new keys (fresh=true) has"
+    "oblivious": (
+        "but NOT for erasure requests that were chosen after looking at outputs of the model"
     ),
-    "adaptive": "for requests chosen by anyone, even after looking at outputs of the model",
+    "adaptive for fixed keys": (
+        "for the seed and keys of this run, whoever chose the erasure requests; but if the "
+        "requests were chosen after looking at outputs of the model, the result does NOT "
+        "have the distribution that training with new keys (fresh=true) has"
+    ),
+    "adaptive": (
+        "for erasure requests chosen by anyone, even after looking at outputs of the model"
+    ),
 }
 
 
@@ -33,8 +39,8 @@ def headline(account: ErasureReport) -> str:
     if account.waiting is not None:
         pending = counted(account.waiting.people, "person", "people")
         return (
-            f"{people}; their requests were noted (now pending: {pending}), and nothing has "
-            "been removed yet"
+            f"{people}; these requests were noted, and nothing has been removed yet (the "
+            f"requests of {pending} are now pending)"
         )
     removal = account.removal
     method = removal.promise.method
@@ -57,7 +63,7 @@ def _who_asked(asked: Asked) -> str:
         parts.append(now)
     if asked.pending:
         people_before = counted(asked.pending, "person", "people")
-        parts.append(f"{people_before} had already requested erasure")
+        parts.append(f"{people_before} had requested erasure earlier")
     return ", and ".join(parts)
 
 
@@ -73,7 +79,7 @@ def summary(account: ErasureReport) -> dict[str, str]:
     }
     if account.updated and account.training is not None:
         seconds = f"{account.training:.3g}"
-        rows["duration"] += f"; training the run had taken {seconds} s"
+        rows["duration"] += f"; training the run took {seconds} s"
     if account.waiting is not None:
         rows["until the next update"] = (
             f"(agt unlearn run=...) {_answered_meanwhile(account.waiting)}"
@@ -92,7 +98,9 @@ def summary(account: ErasureReport) -> dict[str, str]:
     elif account.updated:
         rows["traces"] = "not searched for"
     else:
-        rows["traces"] = "no search for traces, because nothing has been removed from the run yet"
+        rows["traces"] = (
+            "agt did not search for traces, because nothing has been removed from the run yet"
+        )
     return rows
 
 
@@ -102,20 +110,20 @@ def _guaranteed(promise: Promise) -> str:
     if not promise.exact:
         epsilon = upward(promise.eps)
         promised = (
-            f"epsilon = {epsilon}, delta = {promise.delta:.3g} when compared with a model that "
+            f"epsilon = {epsilon}, delta = {promise.delta:.3g}, compared with a model that "
             "was never trained on the erased records"
         )
     if promise.within is not None:
         distance = upward(promise.within)
-        promised += f" up to an l2 distance of {distance} between the weights"
+        promised += f" if the weights may differ by an l2 distance of up to {distance}"
     promised += f", {REQUESTS[promise.requests]}"
     void = sum(not fact.held for fact in promise.assumptions)
     if not void:
         return promised
     not_met = counted(void, "assumption is not met", "assumptions are not met")
     return (
-        f"NOT PROVED here, because {not_met}. The paper of this method claims this guarantee: "
-        f"{promised}"
+        f"NOT PROVED by agt, because {not_met}. The paper about this method claims this "
+        f"guarantee: {promised}"
     )
 
 
@@ -136,7 +144,11 @@ def _earlier_counts(earlier: Sequence[Earlier]) -> str:
         "stand in part": len(standing & void),
     }
     parts = [f"{count} {words}" for words, count in counts.items() if count]
-    return ", ".join(parts) if parts else "no earlier answers were found next to the run"
+    return (
+        ", ".join(parts)
+        if parts
+        else ("no earlier answers were found in the folders next to the run")
+    )
 
 
 def _traces(search: TraceSearch) -> str:
@@ -164,7 +176,7 @@ def account_lines(account: ErasureReport) -> Iterator[str]:
     before = state.before[:19]
     after = state.after[:19]
     log = state.log[:24]
-    yield f"digest of the run: {before}... -> {after}...; request log {log}..."
+    yield f"digest of the run: {before}... (before), {after}... (after); request log: {log}..."
 
 
 def exception_lines(account: ErasureReport) -> Iterator[str]:
@@ -174,7 +186,7 @@ def exception_lines(account: ErasureReport) -> Iterator[str]:
             yield f"  - ASSUMPTION NOT MET: {fact.sentence}"
     for earlier in _named(account):
         if not earlier.stands:
-            yield f"  - earlier result that no longer holds: {earlier.name}: {earlier.why}"
+            yield f"  - earlier result {earlier.name} no longer holds: {earlier.why}"
     for place in _places(account):
         if place.found:
             traces = counted(place.found, "trace")
@@ -202,13 +214,14 @@ def account_markdown(account: ErasureReport) -> str:
         "## What this account does not show",
         sentences(account.outside),
         "## To check it",
-        "`agt verify` of this folder compares it with the run and its request log. "
-        "`sha256sum manifest.json` here prints the digest of this folder; if you store it "
-        "elsewhere, it reveals a later change.",
+        "To compare this folder with the run and its request log, type `agt verify` with the "
+        "path of this folder. To be able to detect a later change of this folder, store "
+        "elsewhere the digest that `sha256sum manifest.json` prints here.",
         (
-            f"digest of the run before: {state.before}",
-            f"digest of the run after: {state.after}",
-            f"request log: this account is about entry {state.entry}; the last one is {state.log}",
+            f"digest of the run before the erasure: {state.before}",
+            f"digest of the run after the erasure: {state.after}",
+            f"this account is about entry {state.entry} of the request log; the last entry is "
+            f"{state.log}",
         ),
     )
 
@@ -227,7 +240,7 @@ def _earlier_blocks(account: ErasureReport) -> Iterator[str]:
         standing = _strong("stands" if answer.stands else "void")
         rows.append((answer.name, standing, answer.why))
     if not rows:
-        yield "No earlier answers were found next to the run."
+        yield "No earlier answers were found in the folders next to the run."
         return
     yield markdown_table(("made before", "now", "why"), rows)
     if len(account.earlier) > len(rows):
@@ -247,8 +260,8 @@ def _search_blocks(account: ErasureReport) -> Iterator[str | Sequence[str]]:
         yield "agt did not search for traces of the erased records."
     if account.sweep is not None:
         yield (
-            "agt does not delete the files in which it finds traces: the owner decides whether "
-            "these files may stay. The following was not searched:"
+            "agt does not delete the files in which it finds traces: their owner decides "
+            "whether these files may stay. agt did not search in the following places:"
         )
         yield sentences(account.sweep.unlooked)
 

@@ -117,7 +117,7 @@ def reporting_change(
     except (AgtError, OSError) as error:
         if not decided():
             raise
-        raise AgtError(f"{change}. The command was then stopped by an error: {error}") from error
+        raise AgtError(f"{change}. After that, an error stopped the command: {error}") from error
     except BaseException:  # Ctrl-C, and what is a bug
         if decided():
             console.error(change)
@@ -169,8 +169,8 @@ def _before(run: Run, settings: RunSettings, log: Log, console: Console) -> Eras
     reason = "ids=... is not given" if log.pending else "no request is pending"
     number = len(log.entries)
     console.note(
-        f"{reason}, so this command only writes the account of entry {number} of the request log "
-        "again"
+        f"{reason}, so this command only writes the account of the erasure (entry {number} of "
+        "the request log) again"
     )
     prepared = prepare(settings, console, gone_of(run))
     return ErasureOutcome(
@@ -217,7 +217,7 @@ def _carried_out(
     number = len(log.entries)
     words = (
         f"run={run.folder}: the run WAS changed ({change}; entry {number} of its request log, "
-        f"digest {digest}), and only the account of this change is missing. To write the account, "
+        f"digest {digest}), but the account of this erasure was not written. To write it, "
         f"type {command}"
     )
     with reporting_change(

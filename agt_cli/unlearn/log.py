@@ -82,8 +82,8 @@ class HashKey:
         if len(self.secret) != _LENGTH:
             length = len(self.secret)
             raise ConfigError(
-                f"{KEY_FILE} has {length} bytes, but the key of a run must have {_LENGTH} bytes: "
-                "restore the file"
+                f"{KEY_FILE} has {length} bytes, but the key of a run must have {_LENGTH} "
+                "bytes: restore the file from a copy of the run"
             )
 
     @classmethod
@@ -100,7 +100,7 @@ class HashKey:
         except OSError as error:
             path = folder / KEY_FILE
             reason = error.strerror or error
-            raise ConfigError(f"{path}: the file cannot be read ({reason})") from None
+            raise ConfigError(f"{path}: agt cannot read this file ({reason})") from None
 
     @classmethod
     def made(cls, folder: Path) -> "HashKey":
@@ -243,12 +243,13 @@ class RequestEntry:
         for name, hashes in (("records", self.records), ("units", self.units)):
             if list(hashes) != sorted(set(hashes)):
                 raise ConfigError(
-                    f"the list '{name}' must contain keyed hashes in increasing order, each once"
+                    f"the list '{name}' of an entry must contain keyed hashes in increasing "
+                    "order, each only once"
                 )
         if bool(self.records) != bool(self.units) or (self.kind == "pending" and not self.records):
             raise ConfigError(
-                "an entry of the request log must name both records and units or neither, and "
-                "the entry of a pending request must name at least one record"
+                "an entry of the request log must list both records and units, or neither; "
+                "the entry of a pending request must list at least one record"
             )
 
     @property
@@ -263,8 +264,8 @@ class RequestEntry:
             return read_removal(self.promise, self.facts["removal"])
         except (ConfigError, TypeError, ValueError, KeyError) as error:
             raise Broken(
-                f"entry {self.number} of {REQUEST_LOG_FILE} does not record what was done to the "
-                f"model ({error})"
+                f"entry {self.number} of {REQUEST_LOG_FILE} does not record what was done to "
+                f"the model ({error}): restore the file from a copy of the run"
             ) from None
 
     @classmethod
@@ -280,7 +281,10 @@ class RequestEntry:
             }
             return cls(kind=link.kind, number=link.number, hash=link.hash, **body)  # type: ignore[arg-type]
         except (ConfigError, ValueError, TypeError) as error:
-            raise Broken(f"entry {link.number} is not an entry of a request log: {error}") from None
+            raise Broken(
+                f"entry {link.number} of the request log is damaged ({error}): "
+                "restore the run's folder from a copy"
+            ) from None
 
 
 _BODY = {item.name for item in fields(RequestEntry)} - {"kind", "number", "hash"}
@@ -301,7 +305,10 @@ class Log:
         """
         entries, before = list[RequestEntry](), chain.START
         if not content.isascii():
-            raise Broken(f"{REQUEST_LOG_FILE} is damaged, because it is not plain ASCII text")
+            raise Broken(
+                f"{REQUEST_LOG_FILE} is damaged, because it is not plain ASCII text: "
+                "restore the file from a copy of the run"
+            )
         for number, line in enumerate(content.decode().splitlines(keepends=True), 1):
             text, digest = (
                 line[len(_START) : -(len(_MIDDLE) + 64 + len(_END))],
@@ -311,8 +318,9 @@ class Log:
                 if line != f"{_START}{text}{_MIDDLE}{digest}{_END}":
                     beginning = line[:60]
                     raise Broken(
-                        f"entry {number} was changed after agt wrote it; it now begins with "
-                        f"{beginning!r}"
+                        f"entry {number} of the request log was changed after agt wrote it "
+                        f"(it now begins with {beginning!r}): restore the run's folder from a "
+                        "copy"
                     )
                 entries.append(RequestEntry.of(chain.Entry.read(text, number, before, digest)))
             except Broken as error:
@@ -411,13 +419,13 @@ class Log:
         """
         if key is None:
             raise Broken(
-                "unlearning/key is missing, but without this key agt cannot recognise the records "
-                "that were erased: restore the file"
+                "unlearning/key is missing, but without this key agt cannot recognise the "
+                "records that were erased: restore the file from a copy of the run"
             )
         if any(entry.key != key.check for entry in self.entries):
             raise Broken(
-                "unlearning/key is not the key that the request log was written with: restore the "
-                "original file"
+                "unlearning/key is not the key with which the request log was written: "
+                "restore the original file from a copy of the run"
             )
         return key
 
@@ -428,8 +436,8 @@ class Log:
         if self.entries and self.entries[-1].after != state_of(files):
             number = len(self.entries)
             raise Broken(
-                f"the model's files do not match the last entry (number {number}) of "
-                f"{REQUEST_LOG_FILE}, which records their hashes"
+                f"the model's files do not match {REQUEST_LOG_FILE}, whose last entry (number "
+                f"{number}) records their hashes: restore the run's folder from a copy"
             )
 
 
@@ -501,8 +509,9 @@ class Index:
             written_format = node["format"]
             if written_format != FORMAT:
                 raise Broken(
-                    f"{RECORD_INDEX_FILE} has the format {written_format}, but this version of "
-                    f"agt only reads the format {FORMAT}"
+                    f"{RECORD_INDEX_FILE} has the format {written_format}, but this version "
+                    f"of agt only reads the format {FORMAT}: use the version of agt that "
+                    "wrote it"
                 )
             count, columns = int(node["records"]), 3 if node["units"] else 2
             ids, *units, contents = np.frombuffer(rest, dtype=np.uint8).reshape(
@@ -524,12 +533,12 @@ class Index:
         with refusing(run.home, run.key):
             index = cls.read(run.read(RECORD_INDEX_FILE))
             if key is None or key.check != index.key:
-                problem = "unlearning/key is not the key that records.bin was made with"
+                problem = "unlearning/key is not the key with which records.bin was made"
                 if key is None:
                     problem = "unlearning/key is missing"
                 raise Broken(
-                    f"{problem}, but without the right key agt cannot recognise records: restore "
-                    "the original file"
+                    f"{problem}, but without the right key agt cannot recognise records: "
+                    "restore the original file from a copy of the run"
                 )
         return index
 
@@ -587,7 +596,7 @@ def check_same(index: Index, records: Records, key: HashKey) -> tuple[np.ndarray
             ids = few(records.ids[rows].tolist())
             faults.append(f"{records_are} {words} ({ids})")
     if not faults and (np.diff(place) < 0).any():
-        faults.append("the training records are in another order than at training")
+        faults.append("the training records are not in the same order as at training")
     if faults:
         differences = "; ".join(faults)
         raise DataError(

@@ -161,11 +161,11 @@ def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         )
     if job.settings.noise is not None:
         raise CheckError(
-            "method=retrain: the weights of this run contain noise (noise.epsilon) and are a "
-            "private release. Training again would draw new noise. That would be a second "
-            "release about all remaining people, which needs a claim and a budget of its own. "
-            "Instead, remove the erased rows from the data, train a new run on these data (agt "
-            "train ledger=...), and then delete this run"
+            "method=retrain cannot be used, because the weights of this run contain noise "
+            "(noise.epsilon) and are a private release. Training again would draw new noise, "
+            "which is a second release about all remaining people, and needs a claim and a "
+            "budget of its own. Instead, remove the erased rows from the data, train a new "
+            "run on these data (agt train ledger=...), and then delete this run"
         )
     settings, prepared = (
         _drawn_anew(job, record) if job.fresh else (from_the_start(job), job.prepared)
@@ -296,8 +296,8 @@ def _from_scratch(job: ErasureJob, record: RunRecord, console: Console, reason: 
             "nothing was changed. To allow training again, give forbid_retraining=false"
         )
     console.note(
-        f"method={job.settings.certificate.own_erasure} was not possible, so the model is trained "
-        f"from scratch: {reason.sentence}"
+        f"method={job.settings.certificate.own_erasure} was not possible, so agt trains the "
+        f"model again without the erased records: {reason.sentence}"
     )
     done = retrain(job, record, console)
     return replace(done, steps=(*done.steps, reason))
@@ -371,8 +371,8 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     ):
         why = "; ".join(sentences(tuple(reasons)))
         raise CheckError(
-            "method=certificate cannot be used, because this run's certificates do not cover the "
-            f"removal: {why}. Give method=auto instead, which finds a suitable method"
+            "method=certificate cannot be used, because this run's certificates do not cover "
+            f"the removal ({why}). Give method=auto, which finds a suitable method"
         )
     for name in job.run.manifest.files:
         if name not in (*PENDING_ANEW, WAITING_FILE):
@@ -443,8 +443,8 @@ def chosen(choice: str, settings: RunSettings, fresh: bool) -> MethodName:
         )
     if choice not in methods:
         raise ConfigError(
-            "method=sisa: this run is not an ensemble of separately trained models, so every "
-            "part of it has used the records: train with ensemble.members=10 and a "
-            "certificate other than votes, or give method=auto"
+            "method=sisa cannot be used, because this run is not an ensemble of separately "
+            "trained models, so every part of it has used the records: train with "
+            "ensemble.members=10 and a certificate other than votes, or give method=auto"
         )
     return choice

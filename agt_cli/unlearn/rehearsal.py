@@ -23,8 +23,8 @@ from agt_cli.unlearn.erasure import ErasureOrder, erase
 from agt_cli.unlearn.methods import removal_metrics
 
 WORDS = (
-    "REHEARSAL: the erasure was carried out on a copy of the run, which is then deleted. Nothing "
-    "was erased from the run itself, which still contains the records of these requests"
+    "REHEARSAL: the erasure was only carried out on a copy of the run, which is then "
+    "deleted. The run itself still contains the records of these requests"
 )
 SCORES = ("test_accuracy", "test_auc")
 
@@ -42,8 +42,8 @@ def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[s
             erased = erase(replace(order, folder=copy, digest=run.digest), console)
         if erased.digest == run.digest:
             raise ConfigError(
-                "there is no request to rehearse, because ids=... is not given and no request is "
-                "pending: give ids=FILE"
+                "there is no request to rehearse, because no request is pending and ids=... "
+                "was not given: give ids=FILE"
             )
         entry, after = erased.entry, open_run(copy, "train", erased.digest)
     source = {"trained_run": str(run.folder.resolve()), "trained_digest": run.digest}

@@ -38,10 +38,11 @@ from agt_cli.unlearn.log import (
 
 INPUT = "-"
 _LINE = re.compile("\r\n?|\n")  # what else str.splitlines cuts at, an id may hold
+_SEVERAL = re.compile("[;,]")  # what separates ids where somebody writes several in one line
 _COPIES = (
-    ". These ids are hashes of the content of records. Of several identical records, agt removes "
-    "the last one first, so to erase an identical record of somebody else, request the id of the "
-    "first of these rows"
+    ". These ids are hashes of the content of records. If several records are identical, agt "
+    "removes the last of them first; so to erase an identical record of somebody else, "
+    "request the id of the first of these rows"
 )
 _TABLES = (".csv", ".tsv", ".parquet", ".npz", ".gz")
 
@@ -109,9 +110,10 @@ class TrainingRecords:
         index, then = Index.of(run, key), run.environment.get("data_digest")
         if index is None and data.digest != then:
             raise ConfigError(
-                f"run={run.folder}: the data of this run changed (digest {then} at training, "
-                f"{data.digest} now), and this run is too old to have an index of its records, so "
-                "agt cannot find out which records are missing. Restore the data, or train again"
+                f"run={run.folder}: the data of this run changed (digest at training: {then}, "
+                f"digest now: {data.digest}), and this run is too old to have an index of its "
+                "records, so agt cannot find out which records are missing. Restore the "
+                "data, or train again"
             )
         index = index or Index.made(data.train, key)
         (gone, place), notes = check_same(index, data.train, key), tuple[str, ...]()
@@ -168,8 +170,8 @@ def read_ids(path: str, source: object) -> list[tuple[str, str]]:
         ]
     if not found:
         raise ConfigError(
-            f"ids={path}: the file has no ids: write one id per line, or leave ids=... out to "
-            "carry out the pending requests"
+            f"ids={path}: the file contains no ids: write one id per line, or leave ids=... "
+            "out to carry out the pending requests"
         )
     return found
 
@@ -198,7 +200,8 @@ def request_for(
     repeated = count - len(unique)
     if repeated:
         notes.append(
-            f"ids={path}: {repeated} of {count} lines repeat an earlier id; each id counts once"
+            f"ids={path}: {repeated} of {count} lines repeat an earlier id; each id counts "
+            "only once"
         )
     if trimmed := sum(given != word for (given, _), (word, _) in zip(as_given, ids, strict=True)):
         notes.append(
@@ -278,11 +281,16 @@ def _missed(
         of_content = all(map(CONTENT.fullmatch, ids))
         copies = _COPIES if of_content else ""
         raise ConfigError(
-            f"ids={path}: {requested} were already requested: remove them from the file. To write "
-            "the account of the last update again, type agt unlearn without ids=... when no "
-            f"request is pending{copies}"
+            f"ids={path}: {requested} were already requested: remove them from the file. To "
+            "write the account of the last erasure again, type agt unlearn without ids=... "
+            f"when no request is pending{copies}"
         )
     if "unknown" in sorts:
+        for word, place in ids.items():
+            if place in sorts["unknown"] and _lists_ids(known, word, tests, by):
+                raise ConfigError(
+                    f"ids={path}: {place} seems to list several ids: write one id per line"
+                )
         unknown = counted("unknown")
         kind = "unit" if by == "unit" else "record"
         remedy = ""
@@ -295,8 +303,8 @@ def _missed(
                 "dataset.id=null; to request erasure by a column, train with dataset.id=COLUMN"
             )
         raise ConfigError(
-            f"ids={path}: {unknown} name no {kind} in the run's data. Write the ids as they are "
-            f"in the data{remedy}"
+            f"ids={path}: {unknown} name no {kind} in the run's data: write the ids as they "
+            f"are in the data{remedy}"
         )
     if "test" in sorts and known.shown:
         of_test = counted("test")
@@ -326,6 +334,16 @@ def _why(known: TrainingRecords, word: str, place: str, tests: set[str]) -> tupl
         if names & {*entry.records, *entry.units}:
             return "asked", f"{place} (in entry {entry.number} of the request log)"
     return ("test" if word in tests else "unknown"), place
+
+
+def _lists_ids(known: TrainingRecords, line: str, tests: set[str], by: By) -> bool:
+    """Return whether one of the parts of a line, cut at commas and semicolons, is an id."""
+    parts = [part.strip() for part in _SEVERAL.split(line)]
+    if len(parts) < 2:
+        return False
+    if any(len(rows) for rows in _hits(known, parts, by)):
+        return True
+    return any(_why(known, part, "", tests)[0] != "unknown" for part in parts)
 
 
 def _last_copies(known: TrainingRecords, wanted: np.ndarray) -> np.ndarray:
@@ -385,8 +403,8 @@ def _check_left(known: TrainingRecords, chosen: np.ndarray, path: str) -> None:
         remaining_class = names[0]
         raise ConfigError(
             f"ids={path}: this erasure would remove the last training records of every class "
-            f"except {remaining_class!r}, but a model needs two classes. Train another model on "
-            "other data, or delete the run"
+            f"except {remaining_class!r}, but a model needs two classes: train another model "
+            "on other data, or delete the run"
         )
 
 
@@ -411,16 +429,25 @@ def _lines(path: str) -> list[str]:
             content = sys.stdin.buffer.read()
         else:
             if Path(path).exists() and not Path(path).is_file():
+                kind = "a folder" if Path(path).is_dir() else "not a regular file"
                 raise ConfigError(
-                    f"ids={path}: this is not a regular file: give a file with the ids, or pipe "
-                    "the ids in with ids=-"
+                    f"ids={path} is {kind}: give a file with one id per line, or ids=- to read "
+                    "the ids from standard input"
                 )
             content = Path(path).read_bytes()
         return _LINE.split(content.decode("utf-8-sig"))
     except FileNotFoundError:
-        raise DataMissing(f"ids={path}: this file does not exist") from None
+        shown = "..." if _SEVERAL.search(path) else path  # ids are not repeated in messages
+        raise DataMissing(
+            f"ids={shown}: there is no file of this name, and ids cannot be given on the command "
+            "line. Write them into a file, one id per line, and give ids=FILE; or give them on "
+            "standard input: printf 'ID1\\nID2\\n' | agt unlearn run=RUN ids=-"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"ids={path}: the file cannot be read ({error})") from None
+        raise ConfigError(
+            f"ids={path}: agt cannot read the file ({error}): give a text file "
+            "in UTF-8 that you may read"
+        ) from None
 
 
 def _column(path: Path, source: Any) -> list[str]:

@@ -353,17 +353,16 @@ def missed(seed: int) -> Finding:
             [CAUGHT],
             [missed],
             0,
-            "1 of 1 planted violations were detected; 1 of 1 correct claims passed (no false "
-            "alarm).",
+            "1 of 1 planted faults were detected; 1 of 1 correct claims passed (no false alarm).",
         ),
         (
             [CAUGHT],
             [CAUGHT],
             3,
-            "1 of 1 planted violations were detected; 1 of 1 correct claims were wrongly "
+            "1 of 1 planted faults were detected; 1 of 1 correct claims were wrongly "
             "REJECTED (false alarms).",
         ),
-        ([CAUGHT] * 9 + [missed], [], 3, "1 of 10 planted violations were MISSED."),
+        ([CAUGHT] * 9 + [missed], [], 3, "1 of 10 planted faults were MISSED."),
     ],
 )
 def test_the_auditor_is_broken_where_it_misses_or_accuses_one(

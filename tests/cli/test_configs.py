@@ -4,6 +4,7 @@ says what its keys are.
 
 from dataclasses import asdict, fields
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import commands
@@ -15,6 +16,7 @@ from hydra._internal.config_repository import ConfigRepository
 from omegaconf import OmegaConf
 
 from agt.data.blobs import Blobs
+from agt.errors import ConfigError
 from agt.settings import build, validate
 from agt.targets import targets_of, trusting
 from agt_cli import config_files
@@ -119,6 +121,21 @@ def test_an_option_of_a_packed_group_is_the_package_s_and_a_folder_of_the_user_s
     assert composed("train", ["kgrid=dense"])["kgrid"]["max"] == 200, "a name of ours means ours"
     assert composed("train", ["kgrid=mine"])["kgrid"] == {"max": None, "values": [2]}
     assert {"mine", "dense", "published_imdb"} <= set(config_files.options("kgrid"))
+
+
+@pytest.mark.parametrize("defaults", ["", "defaults:\n  - override /dataset: digits\n"])
+def test_an_experiment_file_without_its_first_line_is_told_to_add_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defaults: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "conf" / "experiment" / "mine.yaml"
+    path.parent.mkdir(parents=True)
+    body = f"{defaults}training:\n  epochs: 3\n"
+    path.write_text(body)
+    with pytest.raises(ConfigError, match=r"mine\.yaml: .*'# @package _global_'"):
+        compose_with_hydra("train", ["experiment=mine"])
+    path.write_text(f"# @package _global_\n{body}")
+    assert compose_with_hydra("train", ["experiment=mine"]).training.epochs == 3
 
 
 def test_entries_of_packed_groups_are_those_that_yaml_reads() -> None:

@@ -99,6 +99,17 @@ def test_requests_of_people(agt: Agt) -> None:
         known()
 
 
+@pytest.mark.parametrize("separator", [";", ",", "; ", " , "])
+def test_a_line_with_several_ids_is_refused_without_naming_them(agt: Agt, separator: str) -> None:
+    people().to_csv("t.csv", index=False)
+    assert agt(*TABLE, *PEOPLE).code == 0
+    of = known()
+    one, other, third = (str(unit) for unit in np.unique(of.data.train.units)[:3])
+    with pytest.raises(ConfigError, match="line 2 seems to list several ids") as raised:
+        ask(of, third, separator.join((one, other)))
+    assert not any(unit in str(raised.value) for unit in (one, other, third))
+
+
 def test_ids_of_a_table(agt: Agt) -> None:
     people().to_csv("t.csv", index=False)
     assert agt(*TABLE, *PEOPLE).code == 0

@@ -57,6 +57,8 @@ CONFIGURED = f"""
 start t.csv public=perhaps | 2 | public.0: unknown value 'perhaps' | ranges
 start t.csv purpose=fun | 2 | purpose: unknown value 'fun' | certificates
 start t.csv eps=0 | 2 | eps:
+start . | 2 | '.' is a folder | the table's file
+start t.csv answers=. | 2 | answers=. is a folder
 start digits.csv | 2 | one of agt's own | name=my_digits
 runs state=lost | 2 | state: unknown value 'lost' | killed
 runs command=trian | 2 | command=trian | did you mean 'train'
@@ -66,8 +68,8 @@ train datset=x | 2 | unknown key 'datset' | did you mean 'dataset'
 train +dataset.foo=1 | 2 | dataset.foo: unknown key
 train ++training.batch.cuont=1 | 2 | training.batch.cuont: unknown key | did you mean 'count'
 train +foo=1 | 2 | unknown key 'foo'
-train dataset=null | 2 | dataset=null: dataset= needs the name of one of its options | blobs
-train model=3 | 2 | model=3: model= needs the name of one of its options | mlp
+train dataset=null | 2 | dataset=null: the setting dataset=... needs the name of one of its options | blobs
+train model=3 | 2 | model=3: the setting model=... needs the name of one of its options | mlp
 train dataset= | 2 | unknown dataset ''
 train dataset=blobs,digits | 2 | dataset=blobs,digits: a comma | -m
 train "training.lr='1,000'" | 2 | training.lr: expected a number, without thousands separators
@@ -180,12 +182,13 @@ plan run=latest | 2 | there is no finished training run in outputs/train
 predict run=latest mechanism.eps=1 | 2 | there is no finished training run in outputs/train: start agt train
 certify run=@failed | 2 | its state in status.json is 'failed' (ConfigError
 certify run=@killed | 2 | its state in status.json is 'running'
-certify run=@certified | 2 | this is a run of 'certify' according to status.json
-predict run=@certified mechanism.eps=1 | 2 | this is a run of 'certify' according to status.json
+certify run=@certified | 2 | status.json says that this is a run of 'certify'
+predict run=@certified mechanism.eps=1 | 2 | status.json says that this is a run of 'certify'
 unlearn | 2 | run
 unlearn run=nowhere ids=@ok.csv | 2 | nowhere: this folder does not exist
 unlearn run=@box method=forget | 2 | method=forget: unknown value
-unlearn run=@box by=name | 2 | by=name: unknown value
+unlearn run=@box by=name | 2 | by=name: unknown value (known: id, unit)
+unlearn run=@box ids=[C99] | 2 | ids=[...]: | one id per line | printf | ids=-
 unlearn run=@box fresh=maybe | 2 | new_seeds=maybe: give true or false
 unlearn run=@edited_manifest ids=@ok.csv | 2 | manifest.json
 plan run=@edited_manifest | 2 | manifest.json
@@ -230,7 +233,7 @@ predict run=@box total=5 | 2 | total: expected a mapping of settings
 predict run=@box total.eps=[1] | 2 | total.eps: expected a number
 predict run=@box mechanism.eps=1 total.queries=0 | 2 | total.queries:
 predict run=@box mechanism=gausian_margin | 2 | did you mean 'gaussian_margin'
-predict run=@box mechanism=null | 2 | mechanism=null: mechanism= needs the name of one of its options
+predict run=@box mechanism=null | 2 | mechanism=null: the setting mechanism=... needs the name of one of its options
 predict run=@box mechanism=gaussian_margin total.eps=1 | 2 | total.delta
 predict run=@box mechanism=smooth_laplace mechanism.eps=1 mechanism.delta=.7 | 2 | mechanism.delta:
 predict run=@box mechanism.eps=1 seed=-1 | 2 | seed:
@@ -264,11 +267,11 @@ reproduce blobs "overrides=['relation=remove']" | 2 | overrides: relation=remove
 reproduce blobs runs_dir= | 2 | runs_dir= has no value
 reproduce blobs data=mine | 2 | data: | stand_in
 reproduce imdb profile=smoke data=original | 2 | data=original: profile=smoke
-measure dataset=blobs total.eps=1 | 2 | agt measure only measures tables
+measure dataset=blobs total.eps=1 | 2 | agt measure can only measure a table
 measure dataset=adult_census total.eps=1 name=../x | 2 | letters, digits
 measure dataset=adult_census | 2 | total.eps is missing: measuring spends privacy budget
 measure dataset=adult_census total.eps=1 total.delta=0 | 2 | delta
-measure dataset=adult_census total.eps=1 | 2 | there is nothing to measure
+measure dataset=adult_census total.eps=1 | 2 | nothing needs to be measured
 measure dataset=adult_census dataset.label_free=true total.eps=1 relation=flip | 2 | under relation=add_remove or relation=substitute
 tune dataset=blobs tune.folds=0 | 2 | tune
 tune dataset=blobs tune.objective=best | 2 | tune
@@ -404,6 +407,7 @@ predict run=@box mechanism._target_=nowhere.X | 2 | mechanism._target_: cannot i
 data prepare prepare.batch=1 | 2 | add amex or imdb
 data data_dir=x prepare prepare.clamp=3 amex | 2 | prepare.clamp
 data prepare amex prepare.missing=low | 2 | prepare.missing: | 'low'
+data inspect . | 2 | '.' is a folder | the table's file
 data inspect digits.csv | 2 | one of agt's own | name=my_digits
 data inspect t.csv most_values=0 | 2 | most_values:
 reproduce blobs "overrides=['++noise.epsilon=1']" | 2 | are the profile's
@@ -445,8 +449,8 @@ train certificate.length=4 | 2 | certificate.length=4: certificate=tube was remo
 {HEAD}certificate.features.map=fourier | 2 | certificate.features.map=fourier: | features=landmarks
 {HEAD}certificate/features=crosses | 2 | certificate/features=crosses: | dataset.crosses=1024
 {HEAD}certificate.features.weight=2 | 2 | certificate.features.weight=2: | dataset.crosses=1024
-{BLOBS}ensemble.members=2 ensemble.slices=2 | 2 | ensemble.slices=2: this setting was removed, because agt no longer divides shards into slices
-{WEIGHTS}mechanism.shrink=true | 2 | mechanism.shrink=true: this setting, which shrank released weights, was removed
+{BLOBS}ensemble.members=2 ensemble.slices=2 | 2 | ensemble.slices=2: this setting was removed, because agt no longer divides the shards of an ensemble into slices
+{WEIGHTS}mechanism.shrink=true | 2 | mechanism.shrink=true: this setting, which made released weights smaller, was removed
 tune dataset=blobs tune.private=true total.eps=1 | 2 | tune.private=true: tuning on private records was removed | tune.public
 runs where=accuracy>0.5 | 2 | where=accuracy>0.5: | pandas | agt runs limit=null --json
 train --info config | 2 | --info: | agt COMMAND --cfg all
@@ -479,8 +483,8 @@ reproduce blobs overrides=[relation=remove] | 2 | put text with special characte
 train output_dir= | 2 | output_dir=: this setting must name a folder
 train output_dir=null | 2 | output_dir=null: this setting must name a folder
 train hydra.run.dir= | 2 | hydra.run.dir=: this setting must name a folder
-train output_dir=@ok.csv | 1 | ok.csv | a file has the name of a folder | output_dir=FOLDER
-train -m training.seed=1,2 output_dir=@ok.csv | 1 | ok.csv | a file has the name of a folder | output_dir=FOLDER
+train output_dir=@ok.csv | 1 | ok.csv | a file already has its name | output_dir=FOLDER
+train -m training.seed=1,2 output_dir=@ok.csv | 1 | ok.csv | a file already has its name | output_dir=FOLDER
 completion | 2 | bash
 completion bsh | 2 | did you mean 'bash'
 inspect my.csv force=true | 2 | 'inspect' is not a command | agt data inspect my.csv force=true
@@ -499,8 +503,8 @@ predict run=@box total.eps=1 mechanism.classes=3 | 2 | mechanism.classes=3, but 
 plan run=@box inputs=@q_half.csv | 2 | agt plan needs labels
 ledger init x unit=y total.eps=1 relation=remove | 2 | only covers removals is not differential privacy
 ledger init x unit=y total.eps=1 relation=both | 2 | unknown relation 'both'
-ledger init x unit=y | 2 | total.eps is missing: a ledger needs a budget
-ledger init x unit=y total.delta=1e-5 | 2 | total.eps is missing: a ledger needs a budget
+ledger init x unit=y | 2 | total.eps is missing, but a ledger needs a budget
+ledger init x unit=y total.delta=1e-5 | 2 | total.eps is missing, but a ledger needs a budget
 ledger init x unit=y total.eps=inf | 2 | total.eps
 ledger init x unit=y total.eps=true | 2 | total.eps
 ledger init x total.eps=1 | 2 | unit is missing: say whose data the guarantee protects
@@ -515,14 +519,14 @@ ledger show none | 2 | ledgers/none.ledger does not exist. To create a ledger, t
 ledger show none total.eps=2 | 2 | total=... only applies to agt ledger init
 ledger verify none run=latest | 2 | run=... only applies to agt ledger init and admit
 ledger verify none head=12:abc | 2 | at least the first 16 digits
-ledger admit none | 2 | agt ledger admit needs something to admit
+ledger admit none | 2 | agt ledger admit does not know what to admit
 ledger admit none run=. data=b | 2 | run=... and data=... cannot be given together
-ledger admit none lost=true | 2 | agt ledger admit needs something to admit
+ledger admit none lost=true | 2 | agt ledger admit does not know what to admit
 ledger show | 2 | is incomplete: add NAME
 ledger show none tabel=1 | 2 | unknown key 'tabel'
 data inspect @ok.csv label=z | 2 | no column 'z', which the setting label names
 data inspect @ok.csv lable=x | 2 | unknown key 'lable' | did you mean 'label'
-data inspect @even.csv | 2 | label is missing: agt does not know which column to predict | give label=NAME (likely: 'a', 'b') | nothing was written
+data inspect @even.csv | 2 | label is missing, so agt does not know which column to predict, and wrote nothing | give label=NAME (likely: 'a', 'b')
 data inspect @plain.xlsx | 2 | unknown format '.xlsx'
 start @ok.csv label=y id=none public=yes purpose=both | 2 | this terminal is not interactive | eps=NUMBER
 start @ok.csv label=y id=none public=yes eps=2 | 2 | this terminal is not interactive | purpose=certificates, answers or both
@@ -606,7 +610,10 @@ train --config-dir @conf training=blobs dataset=loop | 2 | dataset.center: Recur
 train --config-dir @conf training=blobs dataset=gone | 2 | dataset._target_: cannot import 'agt.data.blobs.Blob'
 train --config-dir @conf dataset=gone | 2 | there are no training settings named 'gone': give training=NAME
 certify | 2 | run: this setting is required
-unlearn run=@box ids=nobody.txt | 4 | ids=nobody.txt: this file does not exist
+unlearn run=@box ids=nobody.txt | 4 | ids=nobody.txt: there is no file of this name
+unlearn run=@box 'ids=C0001;C0002' | 4 | ids=...: | one id per line | printf | ids=-
+unlearn run=@box ids=C1,C2 | 2 | ids=...: | one id per line
+unlearn run=@box ids=@folder | 2 | is a folder: give a file with one id per line
 unlearn run=@box | 2 | no erasure was requested, neither in this command
 unlearn run=@box method=newton ids=@ok.csv | 2 | method=newton | certificate=removal
 unlearn run=@box method=sisa ids=@ok.csv | 2 | method=sisa | not an ensemble
@@ -624,7 +631,7 @@ certify run=@box inputs=@q_label.csv | 2 | q_label.csv: row 2 of the data (line 
 predict run=@box inputs=@q_twice.csv mechanism.eps=1 | 2 | q_twice.csv | 'p' 2 times
 plan run=@box inputs=@q.csv | 2 | q.csv | labels
 plan run=@box mechanisms=[noisy_argmax] | 2 | noisy_argmax | ensemble
-predict run=@box mechanism.eps=1 total.queries=1 | 2 | 20 queries, more than total.queries=1
+predict run=@box mechanism.eps=1 total.queries=1 | 2 | 20 queries, but total.queries=1 allows fewer
 predict run=@box mechanism.mu=1 | 2 | unknown key 'mechanism.mu'
 predict run=@box mechanism=noisy_argmax mechanism.eps=1 | 2 | ensemble
 predict run=@box mechanism.eps=1 mechanism.classes=3 | 2 | mechanism.classes=3, but the model has 2

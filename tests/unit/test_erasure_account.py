@@ -234,13 +234,13 @@ def test_the_page_is_one_page_and_says_it_all() -> None:
     for words in (
         "20 people requested erasure; 20 records removed from the run",
         "1 assumption is not met",
-        "NOT for requests that were chosen after looking",
+        "NOT for erasure requests that were chosen after looking",
         "0.4 of 0.5 left",
         "39 stand, 1 void",
-        "also lists 32 further answers",
+        "32 further answers",
         "queries left unanswered until pending erasure requests were carried out: 4 queries",
         "none found in other training runs",
-        "not searched:\n\n- folders other than the searched ones were not searched",
+        "following places:\n\n- folders other than the searched ones were not searched",
         "What this account does not show",
         LOG,
     ):
@@ -252,9 +252,9 @@ def test_a_pending_request_says_that_nothing_is_removed() -> None:
     account = made(CERTIFICATE)
     said = "\n".join(account_lines(account))
     for words in (
-        "(now pending: 20 people), and nothing has been removed yet",
+        "nothing has been removed yet (the requests of 20 people are now pending)",
         "stable distance is at least 20",
-        "traces: no search",
+        "agt did not search for traces",
     ):
         assert words in said, said
         assert words.removeprefix("traces: ") in account_markdown(account)
