@@ -276,7 +276,8 @@ class _OutputProblem:
         gram_error = gram_rounding(count)
         gram_error += gamma_up(2 * width + 4) * float(np.linalg.norm(gram_matrix))
         distances = _kink_distances(logits[:, output], labels, bound, output, head.problem.classes)
-        distances = np.maximum(distances - logit_error - SIGMOID_ROUNDING * (1 + distances), 0.0)
+        distances = distances * (1 - SIGMOID_ROUNDING) - logit_error - SIGMOID_ROUNDING
+        distances = np.maximum(distances, 0.0)
         lengths = np.sqrt(squares) * COVER
         may_reach = np.isfinite(distances) & (lengths > 0)
         least_steps = distances[may_reach] / lengths[may_reach] / COVER
