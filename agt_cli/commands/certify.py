@@ -4,7 +4,7 @@ report.
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import pandas as pd
@@ -13,6 +13,7 @@ from pydantic import Field, InstanceOf
 from agt.errors import ConfigError
 from agt.models.doubts import Certainty
 from agt.settings import schema, validate
+from agt.store import as_json
 from agt_cli.configuration import only_keys
 from agt_cli.releasing.noise import REDRAWN
 from agt_cli.report import figures
@@ -32,31 +33,72 @@ from agt_cli.report.release_md import outside_section
 from agt_cli.report.sections_md import median_words, within
 from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import LINES, OpenedRun, TrainedRun
+from agt_cli.unlearn.person import PersonAnswers, compare_people
+from agt_cli.unlearn.person_md import (
+    FIELDS,
+    person_fields,
+    person_metrics,
+    person_page,
+    say_people,
+)
 
 
 @schema
 class CertifyConfig:
-    """What is to be certified, and how fine a map of the plane is drawn; 0: none."""
+    """What is to be certified.
+
+    Attributes:
+        trained: the run, and the queries.
+        map_resolution: how fine a map of the plane is drawn; 0: none.
+        person: the ids of people without whose records the answers are computed, each alone.
+    """
 
     trained: InstanceOf[TrainedRun]
     map_resolution: Annotated[int, Field(ge=0, le=1000)] = 160
+    person: tuple[str, ...] = ()
 
 
 def configure(config: Mapping[str, Any]) -> CertifyConfig:
     """Validate the settings and the run that they name, before any data is read."""
-    only_keys(config, ("run", "digest", "inputs", "map_resolution", "compute", "output_dir"))
+    keys = ("run", "digest", "inputs", "map_resolution", "person", "compute", "output_dir")
+    only_keys(config, keys)
     if str(config.get("inputs")) == str(LINES):
         raise ConfigError(
             "inputs=-: agt certify cannot read queries from standard input: give a file; or "
             "use agt predict, which answers line by line"
         )
-    given = {"trained": TrainedRun.of(config), "map_resolution": config.get("map_resolution")}
+    given = {
+        "trained": TrainedRun.of(config),
+        "map_resolution": config.get("map_resolution"),
+        "person": _ids(config.get("person")),
+    }
     return validate(CertifyConfig, given, "")
+
+
+def _ids(value: object) -> tuple[str, ...]:
+    """Return the ids of people that a setting names, one of them or a list; empty: none.
+
+    Raises:
+        ConfigError: the list is empty, or an entry is neither text nor a whole number.
+    """
+    if value is None:
+        return ()
+    entries = value if isinstance(value, list | tuple) else [value]
+    valid = [type(entry) in (str, int) and str(entry) != "" for entry in entries]
+    if not entries or not all(valid):
+        raise ConfigError(
+            f"person={value}: give the id of a person, or a list of ids as in person=[p17,p18]; "
+            "quote an id that is neither text nor a whole number, as in \"person='1.5'\""
+        )
+    return tuple(map(str, entries))
 
 
 def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str, Any]:
     """Certify the queries and write the record."""
-    trained, opened = config.trained, config.trained.open(record, console)
+    trained = config.trained
+    opened = trained.open(record, console, with_records=bool(config.person))
+    # First, because an unknown id should not be found after everything else.
+    people = compare_people(config.person, opened, console) if config.person else ()
     settings, finished, model = trained.settings, trained.finished, opened.model
     queries, labels, dataset = opened.queries, opened.labels, opened.dataset
     started = time.perf_counter()
@@ -94,12 +136,28 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     _say(record, subject, table, quality, int(finished.metrics["n_train"]), console)
     for line in owed:
         console.say(line)
+    letters = _write_people(people, record, subject, opened) if people else []
+    if people:
+        say_people(people, record, console)
     result = {
         "metrics": record.metrics,
         "verdict": quality.verdict,
         "table": table.to_dict("records"),
+        **({"people": letters} if people else {}),
     }
     return result | {"trained_run": str(finished.folder)} | ({"owed": owed[0]} if owed else {})
+
+
+def _write_people(
+    people: Sequence[PersonAnswers], record: RunRecord, subject: Subject, opened: OpenedRun
+) -> list[dict[str, Any]]:
+    """Write the page about people and its fields; returns the fields."""
+    answers = subject.certificates.prediction
+    fields = person_fields(people, opened.queries, subject.classes, answers)
+    record.add_metrics(**person_metrics(people))
+    record.write(FIELDS, as_json(fields))
+    record.page("person", person_page(people, fields, subject.dataset, subject.queries))
+    return fields
 
 
 def _draw(

@@ -88,8 +88,8 @@ KINDS = {
         "weight_decay": 0.1,
     },
     "box": {
-        **{"certificate": "box", "network": (3,), "ks": 1},
-        **{"epochs": 15, "lr": 0.5, "clip": 0.5},
+        **{"certificate": "box", "network": (), "ks": 1},
+        **{"epochs": 4, "lr": 2.0, "clip": 0.5},
     },
     "ensemble": {"certificate": "stability", "members": 3, "epochs": 3, "lr": 0.5},
 }
