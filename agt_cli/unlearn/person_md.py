@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from agt.data.records import Records
 from agt.errors import counted
 from agt_cli.report.console import Console
@@ -28,7 +30,7 @@ PRIVATE = (
 
 
 def person_fields(
-    found: Sequence[PersonAnswers], queries: Records, classes: Sequence[str], answers: Sequence[int]
+    found: Sequence[PersonAnswers], queries: Records, classes: Sequence[str], answers: np.ndarray
 ) -> list[dict[str, Any]]:
     """Return what was found of each person, as a record has it.
 
@@ -129,8 +131,8 @@ def _rows(found: Sequence[PersonAnswers]) -> list[tuple[str, ...]]:
     """Return the cells of the table of people, under ``TITLES``."""
     rows = []
     for each in found:
-        numbers = (len(each.person.rows), each.person.tested)
-        numbers += (each.same, each.changed, each.not_shown)
+        records = (len(each.person.rows), each.person.tested)
+        numbers = (*records, each.same, each.changed, each.not_shown)
         rows.append((each.person.name, *(f"{number:,}" for number in numbers)))
     return rows
 

@@ -2,19 +2,18 @@
 person's rows in the table.
 """
 
-import json
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from agt_cli.report.opening import open_run
-
 from .conftest import Agt
 from .test_sisa import BOXES, MEMBERS, TABLE, write
 
 LINEAR = ("model=linear", "certificate=erm", "training.weight_decay=0.05")
-FROM_DATA = tuple("+dataset.numeric=[a, b]" if "numeric" in text else text for text in TABLE)
+FROM_DATA = tuple(
+    "+dataset.numeric={a: null, b: null}" if "numeric" in text else text for text in TABLE
+)
 VOTES = ("model=linear", "certificate=votes", "ensemble.members=9")
 RUNS = {
     "votes": (*TABLE, *VOTES),
