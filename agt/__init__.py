@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from agt.certificates.box import Certificates
     from agt.certificates.conditions import Condition
     from agt.data.labelled import Declared
-    from agt.data.records import DataError
     from agt.data.table import Columns
     from agt.distributed import together
     from agt.errors import (
         AgtError,
         CheckError,
         ConfigError,
+        DataError,
         Doubtful,
         PrivacySumError,
         PrivacySumWarning,
@@ -97,13 +97,13 @@ _HOMES = {
     "agt.certificates.box": ("Certificates",),
     "agt.certificates.conditions": ("Condition",),
     "agt.data.labelled": ("Declared",),
-    "agt.data.records": ("DataError",),
     "agt.data.table": ("Columns",),
     "agt.distributed": ("together",),
     "agt.errors": (
         "AgtError",
         "CheckError",
         "ConfigError",
+        "DataError",
         "Doubtful",
         "PrivacySumError",
         "PrivacySumWarning",

@@ -39,7 +39,7 @@ from agt.facts import Fact
 from agt.fit_settings import FIT_ARGUMENTS, DataSettings, FitSettings
 from agt.ledger.ledger import Exhausted
 from agt.ledger.payer import NoPayer, Payer
-from agt.mechanisms.claims import Accounting, Claim, Counting, describe_neighbours
+from agt.mechanisms.claims import Claim, describe_neighbours
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.description import describe, read_problem
@@ -58,7 +58,9 @@ from agt.relations import RELATIONS
 from agt.release import LabelRelease, ReleaseTerms, WeightsRelease
 from agt.settings import (
     USUAL_COUNTS,
+    Accounting,
     ComputeConfig,
+    Counting,
     FeaturesConfig,
     KGridConfig,
     RelationConfig,
@@ -69,9 +71,9 @@ from agt.settings import (
 )
 from agt.store import Folder, NewFolder, as_json, read_digest
 from agt.training.checkpoint import NO_CHECKPOINTS, checkpoint_folder
-from agt.training.ensemble import EnsembleConfig
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress, Progress
+from agt.training.settings import EnsembleConfig
 from agt.unlearning.promise import Promise, Removal
 from agt.unlearning.sentences import Remark
 

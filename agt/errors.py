@@ -124,6 +124,12 @@ def _is_between(module: str) -> bool:
     return module.partition(".")[0] in ("agt", "contextlib", "joblib", "sklearn")
 
 
+class DataError(AgtError):
+    """The data was found, and cannot be used as it is."""
+
+    exit_code = 2
+
+
 class UnboundedError(UnsoundError):
     """A bound is NaN or infinite: nothing is known about the value it was to bound."""
 

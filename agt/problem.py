@@ -17,9 +17,9 @@ from agt.models.kind import CertificateKind
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import EnsembleConfig, assign_shards
+from agt.training.ensemble import assign_shards
 from agt.training.learners import Learner
-from agt.training.noise import NoiseConfig
+from agt.training.settings import EnsembleConfig, NoiseConfig
 from agt.training.setup import TrainingSetup
 
 

@@ -26,7 +26,7 @@ from agt.errors import ConfigError
 from agt.ledger.ledger import Exhausted, Questions
 from agt.ledger.payer import NoPayer, Payer, Reservation
 from agt.mechanisms.accounts import Account, Uncounted
-from agt.mechanisms.claims import Accounting, Claim, Counting
+from agt.mechanisms.claims import Claim
 from agt.mechanisms.judging import Voting, claim
 from agt.mechanisms.labelling import Labelling, evidence_of
 from agt.mechanisms.measurement import Measurement, TableConstants, TableValues
@@ -40,6 +40,7 @@ from agt.mechanisms.weights_mechanism import ReleasedWeights, WeightsMechanism
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import Randomness, SystemRandomness
+from agt.settings import Accounting, Counting
 from agt.training.loop import OnProgress
 
 Drawn = TypeVar("Drawn")

@@ -60,6 +60,8 @@ else:
     ]
 OpenName = Literal["lr", "epochs", "weight_decay", "batch.count"]  # what may be ``recipe``
 LossName = Literal["binary_cross_entropy", "cross_entropy", "squared_error"]  # bounds/losses.py
+Accounting = Literal["rigorous", "paper"]  # whether what is not proved is refused
+Counting = Literal["distance", "index"]  # what evidence counts: records, or steps of the grid
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -464,6 +466,23 @@ class ComputeConfig:
     memory_mb: Annotated[int, Field(ge=16)] = 256
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     checkpoint_seconds: NonNegative | None = None
+
+
+@schema
+class TotalConfig:
+    """The privacy budget of the whole call, for all of its queries together.
+
+    Attributes:
+        eps: all queries together are (eps, delta)-DP; None: the mechanism states a budget per
+            query.
+        delta: see ``eps``.
+        queries: a public maximum number of queries, over which the budget is divided; None: the
+            number of queries in the file, which is taken to be public.
+    """
+
+    eps: Positive | None = None
+    delta: Annotated[NonNegative, Field(lt=1)] = 0.0
+    queries: Annotated[int, Field(ge=1)] | None = None
 
 
 def validate(cls: type[T], node: object, where: str) -> T:

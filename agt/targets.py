@@ -16,20 +16,19 @@ from typing import Any
 
 from agt.errors import ConfigError
 
-OWN_CODE = frozenset(
-    {
-        "agt.data.blobs.Blobs",
-        "agt.data.embeddings.Embeddings",
-        "agt.data.images.Digits",
-        "agt.data.images.MedMnist",
-        "agt.data.images.Mnist",
-        "agt.data.table.Table",
-        "agt.models.heads.ConvConfig",
-        "agt.models.heads.HeadConfig",
-    }
-)
+OWN_SETTINGS = {
+    "agt.data.blobs.Blobs": "agt.data.settings.BlobsSettings",
+    "agt.data.embeddings.Embeddings": "agt.data.settings.EmbeddingsSettings",
+    "agt.data.images.Digits": "agt.data.settings.DigitsSettings",
+    "agt.data.images.MedMnist": "agt.data.settings.MedMnistSettings",
+    "agt.data.images.Mnist": "agt.data.settings.MnistSettings",
+    "agt.data.table.Table": "agt.data.settings.TableSettings",
+    "agt.models.heads.ConvConfig": "agt.models.head_settings.ConvSettings",
+    "agt.models.heads.HeadConfig": "agt.models.head_settings.HeadSettings",
+}
 """The full name of every class of agt that a record may name, but for mechanisms
-(``is_own_code``).
+(``is_own_code``) -> that of the class from which it inherits its settings, whose module loads
+nothing heavy.
 """
 
 MECHANISMS_PACKAGE = "agt.mechanisms"
@@ -130,11 +129,11 @@ def imported(target: str, where: str) -> Any:
 def is_own_code(target: str) -> bool:
     """Return whether a name, today's or an earlier one, is of a class that a record may name.
 
-    Those are the classes that ``OWN_CODE`` lists, and the mechanisms of agt. Only modules of agt
-    itself are imported to find out.
+    Those are the classes that ``OWN_SETTINGS`` lists, and the mechanisms of agt. Only modules of
+    agt itself are imported to find out.
     """
     current = current_name(target)
-    return current in OWN_CODE or _is_own_mechanism(current)
+    return current in OWN_SETTINGS or _is_own_mechanism(current)
 
 
 def _is_own_mechanism(target: str) -> bool:

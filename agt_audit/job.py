@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from agt.errors import ConfigError, DataMissing
-from agt.mechanisms.mechanism_config import AnyMechanism, MechanismConfig, TotalConfig
-from agt.settings import validate
+from agt.mechanisms.mechanism_config import AnyMechanism, MechanismConfig
+from agt.settings import TotalConfig, validate
 from agt_cli.report.console import Console
 from agt_cli.report.findings import VERSION, Audit, Finding, Outcome
 from agt_cli.report.finished import Run

@@ -43,7 +43,7 @@ from agt.data.arrays import pieces
 from agt.data.records import Records
 from agt.errors import ConfigError
 from agt.mechanisms.budget import Cost, Lot
-from agt.mechanisms.claims import Accounting, Claim, Counting
+from agt.mechanisms.claims import Claim
 from agt.mechanisms.enclosures import ROUND_UP as UPWARDS
 from agt.mechanisms.guarantees import GaussianDP, Guarantee
 from agt.mechanisms.labelling import Labelling
@@ -56,7 +56,7 @@ from agt.models.model import Model
 from agt.numeric import UP, Randomness, SystemRandomness, logits_of, next_up, printed_decimal
 from agt.relations import RELATIONS
 from agt.release import NumberRelease, ReleaseTerms
-from agt.settings import check_choice, schema
+from agt.settings import Accounting, Counting, check_choice, schema
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim, chosen, of_labels
 from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind, no_pair_found
 from agt_audit.neighbours import Read, bisected, neighbour_of, on_line, with_added, without

@@ -37,7 +37,8 @@ from agt.models.model import Model
 from agt.problem import Problem
 from agt.settings import KGridConfig, TrainingConfig
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import EnsembleConfig, assign_shards, worker_processes
+from agt.training.ensemble import assign_shards, worker_processes
+from agt.training.settings import EnsembleConfig
 from agt.training.sgd import learning_rate
 
 NOMINAL = (0,)  # the values of k where no bounds are wanted

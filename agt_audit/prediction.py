@@ -46,17 +46,16 @@ from scipy.stats import binom
 
 from agt.certificates.vote_costs import count_votes
 from agt.data.ids import CONTENT
-from agt.data.records import UNANSWERED, UNLABELLED, DataError, Records
-from agt.errors import CheckError, ConfigError
+from agt.data.records import UNANSWERED, UNLABELLED, Records
+from agt.errors import CheckError, ConfigError, DataError
 from agt.ledger.book import Population
 from agt.ledger.ledger import Ledger
 from agt.ledger.payer import LedgerPayer, NoPayer
 from agt.mechanisms.budget import Allowance, Cost, Lot
-from agt.mechanisms.claims import Accounting, Counting
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
-from agt.mechanisms.mechanism_config import MechanismConfig, TotalConfig
+from agt.mechanisms.mechanism_config import MechanismConfig
 from agt.mechanisms.totals import totals_of_labels
 from agt.models.fitting import fit
 from agt.models.model import Model
@@ -64,12 +63,14 @@ from agt.numeric import UP, gaussian_epsilon
 from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.release import ReleaseTerms
-from agt.settings import ComputeConfig, schema, validate
-from agt.training.ensemble import EnsembleConfig, assign_shards
+from agt.settings import Accounting, ComputeConfig, Counting, TotalConfig, schema, validate
+from agt.training.ensemble import assign_shards
+from agt.training.settings import EnsembleConfig
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import LabellingPair, between_roots, check_audited, influences
 from agt_audit.neighbours import labels_of, with_added, without
+from agt_cli.command_settings import LINES
 from agt_cli.releasing.file import release_file
 from agt_cli.releasing.ledgers import people_of_run
 from agt_cli.releasing.request import PredictRequest
@@ -78,7 +79,7 @@ from agt_cli.report.findings import Finding, Outcome
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.erased import gone_of
 from agt_cli.runs.prepare import Prepared, RunSettings, prepare, write_trained
-from agt_cli.runs.queries import LINES, OpenedRun, TrainedRun
+from agt_cli.runs.queries import OpenedRun, TrainedRun
 
 SCALES = tuple(10.0**-power for power in range(4, 15))
 PROBES = 64

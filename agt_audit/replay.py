@@ -64,7 +64,7 @@ from agt.release import LabelRelease, ReleaseTerms, judge
 from agt.settings import plain_of, schema
 from agt.training.erm_with_linear_term import ErmWithLinearTerm
 from agt.training.loop import SgdStep, Tensors, TrainingRun
-from agt.training.noise import NoiseConfig
+from agt.training.settings import NoiseConfig
 from agt.training.sgd import BufferKey
 from agt_audit.dpsgd import NoisyTraining
 from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind

@@ -40,7 +40,7 @@ from agt.problem import Problem
 from agt.settings import RelationConfig, schema
 from agt.training.batches import BatchPlan
 from agt.training.loop import Noise
-from agt.training.noise import NoiseConfig
+from agt.training.settings import NoiseConfig
 from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import Remark
 from agt_audit.certificate import (

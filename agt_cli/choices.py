@@ -41,6 +41,7 @@ from agt.settings import ChosenFrom
 from agt.store import write_atomic
 from agt_cli.composing import composed
 from agt_cli.configuration import chosen_options
+from agt_cli.renamed import with_new_name
 from agt_cli.report.record import to_yaml
 
 PARTS = ("dataset", "model", "training", "relation", "kgrid", "certificate", "ensemble", "noise")
@@ -291,33 +292,37 @@ def _earlier(part: str, node: Mapping[str, Any]) -> dict[str, Any]:
 # -- settings that have no effect: whoever gives one expects that it has
 # -----------------------------------------------
 
-_READ_BY_MAPS = {
-    "bandwidth": ("landmarks",),
-    "root": ("landmarks",),
-}
+_LANDMARKS_ONLY = ("bandwidth", "root")
 
 
 _UNREAD: dict[UnreadReason, str] = {
     "minimum": (
-        "has no effect, because certificate={name} reaches the minimum from any starting point"
+        "this setting has no effect, because certificate={name} finds the minimum of its loss "
+        "from any starting point"
     ),
     "own loss": (
-        "has no effect, because certificate={name} takes the loss from its own setting "
+        "this setting has no effect, because certificate={name} has its own setting for the loss "
         "(certificate.loss)"
     ),
-    "no clamp": "has no effect, because certificate={name} does not clamp anything",
+    "no clamp": "this setting has no effect, because certificate={name} does not clamp gradients",
     "own strength": (
-        "has no effect, because the strength of regularisation is the only setting of members "
-        "of certificate={name} (certificate.strength)"
+        "this setting has no effect, because the members of certificate={name} have only one "
+        "setting, the strength of their regularisation (certificate.strength)"
     ),
     "own learner": (
-        "has no effect, because the learner takes its settings from certificate.learner"
+        "this setting has no effect, because the members are trained by your own learner, whose "
+        "settings are certificate.learner.*"
     ),
-    "no boxes": "has no effect, because certificate={name} does not compute interval bounds",
-    "no random start": "has no effect, because certificate={name} is computed in closed form",
+    "no boxes": (
+        "this setting has no effect, because certificate={name} does not compute interval bounds"
+    ),
+    "no random start": (
+        "this setting has no effect, because certificate={name} does not start from random "
+        "parameters (it is computed in closed form)"
+    ),
     "every k": (
-        "only selects for which k the tables show results, because certificate={name} holds "
-        "for every k"
+        "this setting only selects which values of k the tables show, because "
+        "certificate={name} computes certificates for every k"
     ),
 }
 
@@ -332,7 +337,9 @@ def ineffective_settings(config: Mapping[str, Any], overrides: Sequence[str]) ->
     """
     given = [word.partition("=")[0].lstrip("+") for word in overrides]
     reasons = _reasons(config)
-    return [f"note: {key} {reasons[key]}" for key in given if key in reasons]
+    return [
+        f"note: {with_new_name('train', key)}: {reasons[key]}" for key in given if key in reasons
+    ]
 
 
 def _reasons(config: Mapping[str, Any]) -> dict[str, str]:
@@ -345,31 +352,34 @@ def _reasons(config: Mapping[str, Any]) -> dict[str, str]:
         (
             not hidden,
             "model.activation",
-            "has no effect, because there is no hidden layer (model.hidden)",
+            "this setting has no effect, because the model has no hidden layer (model.hidden)",
         ),
         (
             kind == "none",
             "certificate.features.seed",
-            "has no effect, because random features are not used (certificate.features.map)",
+            "this setting has no effect, because random features are not used "
+            "(certificate.features.map=none)",
         ),
         *(
             (
-                kind not in kinds,
+                kind != "landmarks",
                 f"certificate.features.{key}",
-                "has no effect, because it only applies to "
-                f"certificate.features.map={' or '.join(kinds)}",
+                "this setting has no effect, because it only applies to "
+                "certificate.features.map=landmarks",
             )
-            for key, kinds in _READ_BY_MAPS.items()
+            for key in _LANDMARKS_ONLY
         ),
         (
             not whitened,
             "certificate.features.ridge",
-            "has no effect, because features are not whitened (certificate.features.whiten)",
+            "this setting has no effect, because the features are not whitened "
+            "(certificate.features.whiten)",
         ),
         (
             alone,
             "ensemble.key ensemble.vote ensemble.margin_clip",
-            "has no effect, because the ensemble has only one member (ensemble.members)",
+            "this setting has no effect, because the ensemble has only one member "
+            "(ensemble.members=1)",
         ),
     )
     reasons = {key: why for holds, keys, why in table if holds for key in keys.split()}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import agt_cli
 from agt.errors import AgtError, ConfigError, nearest
 from agt.store import locate
-from agt_cli import completion, help_pages, usage
+from agt_cli import completion, config_files, help_pages, usage
 from agt_cli.process import (
     end_with_torchrun,
     mute,
@@ -75,9 +75,8 @@ def main(arguments: Sequence[str] | None = None, leads: bool = False) -> int:
         return _complain(str(error), error.exit_code)
     except OSError as error:  # a full disk behind standard output
         mute("stdout")
-        return _complain(
-            f"standard output cannot be written: {error.strerror or error}", AgtError.exit_code
-        )
+        reason = error.strerror or error
+        return _complain(f"standard output cannot be written: {reason}", AgtError.exit_code)
     return code or AgtError.exit_code * muted()
 
 
@@ -169,10 +168,8 @@ def _check_command(name: str, rest: Sequence[str]) -> None:
         return
     later = next((word for word in rest if word in usage.COMMANDS), None)
     if later is not None and ("=" in name or name.startswith("-")):
-        line = [word for word in (name, *rest) if word != later]
-        raise ConfigError(
-            f"the name of the command must come first: agt {shlex.join([later, *line])}"
-        )
+        command_line = shlex.join([later, *(word for word in (name, *rest) if word != later)])
+        raise ConfigError(f"the name of the command must come first: type agt {command_line}")
     owner = next(
         (
             owner
@@ -183,13 +180,12 @@ def _check_command(name: str, rest: Sequence[str]) -> None:
         "",
     )
     if owner:
+        command_line = shlex.join([owner, name, *rest])
         raise ConfigError(
-            f"unknown command '{name}': it is an action of agt {owner}; type: agt "
-            f"{shlex.join([owner, name, *rest])}"
+            f"'{name}' is not a command, but an action of agt {owner}: type agt {command_line}"
         )
-    raise ConfigError(
-        f"unknown command '{name}'{nearest(name, usage.COMMANDS)}; agt --help lists all commands"
-    )
+    hint = nearest(name, usage.COMMANDS)
+    raise ConfigError(f"unknown command '{name}'{hint}; agt --help lists all commands")
 
 
 def _checked(name: str, rest: Sequence[str]) -> list[str]:
@@ -213,29 +209,37 @@ def _checked(name: str, rest: Sequence[str]) -> list[str]:
             and value.strip("'\" ") in ("", "null")
         ):
             raise ConfigError(
-                f"{word}: this setting needs the name of a folder (a dot means the current "
-                "folder); or leave it out, to use outputs"
+                f"{word}: this setting must name a folder: give a name (a dot for the current "
+                "folder), or leave the setting out to use the folder outputs"
+            )
+        if value.startswith("[") and key in config_files.groups(usage.COMMANDS[name].config):
+            raise ConfigError(
+                f"{word}: choose one option of this group by its "
+                f"name{nearest(value.strip('[] '), config_files.options(key))}"
             )
         if key == "hydra/sweeper":
             raise ConfigError(
-                f"{word}: agt only supports its own sweeper, which records its jobs: leave "
-                "this setting out"
+                f"{word}: agt only supports its own sweeper, which records the jobs of a sweep: "
+                "leave this setting out"
             )
     if usage.is_sweep(rest) and not usage.COMMANDS[name].recorded:
         raise ConfigError(
             f"-m: agt {name} does not support sweeps, because it does not record its runs: "
-            "call it once for each value"
+            "leave out -m, and type the command once for each value"
         )
     _check_places(dict(word.split("=", 1) for word in rest if _PLAIN.fullmatch(word)))
     if world_size() > 1 and name not in PARALLEL_COMMANDS:
+        commands = ", ".join(PARALLEL_COMMANDS)
+        processes = world_size()
         raise ConfigError(
-            f"agt {name}: {world_size()} processes were started, but only "
-            f"{', '.join(PARALLEL_COMMANDS)} can share their work: start it without torchrun"
+            f"agt {name}: torchrun started {processes} processes, but this command cannot divide "
+            f"its work among them (only these commands can: {commands}): start it without torchrun"
         )
     if world_size() > 1 and usage.is_sweep(rest):
         raise ConfigError(
-            "-m: a sweep distributes whole jobs, while torchrun distributes the work of one "
-            "job: start the sweep without torchrun, or each job separately with torchrun"
+            "-m cannot be combined with torchrun, because a sweep runs whole jobs and torchrun "
+            "divides the work of one job: start the sweep without torchrun, or each of its jobs "
+            "separately with torchrun"
         )
     return rest
 
@@ -249,6 +253,7 @@ def _check_places(typed: Mapping[str, str]) -> None:
     Raises:
         ConfigError, DataMissing: as the command would.
     """
+    from agt.data.suffixes import check_suffix
     from agt_cli.report.opening import check_folder
 
     typed = {key.lstrip("+"): value.strip("'") for key, value in typed.items()}
@@ -256,7 +261,9 @@ def _check_places(typed: Mapping[str, str]) -> None:
     if run and run not in ("null", "latest"):
         check_folder(Path(run), "train")
     if release and release != "null" and not Path(release).is_dir():
-        raise ConfigError(f"release={release}: this folder does not exist")
+        raise ConfigError(
+            f"release={release}: this folder does not exist: give the folder of a release"
+        )
     if path and not Path(path).exists():
         raise ConfigError(f"{path}: this file or folder does not exist")
     data_dir = Path(typed.get("data_dir", os.environ.get("AGT_DATA", "data")))
@@ -267,12 +274,16 @@ def _check_places(typed: Mapping[str, str]) -> None:
         and typed.get("dataset.path")
         and not elsewhere
     ):
-        locate(Path(typed["dataset.path"]), data_dir, "dataset.path or data_dir")
+        found = locate(Path(typed["dataset.path"]), data_dir, "dataset.path or data_dir")
+        if found.is_file():
+            check_suffix(found, "dataset.path or data_dir")
     # a run says where else its queries may lie
     if release and release != "null" and typed.get("inputs", "-") != "-":
         locate(Path(typed["inputs"]), Path("data"), "inputs")
     if "file" in typed:
-        locate(Path(typed["file"]), data_dir, "the file or data_dir")
+        found = locate(Path(typed["file"]), data_dir, "the file or data_dir")
+        if found.is_file():
+            check_suffix(found, "file")
 
 
 def _sweep(

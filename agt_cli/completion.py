@@ -12,7 +12,7 @@ from agt_cli.config_files import groups, options
 from agt_cli.usage import COMMANDS, OPTIONS, bare_words, words_of
 
 SCRIPTS = {
-    "bash": r"""# completion of agt for bash; in ~/.bashrc: eval "$(agt completion bash)"
+    "bash": r"""# Completes agt in bash. Put this into ~/.bashrc: eval "$(agt completion bash)"
 _agt_complete() {
     local line
     COMPREPLY=()
@@ -22,7 +22,7 @@ _agt_complete() {
     return 0
 }
 complete -o default -F _agt_complete agt""",
-    "zsh": r"""# completion of agt for zsh; in ~/.zshrc, after compinit: eval "$(agt completion zsh)"
+    "zsh": r"""# Completes agt in zsh. Put this into ~/.zshrc, after compinit: eval "$(agt completion zsh)"
 _agt_complete() {
     local -a open whole
     local line
@@ -34,13 +34,14 @@ _agt_complete() {
     (( ${#open} + ${#whole} )) || { compset -P '*='; _files }
 }
 compdef _agt_complete agt""",
-    "fish": r"""# completion of agt for fish; in ~/.config/fish/config.fish: agt completion fish | source
+    "fish": r"""# Completes agt in fish. Put this into ~/.config/fish/config.fish: agt completion fish | source
 complete -c agt -a '(agt completion --query fish (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'""",
 }
 
 INSTALL = (
-    'eval "$(agt completion bash)" completes in this bash; put the same line into ~/.bashrc '
-    "for every bash (zsh and fish likewise)"
+    'to complete agt in this bash, type eval "$(agt completion bash)"; to complete it in every '
+    "bash, put the same line into ~/.bashrc (for zsh and fish, the first line of the script says "
+    "what to do)"
 )
 
 
@@ -62,14 +63,16 @@ def completion(arguments: Sequence[str]) -> int:
         return 0
     shell = next((word for word in arguments if not word.startswith("-")), "")
     if {"-h", "--help", "help"} & set(arguments):
-        print(f"usage: agt completion {'|'.join(SCRIPTS)}\n\n{INSTALL}")
+        shells = "|".join(SCRIPTS)
+        print(f"usage: agt completion {shells}\n\n{INSTALL}")
     elif shell in SCRIPTS:
         print(SCRIPTS[shell])
     else:
+        shells = ", ".join(SCRIPTS)
         missing = (
             f"unknown shell '{shell}'{nearest(shell, SCRIPTS)}"
             if shell
-            else f"which shell: give one of {', '.join(SCRIPTS)}"
+            else f"the name of the shell is missing: give one of {shells}"
         )
         raise ConfigError(f"agt completion: {missing}; {INSTALL}")
     return 0

@@ -175,9 +175,8 @@ class _Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
         unknown = next((word for word in message.split() if word.startswith("-")), "")
         known = [flag for flag in usage.OPTIONS if flag.startswith("--")]
-        raise ConfigError(
-            f"{message}{nearest(unknown, known) if 'unrecognized' in message else ''}"
-        )
+        hint = nearest(unknown, known) if "unrecognized" in message else ""
+        raise ConfigError(f"{message}{hint}")
 
 
 def parse_options(rest: Sequence[str], name: str) -> Namespace:
@@ -202,7 +201,9 @@ def parse_options(rest: Sequence[str], name: str) -> Namespace:
     parser.add_argument("overrides", nargs="*")
     options = parser.parse_intermixed_args(list(rest))
     if options.resolve and not options.cfg:
-        raise ConfigError("--resolve needs --cfg: type agt COMMAND --cfg job --resolve")
+        raise ConfigError(
+            "--resolve has no effect without --cfg: type agt COMMAND --cfg job --resolve"
+        )
     if options.config_dir is not None:
         if not options.config_dir.is_dir():
             raise ConfigError(f"--config-dir {options.config_dir}: this folder does not exist")
@@ -262,7 +263,9 @@ def plain(config: DictConfig, complete: bool = True) -> dict[str, Any]:
 
         words = [f"{key}=VALUE" for key in missing]
         words += missing_words(cast(dict[str, Any], OmegaConf.to_container(task)))
-        raise ConfigError(f"{missing[0]}: this setting is required; give {' '.join(words)}")
+        first = missing[0]
+        required = " ".join(words)
+        raise ConfigError(f"{first}: this setting is required: give {required}")
     resolved = OmegaConf.to_container(task, resolve=True)
     if not isinstance(resolved, dict):
         return {}
@@ -279,14 +282,19 @@ def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
     choices: dict[str, list[str]] = {}
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key = override.get_key_element()
+        given = override.input_line
         if not override.is_sweep_override():
             choices[key] = [f"{key}={override.get_value_element_as_str()}"]
-        elif override.is_discrete_sweep() and not override.is_hydra_override():
+        elif override.is_hydra_override():
+            raise ConfigError(
+                f"{given}: a sweep cannot vary a setting of Hydra itself: give one value"
+            )
+        elif override.is_discrete_sweep():
             choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
         else:
             raise ConfigError(
-                f"{override.input_line}: give the values of a sweep as {key}=1,2,3, or with "
-                "range(...) or choice(...)"
+                f"{given}: agt cannot list the values of this sweep: give them as "
+                f"{key}=1,2,3, or with range(...) or choice(...)"
             )
     return [*product(*choices.values())]
 

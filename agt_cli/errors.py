@@ -16,11 +16,14 @@ from agt.store import flat
 from agt_cli import config_files, usage
 
 _NAMES = (
-    "names in a mapping must not have quotes, as in {a.b: [0, 1], c d: [0, 1]}; names with "
-    "letters outside ASCII must be written in a file conf/dataset/NAME.yaml (agt data inspect "
-    "FILE writes one)"
+    "names in a mapping {...} must be written without quotes, as in {a.b: [0, 1], c d: [0, 1]}. "
+    "Names with letters outside ASCII cannot be given on the command line: write them in a file "
+    "conf/dataset/NAME.yaml (agt data inspect FILE writes such a file)"
 )
-MEMORY = "lower compute.memory_mb or compute.fragment, or use a smaller model or a shorter kgrid"
+MEMORY = (
+    "lower compute.memory_mb=... or compute.fragment=..., use a smaller model, or train for fewer "
+    "values of k (kgrid.max=...)"
+)
 
 
 def explain(error: BaseException, config: str, overrides: Sequence[str]) -> AgtError | None:
@@ -37,15 +40,13 @@ def explain(error: BaseException, config: str, overrides: Sequence[str]) -> AgtE
     if hydra:
         return ConfigError(hydra)
     if _out_of_memory(error):
-        return AgtError(f"the memory of this machine is not enough: {MEMORY}")
+        return AgtError(f"this machine does not have enough memory for the command: {MEMORY}")
     if isinstance(error, OSError):
-        where, remedy = (
-            f"{error.filename}: " if error.filename else "",
-            _REMEDIES.get(error.errno or 0),
-        )
-        return AgtError(
-            f"{where}{error.strerror or error}{f': {remedy} output_dir=FOLDER' if remedy else ''}"
-        )
+        problem = error.strerror or str(error)
+        if error.filename:
+            problem = f"{error.filename}: {problem}"
+        remedy = _REMEDIES.get(error.errno or 0)
+        return AgtError(f"{problem}: {remedy}" if remedy else problem)
     return None
 
 
@@ -61,9 +62,10 @@ def failure(
     known = explain(error, config, overrides)
     if known is None and verbose:
         traceback.print_exception(error)
+    kind_of_error = type(error).__name__
     bug = (
-        f"{type(error).__name__}: {error} (this is a bug in agt; run again with -v for the "
-        "traceback)"
+        f"{kind_of_error}: {error} (this is a bug in agt; run the command again with -v to see "
+        "the traceback)"
     )
     facts = known.result if isinstance(known, CheckError) else {}
     return {
@@ -76,15 +78,16 @@ def failure(
 _REMEDIES = {
     **dict.fromkeys(
         (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
-        "free some space there, or choose another place with",
+        "free some space on that disk, or write to another place with output_dir=FOLDER",
     ),
     **dict.fromkeys(
         (errno.EACCES, errno.EPERM, errno.EROFS),
-        "this place is not writable: choose another one with",
+        "agt is not permitted to write there; to write to another place, give output_dir=FOLDER",
     ),
     **dict.fromkeys(
         (errno.ENOTDIR, errno.EEXIST),
-        "a file has the name of a folder that agt needs: choose another place with",
+        "a file has the name of a folder that agt has to make; write to another place with "
+        "output_dir=FOLDER",
     ),
 }
 
@@ -104,15 +107,16 @@ def _broken_file(error: BaseException) -> str | None:
     from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
 
     if isinstance(error, MarkedYAMLError) and error.problem_mark:
-        where = f"{error.problem_mark.name}, line {error.problem_mark.line + 1}"
-        begun = (
-            f" ({error.context} from line {error.context_mark.line + 1} on)"
-            if error.context_mark
-            else ""
-        )
+        file = error.problem_mark.name
+        line = error.problem_mark.line + 1
+        problem = error.problem or error.context
+        if error.context_mark:
+            first_line = error.context_mark.line + 1
+            context = error.context
+            problem = f"{problem} ({context}, which begins in line {first_line})"
         return (
-            f"{where}: {error.problem or error.context}{begun}: correct the file, or put "
-            "text with special characters in quotes"
+            f"{file}, line {line}: {problem}. Correct the file; text with special characters "
+            "must be in quotes"
         )
     if isinstance(error, YAMLError | UnicodeDecodeError):
         folder = config_files.user_conf()
@@ -121,9 +125,10 @@ def _broken_file(error: BaseException) -> str | None:
             if folder
             else []
         )
+        files = ", ".join(unread) or "a configuration file"
         return (
-            f"{', '.join(unread) or 'a configuration file'}: the text is not UTF-8, or has "
-            "control characters: save it as UTF-8 text"
+            f"{files}: the text is not UTF-8, or contains control characters: save the file as "
+            "UTF-8 text without control characters"
         )
     return None
 
@@ -156,16 +161,18 @@ def _hydra_mistake(error: BaseException, config: str, overrides: Sequence[str]) 
 
 def _unreadable(error: Any, config: str, overrides: Sequence[str]) -> str:
     """An override that Hydra's grammar does not take."""
-    key, equals, value = error.override.partition("=")
+    override = error.override
+    key, equals, value = override.partition("=")
     if not equals or not key.strip("+~"):
-        meant = "" if equals else _meant(key, config, overrides)
-        return f"'{error.override}' is not a setting: write settings as KEY=VALUE{meant}"
+        suggestion = "" if equals else _meant(key, config, overrides)
+        return f"'{override}' is not a setting: write settings as KEY=VALUE{suggestion}"
     if "{" in value and re.search(r"[{,]\s*['\"]|[^\x00-\x7f]", value):
-        return f"'{error.override}' cannot be read, because {_NAMES}"
-    quotes = f"\"{key}=['...']\"" if value.startswith("[") else f"\"{key}='...'\""
+        rule = _NAMES
+        return f"'{override}' cannot be read, because {rule}"
+    example = f"\"{key}=['...']\"" if value.startswith("[") else f"\"{key}='...'\""
     return (
-        f"'{error.override}' cannot be read: close all brackets, and put text with special "
-        f"characters in quotes: {quotes}"
+        f"'{override}' cannot be read: close all brackets, and put text with special "
+        f"characters in quotes, as in {example}"
     )
 
 
@@ -174,12 +181,13 @@ def _refused_override(error: Exception, config: str, overrides: Sequence[str]) -
     key = re.search(r"Could not override '([^']+)'", str(error))
     if key:
         return _unknown_key(key[1], str(error), config, overrides)
-    comma = re.match(r"Ambiguous value for argument '([^=]+)=(.*)'", str(error))
+    comma = re.match(r"Ambiguous value .* '([^=]+)=(.*)'", str(error))
     if comma:
+        setting, value = comma.groups()
         return (
-            f"{comma[1]}={comma[2]}: a comma separates the values of a sweep: for a sweep, "
-            f"add -m; for a list, type {comma[1]}=[{comma[2]}]; for text with a comma, quote "
-            f"twice, as in \"{comma[1]}='{comma[2]}'\"; numbers must not contain commas"
+            f"{setting}={value}: a comma separates the values of a sweep. For a sweep, add -m; "
+            f"for a list, type {setting}=[{value}]; for text that contains a comma, quote twice, "
+            f"as in \"{setting}='{value}'\". A number must not contain a comma"
         )
     return _one_line(error)
 
@@ -198,10 +206,8 @@ def _no_choice(error: Exception, config: str, overrides: Sequence[str]) -> str:
             and group in config_files.groups(config)
             and no_name
         ):
-            return (
-                f"{word}: choose one option of this group by its "
-                f"name{nearest('', config_files.options(group))}"
-            )
+            options = nearest("", config_files.options(group))
+            return f"{word}: {group}= needs the name of one of its options{options}"
     return _one_line(error)
 
 
@@ -209,10 +215,12 @@ def _meant(word: str, config: str, overrides: Sequence[str]) -> str:
     """A suffix saying how a word that is no setting was probably meant."""
     groups = config_files.groups(config)
     if word in groups:
-        return f"; did you mean '{word}=NAME'?{nearest('', config_files.options(word))}"
+        options = nearest("", config_files.options(word))
+        return f"; did you mean '{word}=NAME'?{options}"
     choices = [group for group in groups if word in config_files.options(group)]
     if choices:
-        return f"; did you mean '{'dataset' if 'dataset' in choices else choices[0]}={word}'?"
+        group = "dataset" if "dataset" in choices else choices[0]
+        return f"; did you mean '{group}={word}'?"
     keys = _keys(config, overrides)
     if word in keys:
         return f"; did you mean '{word}=VALUE'?"
@@ -222,9 +230,9 @@ def _meant(word: str, config: str, overrides: Sequence[str]) -> str:
         return (
             f"; did you mean '{key}={word}'?"
             if key in keys
-            else f"; type agt data inspect {word} to describe a table"
+            else f"; if this file is a table, type agt data inspect {word} to describe it"
         )
-    return _known_key(word, config, overrides)
+    return _known_key(word, keys)
 
 
 def _missing_option(error: Any) -> str:
@@ -236,11 +244,11 @@ def _missing_option(error: Any) -> str:
     known = nearest(option, error.options or config_files.options(group))
     # also where it was chosen by dataset=NAME, with a dataset of the user's own
     if group == "training":
-        own = (
-            "give training=NAME; or let your own dataset file begin with defaults: [table, "
-            "_self_] (or embeddings)"
+        return (
+            f"there are no training settings named '{option}': give training=NAME{known}. If "
+            "the name comes from a dataset file of your own, you can also begin that file with "
+            "the line 'defaults: [table, _self_]' (or '[embeddings, _self_]')"
         )
-        return f"there are no training settings named '{option}': {own}{known}"
     return f"unknown {group} '{option}'{known}"
 
 
@@ -248,26 +256,31 @@ def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) 
     """Hydra refuses a key that is not there, and new entries for one that is (a mapping given as
     {...}).
     """
-    added = message.rpartition("To append to your config use ")[2]
-    if key in _keys(config, overrides):
-        return f"'{key}' only accepts new entries with a plus sign: type '{added}'"
+    added = message.rpartition("to your config use ")[2]
+    keys = _keys(config, overrides)  # composed again: once
+    if key in keys:
+        return f"new entries of '{key}' must be given with a plus sign: type '{added}'"
     if "/" in key and key in config_files.groups(config):
         return (
-            f"{key}: random or public features need a linear head: add model=linear "
-            "certificate=stability (or certificate=erm)"
+            f"{key}: random or public features can only be used with a linear head: add "
+            "model=linear certificate=stability (or model=linear certificate=erm)"
         )
-    if "run" in _keys(config, overrides) and key in _keys(usage.COMMANDS["train"].config, ()):
+    if "run" in keys and key in _keys(usage.COMMANDS["train"].config, ()):
         typed = next((word for word in overrides if word.lstrip("+").startswith(f"{key}=")), key)
         return (
-            f"'{key}' is a setting of agt train, and a finished run keeps its own: train again "
-            f"with agt train {typed}"
+            f"'{key}' is a setting of agt train and cannot be changed for a finished run: train "
+            f"again with agt train {typed}"
         )
-    return f"unknown key '{key}'{_known_key(key, config, overrides)}"
+    suggestion = _known_key(key, keys)
+    return f"unknown key '{key}'{suggestion}"
 
 
-def _known_key(key: str, config: str, overrides: Sequence[str]) -> str:
-    """A suffix naming the key that was probably meant: the same name elsewhere, or the nearest."""
-    keys = _keys(config, overrides)
+def _known_key(key: str, keys: Sequence[str]) -> str:
+    """A suffix naming the key that was probably meant: the same name elsewhere, or the nearest.
+
+    Args:
+        keys: those there are (``_keys``).
+    """
     prefix, _, name = key.rpartition(".")
     beside = [known.rpartition(".")[2] for known in keys if known.rpartition(".")[0] == prefix]
     elsewhere = [known for known in keys if known.rpartition(".")[2] == name]
@@ -275,7 +288,10 @@ def _known_key(key: str, config: str, overrides: Sequence[str]) -> str:
         return nearest(name, beside)
     # far too many keys to list them all
     close = elsewhere or get_close_matches(key, keys, n=1, cutoff=0.5)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    if not close:
+        return ""
+    nearest_key = close[0]
+    return f"; did you mean '{nearest_key}'?"
 
 
 def _keys(config: str, overrides: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ from shutil import get_terminal_size
 from textwrap import TextWrapper
 
 from agt_cli.config_files import _lines, groups, options, summary
+from agt_cli.renamed import with_new_name
 from agt_cli.usage import COMMANDS, FLAGS, Word, bare_words, words_of
 
 PARTS = ("training", "certificate", "dataset", "model", "relation", "kgrid", "compute")
@@ -16,14 +17,15 @@ _FIRST = ("generic", "default", "table")
 """Options that list all keys of their group, with their meaning."""
 
 DESCRIPTION = (
-    "Certified private machine learning: train models with bounds, and certify their predictions."
+    "Certified private machine learning: train models together with bounds on how far other "
+    "training data could move them, and certify their predictions."
 )
 
 HYDRA = (
     ("KEY=VALUE", "change a setting: agt train training.lr=0.5 kgrid.max=20"),
-    ("+KEY={a: 1}", "add an entry to a setting that is a mapping (key: value)"),
-    ("GROUP=NAME", "choose an option of a group: agt train dataset=digits"),
-    ("--cfg job", "print the composed configuration and do not run the command"),
+    ("+KEY={a: 1}", "add an entry to a setting that is a mapping of keys to values"),
+    ("GROUP=NAME", "choose an option of a group of settings: agt train dataset=digits"),
+    ("--cfg job", "print the configuration that the command would use, and do not run the command"),
 )
 
 SWEEPS = (
@@ -33,23 +35,23 @@ SWEEPS = (
     ),
     (
         "sweep=NAME",
-        "with -m: give the sweep a name; the same command again then only runs the jobs that "
-        "are not done yet",
+        "with -m: give the sweep a name; if you type the same command again, only the jobs that "
+        "are not done yet are run",
     ),
     (
         "hydra/launcher=joblib",
-        "with -m: run several jobs at the same time; submitit_local and slurm, which need "
-        "submitit, are the other launchers",
+        "with -m: run several jobs at the same time; other launchers are submitit_local and "
+        "slurm, for which the package submitit must be installed",
     ),
 )
 
 ALSO = (
-    ("help COMMAND", "the same as agt COMMAND --help"),
-    ("help COMMAND GROUP", "the keys of a group, for example agt help train training"),
+    ("help COMMAND", "print the help of a command, as agt COMMAND --help does"),
+    ("help COMMAND GROUP", "list the settings of a group, for example agt help train training"),
     (
         "completion SHELL",
-        'completion for bash, zsh or fish; to install it, put eval "$(agt completion bash)" '
-        "into ~/.bashrc",
+        "print the script with which bash, zsh or fish completes command lines of agt; to install "
+        'it for bash, put eval "$(agt completion bash)" into ~/.bashrc',
     ),
 )
 
@@ -68,7 +70,7 @@ def overview() -> str:
             "",
             "agt COMMAND --help lists a command's examples and settings.",
             "exit codes: 0 ok, 1 failure, 2 wrong usage or configuration, 3 a check failed, "
-            "4 data missing, 130 interrupted,",
+            "4 data missing, 130 interrupted,\n"
             "143 terminated (SIGTERM), 129 terminal closed (SIGHUP)",
         ]
     )
@@ -100,16 +102,17 @@ def command_help(name: str, rest: Sequence[str] = ()) -> str:
         lines += _section(
             f"{group}=", [(option, summary(text)) for option, text in options(group).items()]
         )
-    lines += _section("settings", _primary_settings(command.config))
+    lines += _section("settings", _with_new_names(name, _primary_settings(command.config)))
     if parts := [group for group in groups(command.config) if group in PARTS]:
         shown = [
-            (f"agt help {name} {part}", f"the keys of {part}.*, with their meaning")
+            (f"agt help {name} {part}", f"lists the settings {part}.* and what they mean")
             for part in parts
         ]
-        lines += _section("keys of a group", shown)
+        lines += _section("settings of a group", shown)
     for group, option in _chosen(name, rest):
         own = _keys_of(name, group, option)
-        lines += _section(f"settings of {group}={option}", own or [("", "it has none")])
+        rows = _with_new_names(name, own) or [("", "this option has no settings")]
+        lines += _section(f"settings of {group}={option}", rows)
     lines += _section("how to change and combine settings", HYDRA + SWEEPS * command.recorded)
     return "\n".join([*lines, *_section("options", FLAGS)])
 
@@ -125,9 +128,9 @@ def part_help(name: str, part: str, rest: Sequence[str] = ()) -> str:
     """
     settings = _primary_settings(COMMANDS[name].config)
     own = [row for row in settings if re.split(r"[=.]", row[0])[0] == part]
-    lines = [f"agt {name}: the keys of {part}"]
+    lines = [f"agt {name}: the settings of the group {part}"]
     if part not in groups(COMMANDS[name].config):
-        return "\n".join([*lines, *_section("settings", own)])
+        return "\n".join([*lines, *_section("settings", _with_new_names(name, own))])
     texts = options(part)
     wanted = {word.removeprefix(f"{part}=") for word in rest} & set(texts)
     shown: dict[str, None] = {}
@@ -136,12 +139,25 @@ def part_help(name: str, part: str, rest: Sequence[str] = ()) -> str:
         new = [row for row in keys if wanted or not _is_shown(row[0], shown)]
         if new and (option in wanted or not wanted):
             about = summary(texts[option])
-            lines += ["", f"{part}={option}: {about}", *_section("keys", new)[2:]]
+            lines += [
+                "",
+                f"{part}={option}: {about}",
+                *_section("keys", _with_new_names(name, new))[2:],
+            ]
             shown |= dict.fromkeys(row[0].partition("=")[0] for row in new)
-    if shown:
-        lines += ["", f"To change one, type agt {name} {next(iter(shown))}=VALUE"]
-    lines += [f"To choose an option, type agt {name} {part}=NAME; the options: {', '.join(texts)}"]
+    for key in [*shown][:1]:
+        lines += ["", f"To change a setting, type for example agt {name} {key}=VALUE"]
+    names = ", ".join(texts)
+    lines += [
+        f"To choose an option of the group, type agt {name} {part}=NAME. The names of the options: "
+        f"{names}"
+    ]
     return "\n".join(lines)
+
+
+def _with_new_names(name: str, rows: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return settings of a command and what they mean, each setting with its name for users."""
+    return [(with_new_name(name, setting), meaning) for setting, meaning in rows]
 
 
 def _is_shown(setting: str, shown: Iterable[str]) -> bool:
@@ -245,7 +261,7 @@ def _settings(lines: Sequence[str]) -> list[tuple[str, str]]:
     return settings
 
 
-def _section(title: str, rows: "list[tuple[str, str]] | tuple[tuple[str, str], ...]") -> list[str]:
+def _section(title: str, rows: Sequence[tuple[str, str]]) -> list[str]:
     width = max((len(name) for name, _ in rows), default=0)
     lines = [f"  {name:<{width}}  {text}".rstrip() for name, text in rows]
     if sys.stdout.isatty():  # else a line stays one, as grep wants it

@@ -27,6 +27,7 @@ from agt.provenance import PACKAGES, code_digest, package_version, targets
 from agt.store import MANIFEST_FILE as MANIFEST, file_sha256, places
 from agt.targets import targets_of, trusting
 from agt_cli import config_files, usage
+from agt_cli.checks import check_not_empty, check_settings
 from agt_cli.process import current_team
 from agt_cli.report.console import Console
 from agt_cli.report.finished import manifest_digest
@@ -69,9 +70,7 @@ def resolve_settings(
         from agt_cli.choices import bind_declaration, with_members
 
         settings = bind_declaration(with_members(settings), overrides)
-    for key, value in settings.items():
-        if value == "":
-            raise ConfigError(f"{key}= is empty: give a value, or leave it out")
+    check_not_empty(settings)
     return settings
 
 
@@ -95,6 +94,9 @@ def run_job(
         overrides: the command line's own.
         sweep: whether it is one job of several.
     """
+    if not sweep:  # whose record says why a job failed
+        check_settings(command, settings)
+    # What is heavy comes after, so that mistakes are answered at once.
     task = import_module(usage.COMMANDS[command].module)
     if not gc.isenabled():  # a process that was started for this command: what it has loaded stays
         gc.freeze()
@@ -111,8 +113,8 @@ def run_job(
         # queued again by a cluster: what it drew must not be forgotten
         if sweep and (folder / "status.json").exists():
             raise ConfigError(
-                f"{folder}: this job was stopped before it finished; the same command moves "
-                "its folder aside and runs the job again"
+                f"{folder}: this job of a sweep was stopped before it finished. Type the same "
+                "command again: it moves this folder aside and runs the job again"
             )
         again = task.run_to_resume(settings, overrides, sweep) if command == "train" else None
         if again:
@@ -138,7 +140,8 @@ def run_job(
         (console.note if str(settings.get("inputs")) == "-" else console.say)(
             f"digest: {record.digest}"
         )
-    console.note(f"report for reading: {folder / 'report.html'}")
+    report = folder / "report.html"
+    console.note(f"report (open it in a browser): {report}")
     return {"command": command, "run": str(folder), "digest": record.digest, **result}
 
 

@@ -57,10 +57,11 @@ def check_network(config: Mapping[str, Any], also: str = "") -> None:
     named = f"model.hidden={list(model['hidden'])}" if model.get("hidden") else "model"
     if model.get("_target_") and not _is_ours(model["_target_"]):
         named = f"model._target_={model['_target_']}"
+    settings = " ".join(words)
     more = f". Also, {also}" if also else ""
     raise ConfigError(
-        f"{named}: a network has no default settings; use a linear head (model=linear), or add "
-        f"{' '.join(words)}, chosen on public data{more}"
+        f"{named}: a network has no default training settings: use a linear model (model=linear), "
+        f"or add {settings}, with numbers that are chosen on public data{more}"
     )
 
 

@@ -178,12 +178,13 @@ def end_with_torchrun() -> None:
 
 
 def _number(name: str) -> int:
+    value = os.environ[name]
     try:
-        return int(os.environ[name])
+        return int(value)
     except ValueError:
         raise ConfigError(
-            f"{name}={os.environ[name]}: this environment variable must be a number, as "
-            f"torchrun sets it: start the command with torchrun, or type unset {name}"
+            f"{name}={value}: this environment variable must be a number, as torchrun sets it. "
+            f"Start the command with torchrun, or remove the variable (unset {name})"
         ) from None
 
 

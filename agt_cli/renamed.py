@@ -1,7 +1,8 @@
 """Settings that have a new name: one table, read where a command line is read.
 
 Inside agt, in records and in hashes, settings keep the names that they have had from the start
-(``old``). Command lines may use either name; configuration files use the old one.
+(``old``). Command lines may use either name; configuration files use the old one. Help and messages
+show the new one (``with_new_name``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,6 +55,8 @@ RENAMED = (
     Renamed("eps", "epsilon"),
 )
 
+_SPELLINGS_OF_EPS = ("eps", "epsilon")
+
 
 def with_old_names(command: str, words: Sequence[str]) -> list[str]:
     """Return a command line's words with the names that records have.
@@ -98,3 +101,26 @@ def _translated_values(entry: Renamed, value: str) -> str:
         hint = nearest(unknown[0], entry.values)
         raise ConfigError(f"{entry.new}: unknown value '{unknown[0]}'{hint}")
     return ",".join(entry.values.get(word, word) for word in words)
+
+
+def with_new_name(command: str, setting: str) -> str:
+    """Return a setting of a help page or message, KEY or KEY=VALUE, with its names for users.
+
+    A key with several new names (training.clip, whose meaning depends on the certificate) stays as
+    it is, and so does one whose new name is only another spelling of eps.
+
+    Args:
+        command: its name.
+        setting: with the names that records have.
+    """
+    key, equals, value = setting.partition("=")
+    entries = [
+        entry
+        for entry in RENAMED
+        if entry.old == key and (not entry.commands or command in entry.commands)
+    ]
+    if len(entries) != 1 or key.rpartition(".")[2] in _SPELLINGS_OF_EPS:
+        return setting
+    entry = entries[0]
+    values = {old: new for new, old in entry.values.items()}
+    return f"{entry.new}{equals}{values.get(value, value)}"

@@ -113,24 +113,22 @@ class Job:
     def error(self) -> str:
         """Why it is not done; empty: it is."""
         logs = self.folder.parent / LOG_FOLDER
-        printed = f"; the output of the job's process is below {logs}" if logs.is_dir() else ""
-        gone = (
-            "the job's process ended without a result (kill -9, out of memory or a time "
-            "limit), or runs where this machine cannot see it"
-        )
+        folder = self.folder
+        printed = f"; the output of the job's process is in {logs}" if logs.is_dir() else ""
         why = {
             "done": "",
             "failed": str(self.result.get("error") or (self.run.error if self.run else "")),
-            "running": f"another process is still running this job, in {self.folder}",
+            "running": f"another process is still running this job, in {folder}",
             "lost": (
-                f"this job was lost: there is no record in {self.folder}, so the job was not "
-                f"started, or the launcher lost it{printed}"
+                f"this job has no result: there is no record of a run in {folder}, so the "
+                f"launcher either never started the job or lost it{printed}"
             ),
         }
         return why.get(
             self.state,
-            f"this job is {self.state}: {gone}, and the record in {self.folder} is "
-            f"incomplete{printed}",
+            f"this job is {self.state}, and its record in {folder} is incomplete: the job's "
+            "process ended without a result (kill -9, out of memory or a time limit), or it "
+            f"still runs where this machine cannot see it{printed}",
         )
 
     @property
@@ -223,14 +221,13 @@ class Sweep:
         if self.kind not in LAUNCH:
             raise ConfigError(
                 f"hydra/launcher={self.launcher_name}: this launcher is not supported: give "
-                "joblib, submitit_local, submitit_slurm or slurm"
+                "hydra/launcher=joblib, submitit_local, submitit_slurm or slurm"
             )
         if "submitit" in str(self.hydra.launcher["_target_"]) and find_spec("submitit") is None:
-            needs = (
-                f"hydra/launcher={self.launcher_name}: the package submitit is missing: "
+            raise ConfigError(
+                f"hydra/launcher={self.launcher_name}: the package submitit is not installed: "
                 "type pip install 'submitit>=1.5,<2'"
             )
-            raise ConfigError(f"{needs}; to install it, type pip install 'submitit>=1.5,<2'")
         self.elsewhere = self.kind != "BasicLauncher"  # whether jobs run in other processes
         self.threads: int | None = None  # of each job, where several share a machine
         self.gpus: tuple[str, ...] = ()  # one for each of the jobs at once
@@ -306,17 +303,18 @@ class Sweep:
         joblib = self.kind == "JoblibLauncher"
         if joblib and not self.launcher["n_jobs"]:
             raise ConfigError(
-                "hydra.launcher.n_jobs=0: give the number of jobs to run at once, or -1 for "
-                "as many as there are processors"
+                "hydra.launcher.n_jobs=0 would run no job: give the number of jobs to run at "
+                "once, or -1 for as many as there are processors"
             )
         started = effective_n_jobs(self.launcher["n_jobs"]) if joblib else self.batch or cpu_count()
         most = min(started, self.batch or started, max(len(self.jobs), 1))
         if any((job.settings.get("compute") or {}).get("device") == "cuda" for job in self.jobs):
             gpus = visible_gpus()
             if gpus and len(gpus) < most:
+                names = ", ".join(gpus)
                 self.console.note(
-                    f"number of jobs at the same time: {len(gpus)}, one on each GPU "
-                    f"({', '.join(gpus)})"
+                    f"number of jobs that run at the same time: {len(gpus)}, because each job uses "
+                    f"a GPU of its own (GPUs: {names})"
                 )
             most = min(most, len(gpus) or most)
             self.gpus = gpus[:most]
@@ -341,18 +339,18 @@ class Sweep:
                 if len(left) == len(waiting):
                     raise AgtError(f"hydra/launcher={self.launcher_name}: {first_line}") from error
                 if left:
-                    broken = f"the launcher {self.launcher_name} broke down ({first_line})"
+                    jobs_left = counted(len(left), "job")
                     self.console.note(
-                        f"{broken}; it is started again for the {len(left)} remaining jobs"
+                        f"the launcher {self.launcher_name} stopped with an error ({first_line}) "
+                        f"and is started again; {jobs_left} had not been started yet"
                     )
                     batches.insert(0, left)
 
     def _launch(self, jobs: Sequence[Job], results: dict[Path, Mapping[str, Any]]) -> None:
         """Have the launcher run jobs, and note what they return."""
         if self.elsewhere:
-            self.console.note(
-                f"{len(jobs)} job{'s' * (len(jobs) > 1)}, started by {self.launcher_name}"
-            )
+            all_jobs = counted(len(jobs), "job")
+            self.console.note(f"{all_jobs} started with hydra/launcher={self.launcher_name}")
         task = partial(perform, self.command, self.line, self.console, self.threads, os.getpid())
         cards = self.gpus or ("",)
         tasks = [partial(task, cards[place % len(cards)], job) for place, job in enumerate(jobs)]
@@ -517,9 +515,9 @@ def _check_inputs(command: str, jobs: Sequence[Job]) -> None:
     again = next((run for run in runs if runs.count(run) > 1), None)
     if again is not None:
         raise ConfigError(
-            f"run={again}: each of these jobs would erase records from the run and so change "
-            "it for the next job: type one command after the other; to compare methods, "
-            "rehearse=true runs each of them on a copy"
+            f"run={again}: several jobs of this sweep would erase records from this run, so each "
+            "would change the run for the next job. Type the commands one after the other; to "
+            "compare methods only, add rehearse=true, which runs each job on a copy"
         )
     keys = (
         key
@@ -530,8 +528,8 @@ def _check_inputs(command: str, jobs: Sequence[Job]) -> None:
     key = next(keys, None)
     if key is not None:
         raise ConfigError(
-            f"{key}=-: the jobs of a sweep must read the same input again, but standard "
-            f"input can be read only once: give a file with {key}=FILE, or leave -m out"
+            f"{key}=-: every job of a sweep must read this input, but standard input can be "
+            f"read only once: give a file with {key}=FILE, or leave -m out"
         )
 
 
@@ -545,8 +543,8 @@ def _take_lock(sweep: Path, console: Console) -> Lock:
         )
     if not lock.works:
         console.note(
-            f"note: the file system of {sweep} does not support locks: do not run this sweep "
-            "twice at the same time"
+            f"note: the file system of {sweep} does not support locks, so agt cannot notice "
+            "another process there: do not run this sweep twice at the same time"
         )
     return lock
 
@@ -572,10 +570,8 @@ def _in_folders(jobs: Sequence[Job], sweep: Path, note: Callable[[str], None]) -
         if job.signature and counts[job.signature] > 1:
             name = f"{name}-{job.compute}"
         if name in named:
-            note(
-                f"{job.label}: this job is left out, because it computes the same as "
-                f"{named[name].label}"
-            )
+            other_job = named[name].label
+            note(f"{job.label} is left out, because it computes the same as {other_job}")
             continue
         named[name] = replace(job, folder=sweep / name)
     return list(named.values())
@@ -595,22 +591,22 @@ def plan_job(job: Job, command: str, note: Callable[[str], None]) -> Job:
             run = finished_record(folder, command, signature)
         except ConfigError as error:
             note(
-                f"{job.label}: this job was done before, but its files changed since, so it "
-                f"runs again: {error}"
+                f"{job.label} was done before, but runs again, because the files of its earlier "
+                f"result were changed: {error}"
             )
             continue
         if run is not None:
-            note(f"{job.label}: this job was done before, in {folder}")
+            note(f"{job.label} was done before and is not run again; its result is in {folder}")
             return replace(job, folder=folder, run=run, before=True)
     if may_be_at_work(job.folder):
-        note(f"{job.label}: another process is running this job, in {job.folder}")
+        note(f"{job.label} is not started, because another process is running it, in {job.folder}")
         return replace(job, run=Run.at(job.folder), before=True)
     state = Run.at(job.folder).state
     aside = set_aside(job.folder)
     if aside is not None:
         note(
-            f"{job.label}: this job was {state} before; its earlier folder was moved to "
-            f"{aside}, and it runs again"
+            f"{job.label} runs again: its earlier run is {state}, and the folder of that run was "
+            f"moved to {aside}"
         )
     return job
 
@@ -652,13 +648,11 @@ class JobTable:
         if not undone:
             return ""
         some = {job.state for job in undone} != {"failed"}
-        again = (
-            f"the same command with sweep={self.sweep.name.removesuffix(SWEEP_SUFFIX)} runs "
-            "only the jobs that are not done"
-        )
+        outcome = f"are not done ({self.states})" if some else "failed"
+        name = self.sweep.name.removesuffix(SWEEP_SUFFIX)
         return (
-            f"{len(undone)} of {len(self.jobs)} jobs "
-            f"{f'are not done ({self.states})' if some else 'failed'}; {again}"
+            f"{len(undone)} of {len(self.jobs)} jobs {outcome}. To run only the jobs that are "
+            f"not done, type the same command with sweep={name}"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -749,8 +743,10 @@ class JobTable:
         console.table(f"sweep {self.sweep}: {self.states}", columns, cells)
         failed = [job for job in self._earlier() if job.state == "failed"]
         if failed:
+            jobs = counted(len(failed), "failed job")
+            folder = failed[0].folder
             console.say(
-                f"not in the table: {counted(len(failed), 'failed job')} of earlier lines, such as "
-                f"{failed[0].folder}"
+                f"not listed in the table: {jobs} of earlier commands with this sweep's name, for "
+                f"example in {folder}"
             )
         console.say(f"table: {self.sweep / 'sweep.csv'}")

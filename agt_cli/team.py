@@ -73,7 +73,7 @@ class Team:
         if not self._waiting:
             raise PeerLost(
                 "a task failed earlier in this process, so the other processes of this job "
-                "cannot be used any more: start it again"
+                "cannot be used any more: start the job again"
             )
         self._waiting = False
         try:
@@ -102,10 +102,11 @@ class Team:
             raise failed
         for rank, reason in enumerate(reasons):
             if reason:
-                theirs = AgtError(
-                    f"process {rank} of {self.group.size}, on {self.hosts[rank]}: {reason[0]}"
-                )
-                theirs.exit_code = reason[1]
+                problem, exit_code = reason
+                host = self.hosts[rank]
+                size = self.group.size
+                theirs = AgtError(f"process {rank} of {size}, on {host}: {problem}")
+                theirs.exit_code = exit_code
                 raise theirs
         assert made is not None
         return made

@@ -15,9 +15,9 @@ from agt_cli.config_files import experiments_dir, options
 FLAGS = (
     ("--json", "print one JSON object on stdout and nothing else"),
     ("-q", "print no progress and no hints"),
-    ("-v", "print tracebacks for failures that are bugs"),
+    ("-v", "print the Python traceback of an error that is a bug in agt"),
     ("--version", "print the version"),
-    ("-h, --help", "this help; after a command, the help of that command"),
+    ("-h, --help", "print this help; after a command, print the help of that command"),
 )
 
 OPTIONS = (
@@ -40,58 +40,59 @@ WITH_VALUE = (
 """Hydra's options that take the word after them."""
 
 _LIST = (
-    "this setting was removed; instead, agt runs lists all runs; to filter and sort the list "
-    "with pandas, type agt runs limit=null --json"
+    "this setting was removed. To filter or sort the list of runs yourself (with pandas, for "
+    "example), type agt runs limit=null --json, which prints all runs as JSON"
 )
 
 _INFO = (
-    "this option was removed; instead, agt COMMAND --cfg all prints the composed "
-    "configuration, including Hydra's own settings"
+    "this option was removed. To print the whole configuration of a command, including Hydra's "
+    "own settings, type agt COMMAND --cfg all"
 )
 
 _AUDITS = (
-    "agt audit summary was removed; instead, agt runs command=audit lists the audits of all "
-    "runs with their verdicts"
+    "agt audit summary was removed. To list all audits with their verdicts, type agt runs "
+    "command=audit"
 )
 
 _TUBE = (
-    "agt no longer has certificate=tube, because a linear head certified at least as "
-    "much at equal accuracy: use certificate=stability model=linear, or "
-    "certificate=votes"
+    "certificate=tube was removed, because a linear model certified at least as many answers at "
+    "the same accuracy. Give certificate=stability model=linear, or certificate=votes"
 )
 
 _NO_FOURIER = (
-    "the feature map fourier was removed: use landmarks, which need rows that are declared public"
+    "the feature map 'fourier' was removed. Give certificate/features=landmarks, which needs rows "
+    "that are declared public"
 )
 
 _NO_CROSSES = (
-    "crosses of vectors were removed: use a table with dataset.crosses=1024, which combines "
-    "pairs of its columns"
+    "the feature map 'crosses' was removed. For a table, give dataset.crosses=1024 instead, which "
+    "adds features made from pairs of columns"
 )
 
 _NO_TRIALS = (
-    "private tuning was removed: choose settings on rows that are declared public (agt tune, "
-    "tune.public), or use the recipe"
+    "tuning on private records was removed. Choose settings on rows that are declared public "
+    "(agt tune with tune.public=...), or train with training=recipe, which needs no tuning"
 )
 
 _SIGNED = (
-    "agt does not sign files itself: sign manifest.json with ssh-keygen -Y sign, and check it "
-    "with ssh-keygen -Y verify (docs/trust.md)"
+    "agt does not sign files itself. Sign manifest.json with `ssh-keygen -Y sign`, and check the "
+    "signature with `ssh-keygen -Y verify` (see docs/trust.md)"
 )
 
 _RELEASED = (
-    "released weights are used without their run: type agt predict release=FOLDER, where "
-    "FOLDER is release/ in the run's folder"
+    "this setting was removed. To answer queries with weights that were released earlier, type "
+    "agt predict release=FOLDER, where FOLDER is the folder release/ inside the folder of the "
+    "agt predict that released them"
 )
 
 _SHADOWS = (
-    "agt audit shadows was removed; instead, agt audit membership trains the shadow models, "
-    "and agt audit memorisation of the same run uses them again"
+    "agt audit shadows was removed. Type agt audit membership, which trains the shadow models "
+    "itself; agt audit memorisation of the same run then uses the same models"
 )
 
 _POISONS = (
-    "the poisoning attack of agt audit prediction was removed: leave this setting out; all "
-    "other attacks are unchanged"
+    "this setting was removed together with the poisoning attack of agt audit prediction. Leave "
+    "the setting out; all other attacks are unchanged"
 )
 
 OLD_SPELLINGS = {
@@ -128,20 +129,20 @@ OLD_SPELLINGS = {
     "tune.trials.eta": _NO_TRIALS,
     "tune.seed": _NO_TRIALS,
     "mechanism.shrink": (
-        "mechanism.shrink was removed (it shrank released weights): leave it out; agt plan "
-        "shows which mechanism is more accurate"
+        "this setting, which shrank released weights, was removed. Leave it out; agt plan shows "
+        "which mechanism is the most accurate"
     ),
     "ensemble.slices": (
-        "agt no longer divides shards into slices: leave this setting out; agt unlearn "
-        "method=sisa retrains whole members"
+        "this setting was removed, because agt no longer divides shards into slices. Leave it "
+        "out; agt unlearn method=sisa retrains each affected member of the ensemble as a whole"
     ),
     "hydra.sweeper.devices": (
-        "this setting was removed; to choose the GPUs for the jobs of a sweep, one for each "
-        "job, set CUDA_VISIBLE_DEVICES=0,1 before agt"
+        "this setting was removed. To choose the GPUs for the jobs of a sweep (one GPU for each "
+        "job), set an environment variable, for example CUDA_VISIBLE_DEVICES=0,1 agt train -m ..."
     ),
     "hydra.sweep.subdir": (
-        "this setting was removed, because the folder of a sweep's job is now named by what "
-        "the job computes: leave it out"
+        "this setting was removed, because the folder of each job of a sweep is now named after "
+        "what the job computes. Leave the setting out"
     ),
 }
 """What earlier versions took -> what to type instead: an option, KEY, ``COMMAND KEY=``, KEY=VALUE,
@@ -239,10 +240,10 @@ COMMANDS: dict[str, Command] = {
     "start": Command(
         "agt_cli/commands/start",
         "start",
-        "FILE: ask a few questions about a table, train a model, and show how good it is and "
-        "how private answers could be published; spends no budget",
+        "ask a few questions about the table in FILE, train a model, and show how accurate the "
+        "model is and how private answers could be published; spends no privacy budget",
         (
-            "agt start loans.csv                           asks the questions that it needs",
+            "agt start loans.csv                           asks what it needs to know",
             "agt start loans.csv label=default id=none public=yes purpose=both eps=1",
             "agt start loans.csv answers=answers.yaml eps=0.5",
         ),
@@ -252,27 +253,29 @@ COMMANDS: dict[str, Command] = {
     "train": Command(
         "agt_cli/commands/train",
         "train",
-        "train a model together with bounds on every neighbouring dataset's model, for every k of "
-        "the grid",
+        "train a model, and bound how far the model could differ if up to k records of the "
+        "training data were others, for each k of a grid (kgrid)",
         (
-            "agt train                                     the embedded default: blobs, one "
-            "minute on a CPU",
-            "agt train dataset=digits model=linear         real digits, 3 against 8",
+            "agt train                                     trains on the built-in data set blobs; "
+            "takes one minute on a CPU",
+            "agt train dataset=digits model=linear         classifies images of the "
+            "handwritten digits 3 and 8",
             "agt train dataset=table dataset.path=my.csv dataset.label=y '+dataset.numeric={age: "
             "[0, 100]}'",
-            "agt train relation=remove kgrid=sparse        certificates about deletions only",
-            "agt train resume=outputs/train/2026-01-31_12-00-00-000000     resumes a run "
-            "that was killed, bit-identically",
+            "agt train relation=remove kgrid=sparse        certifies answers against the removal "
+            "of records only",
+            "agt train resume=outputs/train/2026-01-31_12-00-00-000000     resumes a killed "
+            "run; the result is bit-identical",
         ),
     ),
     "tune": Command(
         "agt_cli/commands/tune",
         "tune",
-        "choose settings by cross-validation on data declared public, and write them as an "
-        "experiment for agt train",
+        "choose settings by cross-validation on data that are declared public, and write them to "
+        "a file for agt train experiment=NAME",
         (
-            "agt tune dataset=loans                        training records that dataset.public "
-            "marks as public",
+            "agt tune dataset=loans                        uses the training records that the "
+            "column dataset.public marks as public",
             "agt tune dataset=loans tune.public=public.csv tune.objective=accuracy",
             "agt tune dataset=loans tune.public=test 'tune.grid={training.caution: [1, 2], "
             "dataset.bins: [10, 20]}'",
@@ -281,8 +284,8 @@ COMMANDS: dict[str, Command] = {
     "measure": Command(
         "agt_cli/commands/measure",
         "measure",
-        "measure the ranges, lists, classes and size of a table from its records, with noise, "
-        "if no public values are known",
+        "estimate the ranges, lists of values, classes and size of a table from its records, with "
+        "noise, where no public values are known; spends privacy budget",
         (
             "agt measure dataset=loans total.eps=0.2",
             "agt measure dataset=loans total.eps=0.2 ledger=people dataset.unit=customer "
@@ -292,8 +295,9 @@ COMMANDS: dict[str, Command] = {
     "certify": Command(
         "agt_cli/commands/certify",
         "certify",
-        "compute the stable distance of every test record, or of the queries in a file, with "
-        "a table, figures and a report",
+        "compute the stable distance of each answer (the largest k at which the answer is "
+        "certified), for the test records or the queries in a file; writes a table, figures and a "
+        "report",
         (
             "agt certify run=outputs/train/2026-01-31_12-00-00-000000",
             "agt certify run=... inputs=queries.csv",
@@ -314,35 +318,35 @@ COMMANDS: dict[str, Command] = {
     "predict": Command(
         "agt_cli/commands/predict",
         "predict",
-        "release private labels for a file of queries, each with a stated guarantee; refuses "
-        "if the guarantee would not hold",
+        "release differentially private labels for the queries in a file, with a stated "
+        "guarantee; refuses if the guarantee would not hold",
         (
-            "agt predict run=... inputs=queries.csv mechanism.eps=0.1      pure eps = 0.1 for each "
-            "query",
+            "agt predict run=... inputs=queries.csv mechanism.eps=0.1      pure differential "
+            "privacy with eps = 0.1 for each query",
             "agt predict run=... inputs=queries.csv mechanism=release_weights total.eps=1 "
             "total.delta=1e-5",
             "agt predict run=... inputs=queries.npz mechanism=release_weights total.eps=1 "
             "total.delta=1e-5",
-            "agt predict run=... ledger=people inputs=q.csv mechanism.eps=0.01   charged "
-            "before the draw; repeated queries are free",
-            "agt predict run=... ledger=people inputs=- mechanism.eps=0.01 lot=1000     JSON "
-            "lines, in and out",
+            "agt predict run=... ledger=people inputs=q.csv mechanism.eps=0.01   charges the "
+            "ledger before an answer is drawn; a repeated query costs nothing",
+            "agt predict run=... ledger=people inputs=- mechanism.eps=0.01 reserve=1000     reads "
+            "queries and writes answers as JSON lines",
         ),
     ),
     "ledger": Command(
         "agt_cli/commands/ledger",
         "ledger",
-        "keep the budget of one population permanently: init creates a ledger, show and "
-        "verify read it, admit adds a table about the same people",
+        "keep account of one privacy budget for all releases about the same people: init creates "
+        "ledger NAME, show and verify read it, admit adds another table about these people",
         (
             "agt ledger init loans run=latest total.eps=1 total.delta=1e-5 unit='one customer' "
             "head=/media/stick",
-            "agt ledger show loans                         what was spent, what it was spent "
-            "on, and what is left",
-            "agt ledger verify loans head=COUNT:HASH       checks the ledger against a head "
-            "that show printed earlier; exit code 3: it does not match",
-            "agt ledger admit loans run=FOLDER             the run's data are about the same "
-            "people, so it shares the budget",
+            "agt ledger show loans                         shows how much of the budget was spent, "
+            "on what, and how much is left",
+            "agt ledger verify loans head=COUNT:HASH       compares the ledger with the head "
+            "(COUNT:HASH) that agt ledger show printed earlier; exit code 3: they do not match",
+            "agt ledger admit loans run=FOLDER             adds the table of a run that is about "
+            "the same people, so that both share the budget",
         ),
         (Word("action", ("init", "show", "verify", "admit")), Word("ledger", free="NAME")),
         recorded=False,
@@ -350,29 +354,30 @@ COMMANDS: dict[str, Command] = {
     "unlearn": Command(
         "agt_cli/commands/unlearn",
         "unlearn",
-        "carry out erasure requests: updates the run in its folder, and writes an account "
-        "that others can check",
+        "carry out erasure requests: changes the trained run in its own folder, and writes an "
+        "account of the erasure that others can check",
         (
             "agt unlearn run=latest ids=requests.txt               uses the cheapest method "
             "whose guarantee holds",
-            "agt unlearn run=... ids=requests.csv method=certificate    notes the requests; "
-            "answers that do not depend on them stay available",
-            "agt unlearn run=...                                   carries out all pending "
-            "requests",
-            "agt unlearn run=... ids=- by=id fresh=true",
-            "agt unlearn -m run=... ids=requests.txt method=newton,retrain rehearse=true   "
-            "compares methods, on copies",
+            "agt unlearn run=... ids=requests.csv method=certificate    only notes the requests; "
+            "certified answers that do not depend on these records stay available",
+            "agt unlearn run=...                                   carries out all requests that "
+            "are still pending",
+            "agt unlearn run=... ids=- by=id new_seeds=true",
+            "agt unlearn -m run=... ids=requests.txt method=newton,retrain dry_run=true   "
+            "tries both methods on copies of the run, to compare them",
         ),
     ),
     "reproduce": Command(
         "agt_cli/_experiments/reproduce",
         "reproduce",
-        "NAME: reproduce the figures and tables of the papers on one data set, next to the "
-        "published numbers; continues where it stopped",
+        "reproduce the figures and tables of the papers on the data set NAME, next to the "
+        "published numbers; if interrupted, the same command continues where it stopped",
         (
-            "agt reproduce blobs                           shows both profiles side by side",
+            "agt reproduce blobs                           runs the papers' settings and ours, "
+            "and shows the results side by side",
             "agt reproduce imdb data_dir=/data profile=ours",
-            "agt reproduce blobs profile=smoke             small, takes a minute",
+            "agt reproduce blobs profile=smoke             runs a small version; takes one minute",
             "agt reproduce blobs only=[001_fig2,001_fig6]",
         ),
         (Word("name"),),
@@ -380,11 +385,11 @@ COMMANDS: dict[str, Command] = {
     "data": Command(
         "agt_cli/commands/data",
         "data",
-        "inspect FILE: read a table and write a dataset configuration for it; prepare NAME: "
-        "convert raw data into a folder",
+        "inspect FILE reads a table and writes a dataset configuration for it; prepare NAME "
+        "converts the raw files of a data set into a folder that agt train can read",
         (
-            "agt data inspect loans.csv                    writes conf/dataset/loans.yaml, which "
-            "agt train takes",
+            "agt data inspect loans.csv                    writes conf/dataset/loans.yaml, for "
+            "agt train dataset=loans",
             "agt data inspect loans.csv label=default id=contract name=loans2024 force=true",
             "agt data prepare imdb prepare.reviews=imdb.parquet prepare.model=gpt2",
             "agt data prepare amex data_dir=/mnt/large",
@@ -398,13 +403,13 @@ COMMANDS: dict[str, Command] = {
     "verify": Command(
         "agt_cli/commands/verify",
         "verify",
-        "PATH: check whether a run, a release or a ledger is unchanged, and show what its "
-        "claims depend on, for an auditor; writes nothing",
+        "for auditors: check whether the run, release or ledger at PATH is unchanged, and show "
+        "what its claims depend on; changes nothing there",
         (
             "agt verify outputs/predict/2026-01-31_12-00-00-000000",
-            "agt verify release digest=sha256:...          with the digest that its "
-            "publisher gave you",
-            "agt verify outputs/train/... page=audit.html  writes the result as a page",
+            "agt verify release digest=sha256:...          also compares the release with the "
+            "digest that its publisher gave you",
+            "agt verify outputs/train/... page=audit.html  also writes the result to an HTML file",
             "agt verify ledgers/loans.ledger head=COUNT:HASH",
         ),
         (Word("path", free="PATH"),),
@@ -413,22 +418,23 @@ COMMANDS: dict[str, Command] = {
     "audit": Command(
         "agt_audit/command",
         "audit",
-        "KIND: attack the claims of a run, and report what was claimed, what was tried and "
-        "what was found; exit code 3: a claim is false",
+        "attack the claims of a run (KIND says which claims), and report what was claimed, what "
+        "was tried and what was found; exit code 3: a claim is false",
         (
-            "agt audit certificate run=latest              trains on neighbouring datasets: "
-            "does every bound hold?",
+            "agt audit certificate run=latest              trains on neighbouring datasets, and "
+            "tests whether every bound holds",
             "agt audit mechanism run=latest mechanism=randomized_response mechanism.eps=1",
-            "agt audit selftest                            checks that the audits catch "
-            "planted faults",
-            "agt audit certificate --help                  shows the settings of this kind",
+            "agt audit selftest                            tests whether the audits detect faults "
+            "that are planted on purpose",
+            "agt audit certificate --help                  shows the settings of this audit",
         ),
         (Word("audit"),),
     ),
     "doctor": Command(
         "agt_cli/commands/doctor",
         "doctor",
-        "check the device, kernels and floating point, and say how to fix problems",
+        "check whether the GPU, the compiled kernels and floating-point arithmetic work correctly "
+        "on this machine, and say how to fix problems",
         (
             "agt doctor",
             "agt doctor --json",
@@ -438,8 +444,8 @@ COMMANDS: dict[str, Command] = {
     "runs": Command(
         "agt_cli/commands/runs",
         "runs",
-        "list what was run, newest first, selected by state, data set or kind, or compare "
-        "runs side by side; writes nothing",
+        "list earlier runs, newest first (all, or those of one state, data set or kind), or "
+        "compare runs side by side; writes nothing",
         (
             "agt runs                                      lists every run below outputs/",
             "agt runs command=train state=failed since=2026-01-31",
@@ -462,26 +468,26 @@ def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
     Raises:
         ConfigError: a word is missing or unknown; says which there are.
     """
-    bare, before = bare_words(rest), [name]
+    bare = bare_words(rest)
+    before = f"agt {name}"
     found, missing = words_of(name, [rest[place] for place in bare])
     for word, given in found:
         if not word.free and given not in word.known:
-            unknown = (
-                f"agt {' '.join(before)}: agt does not know the word '{given}' "
-                f"here{nearest(given, word.known)}"
-            )
+            hint = nearest(given, word.known)
+            unknown = f"unknown word '{given}' after `{before}`{hint}"
             raise ConfigError(OLD_SPELLINGS.get(f"{word.key}={given}", unknown))
-        before.append(given)
+        before += f" {given}"
     for given in rest if missing and missing.key == "path" else ():
         key, equals, value = given.partition("=")
         if equals and key in ("run", "release", "folder", "file"):
+            folder = value or "PATH"
             raise ConfigError(
-                f"{given}: agt {name} takes the folder as a word: type agt {name} {value or 'PATH'}"
+                f"{given}: agt {name} has no setting {key}=..., but takes the path itself: "
+                f"type agt {name} {folder}"
             )
     if missing:
-        raise ConfigError(
-            f"agt {' '.join(before)} needs one more word, one of: {', '.join(missing.known)}"
-        )
+        possible = " or ".join(missing.known)
+        raise ConfigError(f"`{before}` is incomplete: add {possible}")
     settings = [f"{word.key}={quoted(given) if word.free else given}" for word, given in found]
     taken, options = bare[: len(settings)], _options(rest)
     others = [word for place, word in enumerate(rest) if place not in (*taken, *options)]
@@ -510,15 +516,16 @@ def settings_of_sweep(rest: Sequence[str]) -> list[str]:
     if not named:
         return list(rest)
     name = named[-1].partition("=")[2].strip("'\"").removesuffix(agt_cli.SWEEP_SUFFIX)
+    given = named[-1]
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"{named[-1]}: the name of a sweep must consist of letters, digits and . _ - (not "
-            "as the first character): give another name"
+            f"{given}: the name of a sweep may contain only letters, digits, '.', '_' and '-', "
+            "and must not start with '.' or '-': give another name"
         )
     if not is_sweep(rest):
         raise ConfigError(
-            f"{named[-1]} names the folder of a sweep, but this command is not a sweep: add "
-            "-m and the values to try, as in training.seed=0,1,2"
+            f"{given} gives a name to a sweep, but this command is not a sweep: add -m and the "
+            "values to try, such as training.seed=0,1,2; or leave sweep=... out"
         )
     folder = (
         f"hydra.sweep.dir='${{output_dir}}/${{hydra.job.config_name}}/{name}{agt_cli.SWEEP_SUFFIX}'"

@@ -47,8 +47,7 @@ from agt.data.embeddings import read_prepared
 from agt.data.files import NULLS, open_columns, require
 from agt.data.ids import hash_split
 from agt.data.labelled import class_indices
-from agt.data.records import DataError
-from agt.errors import DataMissing, first_line, nearest
+from agt.errors import DataError, DataMissing, first_line, nearest
 from agt.settings import Count, schema
 from agt.store import resolve
 

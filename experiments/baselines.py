@@ -113,7 +113,8 @@ from agt.settings import (
 from agt.training.batches import BatchPlan
 from agt.training.erm_with_linear_term import NORM_SLACK, ErmWithLinearTerm, solve
 from agt.training.loop import train
-from agt.training.noise import NoiseConfig, draw_noise, plan_noise
+from agt.training.noise import draw_noise, plan_noise
+from agt.training.settings import NoiseConfig
 from agt.training.setup import TrainingSetup
 from agt.training.sgd import Sgd, descend, learning_rate
 

@@ -37,8 +37,8 @@ from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding
 from agt.data.dataset import Dataset
 from agt.data.ids import content_ids
-from agt.data.records import DataError, Records
-from agt.errors import AgtError, DataMissing
+from agt.data.records import Records
+from agt.errors import AgtError, DataError, DataMissing
 from agt.facts import Evidence, Fact, Standing, declared, not_held
 from agt.models.heads import HeadConfig
 from agt.models.store import FileReader, FileWriter, read_tensors

@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from agt.data.embeddings import FORMAT, PREPARED, PROGRESS, part_of, read_prepared
-from agt.data.records import DataError
-from agt.errors import AgtError, ConfigError
+from agt.errors import AgtError, ConfigError, DataError
 from agt.store import Lock, file_sha256, flat, seal, write_atomic
 
 OnProgress = Callable[[int, int], None]

@@ -24,8 +24,7 @@ from agt.data.arrays import row_words
 from agt.data.files import open_columns, require
 from agt.data.ids import content_ids, hash_split
 from agt.data.labelled import class_indices
-from agt.data.records import DataError
-from agt.errors import AgtError, ConfigError, DataMissing, first_line
+from agt.errors import AgtError, ConfigError, DataError, DataMissing, first_line
 from agt.settings import Count, schema
 from agt.store import resolve
 

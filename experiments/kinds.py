@@ -28,11 +28,10 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError, nearest
-from agt.mechanisms.claims import Accounting
 from agt.mechanisms.composition import BOUNDS, PUBLISHED_BOUNDS
 from agt.models.box import copy_initial_parameters
 from agt.models.model import Model
-from agt.settings import STRICT, Positive, RelationName, validate
+from agt.settings import STRICT, Accounting, Positive, RelationName, validate
 from agt_cli.config_files import experiments_dir
 from agt_cli.runs.prepare import Prepared, RunSettings
 

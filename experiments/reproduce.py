@@ -15,18 +15,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import pandas as pd
-from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError, DataMissing, counted, nearest
 from agt.relations import RELATIONS
-from agt.settings import STRICT, validate
 from agt.store import Broken, parse_object, read_file, resolve, write_atomic
+from agt_cli.command_settings import ReproduceConfig, check_reproduce
 from agt_cli.composing import composed
-from agt_cli.configuration import only_keys
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import markdown_table, plain, report_page
 from agt_cli.report.record import RunRecord
@@ -311,30 +308,7 @@ def _compared(entry: Entry, kind: Kind, measured: pd.DataFrame, data: str) -> pd
     return both[["what", "published", *names, "measured on", "difference"]]
 
 
-KEYS = ("name", "profile", "data", "only", "overrides", "runs_dir")
 BOTH: tuple[ProfileName, ...] = ("paper", "ours")
-
-
-@validated(frozen=True, config=STRICT)
-class ReproduceConfig:
-    """What is asked for.
-
-    Attributes:
-        name: the experiment's.
-        profile: paper, ours, both side by side, or smoke.
-        data: the papers' own (``original``), the definition's ``stand_in``, or ``either``: the
-            first that is there.
-        only: ids of artifacts; None: all.
-        overrides: of agt train's configuration, for every run (where data lies, how to compute).
-        runs_dir: where finished runs are kept and found again.
-    """
-
-    name: str
-    profile: Literal["both", "paper", "ours", "smoke"] = "both"
-    data: Literal["either", "original", "stand_in"] = "either"
-    only: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    overrides: tuple[str, ...] = ()
-    runs_dir: Annotated[str, Field(min_length=1)] = "outputs/reproduce/runs"
 
 
 @dataclass(frozen=True)
@@ -352,8 +326,7 @@ class Reproduction:
 
 def configure(config: Mapping[str, Any]) -> Reproduction:
     """Validate the request and the whole definition, before any data is read."""
-    only_keys(config, (*KEYS, "compute", "output_dir", "data_dir"))
-    request = validate(ReproduceConfig, {key: config.get(key) for key in KEYS}, "reproduce")
+    request = check_reproduce(config)
     if request.profile == "smoke" and request.data != "either":
         raise ConfigError(
             f"data={request.data}: profile=smoke has data of its own: leave data out, or choose "

@@ -29,7 +29,7 @@ from agt.distributed import Group, group, together
 from agt.errors import AgtError, ConfigError
 from agt.models.fitting import fit
 from agt.training.checkpoint import CheckpointState, NoCheckpoints
-from agt.training.noise import NoiseConfig
+from agt.training.settings import NoiseConfig
 
 SIZES = (2, 3)
 FEW_STEPS: dict[str, Any] = {

@@ -4,14 +4,20 @@ rows.
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from agt.errors import AgtError
 
+if TYPE_CHECKING:
+    from agt.data.coded import CodedFeatures
+
 ROWS = 2**15
 """Rows of a large file that are held at once."""
+
+CACHED_BYTES = 2**20
+"""Bytes of a block of rows that is read soon after it was made, while the cache has it."""
 
 ALIGNMENT_BYTES = 64
 """Where PyTorch's own tensors begin: a product may round otherwise at another alignment."""
@@ -106,7 +112,7 @@ class Mapped:
         return self._made(self._source[rows])
 
 
-def as_array(blocks: Blocks | Mapped) -> np.ndarray:
+def as_array(blocks: "Blocks | Mapped | CodedFeatures") -> np.ndarray:
     """For whoever takes slices of it, one after the other, and nothing else."""
     return cast(np.ndarray, blocks)
 
@@ -127,6 +133,18 @@ def row_numbers(rows: int) -> np.ndarray:
 def pieces(features: np.ndarray) -> Iterator[np.ndarray]:
     """[n, ...] in pieces that fit into memory, however many rows there are; at least one."""
     return (features[start : start + ROWS] for start in range(0, len(features) or 1, ROWS))
+
+
+def array_blocks(features: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the rows of [n, ...] as contiguous arrays of about ``CACHED_BYTES``, one after another.
+
+    Args:
+        features: an array, or what can be sliced like one.
+    """
+    row_bytes = features.dtype.itemsize * math.prod(features.shape[1:])
+    block_rows = max(1, CACHED_BYTES // max(1, row_bytes))
+    for start in range(0, len(features), block_rows):
+        yield np.ascontiguousarray(features[start : start + block_rows])
 
 
 def gathered(parts: Iterable[np.ndarray], rows: int) -> np.ndarray:

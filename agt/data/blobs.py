@@ -3,10 +3,8 @@ papers.md).
 """
 
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-from pydantic import Field
 
 from agt.data.dataset import Dataset, Plane
 from agt.data.files import ColumnReader, open_columns, same_shape
@@ -14,8 +12,9 @@ from agt.data.ids import default_ids
 from agt.data.labelled import queries, query_labels
 from agt.data.meanings import label_free_facts
 from agt.data.records import Records, records
+from agt.data.settings import BlobsSettings
 from agt.facts import evidence, proved
-from agt.settings import Positive, schema
+from agt.settings import schema
 
 CLASSES = ("left", "right")
 
@@ -30,25 +29,10 @@ def lift(points: np.ndarray) -> np.ndarray:
 
 
 @schema
-class Blobs:
+class Blobs(BlobsSettings):
     """Isotropic Gaussians around -(center, center), class 0, and +(center, center), class 1;
     synthetic.
-
-    Attributes:
-        center: p, the coordinate of both means.
-        std: standard deviation of each coordinate.
-        n_train: training records, half of each class.
-        test_fraction: test records as a fraction of ``n_train``, drawn after the training records.
-        seed: public seed of the generator.
-        label_free: ids are made without labels (relation=flip).
     """
-
-    center: Positive
-    std: Positive
-    n_train: Annotated[int, Field(ge=2)] = 3000
-    test_fraction: Annotated[float, Field(gt=0)] = 0.25
-    seed: Annotated[int, Field(ge=0)] = 0
-    label_free: bool = False
 
     def load(self) -> Dataset:
         """Draw both splits from the public seed."""

@@ -18,7 +18,8 @@ import numpy as np
 
 from agt.data.arrays import is_mapped, pieces
 from agt.data.ids import _rough_hash
-from agt.data.records import DataError, Records, fingerprint
+from agt.data.records import Records, fingerprint
+from agt.errors import DataError
 from agt.facts import Evidence, Fact
 
 PublicRows = Literal["test", "train"]

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from agt.data.records import DataError
+from agt.errors import DataError
 
 HEAD_BYTES = 2**12
 """Of a file, which tell what it is."""

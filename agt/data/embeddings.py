@@ -18,11 +18,12 @@ import numpy as np
 from agt.data.dataset import Dataset
 from agt.data.erasure import IsErased
 from agt.data.files import ColumnReader, arrays_in, same_shape
-from agt.data.labelled import FileConstants, FileFeatures, FileRows, LabelledFile, RowContent
-from agt.data.records import DataError, Records
-from agt.errors import DataMissing
+from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
+from agt.data.records import Records
+from agt.data.settings import EmbeddingsSettings, FileConstants
+from agt.errors import DataError, DataMissing
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
-from agt.settings import Positive, schema
+from agt.settings import schema
 from agt.store import file_sha256, places, unseal
 
 FORMAT = 2
@@ -33,44 +34,12 @@ _AGAIN = "delete the folder and prepare the data again"
 
 
 @schema
-class Embeddings(LabelledFile):
+class Embeddings(EmbeddingsSettings, LabelledFile):
     """Features are (x - center) * scale, or with ``unit_norm`` scale * (x - center) / |x - center|,
     in float32.
-
-    Attributes (the others: ``LabelledFile``; a column may be the key of an npz):
-        path: npz, parquet, csv or a folder of npy files, such as ``agt data prepare`` makes.
-        x: the vectors: an npz key, a column of lists, or the prefix of numbered columns.
-        is_test: column that marks test records; None: a hash split.
-        center: what is subtracted: an npz key, or the numbers themselves.
-        scale: public factor.
-        unit_norm: bring every vector to length ``scale``; a vector equal to the center stays zero.
-        public_scaling: whoever runs this declares ``center`` public (not computed from training
-            records).
-        public_digest: of the test records and the center, which are public; other ones are refused,
-            since what this configuration declares was said about these. None: any.
-        obtain: the command that makes the data, for the message where it is not there.
     """
 
     exact: ClassVar[bool] = True
-    SPLIT: ClassVar[str] = "is_test"
-
-    label: str = "label"
-    x: str = "x"
-    is_test: str | None = None
-    center: str | tuple[float, ...] | None = None
-    scale: Positive = 1.0
-    unit_norm: bool = False
-    public_scaling: bool = False
-    public_digest: str | None = None
-    obtain: str | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.x == self.label:
-            raise ValueError(
-                f"dataset.label and dataset.x both name column {self.label}: name two "
-                "different columns"
-            )
 
     def load_without(self, is_erased: IsErased) -> Dataset:
         """As ``LabelledFile.load_without``; a file that only has the name of the one declared about

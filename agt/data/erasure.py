@@ -24,7 +24,8 @@ import numpy as np
 from agt.data.arrays import row_words
 from agt.data.dataset import Dataset, DataSource
 from agt.data.ids import CONTENT, content_ids
-from agt.data.records import DataError, Records
+from agt.data.records import Records
+from agt.errors import DataError
 from agt.facts import Evidence, Fact, declared, not_held, proved
 
 IsErased = Callable[[np.ndarray, np.ndarray], np.ndarray]

@@ -27,7 +27,7 @@ from decimal import Decimal
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TextIO
+from typing import Any, ClassVar, TextIO
 
 import numpy as np
 import pandas as pd
@@ -53,14 +53,13 @@ from agt.data.formats import (
     reads,
 )
 from agt.data.ids import most_frequent
-from agt.data.records import DataError
-from agt.errors import DataMissing, first_line, nearest
+from agt.data.settings import CsvSettings
+from agt.data.suffixes import check_suffix, is_delimited
+from agt.errors import DataError, DataMissing, first_line, nearest
 from agt.messages import Message
 from agt.settings import schema
 from agt.store import locate
 
-TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".data")
-FORMATS = (".npz", ".csv", ".parquet", *TEXT_SUFFIXES[1:], ".csv.gz")
 NULLS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL"]
 """What in a csv stands for a missing value."""
 SEPARATORS = (",", ";", "\t", "|", " ")
@@ -81,39 +80,12 @@ _EXACT_BITS = {16: 11, 32: 24}  # below 2 to this, numbers of so many bits tell 
 
 
 @schema
-class CsvFormat:
+class CsvFormat(CsvSettings):
     """How a text file is cut into cells, and how numbers are written in columns that have no
     format of their own.
-
-    Attributes:
-        separator: the one character between cells.
-        encoding: of the text, by Python's name for it; utf-8 may begin with a byte order mark.
-        header: the first line names the columns; otherwise they are column1, column2, ...
-        decimal: what stands before the decimals of a number; a comma: points may stand between its
-            thousands.
     """
 
     takes_numbers: ClassVar[bool] = True
-
-    separator: str = ","
-    encoding: str = "utf-8"
-    header: bool = True
-    decimal: Literal[".", ","] = "."
-
-    def __post_init__(self) -> None:
-        if len(self.separator) != 1 or self.separator in '"\r\n':
-            raise ValueError(
-                f"separator={self.separator!r}: give one character that is not a quotation "
-                "mark or a line end"
-            )
-        try:
-            if not "a\nb".encode(self.encoding).startswith("a\n".encode(self.encoding)):
-                raise LookupError  # what comes later changes what came before, as in punycode
-        except (LookupError, UnicodeError):  # also of codecs from bytes to bytes, such as zlib
-            raise ValueError(
-                f"encoding={self.encoding}: this text encoding does not exist: use utf-8, "
-                "latin-1, cp1252 or utf-16"
-            ) from None
 
     def numbers(self, cells: pa.Array) -> pa.Array:
         """float64 of the cells of a column without a declared format, each read by itself; null
@@ -211,12 +183,6 @@ class CsvFormat:
             pa.csv.ParseOptions(delimiter=self.separator, newlines_in_values=True),
             pa.csv.ConvertOptions(column_types=text, strings_can_be_null=True, null_values=NULLS),
         )
-
-
-def is_delimited(path: Path) -> bool:
-    """Whether a file is a table as text, by its name; it may be compressed (.gz)."""
-    bare = path.with_suffix("") if path.suffix.lower() == ".gz" else path
-    return bare.suffix.lower() in TEXT_SUFFIXES
 
 
 @contextmanager
@@ -888,11 +854,7 @@ def open_columns(
             )
         return _open_arrays(path)
     require(path, setting)
-    if path.suffix.lower() not in (".npz", ".parquet") and not is_delimited(path):
-        raise DataError(
-            f"{path}: unknown format '{path.suffix}': {setting} needs {', '.join(FORMATS)}, "
-            "or a folder of .npy files"
-        )
+    check_suffix(path, setting)
     check_kind(path, (form or CsvFormat()).codec)
     try:
         if path.suffix.lower() == ".npz":

@@ -69,6 +69,8 @@ def read_numbers(cells: pa.Array) -> pa.Array:
     """float64 of text, each cell by itself; raises ArrowInvalid where one is neither number nor
     date.
     """
+    with suppress(pa.ArrowInvalid):
+        return cells.cast(pa.float64())  # of most columns: a date is no number, so there is none
     dates = pc.match_substring_regex(cells, ISO_DATE)
     numbers = pc.if_else(dates, pa.scalar(None, cells.type), cells).cast(pa.float64())
     if not pc.any(dates).as_py():

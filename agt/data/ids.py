@@ -2,11 +2,12 @@
 shards.
 """
 
+import math
 import re
+from binascii import hexlify
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from hashlib import blake2b
-from math import gcd
 
 import numpy as np
 
@@ -14,6 +15,12 @@ from agt.data.arrays import ROWS, pieces
 
 CONTENT = re.compile("[0-9a-f]{32}")
 """What ``content_ids`` makes."""
+
+DIGEST_BYTES = 16
+
+HASHED_BYTES = 2**24  # of content that is held as bytes at once
+
+_NUMBER_BYTES = 8  # of how many copies came before
 
 FEW_NAMES = 10_000  # that are counted one by one sooner than by their hashes
 
@@ -39,39 +46,131 @@ def content_ids(
         features: [n, ...] raw features.
         labels: [n] raw labels.
         numbered: False: every copy has the first one's id.
-        exact: hash each row in the precision of its own (``exact_row``): where the array's is not a
-            public constant.
+        exact: hash each row in the precision of its own (``_exact_bytes``): where the array's is
+            not a public constant.
 
     Returns:
         [n] str, 32 hexadecimal digits each; unique if numbered.
     """
-    seen: Counter[bytes] = Counter()
-    ids = np.empty(len(features), dtype="U32")
-    for row in range(len(features)):
-        numbers = exact_row(features[row]) if exact else features[row]
-        content = blake2b(np.ascontiguousarray(numbers).tobytes(), digest_size=16)
-        content.update(str(labels[row]).encode())
-        digest = content.digest()
-        ids[row] = blake2b(digest + seen[digest].to_bytes(8, "little"), digest_size=16).hexdigest()
-        seen[digest] += numbered
+    digests = content_digests(features, labels, exact)
+    ids = ids_of_digests(digests)
+    return number_copies(ids, digests) if numbered else ids
+
+
+def content_digests(features: np.ndarray, labels: np.ndarray, exact: bool = False) -> np.ndarray:
+    """Return a hash of each record's raw content, the same for identical records.
+
+    Args:
+        features: [n, ...] raw features.
+        labels: [n] raw labels.
+        exact: as in ``content_ids``.
+
+    Returns:
+        [n, DIGEST_BYTES] uint8.
+    """
+    digests = np.empty((len(features), DIGEST_BYTES), dtype=np.uint8)
+    row_bytes = max(1, features.itemsize * math.prod(features.shape[1:]))
+    block_rows = max(1, min(ROWS, HASHED_BYTES // row_bytes))
+    for start in range(0, len(features), block_rows):
+        block = slice(start, min(start + block_rows, len(features)))
+        rows = _exact_bytes(features[block]) if exact else _row_bytes(features[block])
+        hashes = [
+            blake2b(row + str(label).encode(), digest_size=DIGEST_BYTES).digest()
+            for row, label in zip(rows, labels[block], strict=True)
+        ]
+        digests[block] = _from_bytes(hashes)
+    return digests
+
+
+def ids_of_digests(digests: np.ndarray) -> np.ndarray:
+    """Return the ids of records by digests of their content; copies have the same id.
+
+    Args:
+        digests: [n, DIGEST_BYTES] uint8, as ``content_digests`` returns them.
+
+    Returns:
+        [n] str, 32 hexadecimal digits each.
+    """
+    ids = np.empty(len(digests), dtype=f"U{2 * DIGEST_BYTES}")
+    first = (0).to_bytes(_NUMBER_BYTES, "little")
+    for start in range(0, len(digests), ROWS):
+        content = _cut(digests[start : start + ROWS].tobytes(), DIGEST_BYTES)
+        hashes = [blake2b(digest + first, digest_size=DIGEST_BYTES).digest() for digest in content]
+        digits = np.frombuffer(hexlify(b"".join(hashes)), dtype=f"S{2 * DIGEST_BYTES}")
+        ids[start : start + ROWS] = digits
     return ids
 
 
-def exact_row(row: np.ndarray) -> np.ndarray:
-    """A record's numbers in a precision that they alone decide, so that ``content_ids`` may hash
-    their bytes.
+def number_copies(ids: np.ndarray, digests: np.ndarray) -> np.ndarray:
+    """Return ids in which a record's id also says how many identical records came before it.
+
+    Args:
+        ids: [n] str, as ``ids_of_digests`` returns them; they are not changed.
+        digests: [n, DIGEST_BYTES] uint8, of which the ids were made.
+
+    Returns:
+        [n] str, unique; the first of identical records keeps its id.
+    """
+    numbered = ids.copy()
+    for row, number in _copies_before(digests).items():
+        content = digests[row].tobytes() + number.to_bytes(_NUMBER_BYTES, "little")
+        numbered[row] = blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
+    return numbered
+
+
+def _copies_before(digests: np.ndarray) -> dict[int, int]:
+    """Return how many identical records come before a record: row -> number, where it is not 0.
+
+    Args:
+        digests: [n, DIGEST_BYTES] uint8.
+    """
+    # Equal digests begin alike, so only rows whose first bytes occur twice are looked at one by
+    # one. Their full digests decide.
+    beginnings = np.ascontiguousarray(digests[:, :8]).view(np.uint64)[:, 0]
+    _, inverse, counts = np.unique(beginnings, return_inverse=True, return_counts=True)
+    seen: Counter[bytes] = Counter()
+    before = {}
+    for row in np.flatnonzero(counts[inverse] > 1).tolist():
+        digest = digests[row].tobytes()
+        if seen[digest]:
+            before[row] = seen[digest]
+        seen[digest] += 1
+    return before
+
+
+def _cut(content: bytes, size: int) -> list[bytes]:
+    """Return the pieces of ``size`` bytes that make up ``content``; ``size`` is at least 1."""
+    return [content[start : start + size] for start in range(0, len(content), size)]
+
+
+def _row_bytes(rows: np.ndarray) -> list[bytes]:
+    """Return the bytes of each row of an array [n, ...], in its own precision."""
+    size = rows.itemsize * math.prod(rows.shape[1:])
+    if not size:
+        return [b""] * len(rows)
+    return _cut(np.ascontiguousarray(rows).tobytes(), size)
+
+
+def _exact_bytes(rows: np.ndarray) -> list[bytes]:
+    """Return the bytes of each row of an array [n, ...] in a precision that the row alone decides.
 
     An array has one precision for all of its rows: a float64 record that joins a float32 table
     makes all of it float64, and bytes as they lie there would rename every other record. So whole
     numbers count as float64, other numbers as float32 if that holds all of them exactly, else as
     float64.
     """
-    wide = row.astype(np.float64, copy=False)
-    if (wide == np.rint(wide)).all():
-        return wide
+    wide = rows.astype(np.float64, copy=False).reshape(len(rows), math.prod(rows.shape[1:]))
     with np.errstate(over="ignore", under="ignore"):
         narrow = wide.astype(np.float32)
-    return narrow if (narrow == wide).all() else wide
+    is_whole = (wide == np.rint(wide)).all(axis=1)
+    is_narrow = ~is_whole & (narrow == wide).all(axis=1)
+    both = zip(_row_bytes(wide), _row_bytes(narrow), is_narrow.tolist(), strict=True)
+    return [of_narrow if single else of_wide for of_wide, of_narrow, single in both]
+
+
+def _from_bytes(hashes: list[bytes]) -> np.ndarray:
+    """Return digests of ``DIGEST_BYTES`` bytes as an array [n, DIGEST_BYTES] uint8."""
+    return np.frombuffer(b"".join(hashes), dtype=np.uint8).reshape(len(hashes), DIGEST_BYTES)
 
 
 def default_ids(
@@ -88,20 +187,48 @@ def default_ids(
     private training record that goes could take a copy out of the test set instead (the last number
     is the one that vanishes), and test records count as public. ``exact``: as in ``content_ids``.
     """
-    given = [attribute.tolist() for attribute in attributes if attribute is not None]
-    tags = [repr(values) for values in zip(*given, strict=True)] if given else [""] * len(content)
-    return content_ids(content, np.array(tags, dtype=object), numbered, exact)
+    digests = default_digests(content, *attributes, exact=exact)
+    ids = ids_of_digests(digests)
+    return number_copies(ids, digests) if numbered else ids
+
+
+def default_digests(
+    content: np.ndarray, *attributes: np.ndarray | None, exact: bool = False
+) -> np.ndarray:
+    """Return the digests that ``default_ids`` makes ids of, [n, DIGEST_BYTES] uint8.
+
+    Args:
+        content: [n, ...] raw content.
+        attributes: [n, ...] each, or None: everything else about a record.
+        exact: as in ``content_ids``.
+    """
+    given = [attribute for attribute in attributes if attribute is not None]
+    digests = [np.empty((0, DIGEST_BYTES), dtype=np.uint8)]
+    for start in range(0, len(content), ROWS):
+        stop = min(start + ROWS, len(content))
+        tags = [""] * (stop - start)
+        if given:
+            values = [attribute[start:stop].tolist() for attribute in given]
+            tags = [repr(of_row) for of_row in zip(*values, strict=True)]
+        digests.append(content_digests(content[start:stop], np.array(tags, dtype=object), exact))
+    return np.concatenate(digests)
 
 
 def keyed_hash(names: Sequence[str] | np.ndarray, key: str) -> np.ndarray:
     """[n] uint64, uniform, a function of each name and the public key alone."""
-    secret, hashes = (
-        blake2b(key.encode(), digest_size=32).digest(),
-        np.empty(len(names), dtype="<u8"),
-    )
+    secret = blake2b(key.encode(), digest_size=32).digest()
+    keyed = blake2b(digest_size=8, key=secret)  # copied for each name, which is faster than a key
+    hashes = np.empty(len(names), dtype="<u8")
     for start in range(0, len(names), ROWS):
-        some = names[start : start + ROWS]
-        digests = (blake2b(str(name).encode(), digest_size=8, key=secret).digest() for name in some)
+        digests = []
+        block = names[start : start + ROWS]
+        # A list of str is faster to walk through than an array of them.
+        if isinstance(block, np.ndarray) and block.dtype.kind == "U":
+            block = block.tolist()
+        for name in block:
+            hasher = keyed.copy()
+            hasher.update(str(name).encode())
+            digests.append(hasher.digest())
         hashes[start : start + ROWS] = np.frombuffer(b"".join(digests), dtype="<u8")
     return hashes.astype(np.uint64, copy=False)
 
@@ -183,5 +310,5 @@ def counts_rows(names: np.ndarray) -> bool:
     if 2 * len(largest) <= len(distinct):
         return False
     low = min(largest)
-    step = gcd(*(number - low for number in largest))
+    step = math.gcd(*(number - low for number in largest))
     return max(largest) - low < _ROWS_A_NUMBER * step * len(largest)

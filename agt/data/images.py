@@ -18,53 +18,34 @@ from functools import cached_property
 from hashlib import file_digest
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field
 
 from agt.data.dataset import Dataset
 from agt.data.files import ColumnReader, open_columns, same_length, same_shape
 from agt.data.ids import default_ids, hash_split, uniform
 from agt.data.labelled import class_indices, queries, query_labels, read_labels
 from agt.data.meanings import split_fact
-from agt.data.records import UNLABELLED, DataError, Records, records
-from agt.errors import ConfigError, DataMissing, nearest
+from agt.data.records import UNLABELLED, Records, records
+from agt.data.settings import DigitsSettings, ImageConstants, MedMnistSettings, MnistSettings
+from agt.errors import ConfigError, DataError, DataMissing, nearest
 from agt.facts import Evidence, Fact, Value, declared, evidence, not_held, proved
-from agt.settings import DeclaredSize, Positive, keyword_schema, schema, validate
+from agt.settings import keyword_schema, schema, validate
 from agt.store import locate, resolve
 
 INSTALL = "pip install --no-deps medmnist"
-Class = Annotated[int, Field(ge=0)]
-Digit = Annotated[int, Field(ge=0, le=9)]
-Rate = Annotated[float, Field(ge=0, le=1)]
 _WHITE = 255.0
 
 
 @schema
-class Digits:
-    """Digits of the chosen classes, those of scikit-learn; features are pixels/16 - 0.5.
-
-    Attributes:
-        classes: the digits, in the order of their labels 0, 1, ...; None: all ten.
-        test_fraction: public rate of the hash split.
-        split_key: public key of the hash split.
-        declared_size: public constant: about how many training records there are.
-    """
+class Digits(DigitsSettings):
+    """Digits of the chosen classes, those of scikit-learn; features are pixels/16 - 0.5."""
 
     LEVELS: ClassVar[float] = 16.0
     CENTER: ClassVar[float] = 0.5
     NAME: ClassVar[str] = "digits"
     SIDE: ClassVar[int] = 8
-
-    classes: Annotated[tuple[Digit, ...], Field(min_length=2)] | None = (3, 8)
-    test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.25
-    split_key: str = "split"
-    declared_size: DeclaredSize | None = None
-
-    def __post_init__(self) -> None:
-        if len(set(self.classes or ())) < len(self.classes or ()):
-            raise ValueError("classes lists a digit twice: remove one of the two")
 
     def load(self) -> Dataset:
         """Read every image, keep the chosen classes, split by hash."""
@@ -127,22 +108,15 @@ class Digits:
 
 
 @keyword_schema
-class Mnist(Digits):
+class Mnist(MnistSettings, Digits):
     """MNIST's digits, 28 x 28, from an npz with ``images`` (uint8 [n, 28, 28]) and ``labels`` [n];
     features are pixels/255.
-
-    Attributes (the others: ``Digits``):
-        path: the file, relative to ``data_dir``.
-        data_dir: folder of a relative path.
     """
 
     LEVELS: ClassVar[float] = 255.0
     CENTER: ClassVar[float] = 0.0
     NAME: ClassVar[str] = "MNIST digits"
     SIDE: ClassVar[int] = 28
-
-    path: Path
-    data_dir: Path = Path("data")
 
     def _read(self) -> tuple[np.ndarray, np.ndarray]:
         columns = open_columns(self.path, "dataset.path or data_dir", self.data_dir)
@@ -165,79 +139,10 @@ class Mnist(Digits):
 
 
 @schema
-class ImageConstants:
-    """What the file told beside its records, recorded so that queries need it no more.
-
-    Attributes:
-        shape: of an image.
-        used: the original classes of training and test records.
-    """
-
-    shape: tuple[int, ...]
-    used: tuple[Class, ...]
-
-
-@schema
-class MedMnist:
+class MedMnist(MedMnistSettings):
     """One MedMNIST set; features are (x/255 - center) / scale, [channels, height, width] per
     record.
-
-    Attributes:
-        name: MedMNIST's flag, such as pneumoniamnist.
-        data_dir: folder of relative paths and of downloads.
-        size: pixels per side: 28, 64, 128 or 224.
-        path: a local npz in MedMNIST's format, taken whatever its hash; None: the official file in
-            ``data_dir``.
-        download: fetch the official file if it is not there.
-        positive: original classes that become label 1, all other ones 0; None: several classes.
-        held_out: original classes that the pretraining records leave out; if any, pretraining
-            records are formed.
-        finetune_classes: original classes of the training and test sets; None: all that medmnist
-            lists or, without that package, all that the file has, which is not public.
-        keep: original class -> public rate; a training record is kept if the hash of its content
-            falls below it.
-        keep_key: public key of that hash.
-        with_val: add the validation split to the training split.
-        pretrain_public: whoever runs this declares the pretraining records public.
-        center, scale: public constants.
-        declared_size: public constant: about how many training records there are.
-        settled: what a training run's record fills in, for queries; None: they open the file again.
     """
-
-    name: str
-    data_dir: Path = Path("data")
-    size: Literal[28, 64, 128, 224] = 28
-    path: Path | None = None
-    download: bool = True
-    positive: tuple[Class, ...] | None = None
-    held_out: tuple[Class, ...] = ()
-    finetune_classes: Annotated[tuple[Class, ...], Field(min_length=1)] | None = None
-    keep: Mapping[Class, Rate] = Field(default_factory=dict)
-    keep_key: str = "keep"
-    with_val: bool = False
-    pretrain_public: bool = False
-    center: float = 0.5
-    scale: Positive = 1.0
-    declared_size: DeclaredSize | None = None
-    settled: ImageConstants | None = None
-
-    def __post_init__(self) -> None:
-        for setting in ("positive", "held_out", "finetune_classes"):
-            classes: tuple[int, ...] = getattr(self, setting) or ()
-            twice = sorted({c for c in classes if classes.count(c) > 1})
-            if twice:
-                raise ValueError(f"{setting} lists class {twice[0]} twice: remove one of the two")
-        unused = set(self.keep) - set(self.finetune_classes or self.keep)
-        if unused:
-            raise ValueError(
-                f"keep lists class {min(unused)}, which is not one of finetune_classes: add it "
-                "to finetune_classes, or remove it from keep"
-            )
-        if self.held_out and self.finetune_classes is None:
-            raise ValueError(
-                "held_out needs finetune_classes, because without finetune_classes every record "
-                "is used for fine-tuning, so no record is held out"
-            )
 
     def load(self) -> Dataset:
         """Read, select and scale; with classes held out, pretraining records too, disjoint from the

@@ -8,15 +8,13 @@ is said in ``Declared``, or is not held.
 
 import re
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
-from pydantic import BeforeValidator, Field
 
 from agt.data.arrays import Blocks, as_array, row_numbers, row_words
 from agt.data.dataset import Dataset
@@ -31,13 +29,21 @@ from agt.data.files import (
     open_columns,
     same_length,
 )
-from agt.data.ids import counts_rows, default_ids, hash_split
+from agt.data.ids import (
+    counts_rows,
+    default_digests,
+    default_ids,
+    hash_split,
+    ids_of_digests,
+    number_copies,
+)
 from agt.data.meanings import classes_fact, id_facts, label_free_facts, split_fact
 from agt.data.population import Outside
-from agt.data.records import UNLABELLED, DataError, Records, records
-from agt.errors import ConfigError, few, nearest
+from agt.data.records import UNLABELLED, Records, records
+from agt.data.settings import FileConstants, LabelledFileSettings
+from agt.errors import ConfigError, DataError, few, nearest
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
-from agt.settings import MOST_ROWS, DeclaredSize, schema, validate
+from agt.settings import MOST_ROWS, schema, validate
 from agt.store import locate
 
 MAX_FOUND = 100
@@ -46,30 +52,6 @@ MAX_GROUPS = 50
 MISSING = "(missing)"
 _NOT_IN_IDS = re.compile("[\0\ud800-\udfff]")
 RowContent = tuple[np.ndarray, ...]
-
-
-def _no_truth(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError(
-            f"{value!r} is not text: write this value as it stands in the data, in quotes"
-        )
-    return value
-
-
-LabelWord = Annotated[str | int, BeforeValidator(_no_truth)]
-"""A value as it stands in the data, in a configuration; true and false would be taken for 1 and
-0.
-"""
-
-
-def _name_as_text(value: object) -> object:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    return value
-
-
-ColumnName = Annotated[str, BeforeValidator(_name_as_text)]
-"""A column's name in a configuration, where 2 without quotes is a number."""
 
 
 # -- labels, and the queries that may have them
@@ -276,95 +258,13 @@ class FileFeatures:
 
 
 @schema
-class FileConstants:
-    """What a file of labelled records told beside its records, recorded so that queries need it no
-    more.
+class LabelledFile(LabelledFileSettings, ABC):
+    """A file with one record a row, and what its columns mean."""
 
-    Attributes:
-        classes: the labels' names, in their order.
-        shape: of one record's vectors; None: columns say it.
-        center: what is subtracted; None: nothing, or the configuration has it.
-        ranges: column -> [low, high], where the configuration has none.
-    """
-
-    classes: tuple[str, ...]
-    shape: tuple[int, ...] | None = None
-    center: Any = None
-    ranges: Mapping[str, tuple[float, ...]] = Field(default_factory=dict)
-
-
-@schema
-class LabelledFile(ABC):
-    """A file with one record a row, and what its columns mean.
-
-    Attributes:
-        path: the file; a relative path is looked for in the working directory, then in
-            ``data_dir``.
-        label: column of the label.
-        data_dir: the other place of relative paths.
-        label_free: ids and the hashed split are made without labels (relation=flip).
-        id, unit, public: columns; None: ids from the content, each record its own unit, all records
-            private.
-        unit_rows: public cap on the rows of one unit: what ``relation.unit_rows`` is unless it is
-            given (conf/relation).
-        id_as_text: take ids that mix numbers and text as text.
-        id_permanent: you declare that a record keeps its id, whatever becomes of others: ids that
-            count rows need it.
-        classes: public list of label values in the order of the classes; None: the sorted values
-            found, at most 100.
-        test_fraction, split_key: the hash split's public rate and key.
-        declared_size: public constant: about how many training records there are.
-        name: what tables call it; None: the file's name.
-        subgroups: columns for whose values a model's quality is told apart; training sees none of
-            it.
-        settled: what a training run's record fills in, for queries; None: they open the file again.
-    """
-
-    SPLIT: ClassVar[str]
-    """The setting that names a column of splits."""
     exact: ClassVar[bool] = False
-    """Hash content in the precision of each row (``dataset.exact_row``): where a file has one
+    """Hash content in the precision of each row (``agt.data.ids``): where a file has one
     for all of them.
     """
-
-    path: Path
-    label: ColumnName
-    data_dir: Path = Path("data")
-    label_free: bool = False
-    id: ColumnName | None = None
-    unit: ColumnName | None = None
-    unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 1
-    public: ColumnName | None = None
-    id_as_text: bool = False
-    id_permanent: bool = False
-    classes: Annotated[tuple[LabelWord, ...], Field(min_length=2)] | None = None
-    test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.25
-    split_key: str = "split"
-    declared_size: DeclaredSize | None = None
-    name: str | None = None
-    subgroups: tuple[ColumnName, ...] = ()
-    settled: FileConstants | None = None
-
-    def __post_init__(self) -> None:
-        names = Counter(str(name).strip() for name in self.classes or ())
-        if "" in names:
-            raise ValueError(
-                "classes contains an empty name, but a missing label cannot be a class: "
-                "remove the empty name"
-            )
-        if len(names) < len(self.classes or ()):
-            raise ValueError(
-                f"classes lists {max(names, key=names.__getitem__)!r} twice, perhaps with "
-                "different spaces"
-            )
-        if len(set(self.subgroups)) < len(self.subgroups):
-            raise ValueError("subgroups lists the same column twice")
-        for setting in ("id", "unit", "public", self.SPLIT):
-            if getattr(self, setting) == self.label:
-                raise ValueError(
-                    f"dataset.label and {setting} both name column {self.label}: name two "
-                    "different columns"
-                )
 
     # -- what a kind of file adds
     # --------------------------------------------------------------------------------------
@@ -480,7 +380,9 @@ class LabelledFile(ABC):
         same_length(path, n, {**groups, **parts})
         tags = None if self.label_free else labels
         if self.id is None:
-            ids = default_ids(*content, tags, units, public, split, exact=self.exact)
+            digests = default_digests(*content, tags, units, public, split, exact=self.exact)
+            family = ids_of_digests(digests)  # the same for copies
+            ids = number_copies(family, digests)
         else:
             ids = columns.unique_ids(self.id, "dataset.id", self.id_as_text)
             same_length(path, n, {self.id: ids})
@@ -493,7 +395,7 @@ class LabelledFile(ABC):
             if split is None:
                 names = units if units is not None else ids if self.id is not None else None
                 if names is None:
-                    names = default_ids(*content, tags, public, numbered=False, exact=self.exact)
+                    names = family  # copies share a split
                 split = hash_split(names, self.test_fraction, self.split_key)
             if split.all() or not split.any():
                 drawn = (

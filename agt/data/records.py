@@ -9,20 +9,15 @@ from hashlib import blake2b
 
 import numpy as np
 
-from agt.data.arrays import Blocks, Mapped, not_finite, pieces
+from agt.data.arrays import Blocks, Mapped, array_blocks, not_finite, pieces
+from agt.data.coded import CodedFeatures
 from agt.data.ids import most_frequent
 from agt.data.population import Outside, population_mismatches
-from agt.errors import AgtError
+from agt.errors import DataError
 
 UNLABELLED = -1
 
 UNANSWERED = -1
-
-
-class DataError(AgtError):
-    """The data was found, and cannot be used as it is."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True, repr=False)  # whoever prints a model prints no records
@@ -30,8 +25,8 @@ class Records:
     """Rows of data, in a fixed order.
 
     Attributes:
-        features: [n, ...] float32 or float64, finite; may be memory-mapped, or read block by block
-            (``Blocks``).
+        features: [n, ...] float32 or float64, finite; may be memory-mapped, read block by block
+            (``Blocks``), or held as codes (``CodedFeatures``).
         labels: [n] int64 class indices; ``UNLABELLED`` marks a query without a label.
         ids: [n] str, unique: the name of each record.
         units: [n] str: the person (or other unit of protection) each record belongs to; may repeat.
@@ -71,7 +66,7 @@ class Records:
             raise DataError(
                 f"records: features are {self.features.dtype}, but must be float32 or float64"
             )
-        row = None if isinstance(self.features, Blocks) else not_finite(self.features)
+        row = _first_not_finite(self.features)
         if row is not None:
             record_id = str(self.ids[row])
             which = f"record {record_id!r} (number {row + 1} of {n})"
@@ -145,6 +140,15 @@ class Records:
         return part
 
 
+def _first_not_finite(features: np.ndarray) -> int | None:
+    """Return the index of the first row with a NaN or an infinity; None: none, or not known yet."""
+    if isinstance(features, Blocks):
+        return None
+    if isinstance(features, CodedFeatures):
+        return features.not_finite()
+    return not_finite(features)
+
+
 def records(
     features: np.ndarray,
     labels: np.ndarray,
@@ -174,8 +178,8 @@ def fingerprint(*parts: Records) -> str:
     """A hash of all that training sees of these records, in their order."""
     h = blake2b(digest_size=16)
     for records in parts:
-        for features in pieces(records.features):
-            h.update(np.ascontiguousarray(features).tobytes())
+        for features in array_blocks(records.features):
+            h.update(features.reshape(-1).view(np.uint8).data)
         for array in (records.labels, records.public):
             h.update(array.tobytes())
         for array in (records.ids, records.units):

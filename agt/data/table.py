@@ -25,73 +25,45 @@ Formal guarantees
 """
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations, pairwise
+from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
+from agt.data.arrays import as_array
+from agt.data.coded import MAX_LEVELS, CodedFeatures, Lookup, RowLookup
 from agt.data.files import NULLS, ColumnReader, CsvFormat, open_columns, same_length
-from agt.data.formats import CellFormat, DateFormat, DeclaredFormat, days
+from agt.data.formats import CellFormat, DateFormat, DeclaredFormat
 from agt.data.ids import keyed_hash
-from agt.data.labelled import (
-    ColumnName,
-    FileConstants,
-    FileFeatures,
-    FileRows,
-    LabelledFile,
-    LabelWord,
-    RowContent,
-)
+from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
 from agt.data.population import Outside, population_mismatches
-from agt.data.records import DataError
-from agt.errors import ConfigError, few, nearest
+from agt.data.settings import (
+    CLASSES,
+    MOST_FEATURES,
+    SIZE,
+    ColumnName,
+    ColumnsSettings,
+    FileConstants,
+    Limits,
+    TableSettings,
+)
+from agt.errors import ConfigError, DataError, few
 from agt.facts import Evidence, Fact, declared, evidence, not_held
 from agt.settings import schema, validate
 from agt.store import Broken, parse_yaml
 
-
-def _as_number(value: object) -> object:
-    return days(value) if isinstance(value, str) and re.match(r"\d{4}-\d", value) else value
-
-
-Limits = tuple[Annotated[float, BeforeValidator(_as_number)], ...]
-MOST_FEATURES = 2**16
 HALVINGS = 10
 CROSS_KEY = "table/crosses"
-CLASSES, SIZE = "classes", "size"
-"""What ``from_data`` calls the list of classes."""
 _NO_SLOT = -1  # of a missing value
-
-
-# -- values and what is declared of them
-# ----------------------------------------------------------------------------------
-
-
-def check_edges(name: str, edges: Sequence[float]) -> None:
-    """Raise ValueError unless the numbers increase, and span a range that can be scaled without
-    overflow.
-    """
-    for low, high in pairwise(edges):
-        if low >= high:
-            raise ValueError(
-                f"{name}: the limits of a range, or the edges of bins, must increase, but "
-                f"{low:g} is followed by {high:g}"
-            )
-    if not math.isfinite(2 * (edges[-1] - edges[0])):
-        wide = [edges[0], edges[-1]]
-        raise ValueError(
-            f"{name}: the range {wide} is too wide to compute with: give the range in which the "
-            "values really are"
-        )
+ARRAY_BYTES = 2**27  # features of a file that need more are held as codes
 
 
 # -- what columns are, and the source
@@ -99,20 +71,7 @@ def check_edges(name: str, edges: Sequence[float]) -> None:
 
 
 @schema
-class MeasurementNote:
-    """What ``agt measure`` released of a table's records.
-
-    Attributes:
-        of: columns whose range or list it told; the words classes and size, of those.
-        claim: its guarantee, in words.
-    """
-
-    of: Annotated[tuple[str, ...], Field(min_length=1)]
-    claim: Annotated[str, Field(min_length=1)]
-
-
-@schema
-class Columns:
+class Columns(ColumnsSettings):
     """Which columns of a table are features, and the public constants that code them.
 
     From Python::
@@ -126,49 +85,18 @@ class Columns:
     Giving it declares what it holds public: which columns are used, ranges, lists, and what counts
     as a missing value.
 
-    Attributes:
-        numeric: column -> public [low, high], or more numbers: public edges of bins, increasing,
-            the first and the last being the range (of a column of dates: dates).
-        categorical: column -> public list of values.
-        bins: how many equal parts a range is cut into for its thermometer code; 0: it is scaled to
-            [-1, 1] instead.
-        crosses: buckets that pairs of columns' values are hashed into; 0: no crosses.
-        missing: refuse a missing value, or turn it into 0 and add a 0/1 feature to each column.
-        missing_values: text that stands for a missing value in columns of features, beside an empty
-            cell, NA and the like.
-        from_data: columns whose range or list of values was read off the records and declared
-            public by nobody; the word classes, of the list of classes. Their owner replaces them by
-            what is public, or takes them off this list.
-        measurement: which of it all was measured with noise (``agt measure``); None: nothing.
-
     Raises:
         ConfigError: ranges that do not increase, a column twice, too many features.
     """
 
-    SETTING: ClassVar[str] = "columns"
-    """What messages call it."""
-
-    numeric: Mapping[ColumnName, Annotated[Limits, Field(min_length=2)] | None] = Field(
-        default_factory=dict
-    )
-    categorical: Mapping[ColumnName, Annotated[tuple[LabelWord, ...], Field(min_length=1)]] = Field(
-        default_factory=dict
-    )
-    bins: Annotated[int, Field(ge=0, le=1024)] = 20
-    crosses: Annotated[int, Field(ge=0, le=MOST_FEATURES)] = 0
-    missing: Literal["error", "indicator"] = "error"
-    missing_values: tuple[LabelWord, ...] = ()
     formats: Mapping[ColumnName, DeclaredFormat] = Field(default_factory=dict)
-    from_data: tuple[ColumnName, ...] = ()
-    measurement: MeasurementNote | None = None
 
     def __post_init__(self) -> None:
-        self._check_columns()
-        if self.crosses and len(self.numeric) + len(self.categorical) < 2:
-            raise ValueError(
-                "crosses (features made from two columns) need two columns, but there is only "
-                "one: set dataset.crosses=0"
-            )
+        ColumnsSettings.__post_init__(self)
+        self._check_width()
+
+    def _check_width(self) -> None:
+        # Features of a row, where a range that is not declared is pretended.
         pretended = {column: limits or (0.0, 1.0) for column, limits in self.numeric.items()}
         width = self._encoding(pretended).width
         if width > MOST_FEATURES:
@@ -282,45 +210,6 @@ class Columns:
             )
         return {name: limits for name, limits in self.numeric.items() if limits}
 
-    def _check_columns(self) -> None:
-        inputs = {*self.numeric, *self.categorical}
-        if not inputs:
-            raise ValueError(
-                "name at least one column under numeric or categorical, because a model needs "
-                "features"
-            )
-        for column, limits in self.numeric.items():
-            if limits is not None:
-                check_edges(f"numeric.{column}", limits)
-        for column, values in self.categorical.items():
-            listed = {str(value) for value in values}
-            if len(listed) < len(values):
-                raise ValueError(f"categorical.{column} lists a value twice: remove one of the two")
-            if listed & {*self._markers}:
-                both = min(listed & {*self._markers})
-                raise ValueError(
-                    f"categorical.{column} lists {both!r} as a value, but missing_values "
-                    "lists it as a missing value: remove it from one of the two lists"
-                )
-        if set(self.numeric) & set(self.categorical):
-            raise ValueError(
-                f"column {min(set(self.numeric) & set(self.categorical))} is listed under "
-                "both numeric and categorical: remove it from one of them"
-            )
-        for name in self.formats:
-            if name not in self.numeric:
-                raise ValueError(
-                    f"formats names '{name}', which is not a column under "
-                    f"numeric{nearest(name, [*self.numeric])}"
-                )
-        for name in self.from_data:
-            if name not in {*inputs, CLASSES}:
-                hint = nearest(name, [*inputs, CLASSES])
-                raise ValueError(
-                    f"from_data lists '{name}', which is neither a column under numeric or "
-                    f"categorical nor '{CLASSES}'{hint}"
-                )
-
     def _content(self, columns: ColumnReader) -> RowContent:
         """[n, numeric] float64 with NaN and [n, categorical] text with None, where values are
         missing.
@@ -426,10 +315,6 @@ class Columns:
         listed = {column: tuple(map(str, values)) for column, values in self.categorical.items()}
         return Encoding(ranges, listed, self.bins, self.crosses, self.missing == "indicator")
 
-    @property
-    def _markers(self) -> tuple[str, ...]:
-        return tuple(map(str, self.missing_values))
-
     def _format_of(self, column: str) -> CellFormat | None:
         # How a column's text is declared to be written; None: as text of its file is.
         declared_format = self.formats.get(column)
@@ -474,26 +359,17 @@ def _marked_fact(column: str, more: int, at: str, group: str) -> Fact:
 
 
 @schema
-class Table(Columns, LabelledFile):
+class Table(TableSettings, Columns, LabelledFile):
     """Numeric columns are scaled or coded by bins, clipped to a public range; categorical ones are
     one-hot with a slot for others; pairs of columns may be crossed (``Encoding``).
-
-    Attributes (the others: ``LabelledFile``, and ``Columns``, where null for a numeric column takes
-            the range of the training records, which is not public):
-        path: csv, parquet or npz.
-        split: column with train or test for each record; None: a hash split, unless ``test`` is
-            given.
-        test: a second file with the test records.
-        csv: how a csv is cut into cells; queries are read alike.
     """
 
-    SETTING: ClassVar[str] = "dataset"
-    SPLIT: ClassVar[str] = "split"
-
-    split: ColumnName | None = None
-    test: Path | None = None
-    bins: Annotated[int, Field(ge=0, le=1024)] = 0
+    formats: Mapping[ColumnName, DeclaredFormat] = Field(default_factory=dict)
     csv: CsvFormat = Field(default_factory=CsvFormat)
+
+    def __post_init__(self) -> None:
+        TableSettings.__post_init__(self)
+        self._check_width()
 
     def _format_of(self, column: str) -> CellFormat | None:
         # Queries that a program sends, or that come as parquet, have no csv format of their own.
@@ -502,32 +378,6 @@ class Table(Columns, LabelledFile):
         if declared_format is None and self.csv.decimal != ".":
             return self.csv
         return declared_format
-
-    def __post_init__(self) -> None:
-        LabelledFile.__post_init__(self)
-        Columns.__post_init__(self)
-        taken = {*self.numeric, *self.categorical} & {
-            self.label,
-            self.id,
-            self.unit,
-            self.public,
-            self.split,
-        }
-        if taken:
-            raise ValueError(
-                f"column {min(map(str, taken))} cannot be a feature, because another setting "
-                "already uses it (as label, id, unit or split)"
-            )
-        if self.split is not None and self.test is not None:
-            raise ValueError(
-                "dataset.split and dataset.test cannot be given together: give either split "
-                "(a column that marks the test records) or test (a file of test records)"
-            )
-        if self.test == self.path:
-            raise ValueError(
-                "dataset.test names the file of the training records: name another file, or "
-                "leave dataset.test out"
-            )
 
     def training_content(self) -> tuple[RowContent, np.ndarray, np.ndarray]:
         """Of the training records: numbers and words by column ([n, ...], before they are coded),
@@ -575,13 +425,20 @@ class Table(Columns, LabelledFile):
         return [self._rows(self._open(), test=False), self._rows(test, test=True)]
 
     def _features(self, files: Sequence[FileRows]) -> FileFeatures:
-        columns = zip(self.numeric.items(), files[0].content[0][files[0].train].T, strict=True)
-        ranges = {name: given or _range_of(column, name) for (name, given), column in columns}
+        ranges = {}
+        for place, (name, given) in enumerate(self.numeric.items()):
+            if given is not None:
+                ranges[name] = given
+                continue
+            trained = files[0].content[0][files[0].train, place]
+            ranges[name] = _range_of(trained, name)
         encoding = self._encoding(ranges)
-        known = (tuple(part[~rows.erased] for part in rows.content) for rows in files)
-        there = [np.concatenate(arrays) for arrays in zip(*known, strict=True)]
+        there: RowContent = files[0].content
+        if len(files) > 1 or files[0].erased.any():
+            known = (tuple(part[~rows.erased] for part in rows.content) for rows in files)
+            there = tuple(np.concatenate(arrays) for arrays in zip(*known, strict=True))
         return FileFeatures(
-            arrays=[encoding(*rows.content) for rows in files],
+            arrays=[encoding.of_many(*rows.content) for rows in files],
             scaling={
                 "numeric": {column: list(limits) for column, limits in ranges.items()},
                 "categorical": {
@@ -796,6 +653,66 @@ class Encoding:
             self._cross(features[:, -self.crosses :], slots)
         return features
 
+    def of_many(self, numbers: np.ndarray, words: np.ndarray) -> np.ndarray:
+        """Return the same features, held as codes if they need much memory and codes suffice.
+
+        Args:
+            numbers: as in ``__call__``.
+            words: as in ``__call__``.
+
+        Returns:
+            [n, width] float32, an array or ``CodedFeatures``.
+        """
+        size = len(numbers) * self.width * np.dtype(np.float32).itemsize
+        lookup = self._lookup if size > ARRAY_BYTES else None
+        if lookup is None:
+            return self(numbers, words)
+        codes = np.empty((len(numbers), len(self.widths)), dtype=np.uint8)
+        columns = zip(self.widths, (*numbers.T, *words.T), strict=True)
+        for place, (column, values) in enumerate(columns):
+            slots = self._slots(column, values)
+            missing = len(lookup.lookups[place].levels) - 1
+            codes[:, place] = np.where(slots == _NO_SLOT, missing, slots)
+        return as_array(CodedFeatures(codes, lookup))
+
+    @cached_property
+    def _lookup(self) -> RowLookup | None:
+        """How codes become features: a column's code is its slot, or the last one where missing.
+
+        None: a column has too many slots for a code, or is scaled, or pairs are crossed.
+        """
+        scaled = self.limits.keys() - self.thresholds.keys()
+        if scaled or self.crosses or max(self.widths.values()) + 2 > MAX_LEVELS:
+            return None
+        lookups = []
+        for place, (column, width) in enumerate(self.widths.items()):
+            if column in self.listed:
+                levels = np.eye(width, dtype=np.float32)
+            else:
+                levels = _thermometer_levels(self.thresholds[column])
+            missing = np.zeros((1, width), dtype=np.float32)
+            lookups.append(Lookup(place, np.concatenate([levels, missing])))
+        if self.indicator:
+            for lookup in [*lookups]:
+                is_missing = np.zeros((len(lookup.levels), 1), dtype=np.float32)
+                is_missing[-1] = 1
+                lookups.append(Lookup(lookup.column, is_missing))
+        return RowLookup(tuple(lookups))
+
+    def _slots(self, column: str, values: np.ndarray) -> np.ndarray:
+        """Return the slot of each row of a column that is not scaled, ``_NO_SLOT`` where missing.
+
+        Args:
+            column: its name.
+            values: [n] its numbers or words.
+
+        Returns:
+            [n] integers.
+        """
+        if column in self.listed:
+            return _word_slots(values, self.listed[column])
+        return _number_slots(values, np.array(self.thresholds[column]))
+
     def _fill(self, block: np.ndarray, column: str, values: np.ndarray) -> np.ndarray:
         # Write one column's features; returns [n] the slot of each row, ``_NO_SLOT`` of a missing
         # value.
@@ -822,20 +739,37 @@ class Encoding:
 
 
 def _one_hot(block: np.ndarray, words: np.ndarray, values: tuple[str, ...]) -> np.ndarray:
-    found = pd.Index(values, dtype=object).get_indexer(pd.Index(words, dtype=object))
-    slots = np.where(pd.isna(words), _NO_SLOT, np.where(found < 0, len(values), found))
+    slots = _word_slots(words, values)
     (known,) = np.nonzero(slots != _NO_SLOT)
     block[known, slots[known]] = 1.0
     return slots
 
 
+def _word_slots(words: np.ndarray, values: tuple[str, ...]) -> np.ndarray:
+    """Return the place of each word in a list, the one behind it for others, _NO_SLOT for None."""
+    found = pd.Index(values, dtype=object).get_indexer(pd.Index(words, dtype=object))
+    return np.where(pd.isna(words), _NO_SLOT, np.where(found < 0, len(values), found))
+
+
 def _thermometer(block: np.ndarray, numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
     # Each of the ordered edges that a number reaches counts +, each other one -.
+    slots = _number_slots(numbers, edges)
+    block[:] = _thermometer_levels(edges)[slots]
+    block[slots == _NO_SLOT] = 0.0
+    return slots
+
+
+def _number_slots(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Return how many of the ordered edges each number reaches, _NO_SLOT for NaN."""
     slots = np.searchsorted(edges, numbers, side="right")
-    unit = np.float32(_unit(edges))
-    block[:] = np.where(np.arange(len(edges)) < slots[:, None], unit, -unit)
-    block[np.isnan(numbers)] = 0.0
     return np.where(np.isnan(numbers), _NO_SLOT, slots)
+
+
+def _thermometer_levels(edges: Sized) -> np.ndarray:
+    """Return [m + 1, m] float32, the features of a number that reaches 0, 1, ... of m edges."""
+    unit = np.float32(_unit(edges))
+    count = len(edges)
+    return np.where(np.arange(count) < np.arange(count + 1)[:, None], unit, -unit)
 
 
 def _unit(edges: Sized) -> float:

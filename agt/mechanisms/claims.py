@@ -25,7 +25,15 @@ from agt.mechanisms.curves import Curve, sample_curve
 from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.output import Output
 from agt.relations import RELATIONS
-from agt.settings import Count, RelationConfig, content_of, keyword_schema, read_document
+from agt.settings import (
+    Accounting,
+    Count,
+    Counting,
+    RelationConfig,
+    content_of,
+    keyword_schema,
+    read_document,
+)
 
 VERSION: Literal["agt.claim/3"] = "agt.claim/3"
 FIRST_VERSION = "agt.claim/1"  # its conditions, declarations and ledger are sentences
@@ -37,8 +45,6 @@ _UNDERFLOW_ALLOWANCE = 1e-300  # special functions may return anything below thi
 _DAY = r"^\d{4}-\d\d-\d\d$"
 _DERIVED = ("proved", "publishable")  # computed from other fields, but stored in files too
 
-Accounting = Literal["rigorous", "paper"]
-Counting = Literal["distance", "index"]
 Reason = Literal["a", "b", "c", "d", "e", "f", "g", "published_vote"]
 """Why nothing is proved: the condition that does not hold, or a vote that bounds no distance."""
 

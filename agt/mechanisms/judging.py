@@ -17,13 +17,13 @@ from agt.errors import ConfigError
 from agt.fact_sentences import NAMING_REMEDY
 from agt.facts import evidence, not_held
 from agt.mechanisms.accounts import Uncounted
-from agt.mechanisms.claims import Accounting, Claim, Counting, Reason
+from agt.mechanisms.claims import Claim, Reason
 from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.mechanism import Need
 from agt.mechanisms.output import Output
 from agt.messages import Message, joined
 from agt.relations import RELATIONS
-from agt.settings import RelationConfig, check_choice
+from agt.settings import Accounting, Counting, RelationConfig, check_choice
 
 Voting = Literal["none", "certified", "published"]
 

@@ -19,7 +19,7 @@ from agt.certificates.conditions import Condition
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.data.arrays import gathered, pieces
 from agt.errors import ConfigError
-from agt.mechanisms.claims import Accounting, Claim, Counting
+from agt.mechanisms.claims import Claim
 from agt.mechanisms.judging import Voting, claim
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.published import check_published_vote, published_vote
@@ -27,8 +27,9 @@ from agt.messages import Message
 from agt.models.model import Model
 from agt.numeric import Randomness
 from agt.relations import RELATIONS
-from agt.training.ensemble import EnsembleConfig
+from agt.settings import Accounting, Counting
 from agt.training.loop import OnProgress, Progress
+from agt.training.settings import EnsembleConfig
 
 
 def evidence_of(certificates: Certificates, counting: Counting) -> np.ndarray:

@@ -10,9 +10,7 @@ No other module reads which parameters of a mechanism are its budget.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, cast
-
-from pydantic import Field
+from typing import Any, cast
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import PureDP
@@ -21,28 +19,11 @@ from agt.mechanisms.output import Output
 from agt.mechanisms.planning import Budget, afford
 from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.weights_mechanism import WeightsMechanism
-from agt.settings import NonNegative, Positive, schema, validate
+from agt.settings import TotalConfig, validate
 from agt.targets import imported
 
 BUDGET_KEYS = ("eps", "mu", "delta")  # the settings of a mechanism that are its budget
 AnyMechanism = Mechanism | WeightsMechanism | CertifiedQuantile
-
-
-@schema
-class TotalConfig:
-    """The privacy budget of the whole call, for all of its queries together.
-
-    Attributes:
-        eps: all queries together are (eps, delta)-DP; None: the mechanism states a budget per
-            query.
-        delta: see ``eps``.
-        queries: a public maximum number of queries, over which the budget is divided; None: the
-            number of queries in the file, which is taken to be public.
-    """
-
-    eps: Positive | None = None
-    delta: Annotated[NonNegative, Field(lt=1)] = 0.0
-    queries: Annotated[int, Field(ge=1)] | None = None
 
 
 def mechanism_kind(node: object) -> type[Any]:

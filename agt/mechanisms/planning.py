@@ -19,7 +19,6 @@ import numpy as np
 from agt.certificates.box import Certificates
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.errors import ConfigError
-from agt.mechanisms.claims import Counting
 from agt.mechanisms.composition import BOUNDS, per_query
 from agt.mechanisms.guarantees import GaussianDP, Guarantee
 from agt.mechanisms.labelling import evidence_of
@@ -30,6 +29,7 @@ from agt.messages import Message
 from agt.models.model import Model
 from agt.numeric import bisect, whole_midpoint
 from agt.relations import RELATIONS
+from agt.settings import Counting
 from agt.training.loop import OnProgress
 
 ACCURACY_TOLERANCE = 0.01  # a difference of accuracies up to which advice says "as good"

@@ -18,7 +18,7 @@ from agt.settings import keyword_schema
 
 if TYPE_CHECKING:
     from agt.certificates.votes import Vote
-    from agt.training.ensemble import EnsembleConfig
+    from agt.training.settings import EnsembleConfig
 
 MORE_NOISE = "needs more noise than randomized_response at every distance and budget"
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from agt.bounds.network import Network
 from agt.certificates.box import Certificates, certify, check_queries, compute_envelope
 from agt.certificates.conditions import Condition, assess, stated_constants
 from agt.certificates.envelopes import Envelope
+from agt.certificates.settings import BoxConfig
 from agt.data.arrays import Blocks, gathered
 from agt.data.dataset import Dataset
 from agt.distributed import group
@@ -445,7 +446,7 @@ def _make_noise(problem: Problem, head: nn.Module, checkpoints: Checkpoints) -> 
 
 
 @schema
-class BoxKind(CertificateKind):
+class BoxKind(BoxConfig, CertificateKind):
     """The kind of certificate that bounds every parameter of a network during training.
 
     For each number of edits k, training carries lower and upper bounds on each parameter (a box)
@@ -453,8 +454,6 @@ class BoxKind(CertificateKind):
     data (docs/method.md). This kind covers networks of every supported layer, and neighbour
     relations that remove, add or move records.
     """
-
-    name: Literal["box"] = "box"
 
     training_defaults: ClassVar[Mapping[str, Any]] = {
         "loss": "cross_entropy",

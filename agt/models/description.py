@@ -26,7 +26,7 @@ from agt.models.heads import (
 from agt.models.kinds import certificate_config
 from agt.problem import Problem, Settings
 from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig, validate
-from agt.training.ensemble import EnsembleConfig
+from agt.training.settings import EnsembleConfig
 
 MODEL_FORMAT = 2
 """The version of the JSON values that ``describe`` returns."""

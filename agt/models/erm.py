@@ -4,17 +4,15 @@ Its sensitivity is that of output perturbation (reference 002 of the bibliograph
 """
 
 from collections.abc import Mapping
-from typing import Literal
-
-from pydantic import Field
 
 from agt.certificates.conditions import stated_constants
+from agt.certificates.settings import ErmConfig
 from agt.data.records import Records
 from agt.facts import Fact, proved
 from agt.models.kind import UnreadReason
 from agt.models.linear import LinearKind, movement_values
 from agt.problem import Settings
-from agt.settings import FeaturesConfig, Positive, schema
+from agt.settings import schema
 from agt.training.checkpoint import Checkpoints
 from agt.training.erm import check_minimiser_settings, erm_sensitivity, train_erm
 from agt.training.linear import LinearTrained
@@ -29,21 +27,12 @@ UNREAD_OF_MINIMISERS: Mapping[str, UnreadReason] = dict.fromkeys(
 
 
 @schema
-class ErmKind(LinearKind):
+class ErmKind(ErmConfig, LinearKind):
     """The kind of certificate for a linear head that minimises an l2-regularised loss (ERM).
 
     The loss is strongly convex, so one edit of the data moves its minimiser by a bounded distance.
     The strength of the regulariser, lambda, is the setting ``training.weight_decay``.
-
-    Attributes:
-        features: the settings of the public map from records to features of norm at most 1.
-        tolerance: a public bound on the norm of the gradient at the weights that training returns;
-            training fails if it does not reach the bound.
     """
-
-    name: Literal["erm"] = "erm"
-    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
-    tolerance: Positive = 1e-8
 
     trains_in_steps = False
     regularised_by = "weight_decay"

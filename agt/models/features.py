@@ -20,6 +20,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from agt.data.arrays import Mapped, aligned_empty, as_array
+from agt.data.coded import CodedFeatures
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import Fact, declared, proved
@@ -504,10 +505,13 @@ class FeatureMap:
             raise ConfigError(
                 f"inputs: a query has {width} features, but the model was trained on {self.width}"
             )
+        coded = self._coded(x, dtype)
+        if coded is not None:
+            return np.asarray(coded)
         phi = aligned_empty((len(x), self.outputs), dtype)
         for start in range(0, len(x), _CHUNK_ROWS):
             rows = slice(start, start + _CHUNK_ROWS)
-            chunk = x[rows]
+            chunk = np.asarray(x[rows])
             # The number of rows is written out, as NumPy cannot infer it for rows of no numbers.
             flat = chunk.reshape(len(chunk), self.width)
             phi[rows] = self._transform(flat.astype(np.float64), dtype)
@@ -539,8 +543,37 @@ class FeatureMap:
         size = len(x) * self.outputs * np.dtype(dtype).itemsize
         if size > memory_mb * 2**20 and self.only_normalises:
             # An object that looks like an array and computes the rows of a slice when it is read.
+            coded = self._coded(x, dtype)
+            if coded is not None:
+                return as_array(Mapped(as_array(coded), np.asarray))
             return as_array(Mapped(x, partial(self, dtype=dtype)))
         return self(x, dtype)
+
+    def _coded(self, x: np.ndarray, dtype: str) -> CodedFeatures | None:
+        """Return phi of records that are held as codes, coded as well; None: it cannot be.
+
+        It has the bits that computing each row of phi gives, because all rows have the same numbers
+        in the same order, zeros and signs aside (``CodedFeatures.with_rows_changed``). So all are
+        divided by the same largest number and the same norm (Lemma 2 of docs/proofs/features.md):
+        zeros add nothing to a sum of squares, and a change of sign changes no rounding.
+
+        Args:
+            x: [n, width] features as the dataset scales them, an array or ``CodedFeatures``.
+            dtype: the precision of the result, "float64" or "float32".
+
+        Raises:
+            UnsoundError: a row of the result is not finite, or its norm exceeds 1.
+        """
+        if not isinstance(x, CodedFeatures) or not self.only_normalises:
+            return None
+
+        def transform(rows: np.ndarray) -> np.ndarray:
+            return self._transform(rows.astype(np.float64), dtype).astype(dtype)
+
+        coded = x.with_rows_changed(transform)
+        if coded is not None:
+            check_norms(coded.longest())  # of every row at once, as ``__call__`` checks each
+        return coded
 
     def _transform(self, rows: np.ndarray, dtype: str) -> np.ndarray:
         """Return phi of flattened records, computed in float64.
@@ -694,7 +727,7 @@ def _public_rows(config: FeaturesConfig, dataset: Dataset) -> np.ndarray:
                 remedy=remedy,
             )
         )
-    return records.features.reshape(len(records), -1)
+    return np.asarray(records.features).reshape(len(records), -1)
 
 
 def _public_fact(config: FeaturesConfig) -> Fact:

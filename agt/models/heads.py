@@ -13,27 +13,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from threading import RLock
-from typing import Annotated, Any, Literal, Protocol, get_args
+from typing import Any, Protocol, get_args
 
 import torch
-from pydantic import Field
 from torch import nn
 
 from agt.bounds.losses import LOSSES
 from agt.bounds.rules import RULES, rules_for
 from agt.errors import ConfigError
 from agt.facts import Fact, declared
+from agt.models.head_settings import ActivationName, ConvSettings, HeadSettings
 from agt.settings import TrainingConfig, schema, validate
 from agt.targets import imported
 
-ActivationName = Literal["relu", "leaky_relu", "tanh", "sigmoid", "softplus", "gelu"]
 _LAYERS = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.GELU)
 ACTIVATIONS: dict[str, type[nn.Module]] = dict(zip(get_args(ActivationName), _LAYERS, strict=True))
 
 LayerList = list[dict[str, Any]]
 """For each layer of a network a dict of JSON values: "name", "layer" (its type), and settings."""
-
-Size = Annotated[int, Field(ge=1, le=2**24)]
 
 
 class HeadBuilder(Protocol):
@@ -69,21 +66,12 @@ class HeadBuilder(Protocol):
 
 
 @schema
-class HeadConfig:
+class HeadConfig(HeadSettings):
     """The settings of a linear head or an MLP, and the builder of its layers.
-
-    Attributes:
-        hidden: the widths of the hidden layers; empty: a linear head.
-        activation: the activation after each hidden layer, with PyTorch's default settings.
-        encoder: always None here. A head on the outputs of a frozen encoder has another class.
 
     Raises:
         ValueError: an encoder was given.
     """
-
-    hidden: tuple[Size, ...] = ()
-    activation: ActivationName = "relu"
-    encoder: object | None = None
 
     def __post_init__(self) -> None:
         """Raise ValueError if this class, not a subclass, was given an encoder."""
@@ -92,11 +80,6 @@ class HeadConfig:
                 "encoder: this model has no frozen encoder in front of its head. Leave encoder "
                 "out, or use model=small_cnn with the settings of an encoder"
             )
-
-    @property
-    def linear(self) -> bool:
-        """Whether there are no hidden layers."""
-        return not self.hidden
 
     @property
     def facts(self) -> tuple[Fact, ...]:
@@ -144,54 +127,12 @@ class HeadConfig:
 
 
 @schema
-class ConvConfig(HeadConfig):
+class ConvConfig(ConvSettings, HeadConfig):
     """The settings of a convolutional network for images, and the builder of its layers.
 
     Each convolution is followed by an activation and, if asked for, by average pooling. The MLP of
     the base class follows. All layers are trained.
-
-    Attributes:
-        channels: the number of output channels of each convolution.
-        kernels: the side of each convolution's window, in pixels.
-        strides: the step of each window, in pixels.
-        paddings: the rows and columns of zeros added on each side before each convolution.
-        pools: the side of the average pooling after each activation, in pixels; 1: no pooling.
-        start: "pytorch": PyTorch's default initialisation; "he": biases of 0, and weights of
-            variance 2 / fan-in (He et al. 2015), which are PyTorch's times the square root of 6.
-        output_scale: a factor on the last layer's initial parameters; 0: all initial logits are 0.
-
-    Raises:
-        ValueError: an encoder was given, or the lists differ in length.
     """
-
-    channels: Annotated[tuple[Size, ...], Field(min_length=1)] = (16, 32)
-    kernels: tuple[Size, ...] = (4, 4)
-    strides: tuple[Size, ...] = (2, 1)
-    paddings: tuple[Annotated[int, Field(ge=0)], ...] = (0, 0)
-    pools: tuple[Size, ...] = (1, 1)
-    start: Literal["pytorch", "he"] = "pytorch"
-    output_scale: Annotated[float, Field(ge=0, le=1e3)] = 1.0
-
-    def __post_init__(self) -> None:
-        """Raise ValueError if an encoder was given or the lists differ in length."""
-        if self.encoder is not None:
-            raise ValueError(
-                "encoder: this model trains its convolutions itself, so it cannot have a frozen "
-                "encoder. Leave encoder out, or use model=small_cnn, which has one"
-            )
-        for name in ("kernels", "strides", "paddings", "pools"):
-            given = len(getattr(self, name))
-            channel_count = len(self.channels)
-            if given != channel_count:
-                raise ValueError(
-                    f"{name} has {given} values, but channels has {channel_count} values: give "
-                    "one value for each convolution"
-                )
-
-    @property
-    def linear(self) -> bool:
-        """False: there are convolutions."""
-        return False
 
     def build(
         self, shape: tuple[int, ...], classes: int, training: TrainingConfig

@@ -11,13 +11,14 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from agt.certificates.settings import CertificateConfig
 from agt.errors import AgtError, ConfigError
 from agt.messages import Message
 from agt.settings import FeaturesConfig, TrainingConfig
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
-from agt.training.ensemble import EnsembleConfig
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress
+from agt.training.settings import EnsembleConfig
 from agt.training.strength import check_no_recipe_settings
 from agt.unlearning.sentences import Remark
 
@@ -79,16 +80,15 @@ class RemovalBounds:
     noise: float
 
 
-class CertificateKind:
+class CertificateKind(CertificateConfig):
     """The base class of kinds of certificate: the settings of a kind, and what depends on them.
 
     A certificate proves that a query's label is the same for all datasets within k edits of the
-    training data. A kind is a way of training that allows such proofs. A subclass becomes a class
-    of settings by ``agt.settings.schema``, and overrides the methods and attributes that differ for
-    it. The defaults are the safe answers: they refuse, or claim nothing.
+    training data. A kind is a way of training that allows such proofs. A subclass inherits its
+    settings from a class of ``agt.certificates.settings``, and overrides the methods and
+    attributes that differ for it. The defaults are the safe answers: they refuse, or claim nothing.
 
     Attributes:
-        name: the name of the kind in ``certificate=NAME`` and in the files of runs.
         features: the settings of the public feature map in front of the head; the default is no
             map, and a kind that supports maps makes it a field.
         training_defaults: training setting -> the value that ``agt.fit`` uses by default.
@@ -111,7 +111,6 @@ class CertificateKind:
         retraining_refusal: why ``Fitted.unfit`` does not train this kind again; None: it does.
     """
 
-    name: str = ""
     features: FeaturesConfig = FeaturesConfig()
     training_defaults: ClassVar[Mapping[str, Any]] = {}
     bounded: ClassVar[BoundedQuantity] = "each parameter"
@@ -125,15 +124,6 @@ class CertificateKind:
     retraining_refusal: ClassVar[Message | None] = None
 
     # Settings.
-
-    @classmethod
-    def is_described_by(cls, node: Mapping[str, Any]) -> bool:
-        """Return whether a mapping of settings describes a certificate of this kind.
-
-        Args:
-            node: the value of the configuration's key ``certificate``; its "name" names a kind.
-        """
-        return node.get("name") == cls.name
 
     def with_features(self, features: FeaturesConfig) -> "CertificateKind":
         """Return a copy of the certificate's settings with the given public feature map.

@@ -1,9 +1,6 @@
 """The list of all kinds of certificate, and how settings choose one."""
 
-from collections.abc import Mapping
-
-from agt.errors import ConfigError, nearest
-from agt.messages import Message
+from agt.certificates.settings import read_certificate
 from agt.models.box import BoxKind
 from agt.models.erm import ErmKind
 from agt.models.heads import HeadBuilder
@@ -12,7 +9,6 @@ from agt.models.own_votes import OwnVotesKind
 from agt.models.removal import RemovalKind
 from agt.models.stability import StabilityKind
 from agt.models.votes import VotesKind
-from agt.settings import validate
 
 KINDS: tuple[type[CertificateKind], ...] = (
     BoxKind,
@@ -40,23 +36,7 @@ def certificate_config(node: object) -> CertificateKind:
     Raises:
         ConfigError: the kind or a setting is unknown, or a value has the wrong type.
     """
-    if node is None:
-        return BoxKind()
-    if not isinstance(node, Mapping):
-        # A value that is no mapping is refused here. The message lists the expected settings.
-        return validate(BoxKind, node, "certificate")
-    for kind in KINDS:
-        if kind.is_described_by(node):
-            return validate(kind, node, "certificate")
-    name = str(node.get("name"))
-    names = dict.fromkeys(kind.name for kind in KINDS)
-    raise ConfigError(
-        Message(
-            "{config:certificate.name}: unknown value '{name}'{hint}",
-            name=name,
-            hint=nearest(name, names),
-        )
-    )
+    return read_certificate(node, KINDS)
 
 
 def usual_certificate(head: HeadBuilder) -> CertificateKind:

@@ -15,12 +15,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
-from pydantic import Field
 
+from agt.certificates.settings import OwnVotesConfig
 from agt.data.arrays import pieces
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
@@ -454,42 +454,11 @@ def _digests(phi: np.ndarray) -> list[bytes]:
 
 
 @schema
-class OwnVotesKind(VotingKind):
+class OwnVotesKind(OwnVotesConfig, VotingKind):
     """Certificates by the vote of members that a learner of the user's own trains.
 
     The learner must be deterministic: the same shard and seed must give the same member.
-
-    Attributes:
-        features: the public feature map in front of the members; by default they take raw features.
-        learner: the full name of the learner's class or function (``_target_``), and its settings.
-            Reading these settings imports no code; ``import_learner`` does.
-        strength: not read; it is here because ``VotesKind`` with the same name has it.
-
-    Raises:
-        ValueError: ``learner`` has no ``_target_``.
     """
-
-    name: Literal["votes"] = "votes"
-    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
-    learner: Mapping[str, Any] = Field(default_factory=dict)
-    strength: float = 0.1
-
-    def __post_init__(self) -> None:
-        """Raise ValueError unless the settings name a learner."""
-        if not isinstance(self.learner.get("_target_"), str):
-            raise ValueError(
-                "learner: give ridge, logistic, or the full name of your own learner in "
-                "learner._target_"
-            )
-
-    @classmethod
-    def is_described_by(cls, node: Mapping[str, Any]) -> bool:
-        """Return whether settings describe votes by a learner of the user's own.
-
-        Args:
-            node: the settings of a certificate by name, in which such a learner is a mapping.
-        """
-        return super().is_described_by(node) and isinstance(node.get("learner"), Mapping)
 
     @property
     def unread_settings(self) -> Mapping[str, UnreadReason]:

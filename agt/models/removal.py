@@ -23,6 +23,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from agt.certificates.conditions import Condition, stated_constants
+from agt.certificates.settings import RemovalCertificateConfig
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import proved
@@ -46,7 +47,6 @@ from agt.training.erm import check_minimiser_settings
 from agt.training.linear import LinearTrained
 from agt.training.loop import OnProgress
 from agt.training.removal import (
-    RemovalConfig,
     RemovalProblem,
     RemovalState,
     draw_tilt,
@@ -55,6 +55,7 @@ from agt.training.removal import (
     removal_loss,
 )
 from agt.training.sensitivity import LinearSetting
+from agt.training.settings import RemovalConfig
 from agt.unlearning.newton import (
     RemovableHead,
     promise_after_removal,
@@ -450,7 +451,7 @@ def _read_state(
 
 
 @schema
-class RemovalKind(RemovalConfig, ClosedFormKind):
+class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
     """The kind of certificate for a linear head from which records can be removed later.
 
     The head minimises a regularised sum of losses. Noise hides the error that removals leave.

@@ -1,14 +1,11 @@
 """``certificate=stability``: a linear head trained by plain SGD (docs/reference.md, section 5)."""
 
-from typing import Literal
-
-from pydantic import Field
-
 from agt.certificates.conditions import stated_constants
+from agt.certificates.settings import StabilityConfig
 from agt.data.records import Records
 from agt.facts import Fact, proved
 from agt.models.linear import LinearKind, movement_values
-from agt.settings import Count, FeaturesConfig, TrainingConfig, schema
+from agt.settings import TrainingConfig, schema
 from agt.training.checkpoint import Checkpoints
 from agt.training.linear import LinearTrained, train_linear
 from agt.training.loop import OnProgress
@@ -19,20 +16,12 @@ from agt.training.strength import resolve_sgd
 
 
 @schema
-class StabilityKind(LinearKind):
+class StabilityKind(StabilityConfig, LinearKind):
     """Certificates for a linear head trained by plain SGD, from the algorithmic stability of SGD.
 
     Every step of SGD on a convex smooth loss with a small learning rate is non-expansive, so one
     record moves the final weights by a bounded l2 distance. The certificates follow in closed form.
-
-    Attributes:
-        features: the public feature map in front of the head.
-        average: the weights are the mean of the last ``average`` iterates of SGD; 1: the last one.
     """
-
-    name: Literal["stability"] = "stability"
-    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
-    average: Count = 1
 
     certifies_more = "votes"
 

@@ -20,16 +20,16 @@ docs/proofs/ridge.md proves that a member depends only on its own shard, to the 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
 from agt.certificates.flips import count_flips_to_beat, count_flips_to_win, fewest_edits_to_change
+from agt.certificates.settings import VotesConfig
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.certificates.votes import Vote, certified_vote
 from agt.data.arrays import ROWS
@@ -55,10 +55,9 @@ from agt.models.store import (
 from agt.models.voting import CONSTANTS, Votes, VotingKind
 from agt.problem import Problem
 from agt.relations import RELATIONS
-from agt.settings import FeaturesConfig, schema
+from agt.settings import schema
 from agt.store import as_json
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
-from agt.training.ensemble import EnsembleConfig
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress, Progress, row_reporter
 from agt.training.ridge import (
@@ -69,6 +68,7 @@ from agt.training.ridge import (
     predict_labels,
     sum_of_row_lengths,
 )
+from agt.training.settings import EnsembleConfig
 
 _FLIP_BYTES = 48  # working memory for each pair of a query and a member's record
 
@@ -563,33 +563,11 @@ def _is_countable(member: MemberInfluence, classes: int) -> bool:
 
 
 @schema
-class VotesKind(VotingKind):
+class VotesKind(VotesConfig, VotingKind):
     """Certificates by the vote of many small linear models, each trained on its own shard.
 
     ``ensemble.members`` says how many there are. See section 12 of docs/reference.md.
-
-    Attributes:
-        features: the public feature map that all members share.
-        learner: each member is a ridge regression, or a logistic regression of each class against
-            the others.
-        strength: the factor of each member's regulariser, which is added to the sum of the losses
-            over its shard; features have a norm of at most 1.
     """
-
-    name: Literal["votes"] = "votes"
-    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
-    learner: Literal["ridge", "logistic"] = "ridge"
-    strength: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.1
-
-    @classmethod
-    def is_described_by(cls, node: Mapping[str, Any]) -> bool:
-        """Return whether settings describe votes by one of agt's learners, ``ridge`` for example.
-
-        Args:
-            node: the settings of a certificate by name. A learner of the user's own is a mapping
-                there, and is read by ``OwnVotesKind``.
-        """
-        return super().is_described_by(node) and not isinstance(node.get("learner"), Mapping)
 
     def covers_changed_labels(self) -> bool:
         """Return whether the proofs cover edits of labels: they do for ridge regressions."""

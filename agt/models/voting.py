@@ -30,8 +30,9 @@ from agt.problem import Settings
 from agt.relations import RELATIONS
 from agt.settings import BatchConfig, TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
-from agt.training.ensemble import EnsembleConfig, assign_shards, usual_members
+from agt.training.ensemble import assign_shards, usual_members
 from agt.training.loop import OnProgress, row_reporter
+from agt.training.settings import EnsembleConfig
 
 CONSTANTS = "votes.json"
 MAX_CLASSES = 2**15 - 1  # a vote is stored as a signed integer of 16 bits

@@ -7,18 +7,18 @@ docs/proofs/ensembles.md proves that a member depends only on its own shard, bit
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Annotated, Literal, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed, parallel_config
-from pydantic import Field
 
 from agt.data.arrays import aligned_empty
 from agt.data.ids import keyed_hash
 from agt.data.records import Records
 from agt.distributed import group
-from agt.settings import ComputeConfig, accepting_removed, schema
+from agt.settings import ComputeConfig
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
+from agt.training.settings import EnsembleConfig
 from agt.training.setup import TrainingSetup
 
 RECORDS_PER_MEMBER = 100  # in the default number of members
@@ -26,48 +26,6 @@ RECORDS_PER_MEMBER = 100  # in the default number of members
 _MAX_USUAL_MEMBERS = 9_998
 
 T = TypeVar("T", covariant=True)
-
-
-@schema
-class EnsembleConfig:
-    """Settings of an ensemble: its size, the assignment of records to members, and the vote.
-
-    Attributes:
-        members: the number of members. 1: no ensemble; the one model has all records.
-        key: the public key of the hash that assigns units to shards (members' parts of the data).
-        vote: how the members' answers are combined. ``labels``: the class that most members give.
-            ``margins``: for two classes, the sign of the sum of the members' clipped margins
-            (logit differences).
-        margin_clip: the level at which each member's margin is clipped, a public constant in units
-            of the logit; required for ``margins``, None for ``labels``.
-
-    Raises:
-        ValueError: ``margin_clip`` is missing for ``margins`` or given for ``labels``; or
-            ``margins`` is given with one member.
-    """
-
-    members: Annotated[int, Field(ge=1, le=10_000)] = 1
-    key: str = "agt"
-    vote: Literal["labels", "margins"] = "labels"
-    margin_clip: Annotated[float, Field(ge=1e-9, le=1e4)] | None = None
-
-    _earlier = accepting_removed(slices=1)
-
-    def __post_init__(self) -> None:
-        """Raise ValueError if ``margin_clip`` or the number of members does not fit the vote.
-
-        vote=margins needs a ``margin_clip`` and several members; vote=labels takes no clip.
-        """
-        if (self.vote == "margins") != (self.margin_clip is not None):
-            raise ValueError(
-                "vote=margins needs margin_clip, a public constant to which each member's "
-                "margin is clipped (about the size of a member's usual logits); with "
-                "vote=labels, leave margin_clip out"
-            )
-        if self.vote == "margins" and self.members == 1:
-            raise ValueError(
-                "vote=margins needs several members, but members=1. Give members=3 or more"
-            )
 
 
 def usual_members(size: float, caution: float = 1.0) -> int:

@@ -1,4 +1,4 @@
-"""The noise of DP-SGD inside certified training (000, Algorithm 1): settings, size and draws.
+"""The noise of DP-SGD inside certified training (000, Algorithm 1): size and draws.
 
 The proof of its privacy is docs/proofs/noise.md.
 """
@@ -6,54 +6,19 @@ The proof of its privacy is docs/proofs/noise.md.
 import math
 import secrets
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from agt.errors import ConfigError
 from agt.numeric import gaussian_delta, gaussian_mu
-from agt.settings import Positive, schema, validate
+from agt.settings import Positive, schema
+from agt.training.settings import NoiseConfig
 
 SEED = "noise"  # the name under which checkpoints store the secret seed of the draws
 _SEED_BITS = 128  # the size of a Philox key
-
-
-@schema
-class NoiseConfig:
-    """Settings of the noise in a training: the target (epsilon, delta) and the seed of the draws.
-
-    Attributes:
-        epsilon: the epsilon of differential privacy for releasing the trained weights.
-        delta: the delta of differential privacy for releasing the trained weights.
-        release: when the weights are released. ``inside_box`` (only if they lie within the
-            certified bounds) is refused, because no epsilon covers it (Lemma 3 of
-            docs/proofs/noise.md).
-        seed: a public seed of the draws, for simulations only. None: a secret random seed.
-
-    Raises:
-        ValueError: ``release`` is ``inside_box``.
-    """
-
-    epsilon: Annotated[float, Field(ge=1e-6, le=1e6)]
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
-    release: Literal["always", "inside_box"] = "always"
-    seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
-
-    def __post_init__(self) -> None:
-        """Raise ValueError if ``release`` is ``inside_box``, which is not private.
-
-        It would release the weights only if they lie within the certified bounds (the box).
-        """
-        if self.release == "inside_box":
-            raise ValueError(
-                "noise.release=inside_box is not private: whether the weights lie within their "
-                "bounds (the box) depends on private data, and the noise hides neither a "
-                "release nor a refusal (docs/proofs/noise.md). Use release=always, or publish "
-                "no weights"
-            )
 
 
 @schema
@@ -106,31 +71,6 @@ def plan_noise(config: NoiseConfig, sensitivity: float, epochs: int) -> NoisePla
     mu = gaussian_mu(config.epsilon, config.delta)
     sigma = math.sqrt(epochs) * sensitivity / mu
     return NoisePlan(sensitivity=sensitivity, sigma=sigma, epochs=epochs)
-
-
-def read_noise_config(node: object) -> NoiseConfig | None:
-    """Return the validated settings of noise from a configuration; None if there is no noise.
-
-    Args:
-        node: the value under the key ``noise``: a mapping of settings, or None. A mapping whose
-            "epsilon" is None means no noise, as does None itself (old records lack the key).
-
-    Raises:
-        ConfigError: a setting is unknown or invalid; or epsilon is None while another setting
-            differs from its default, so that the setting would be ignored silently.
-    """
-    if node is None:
-        return None
-    if isinstance(node, Mapping) and node.get("epsilon", 0) is None:
-        # Both have the same, arbitrary epsilon. So they differ if another setting was given.
-        without_epsilon = validate(NoiseConfig, {**node, "epsilon": 1.0}, "noise")
-        if without_epsilon != NoiseConfig(epsilon=1.0):
-            raise ConfigError(
-                "noise: epsilon is null, which means no noise, but other noise settings are "
-                "given. Give epsilon as well, or leave the other noise settings out"
-            )
-        return None
-    return validate(NoiseConfig, node, "noise")
 
 
 def noise_seed(config: NoiseConfig) -> int:

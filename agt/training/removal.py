@@ -11,11 +11,9 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 from scipy.linalg import cho_factor, cho_solve
 
 from agt.distributed import group
@@ -31,11 +29,11 @@ from agt.numeric import (
     noisy,
     step_of,
 )
-from agt.settings import FeaturesConfig, Positive, schema
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.loop import OnProgress, Progress
 from agt.training.objective import ComputedGradient, Objective, gram, gram_rounding
 from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity, records_per_edit
+from agt.training.settings import RemovalConfig
 from agt.training.spectral import largest_eigenvalue
 
 CholeskyFactor = tuple[np.ndarray, bool]
@@ -48,72 +46,6 @@ STEP_HALVINGS = 40  # the largest number of halvings in a line search
 SUFFICIENT_DECREASE = 1e-4  # share of the decrease that the gradient predicts (Armijo)
 VALUE_ROUNDING = 1e-12  # relative increase of a value in the line search that is put to rounding
 NOISE_TAIL_SIGMAS = 64  # in standard deviations: the noise that is drawn is never larger
-
-
-@schema
-class RemovalConfig:
-    """Settings of a head that supports certified removal: a regularised minimiser with noise.
-
-    The residual is the norm of the objective's gradient at the weights, which is 0 at the exact
-    minimiser. Noise hides the residual that a removal leaves.
-
-    Attributes:
-        loss: logistic or least_squares, neither of them clamped. With more than two classes, each
-            class has an output of its own, which is trained against all others.
-        masking: what hides the error of a removal. ``output``: noise on the weights that are
-            served, which is proved. ``loss``: a random linear term b in the loss, as published,
-            which is not proved. ``none``: no noise, for least squares only, whose removals are
-            exact except for rounding.
-        sigma: standard deviation of the noise in each coordinate: of a served weight with
-            ``masking=output``; of b with ``masking=loss``, in units of one record's gradient, where
-            1 is a common choice.
-        eps, delta: how close the model after a removal is, in distribution, to one that was trained
-            without the removed records. Not read with ``masking=none``.
-        bound: how the residual after a removal is bounded. ``data``: from the data, without another
-            pass over them. ``worst``: by the worst case over all data. ``measured``: by one pass
-            over the data.
-        factorisation: whether the Hessian is ``maintained`` from removal to removal, or computed
-            ``fresh`` for each removal.
-        tolerance: public bound on the residual that training leaves (a norm of a sum of gradients,
-            not of their mean). Training fails if it is not met.
-        features: the public feature map.
-        seed: of the noise, for a simulation; None: the operating system's generator.
-
-    Raises:
-        ValueError: settings exclude one another, for example noise of sigma = 0.
-    """
-
-    name: Literal["removal"] = "removal"
-    loss: Literal["logistic", "least_squares"] = "logistic"
-    masking: Literal["loss", "output", "none"] = "output"
-    sigma: Annotated[float, Field(ge=0, le=1e9)] = 0.01
-    eps: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-4
-    bound: Literal["data", "worst", "measured"] = "data"
-    factorisation: Literal["maintained", "fresh"] = "maintained"
-    tolerance: Positive = 1e-5
-    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
-    seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
-
-    def __post_init__(self) -> None:
-        """Raise ValueError if the masking does not fit the loss, sigma or the seed."""
-        if self.masking == "none" and self.loss != "least_squares":
-            raise ValueError(
-                f"masking=none: with loss={self.loss}, removals leave an error that no noise "
-                "would hide; use masking=output, or loss=least_squares, for which removals are "
-                "exact"
-            )
-        if self.masking == "none" and (self.sigma or self.seed is not None):
-            raise ValueError(
-                "masking=none means no noise, so sigma and seed have no use: set sigma=0 and "
-                "leave out seed"
-            )
-        if self.masking != "none" and not self.sigma:
-            raise ValueError(
-                f"masking={self.masking} hides the error of a removal by noise, but sigma=0 "
-                "means no noise; set sigma above 0, or use masking=none with "
-                "loss=least_squares"
-            )
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,9 @@ from agt.training.objective import (
     gram,
     gram_rounding,
 )
-from agt.training.removal import RemovalConfig, RemovalState, spectral_norm_bound
+from agt.training.removal import RemovalState, spectral_norm_bound
 from agt.training.row_sums import row_blocks
+from agt.training.settings import RemovalConfig
 from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import Remark
 

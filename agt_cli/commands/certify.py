@@ -5,16 +5,15 @@ report.
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import pandas as pd
-from pydantic import Field, InstanceOf
+from pydantic import InstanceOf
 
-from agt.errors import ConfigError
 from agt.models.doubts import Certainty
-from agt.settings import schema, validate
+from agt.settings import keyword_schema
 from agt.store import as_json
-from agt_cli.configuration import only_keys
+from agt_cli.command_settings import CertifySettings, check_certify
 from agt_cli.releasing.noise import REDRAWN
 from agt_cli.report import figures
 from agt_cli.report.certification_md import (
@@ -32,7 +31,7 @@ from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import outside_section
 from agt_cli.report.sections_md import median_words, within
 from agt_cli.runs.prepare import certifying
-from agt_cli.runs.queries import LINES, OpenedRun, TrainedRun
+from agt_cli.runs.queries import OpenedRun, TrainedRun
 from agt_cli.unlearn.person import PersonAnswers, compare_people
 from agt_cli.unlearn.person_md import (
     FIELDS,
@@ -43,54 +42,17 @@ from agt_cli.unlearn.person_md import (
 )
 
 
-@schema
-class CertifyConfig:
-    """What is to be certified.
-
-    Attributes:
-        trained: the run, and the queries.
-        map_resolution: how fine a map of the plane is drawn; 0: none.
-        person: the ids of people without whose records the answers are computed, each alone.
-    """
+@keyword_schema
+class CertifyConfig(CertifySettings):
+    """A run and queries, which are to be certified."""
 
     trained: InstanceOf[TrainedRun]
-    map_resolution: Annotated[int, Field(ge=0, le=1000)] = 160
-    person: tuple[str, ...] = ()
 
 
 def configure(config: Mapping[str, Any]) -> CertifyConfig:
     """Validate the settings and the run that they name, before any data is read."""
-    keys = ("run", "digest", "inputs", "map_resolution", "person", "compute", "output_dir")
-    only_keys(config, keys)
-    if str(config.get("inputs")) == str(LINES):
-        raise ConfigError(
-            "inputs=-: agt certify cannot read queries from standard input: give a file; or "
-            "use agt predict, which answers line by line"
-        )
-    given = {
-        "trained": TrainedRun.of(config),
-        "map_resolution": config.get("map_resolution"),
-        "person": _ids(config.get("person")),
-    }
-    return validate(CertifyConfig, given, "")
-
-
-def _ids(value: object) -> tuple[str, ...]:
-    """Return the ids of people that a setting names, one of them or a list; empty: none.
-
-    Raises:
-        ConfigError: the list is empty, or an entry is neither text nor a whole number.
-    """
-    if value is None:
-        return ()
-    entries = value if isinstance(value, list | tuple) else [value]
-    valid = [type(entry) in (str, int) and str(entry) != "" for entry in entries]
-    if not entries or not all(valid):
-        raise ConfigError(
-            f"person={value}: give the id of a person, or a list of ids as in person=[p17,p18]; "
-            "quote an id that is neither text nor a whole number, as in \"person='1.5'\""
-        )
-    return tuple(map(str, entries))
+    settings = check_certify(config)
+    return CertifyConfig(trained=TrainedRun.of(config), **vars(settings))
 
 
 def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str, Any]:
@@ -136,15 +98,14 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     _say(record, subject, table, quality, int(finished.metrics["n_train"]), console)
     for line in owed:
         console.say(line)
-    letters = _write_people(people, record, subject, opened) if people else []
-    if people:
-        say_people(people, record, console)
     result = {
         "metrics": record.metrics,
         "verdict": quality.verdict,
         "table": table.to_dict("records"),
-        **({"people": letters} if people else {}),
     }
+    if people:
+        result["people"] = _write_people(people, record, subject, opened)
+        say_people(people, record, console)
     return result | {"trained_run": str(finished.folder)} | ({"owed": owed[0]} if owed else {})
 
 
@@ -197,17 +158,19 @@ def _say(
         console.say(quality.verdict)
     titles, rows = certified_rows(handful(table))
     relation = subject.relation
-    title = f"{subject.dataset}, {subject.queries}; k counts {subject.ball} ({relation.name})"
+    dataset, queries, changes = subject.dataset, subject.queries, subject.ball
+    title = f"{dataset}, {queries}; k counts {changes} (relation={relation.name})"
     console.table(title, titles, rows)
     median = float(record.metrics["stable_distance_median"])
     end = quality.whole.grid_end
-    console.say(f"median stable distance: {median_words(median, trained, end, relation)}")
+    median_distance = median_words(median, trained, end, relation)
+    console.say(f"median stable distance: {median_distance}")
     if median >= 1:
         k = math.floor(median)
+        changes = within(relation, k)
         console.say(
             "against poisoning: half of the answers stay the same under any attack that "
-            f"changes the training data by up to k = {k:,}, that is, with "
-            f"{within(relation, k)}"
+            f"changes the training data by up to k = {k:,}, that is, with {changes}"
         )
     say_quality(console, quality)
     if subject.caveat:

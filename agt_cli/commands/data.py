@@ -19,8 +19,7 @@ from pydantic import Field
 
 from agt.data.files import CsvFormat
 from agt.data.formats import DeclaredFormat
-from agt.data.labelled import ColumnName, LabelWord
-from agt.data.table import CLASSES
+from agt.data.settings import CLASSES, ColumnName, LabelWord
 from agt.errors import ConfigError, few
 from agt.settings import build, schema, validate
 from agt.store import file_sha256, locate, write_atomic
@@ -35,36 +34,38 @@ from agt_cli.runs.inspect import CODES, MOST_VALUES, UNWRITABLE, Column, Inspect
 
 COMMON = ("action", "prepare", "output_dir")
 HEAD = """\
-# The table {file}, as agt data inspect saw it. Only for the owner of the data: the comments show extreme values.
+# Written by agt data inspect about the table {file}. Only for the owner of the data: the comments show extreme values.
 #
-# Ranges and lists of values were read off the records, so a single record can change them. What from_data names is not
-# declared public, and no claim of privacy holds until it is (condition e). What to do:
-#   1. Replace what from_data names by publicly known values (an age: [0, 120]), and remove its name from that list.
-#   2. Or write from_data: []. This is your statement that everything here is public and would be the same with any
-#      record more or less: ranges, edges, lists, which columns are used and how, how their cells are written, and what
-#      counts as a missing value.
+# agt read ranges and lists of values from the records, so a single record can change them. Those that the list from_data
+# (below) names are therefore not declared public, and no privacy claim holds until they are (condition e). What to do:
+#   1. Replace each of them by publicly known values (an age: [0, 120]), and remove its name from the list from_data.
+#   2. Or write from_data: []. This is your statement that everything in this file is public and would be the same if any
+#      record were added or removed: ranges, edges, lists, which columns are used and how, how their cells are written,
+#      and what counts as a missing value.
 """
 MIXED = (
-    "some of its ids are whole numbers and others are not, so all are read as text: "
+    "some ids of this column are whole numbers and others are not, so all are read as text, and "
     "7 and 07 are different ids"
 )
 COUNTS_ROWS = (
-    "seems to be a row number, so condition b (a record's batch depends on that record only) "
-    "is not met; if it names each record permanently, write id_permanent: true"
+    "this column seems to contain row numbers, so condition b (a record's batch depends on that "
+    "record only) is not met; if it gives each record a permanent id, write id_permanent: true"
 )
 CODES_LONG = (
-    "a few whole numbers are treated as ordered; if they are codes without an order, list "
-    "them under categorical"
+    "a column with only a few different whole numbers is treated as ordered; if its numbers are "
+    "codes without an order, list the column under categorical"
 )
 SIZE = (
-    "approximate number of training records: a public round number that you know without "
+    "approximate number of training records: write a public, round number that you know without "
     "counting the rows (condition c)"
 )
 ROWS = (
-    "largest number of rows of one unit (person), a public number: training refuses a unit "
-    "with more rows"
+    "the largest number of rows that one unit (person) may have (a public number); training "
+    "refuses a unit with more rows"
 )
-FORMATS = "how these columns are written; queries are read in the same way, cell by cell"
+FORMATS = (
+    "how the values of these columns are written; the cells of queries are read in the same way"
+)
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _RESERVED = {"yes", "no", "on", "off", "true", "false", "null", "y", "n", "nan", "inf"}
 
@@ -171,12 +172,13 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     for sentence in doubts:
         console.say(sentence)
     if inspection.label is None:
-        likely = ", ".join(map(repr, inspection.labels[:5])) or (
-            "no column has between 2 and 100 different values"
-        )
+        likely = ", ".join(map(repr, inspection.labels[:5]))
+        hint = "no column looks like a label, because none has between 2 and 100 different values"
+        if likely:
+            hint = f"likely: {likely}"
         raise ConfigError(
-            "label: agt does not know which column to predict, so nothing was written: give "
-            f"label=NAME (likely: {likely})"
+            "label is missing: agt does not know which column to predict, so nothing was written: "
+            f"give label=NAME ({hint})"
         )
     text = dataset_yaml(inspection, settings.dataset)
     write_atomic(settings.target, text.encode())
@@ -185,9 +187,10 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
         rows=inspection.rows, columns=len(rows), seconds=round(time.perf_counter() - started, 3)
     )
     table = markdown_table(("column", "kind", "seen", "proposal"), rows)
+    name = plain(inspection.path.name)
     record.report(
         document(
-            f"# Columns of {plain(inspection.path.name)}: only for the owner of the data",
+            f"# Columns of the table {name} (only for the owner of the data)",
             f"Written: `{settings.target}`",
             table,
             [plain(sentence) for sentence in doubts],
@@ -195,10 +198,11 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     )
     unsaid, command = from_data(inspection), f"agt train dataset={settings.dataset}"
     console.say(f"written: {settings.target}")
+    features, not_public = len(inspection.features), len(unsaid) - 1
     console.say(
-        f"the ranges or values of {len(unsaid) - 1} of {len(inspection.features)} columns, "
-        "and the classes, were read off your data; they count as private until you replace "
-        "them or declare them public (from_data in that file)"
+        f"the ranges or values of {not_public} of {features} columns, and the classes, were read "
+        "from your data; they count as private until you replace them by public ones or declare "
+        "them public (see from_data in that file)"
     )
     console.note(f"next: {command}")
     return {
@@ -263,42 +267,37 @@ def seen(column: Column) -> str:
     """What a column holds, in a few words for its owner."""
     count = f"{column.distinct} distinct"
     if column.low is not None and column.high is not None:
-        count = f"{bound(column, column.low)} to {bound(column, column.high)}, {count}"
+        low, high = bound(column, column.low), bound(column, column.high)
+        count = f"values from {low} to {high}, {count}"
     elif column.kind == "category" and column.values:
         count = f"{count}, most often {column.values[0][0]!r}"
     markers = f" ({', '.join(map(repr, column.markers))})" if column.markers else ""
-    tells = (
-        (
-            f"; this column alone predicts the label of {100 * column.tells:.1f} % of the "
-            "rows: is its value known before the label is?"
+    tells = ""
+    if column.tells:
+        share = 100 * column.tells
+        tells = (
+            f"; this column alone predicts the label of {share:.1f} % of the rows (leave it out if "
+            "its value is not known before the label)"
         )
-        if column.tells
-        else ""
-    )
     return count + (f", {column.missing} missing{markers}" if column.missing else "") + tells
 
 
 def proposal(column: Column, inspection: Inspection) -> str:
     """What a column is to be, in a few words."""
     if column.name == inspection.unit:
-        return "names the person to whom each record belongs"
+        return "the id of the person to whom each record belongs"
     if column.name == inspection.id:
         return "the record's id" + (f": {COUNTS_ROWS}" if column.counts_rows else "")
     if column.name == inspection.label:
-        gaps = (
-            f"; {column.missing} rows have no label: remove them from the file"
-            if column.missing
-            else ""
-        )
+        missing = column.missing
+        gaps = f"; rows without a label: {missing} (remove them from the file)" if missing else ""
         return f"the label: {len(inspection.classes)} classes{gaps}"
     remark = f" ({column.remark})" if column.remark else ""
     if column.format is not None:
         remark = f", written {in_words(column.format)}{remark}"
     if column.categorical:
-        return (
-            f"{len(column.categorical)} values are listed; any other value counts as "
-            f'"other"{remark}'
-        )
+        listed = len(column.categorical)
+        return f'{listed} values are listed; any other value counts as "other"{remark}'
     if column.numeric:
         low, high = (bound(column, value) for value in column.numeric)
         return f"range [{low}, {high}]{remark}"
@@ -327,7 +326,7 @@ def dataset_yaml(
     Raises:
         ConfigError: there is no feature, or a class that a configuration cannot hold.
     """
-    features = inspection.features
+    features, path = inspection.features, inspection.path
     if not features:
         remarks = few(
             (
@@ -337,10 +336,13 @@ def dataset_yaml(
             ),
             between="; ",
         )
-        raise ConfigError(f"{inspection.path}: no column can be used as a feature: {remarks}")
+        raise ConfigError(
+            f"{path}: no column of this table can be used as a feature ({remarks}): give a table "
+            "with at least one column that can"
+        )
     if UNWRITABLE in inspection.classes:
         raise ConfigError(
-            f"{inspection.path}: a class is named '???', which a configuration cannot "
+            f"{path}: a class is named '???', which a configuration cannot "
             "contain: use another word in the file"
         )
     markers, said = (
@@ -359,11 +361,14 @@ def dataset_yaml(
         "column of ids here",
     )
     if inspection.id is not None:
+        column_name = _scalar(inspection.id)
         id = (
-            f"{_scalar(inspection.id)}    # you declare that this column gives each record a "
-            "permanent id, whatever happens to other records"
+            f"{column_name}    # this line declares that the column gives each record a permanent "
+            "id, which does not change if other records are added or removed"
         )
     names = inspection.names
+    declared_size = size or "null"
+    missing = "indicator" if any(column.missing for column in features) else "error"
     permanent = said and bool(names) and not any(column.counts_rows for column in names)
     lines = [
         *HEAD.format(file=visible(inspection.path.name)).splitlines(),
@@ -372,10 +377,8 @@ def dataset_yaml(
         f"path: {_scalar(str(inspection.path))}",
     ]
     if form is not None and form != CsvFormat():
-        cells = (
-            f"separator: {_scalar(form.separator)}, encoding: {form.encoding}, header: "
-            f"{str(form.header).lower()}"
-        )
+        separator, header = _scalar(form.separator), str(form.header).lower()
+        cells = f"separator: {separator}, encoding: {form.encoding}, header: {header}"
         cells += f", decimal: {_scalar(form.decimal)}" if form.decimal != "." else ""
         lines.append(f"csv: {{{cells}}}")
     lines += [
@@ -389,9 +392,8 @@ def dataset_yaml(
             if inspection.unit
             else []
         ),
-        f"declared_size: {size or 'null'}    # {SIZE}",
-        "missing: "
-        f"{'indicator' if any(column.missing for column in inspection.features) else 'error'}",
+        f"declared_size: {declared_size}    # {SIZE}",
+        f"missing: {missing}",
         f"missing_values: {_list(markers)}",
         f"# {CODES} {CODES_LONG}",
         *_mapping(

@@ -14,7 +14,7 @@ from agt_cli.configuration import only_keys
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import CheckState, Findings
 
-COLUMNS = ("check", "stands", "result, and what to do")
+COLUMNS = ("check", "state", "what was found, and what to do")
 # not known to a compiler, which would work sums out beforehand
 ONE, TINY, U = float("1"), float("5e-324"), 2.0**-53
 
@@ -33,14 +33,16 @@ def run(config: None, console: Console) -> dict[str, Any]:
     check_compute(findings)
     checks = findings.checks
     console.table("agt doctor", COLUMNS, [check.cells for check in checks])
+    total = len(checks)
     problems = [check for check in checks if check.state is CheckState.PROBLEM]
     result = {"healthy": not problems, "checks": [check.as_json() for check in checks]}
     if problems:
+        failed = len(problems)
         raise CheckError(
-            f"{len(problems)} of {len(checks)} checks found a problem: the table says what to do",
+            f"{failed} of {total} checks found a problem: the table says what to do",
             {"command": "doctor", **result},
         )
-    console.say(f"agt works: {len(checks)} checks found no problem (notes do not matter)")
+    console.say(f"agt works here: none of {total} checks found a problem (a note is not a problem)")
     return result
 
 
@@ -48,34 +50,31 @@ def check_compute(findings: Findings) -> None:
     _check_kernel("cpu", "cpu", findings)  # first: it loads Numba, and whatever that brings
     if torch.cuda.is_available():
         free, total = (size / 2**30 for size in torch.cuda.mem_get_info())
-        name = (
-            f"{torch.cuda.get_device_name()}, {free:.1f} of {total:.1f} GiB free; CUDA "
-            f"{torch.version.cuda}"
-        )
+        gpu, cuda = torch.cuda.get_device_name(), torch.version.cuda
+        name = f"{gpu} with {free:.1f} of {total:.1f} GiB of memory free; CUDA {cuda}"
         findings.ok("device", f"{name}: used with compute=gpu")
         _check_kernel("gpu", "cuda", findings)
     elif torch.version.cuda is not None:
-        words = (
-            f"this PyTorch is built for CUDA {torch.version.cuda} but finds no GPU, so "
-            "the CPU is used"
-        )
-        findings.note("device", words, "nvidia-smi says why")
+        cuda = torch.version.cuda
+        words = f"this PyTorch is built for CUDA {cuda} but finds no GPU, so the CPU is used"
+        findings.note("device", words, "type nvidia-smi to see why")
     else:
         findings.ok(
             "device",
-            "cpu: this build of PyTorch does not support GPUs (to install one that does: "
-            "make run TORCH_INDEX=..., see README)",
+            "cpu: the CPU is used, because this build of PyTorch does not support GPUs (to install "
+            "one that does, type make run TORCH_INDEX=..., see README)",
         )
     wrong = floating_point()
+    faults = "; ".join(wrong)
     right = (
-        "Python, NumPy and PyTorch round correctly (to nearest, once per operation), and keep "
-        "numbers below 2^-1022"
+        "Python, NumPy and PyTorch round correctly (once per operation, to the nearest number), "
+        "and do not replace numbers below 2^-1022 by zero"
     )
     findings.compare(
         "floating point",
         not wrong,
         right,
-        f"{'; '.join(wrong)}: certificates computed in this state cannot be trusted",
+        f"{faults}: certificates computed in this state cannot be trusted",
     )
 
 
@@ -86,9 +85,10 @@ def _check_kernel(name: str, device: str, findings: Findings) -> None:
     except UnsoundError as error:
         findings.problem(f"kernel {name}", str(error))
     except Exception as error:  # whatever a compiler may throw
+        reason = f"{type(error).__name__}: {error}"
         words = (
-            f"this kernel does not work here ({type(error).__name__}: {error}), so the "
-            "reference kernel is used, which is slower"
+            f"this kernel does not work here ({reason}), so the reference kernel, which is slower, "
+            "is used"
         )
         remedy = (
             "install a Numba version that supports this NumPy"
@@ -97,10 +97,11 @@ def _check_kernel(name: str, device: str, findings: Findings) -> None:
         )
         findings.note(f"kernel {name}", words, remedy)
     else:
+        cases = len(selftest.CASES)
         findings.ok(
             f"kernel {name}",
-            "this kernel is compiled, and returns the same integers as the reference kernel "
-            f"in {len(selftest.CASES)} cases",
+            "this kernel was compiled, and it returns the same integers as the reference kernel in "
+            f"{cases} test cases",
         )
 
 
@@ -115,14 +116,16 @@ def floating_point() -> list[str]:
     tests = {
         "Python replaces numbers below 2^-1022 by zero": ONE * TINY != 0,
         "NumPy replaces numbers below 2^-1022 by zero": bool((np.full(64, TINY) * ONE != 0).all()),
-        "PyTorch replaces numbers below 2^-1022 by zero (torch.set_flush_denormal?)": bool(
+        "PyTorch replaces numbers below 2^-1022 by zero (see torch.set_flush_denormal)": bool(
             (many * ONE != 0).all()
         ),
-        "sums of positive numbers are not rounded to nearest": ONE + U == 1
+        "sums of positive numbers are not rounded to the nearest number": ONE + U == 1
         and ONE + 1.5 * U == 1 + 2 * U,
-        "sums of negative numbers are not rounded to nearest": -ONE - U == -1
+        "sums of negative numbers are not rounded to the nearest number": -ONE - U == -1
         and -ONE - 1.5 * U == -1 - 2 * U,
-        "sums are rounded twice (extended precision)": ONE * 2**53 + 1.00001 == 2**53 + 2,
+        "sums are rounded twice, because they are computed in extended precision": ONE * 2**53
+        + 1.00001
+        == 2**53 + 2,
         "NumPy rounds differently from Python": bool(
             (np.full(64, ONE) + 1.5 * U == 1 + 2 * U).all()
         ),

@@ -15,8 +15,8 @@ from agt.ledger.known import check_same_ledger, recognise, similar_elsewhere
 from agt.ledger.ledger import Ledger
 from agt.ledger.payer import ProtectedPeople
 from agt.ledger.store import identity_of
-from agt.mechanisms.budget import Allowance
 from agt.settings import schema, validate
+from agt_cli.command_settings import read_allowance
 from agt_cli.releasing.ledgers import (
     NO_LEDGER,
     existing_ledger,
@@ -79,7 +79,7 @@ class LedgerConfig:
             if any(self.total.values()) if key == "total" else getattr(self, key):
                 actions = " and ".join(action for action, keys in _KEYS.items() if key in keys)
                 raise ConfigError(
-                    f"{key} is a setting of agt ledger {actions}: leave it out of agt ledger "
+                    f"{key}=... only applies to agt ledger {actions}: leave it out of agt ledger "
                     f"{self.action}"
                 )
         empty = [
@@ -94,31 +94,33 @@ class LedgerConfig:
         )
         checks = {
             (
-                f"head={self.head}: the hash must have at least its first 16 digits: give "
-                "head=COUNT:HASH"
+                f"head={self.head}: give head=COUNT:HASH, the ledger's number of entries and at "
+                "least the first 16 digits of its last entry's hash"
             ): noted,
             (
-                f'ledger={self.ledger}: other commands understand this as "no ledger pays": give '
-                "the ledger another name"
+                f"ledger={self.ledger}: in other commands, this name means that no ledger is used: "
+                "give the ledger another name"
             ): (self.action == "init" and self.ledger in (NO_LEDGER, "null")),
             (
-                "run and data cannot be given together: leave data out, because the run "
-                "records the digest of its data"
+                "run=... and data=... cannot be given together: leave out data=..., because the "
+                "run itself records the digest of its data"
             ): self.run and self.data,
             (
-                "unit_column and unit_rows are only for data=DIGEST: leave them out, because "
-                "the run records how its rows are counted"
+                "unit_column=... only applies together with data=DIGEST, and unit_rows=... only "
+                "together with unit_column=...: leave them out (a run itself records how its rows "
+                "are counted)"
             ): ((column and not self.data) or (self.unit_rows is not None and not column)),
             (
-                "unit: give the unit together with its table: run=FOLDER, or data=DIGEST table=NAME"
+                "unit=... only applies to a table that is admitted: also give run=FOLDER, or "
+                "data=DIGEST table=NAME"
             ): (self.action == "admit" and self.unit and not (self.run or self.data)),
-            f"replaces={self.replaces}: this is not the name of a replaced ledger: give "
-            "the first 16 digits of the hash of its first entry, as agt printed them": (
+            f"replaces={self.replaces}: this does not identify a replaced ledger: give the first "
+            "16 digits of the hash of the replaced ledger's first entry, as agt printed them": (
                 self.replaces and not _FIRST_ENTRY.fullmatch(self.replaces)
             ),
             (
-                "data: give the data_digest in a run's env.json (32 hexadecimal digits) as "
-                "data=, together with table=NAME"
+                f"data={self.data}: give data=DIGEST together with table=NAME, where DIGEST is the "
+                "data_digest in a run's env.json (32 hexadecimal digits)"
             ): (self.data and no_digest),
         }
         for message in [*empty, *(message for message, wrong in checks.items() if wrong)]:
@@ -144,9 +146,10 @@ class LedgerConfig:
         if not self.head or self.noted:
             return None
         place = Path(self.head)
-        if self.action in ("init", "admit") and not place.parent.is_dir():
+        folder = place.parent
+        if self.action in ("init", "admit") and not folder.is_dir():
             raise ConfigError(
-                f"head={self.head}: the folder {place.parent} does not exist: mount the "
+                f"head={self.head}: the folder {folder} does not exist: mount the "
                 "other disk, or create the folder first"
             )
         return place
@@ -182,20 +185,16 @@ class LedgerConfig:
         """
         if self.total.get("eps") is None:
             raise ConfigError(
-                "total.eps: a ledger needs a budget, for example total.eps=1 "
-                "total.delta=1e-5; the budget limits everything that is ever released about "
-                "these people, and cannot be raised later"
+                "total.eps is missing: a ledger needs a budget, so give for example total.eps=1 "
+                "total.delta=1e-5. The budget limits everything that is ever released about these "
+                "people, and cannot be raised later"
             )
-        allowance = validate(
-            Allowance,
-            {key: value for key, value in self.total.items() if value is not None},
-            "total",
-        )
+        allowance = read_allowance(self.total)
         unit = self.unit or (people.table.unit.name if people and self.run else "")
         if not unit:
             raise ConfigError(
-                "unit: state whose data the guarantee protects, for example unit='one "
-                "customer', or give run=FOLDER, which records it"
+                "unit is missing: say whose data the guarantee protects, for example unit='one "
+                "customer'; or give run=FOLDER, a run that records its unit"
             )
         relation = str(
             (self.relation or {}).get("name") or (people and people.relation) or "add_remove"
@@ -234,10 +233,11 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
             "cannot be raised later"
         )
         if allowance.delta:
-            leak, share = float(allowance.leak_limit), f"(total.leaks={allowance.leaks:g})"
+            reserved, share = float(allowance.leak_limit), allowance.leaks
             console.say(
-                f"of the budget's delta, {leak:g} is reserved for releases that have their "
-                f"own delta, and the rest is for Gaussian releases {share}"
+                f"of the budget's delta, {reserved:g} is reserved for releases that have their own "
+                "delta, and the rest is for releases with Gaussian noise "
+                f"(total.delta_share={share:g})"
             )
         result = _say_state(ledger, console)
         _say_others(config, people, console)
@@ -258,8 +258,8 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
     if people is None and place is None and not declared:
         raise ConfigError(
             "agt ledger admit needs something to admit: give run=FOLDER, or data=DIGEST "
-            "table=NAME, or head=FILE for a second copy of the ledger's end; or "
-            "unreadable=FILE or replaces=DIGITS, if a message asked for it"
+            "table=NAME, or head=FILE for a second copy of the ledger's last entry (its head). "
+            "Give unreadable=FILE or replaces=DIGITS only if a message asked for it"
         )
     say_skipped(config.path.parent)
     there = place is not None and place.exists()
@@ -301,18 +301,19 @@ def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: C
         str(run.folder) for run in alike if (run.folder / SPENT_FILE).exists() and _unpaid(run)
     ]
     if unpaid:
+        folders = few(unpaid)
         console.warn(
-            "these releases about the same data were made without a ledger, so they are not "
-            f"counted here, although privacy losses add up: {few(unpaid)}"
+            "these releases about the same data were made without a ledger, so this ledger does "
+            f"not count them, although their privacy losses add to those that it counts: {folders}"
         )
     for line in dict.fromkeys(similar_elsewhere(config.path, people.table) if people else ()):
         console.warn(line)
     if people and not people.table.people:
         name = people.table.name
         console.warn(
-            "agt cannot check whether another ledger already counts the people of "
-            f"{name}, because only a run contains a list of people (as keyed hashes): if "
-            "there is a run on these data, give run=FOLDER"
+            f"agt cannot check whether another ledger already counts the people of {name}, because "
+            "it does not know who they are (only a run contains a list of people, as keyed "
+            "hashes): if a run was trained on these data, give run=FOLDER"
         )
 
 
@@ -373,22 +374,22 @@ def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
             ", ".join(dict.fromkeys(table.name for table in book.tables.values()))
             or "no table was admitted yet (agt ledger admit adds one)"
         )
+        name, limit, relation = population.name, budget(allowance), population.relation
         console.say(
-            f"{population.name}: the budget is {budget(allowance)}, for everything that is "
-            "ever released on this ledger"
+            f"{name}: the budget for everything that is ever released under this ledger is {limit}"
         )
         console.say(
-            f"people: one unit is {ledger.unit}; neighbouring datasets are those of "
-            f"relation={population.relation}; tables: {tables}"
+            f"people: the guarantee protects {ledger.unit} (the unit); neighbouring datasets are "
+            f"those of relation={relation}; tables: {tables}"
         )
         if debits:
             _say_debits(debits, console)
         console.say(_spent(eps, more, allowance.eps))
         state = _say_state(ledger, console)
         console.note(
-            "store the ledger's head (its last entry's COUNT:HASH) somewhere else: agt "
-            f"ledger verify {ledger.path} head=COUNT:HASH then detects whether the ledger was "
-            "replaced by an older copy"
+            "store the ledger's head (the COUNT:HASH of its last entry) somewhere else: with it, "
+            f"`agt ledger verify {ledger.path} head=COUNT:HASH` can later detect whether the "
+            "ledger was replaced by an older copy"
         )
         return {
             **state,
@@ -417,13 +418,14 @@ def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
 
 
 def _say_debits(debits: list[Debit], console: Console) -> None:
-    all_shown, rows = len(debits) <= MAX_DEBITS_SHOWN, []
+    count = len(debits)
+    all_shown, rows = count <= MAX_DEBITS_SHOWN, []
     title = (
         "spent on"
         if all_shown
         else (
-            f"what the budget was spent on (the last {MAX_DEBITS_SHOWN} of {len(debits)} "
-            "entries; --json lists all)"
+            f"what the budget was spent on (the last {MAX_DEBITS_SHOWN} of {count} entries; --json "
+            "lists all)"
         )
     )
     for debit in debits[-MAX_DEBITS_SHOWN:]:
@@ -443,26 +445,28 @@ def _say_debits(debits: list[Debit], console: Console) -> None:
 
 def _spent(now: float, more: int | None, eps: float) -> str:
     if more is None:
-        return "spent: nothing has been spent on this ledger so far"
+        return "spent: nothing of this ledger's budget so far"
     left = f"{more:,}" if more < _MANY else "more than a billion"
+    share = 100 * now / eps
     return (
-        f"spent: eps = {now:.4g} of {eps:g} ({100 * now / eps:.3g} %); the rest is enough for "
-        f"{left} more releases like the last one"
+        f"spent: eps = {now:.4g} of {eps:g} ({share:.3g} %); the rest is enough for this many "
+        f"further releases like the last one: {left}"
     )
 
 
 def _verify(config: LedgerConfig, console: Console) -> dict[str, Any]:
     with Ledger.open(config.path, config.second_head, writing=False) as ledger:
         book = ledger.verify(config.noted)
+        entries, debits, answers = book.last.number, book.kinds["debit"], book.answered
+        limit = budget(ledger.population.allowance)
         console.say(
-            f"{ledger.path}: no problem found. Entries: {book.last.number}, each linked to "
-            f"the previous one by its hash; debits: {book.kinds['debit']}, each cost "
-            f"recomputed, all within {budget(ledger.population.allowance)}; stored answers: "
-            f"{book.answered}"
+            f"{ledger.path}: no problem found. Entries: {entries}, each linked to the previous one "
+            f"by its hash. Debits: {debits}, whose costs were computed again and are together "
+            f"within the budget of {limit}. Stored answers: {answers}"
         )
         counts = {
-            "entries": book.last.number,
-            "debits": book.kinds["debit"],
-            "answers": book.answered,
+            "entries": entries,
+            "debits": debits,
+            "answers": answers,
         }
         return {**_say_state(ledger, console), "verified": True, **counts}

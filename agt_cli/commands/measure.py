@@ -16,15 +16,15 @@ from agt import sentences
 from agt.certificates.conditions import CONDITION_NAMES, Condition, conditions_from, symmetric_fact
 from agt.data.dataset import Dataset
 from agt.data.labelled import class_names
-from agt.data.table import CLASSES, SIZE, MeasurementNote, Table
+from agt.data.settings import CLASSES, SIZE, MeasurementNote
+from agt.data.table import Table
 from agt.errors import AgtError, ConfigError
 from agt.facts import declared, evidence, proved
 from agt.mechanisms.claims import describe_neighbours
 from agt.mechanisms.measurement import Measurement, TableConstants, TableValues
-from agt.mechanisms.mechanism_config import TotalConfig
 from agt.models.portable import CLAIM
 from agt.release import ConstantsRelease, ReleaseTerms
-from agt.settings import build, plain_of, validate
+from agt.settings import TotalConfig, build, plain_of, validate
 from agt.store import write_atomic
 from agt.training.batches import check_unit_rows
 from agt_cli.configuration import chosen_options
@@ -69,10 +69,10 @@ class MeasureSettings:
         few_rows = [name for name, count in counts.items() if count < sure]
         if len(counts) - len(few_rows) < 2 and counts:
             raise ConfigError(
-                "total.eps is too small: in spite of the noise, a class is found only if it "
-                f"has about {sure:,.0f} rows, so fewer than two classes would probably be "
-                "found. Nothing was spent. List the classes in dataset.classes if their "
-                "names are public (they usually are), or raise total.eps"
+                "total.eps is too small: a class is only likely to be found in spite of the noise "
+                f"if it has about {sure:,.0f} rows or more, so fewer than two classes would "
+                "probably be found. Nothing was spent. List the classes in dataset.classes if "
+                "their names are public (they usually are), or raise total.eps"
             )
 
     @property
@@ -113,10 +113,11 @@ class MeasureSettings:
         found = lists.pop(table.label, None)
         classes = table.classes if found is None else class_names(np.array(found), self.target)
         if len(classes or ()) < 2:
+            count = len(classes or ())
             raise ConfigError(
-                "the values that were found in spite of the noise do not make a data set, "
-                f"because the number of classes is {len(classes or ())}; declare more values, "
-                "or spend more"
+                "the values that were found in spite of the noise are not enough for a data set: "
+                f"it needs at least 2 classes, but has {count}. Declare the classes in "
+                "dataset.classes, or raise total.eps"
             )
         changed = {
             "numeric": {
@@ -138,8 +139,8 @@ class MeasureSettings:
             build(given, "dataset")
         except AgtError as error:
             raise ConfigError(
-                "the values that were found in spite of the noise do not make a data set: "
-                f"{error}; declare more values, or spend more"
+                "the values that were found in spite of the noise are not enough for a data set "
+                f"({error}). Declare more values public, or raise total.eps"
             ) from None
         return {key: value for key, value in given.items() if key not in ("_target_", "data_dir")}
 
@@ -158,18 +159,19 @@ def configure(config: Mapping[str, Any]) -> MeasureSettings:
     del given["total"]
     if not re.fullmatch(r"[\w-]+", name):
         raise ConfigError(
-            f"name={name}: give letters, digits, - and _, because conf/dataset/NAME.yaml gets "
-            "this name"
+            f"name={name}: the name may contain only letters, digits, '-' and '_', because a file "
+            "conf/dataset/NAME.yaml is written: give another name"
         )
     settings, target = settings_of(given), Path("conf", "dataset", f"{name}.yaml")
     if not isinstance(settings.source, Table):
         raise ConfigError(
-            "dataset: agt measure only measures tables; agt data inspect writes the "
-            "configuration of one"
+            "dataset: agt measure only measures tables: give the dataset configuration of a table "
+            "(agt data inspect FILE writes one)"
         )
     if total.eps is None:
         raise ConfigError(
-            "total.eps: measuring spends privacy budget: say how much, for example total.eps=0.1"
+            "total.eps is missing: measuring spends privacy budget, so say how much, for example "
+            "total.eps=0.1"
         )
     if target.exists():
         raise ConfigError(
@@ -177,17 +179,17 @@ def configure(config: Mapping[str, Any]) -> MeasureSettings:
         )
     if settings.source.measurement is not None:
         raise ConfigError(
-            "dataset.measurement: these constants were already measured, and measuring them "
-            "again would delete the record of the budget that was spent: measure the original "
-            "data set"
+            "dataset: agt measure wrote this dataset configuration (dataset.measurement), and "
+            "measuring again would lose the note of the budget that was spent: give the original "
+            "dataset configuration, which was measured then"
         )
     mechanism = Measurement(total.eps, total.delta, settings.relation)
     mechanism.check()
     measure = MeasureSettings(given, settings, settings.source, mechanism, target)
     if not measure.unknown:
         raise ConfigError(
-            "there is nothing to measure, because dataset.from_data is empty and the size is "
-            "declared"
+            "there is nothing to measure, because all ranges, lists, classes and the size of this "
+            "table are declared public (dataset.from_data is empty): train with it as it is"
         )
     return measure
 
@@ -206,8 +208,8 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
     rests_on, subject = conditions(loaded, measure.settings), {"data_digest": loaded.digest}
     enough = mechanism.threshold(len(wanted.numbers), len(wanted.texts))
     console.note(
-        f"only words and classes with about {enough:,.0f} rows or more are likely to be "
-        "found; remove the rows of all other classes"
+        f"only values and classes that have about {enough:,.0f} rows or more are likely to be "
+        "found in spite of the noise; remove the rows of all other classes"
     )
     people, earlier = (
         people_of(loaded, measure.settings, measure.config),
@@ -227,16 +229,14 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
     about = Spending.of_claim(claimed, queries=0, dataset=loaded.name, ledger=reservation.entry)
     with spending(record, subject, about):
         made = measure.dataset(release.draw())
-        text = (
-            "# written by agt measure: "
-            f"{measure.claimed}\n{to_yaml({'defaults': ['table', '_self_'], **made})}"
-        )
+        content = to_yaml({"defaults": ["table", "_self_"], **made})
+        text = f"# written by agt measure: {measure.claimed}\n{content}"
         record.write("dataset.yaml", text.encode())
         record.write(CLAIM, claimed.for_file(datetime.now(UTC).date()).content)
         measure.target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(measure.target, text.encode())
         page = (
-            f"Constants that encode the table, in {measure.target}",
+            f"Measured constants that encode the table (written to {measure.target})",
             mechanism.name,
             [*said, *earlier],
             PUBLISHED["measure"],

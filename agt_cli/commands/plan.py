@@ -4,22 +4,19 @@ and budget.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from pydantic import Field, InstanceOf
+from pydantic import InstanceOf
 
 from agt import sentences
 from agt.certificates.conditions import declarations
-from agt.data.records import DataError
-from agt.errors import ConfigError, counted, nearest
-from agt.mechanisms.claims import Counting
-from agt.mechanisms.mechanism import MECHANISMS
+from agt.errors import DataError, counted
 from agt.mechanisms.planning import Plan, PlannedRelease, plan
 from agt.mechanisms.published import MORE_NOISE, PUBLISHED
-from agt.settings import NonNegative, Positive, schema, validate
-from agt_cli.configuration import only_keys
+from agt.settings import keyword_schema
+from agt_cli.command_settings import PlanSettings, check_plan
 from agt_cli.report import plan_words
 from agt_cli.report.console import Console
 from agt_cli.report.figures import accuracy_by_queries
@@ -33,50 +30,23 @@ from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
 FIGURE = "accuracy_by_queries"
-KEYS = ("eps", "delta", "queries", "mechanisms", "published", "counting")
 
 
-@schema
-class PlanConfig:
+@keyword_schema
+class PlanConfig(PlanSettings):
     """What is to be planned.
 
     Attributes:
         trained: the run, and the queries.
-        eps, delta: total budgets.
-        queries: how many may share one.
-        mechanisms: their names; None: all that the model can use.
-        published: where ``mechanisms`` is None, those that are kept to reproduce papers, too.
-
-    Raises:
-        ConfigError: no such mechanism.
     """
 
     trained: InstanceOf[TrainedRun]
-    eps: Annotated[tuple[Positive, ...], Field(min_length=1)]
-    queries: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
-    delta: Annotated[NonNegative, Field(lt=1)] = 1e-5
-    mechanisms: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    published: bool = False
-    counting: Counting = "distance"
-
-    def __post_init__(self) -> None:
-        for key in ("eps", "queries", "mechanisms"):
-            values = getattr(self, key) or ()
-            for value in values:
-                if values.count(value) > 1:
-                    raise ConfigError(f"{key}: the value {value} is listed twice")
-        for name in self.mechanisms or ():
-            if name not in MECHANISMS:
-                raise ConfigError(
-                    f"mechanisms: unknown mechanism '{name}'{nearest(name, MECHANISMS)}"
-                )
 
 
 def configure(config: Mapping[str, Any]) -> PlanConfig:
     """Validate the settings and the run that they name, before any data is read."""
-    only_keys(config, (*KEYS, "run", "inputs", "digest", "compute", "output_dir"))
-    settings = {key: config.get(key) for key in KEYS}
-    return validate(PlanConfig, {"trained": TrainedRun.of(config), **settings}, "")
+    settings = check_plan(config)
+    return PlanConfig(trained=TrainedRun.of(config), **vars(settings))
 
 
 def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, Any]:
@@ -108,9 +78,10 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     if quality.verdict:
         console.say(quality.verdict)
     nominal = rate_words(evidence.accuracy)
+    dataset = opened.dataset.name
     title = (
-        f"{opened.dataset.name}: expected accuracy of private answers, by total budget and "
-        f"number of queries (without noise {nominal})"
+        f"{dataset}: expected accuracy of private answers, by total budget and number of queries "
+        f"(accuracy without noise: {nominal})"
     )
     console.table(title, columns, rows)
     say_quality(console, quality)
@@ -250,20 +221,26 @@ def plan_report(
     dataset = opened.dataset.name
     nominal = rate_words(planned.evidence.accuracy)
     always = rate_words(planned.evidence.majority)
+    dataset_name, queries = plain(dataset), plain(opened.trained.words)
+    approximate = _first_order(planned)
     return document(
-        f"# Accuracy of private answers: {plain(dataset)}",
+        f"# Accuracy of private answers: {dataset_name}",
         f"**{plain(quality.verdict or _lead(opened, planned))}**",
-        [f"Accuracy without noise {nominal}; majority-class baseline {always}.", *advice],
+        [
+            f"Accuracy without noise: {nominal}. Accuracy of always giving the most frequent class "
+            f"(majority-class baseline): {always}.",
+            *advice,
+        ],
         *figures_section(dataset, {FIGURE: caption}),
         "Nothing was released.",
         Markdown(
-            "*Only for the data owner. This plan depends on private stable distances, so "
-            "choosing a mechanism or a budget by it means choosing by private data, unless "
+            "*Only for the data owner, because this plan depends on private stable distances. "
+            "Whoever chooses a mechanism or a budget by this plan chooses by private data, unless "
             "the data that the plan was made from are public.*"
         ),
-        "Every number is an expected accuracy over the mechanism's random draws, on "
-        f"{plain(opened.trained.words)}, which are assumed to be public. The number is exact "
-        f"unless simulated draws are mentioned{_first_order(planned)}.",
+        "Every number is an expected accuracy: the mean over the mechanism's random draws, on "
+        f"{queries}, which are assumed to be public. The mean is exact unless simulated draws are "
+        f"mentioned{approximate}.",
         "## Accuracy by total budget and number of queries",
         accuracies,
         *quality_section(quality),
@@ -282,7 +259,7 @@ def _conditional(sentence: str, opened: OpenedRun) -> str:
     unmet = unmet_requirements(opened.conditions)
     if not unmet:
         return sentence
-    return f"Nothing may be released, because {unmet}. If this were different: {sentence}"
+    return f"Nothing may be released, because {unmet}. If releases were allowed: {sentence}"
 
 
 def _first_order(planned: Plan) -> str:
@@ -291,5 +268,5 @@ def _first_order(planned: Plan) -> str:
     text = ""
     for name, method in planned.methods.items():
         if method.name == "first order" and name in offered:
-            text += f"; the accuracy of {name} is approximated to first order in the noise scale"
+            text += f"; the accuracy of {name} is approximate (to first order in the noise scale)"
     return text

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Union
 
 from agt.errors import ConfigError
+from agt_cli.command_settings import PREDICT_KEYS
 from agt_cli.configuration import only_keys
 from agt_cli.releasing.answers import PortableAnswers
 from agt_cli.report.console import Console
@@ -14,18 +15,15 @@ from agt_cli.report.record import RunRecord
 if TYPE_CHECKING:
     from agt_cli.releasing.private import PrivateAnswers
 
-OF_RUNS = ("run", "release", "inputs", "digest", "ledger", "compute", "output_dir")
-KEYS = (*OF_RUNS, "mechanism", "total", "accounting", "counting", "seed", "lot", "force")
-
 
 def configure(config: Mapping[str, Any]) -> Union["PrivateAnswers", PortableAnswers]:
     """Validate the settings, the budget and the run, or the release, before any data is read."""
-    only_keys(config, KEYS)
+    only_keys(config, PREDICT_KEYS)
     if config.get("release") is not None:
         return PortableAnswers.of(config)
     if config.get("run") is None:
         raise ConfigError(
-            "run: give run=FOLDER, the folder of a training run; or release=FOLDER, the "
+            "run is missing: give run=FOLDER, the folder of a training run; or release=FOLDER, the "
             "folder of weights that were released earlier"
         )
     from agt_cli.releasing.private import PrivateAnswers  # loads torch, and what draws

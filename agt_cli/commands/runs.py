@@ -42,10 +42,8 @@ class RunsConfig:
 
     def __post_init__(self) -> None:
         if self.command is not None and self.command not in usage.COMMANDS:
-            raise ConfigError(
-                f"command={self.command}: agt has no command of this "
-                f"name{nearest(self.command, usage.COMMANDS)}"
-            )
+            hint = nearest(self.command, usage.COMMANDS)
+            raise ConfigError(f"command={self.command}: agt has no command of this name{hint}")
         moment(self.since or "2000-01-01")
 
     def tests(self) -> Iterable[Callable[[Run], bool]]:
@@ -114,9 +112,10 @@ def _say(runs: Sequence[Run], total: int, outputs: Path, console: Console) -> No
         [[row[at] for at in used] for row in rows],
     )
     if total > len(runs):
+        hidden = total - len(runs)
         console.note(
-            f"{total - len(runs)} more runs are not shown: limit={total} shows them, or "
-            "select with state=done data=... since=..."
+            f"runs that are not shown: {hidden}. Give limit={total} to show all, or select some "
+            "with state=..., data=... or since=..."
         )
 
 
@@ -133,7 +132,8 @@ def _compare(runs: Sequence[Run], console: Console) -> dict[str, Any]:
     }
     letters = [chr(ord("A") + place) for place in range(len(runs))] if len(runs) <= 26 else names
     for letter, run in zip(letters, runs, strict=True):
-        console.say(f"{letter}: {run.folder}, {run.state}{f', {run.result}' if run.result else ''}")
+        result = f", {run.result}" if run.result else ""
+        console.say(f"{letter}: {run.folder}, {run.state}{result}")
     for part, rows in parts.items():
         title = TITLES[part]
         if rows:
@@ -161,7 +161,8 @@ def moment(text: str) -> datetime:
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
         raise ConfigError(
-            f"since={text}: give a day like 2026-01-31, or a time like 2026-01-31T12:00"
+            f"since={text}: this is not a date: give a day like 2026-01-31, or a time like "
+            "2026-01-31T12:00"
         ) from None
 
 
@@ -181,12 +182,12 @@ def named(text: str, runs: Sequence[Run]) -> Run:
         if run.folder.parts[-len(parts) :] == parts or (digested and run.digest.startswith(digest))
     ]
     if len(some) != 1:
-        which = (
-            f"{len(some)} runs, such as {', '.join(str(run.folder) for run in some[:3])}"
-            if some
-            else "no run here"
+        count = len(some)
+        examples = ", ".join(str(run.folder) for run in some[:3])
+        matches = f"{count} runs, such as {examples}" if some else "no run here"
+        raise ConfigError(
+            f"compare: '{text}' matches {matches}: give the folder of exactly one run"
         )
-        raise ConfigError(f"compare: '{text}' matches {which}: give the folder of one run")
     return some[0]
 
 

@@ -22,8 +22,8 @@ import numpy as np
 import yaml  # type: ignore[import-untyped]
 from pydantic import BeforeValidator, Field
 
-from agt.data.table import CLASSES
-from agt.errors import AgtError, ConfigError, few
+from agt.data.settings import CLASSES
+from agt.errors import AgtError, ConfigError, counted, few
 from agt.mechanisms.budget import MAX_TOTAL_EPS
 from agt.mechanisms.claims import weak_budget_warnings
 from agt.mechanisms.planning import ACCURACY_TOLERANCE, Plan, plan
@@ -118,22 +118,24 @@ class StartSettings(InspectSettings):
         found, name = InspectSettings.inspect(replace(self, id=self.id_column)), self.id_column
         column = next(iter(found.names), None)
         if column and column.missing:
+            missing, rows = column.missing, found.rows
             raise ConfigError(
-                f"id={name}: {column.missing:,} of {found.rows:,} rows have no value in this "
-                "column: fill in to whom each row belongs, or give id=none"
+                f"id={name}: {missing:,} of {rows:,} rows have no value in this column: fill in "
+                "to whom each row belongs, or give id=none"
             )
         if self.unit_rows and self.id == NONE:
             raise ConfigError(
-                f"unit_rows={self.unit_rows} limits the rows of one person, so it needs a "
-                "column of people: give id=COLUMN, or leave unit_rows out"
+                f"unit_rows={self.unit_rows} limits the rows of one person, but no column says to "
+                "whom a row belongs: give id=COLUMN, or leave unit_rows=... out"
             )
         if not column or (column.most_rows == 1 and not self.unit_rows):
             return found
-        if self.unit_rows and column.most_rows > self.unit_rows:
+        most = column.most_rows
+        if self.unit_rows and most > self.unit_rows:
             raise ConfigError(
-                f"unit_rows={self.unit_rows}: one value of '{name}' has {column.most_rows:,} "
-                "rows, but training refuses more than unit_rows for one person: give a "
-                "higher number, or keep fewer rows of each person in the file"
+                f"unit_rows={self.unit_rows}: one value of '{name}' has {most:,} rows, but "
+                "training refuses a person with more than unit_rows rows: give a higher number, or "
+                "keep fewer rows of each person in the file"
             )
         return replace(found, id=None, unit=name)
 
@@ -179,8 +181,8 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
             answers = yaml.safe_load(file)
         if not isinstance(answers, dict):
             raise ConfigError(
-                f"answers={path}: the file must have one line for each answer, for example: "
-                "label: income"
+                f"answers={path}: the file must have one line for each answer, such as "
+                "'label: income'"
             )
         only_keys(answers, QUESTIONS)
         given = answers | given
@@ -197,7 +199,8 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     voted = "size" not in settings.private_groups and (
         len(inspection.classes) == 2 or settings.purpose == "certificates"
     )
-    chosen = [f"dataset={settings.dataset}", f"certificate={'votes' if voted else 'stability'}"]
+    certificate = "votes" if voted else "stability"
+    chosen = [f"dataset={settings.dataset}", f"certificate={certificate}"]
     record, prepared, model, quality = _train(settings, chosen, console)
     test, eps, folder = prepared.dataset.test, settings.eps or 1.0, record.folder
     planned = plan(model, test.features, test.labels, (eps,), settings.delta, (1,))
@@ -227,7 +230,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         *_lost(inspection),
         *map(_telling, inspection.features),
         *(
-            f"'{name}' repeats: give id={name} if it names people."
+            f"Column '{name}' repeats values: give id={name} if it names people."
             for name in _repeating(inspection)
         ),
         ahead,
@@ -359,8 +362,9 @@ def _ahead(
     )
     return (
         (
-            "Votes of boosted trees may be more accurate but have smaller stable distances: see "
-            'docs/recipe.md, section "any learner as a member".'
+            "An ensemble of boosted trees that vote may be more accurate than this model, but its "
+            'stable distances would be smaller: see docs/recipe.md, section "any learner as a '
+            'member".'
         )
         if behind
         else ""
@@ -368,33 +372,31 @@ def _ahead(
 
 
 def _telling(column: Column) -> str:
+    name = column.name
+    if not column.tells:
+        return ""
     return (
-        (
-            f"'{column.name}' alone predicts nearly every label: leave it out if it is known "
-            "only later."
-        )
-        if column.tells
-        else ""
+        f"Column '{name}' alone predicts nearly every label: leave it out if its value is known "
+        "only later."
     )
 
 
 def _stability(settings: StartSettings, distance: int) -> str:
     one, many = settings.counted
     if not distance:
-        return f"Half of the answers could change with one {one} more or fewer."
+        return f"Half of the answers could change with one {one} added or removed."
     some = f"any {distance:,} {many}" if distance > 1 else f"any one {one}"
-    return f"Half of the answers would be the same with {some} more or fewer."
+    return f"Half of the answers would stay the same with {some} added or removed."
 
 
 def _declared(settings: StartSettings) -> str:
-    lacks = ", ".join(settings.private_groups)
-    if not lacks:
-        return (
-            f"{settings.target} is what you declared public: read it before you release anything."
-        )
+    groups = ", ".join(settings.private_groups)
+    file = settings.target
+    if not groups:
+        return f"{file} lists what you declared public: read it before any release."
     return (
-        "This run does not support private answers, because these were not declared public: "
-        f"{lacks}. Write public values into {settings.target} and train again."
+        "This run does not support private answers, because these parts of the table were not "
+        f"declared public: {groups}. Write public values into {file} and train again."
     )
 
 
@@ -402,7 +404,8 @@ def _say(settings: StartSettings, summary: Summary, console: Console) -> None:
     for line in summary.remarks:
         console.say(line)
     comparison = summary.comparison
-    title = f"{summary.table}: {comparison.rows:,} rows kept out of training; only for you"
+    table, rows = summary.table, comparison.rows
+    title = f"{table}: accuracy on {rows:,} held-out rows (only for you)"
     console.table(
         title,
         ("", "accuracy"),
@@ -411,12 +414,9 @@ def _say(settings: StartSettings, summary: Summary, console: Console) -> None:
     lines = [
         summary.stability,
         "Plan (nothing is spent yet):",
-        *(
-            f"  {at + 1}. {way}{'  <- recommended' * (at == summary.recommended)}"
-            for at, way in enumerate(summary.ways)
-        ),
+        *_numbered(summary.ways, summary.recommended),
         summary.declared,
-        *(["Or measure them with noise:"] if summary.measuring else []),
+        *(["Or measure with noise what is not public:"] if summary.measuring else []),
         *(f"  {command}" for command in summary.measuring),
         "By hand:",
         *(f"  {command}" for command in summary.commands),
@@ -425,6 +425,14 @@ def _say(settings: StartSettings, summary: Summary, console: Console) -> None:
     ]
     for line in lines:
         console.say(line)
+
+
+def _numbered(ways: Sequence[str], recommended: int | None) -> Iterator[str]:
+    """Yield a line for each way to go on; the recommended one (an index) is marked."""
+    for index, way in enumerate(ways):
+        number = index + 1
+        mark = "  <- recommended" if index == recommended else ""
+        yield f"  {number}. {way}{mark}"
 
 
 def _lost(inspection: Inspection) -> Iterator[str]:
@@ -436,13 +444,14 @@ def _lost(inspection: Inspection) -> Iterator[str]:
     )
     names = inspection.names
     doubtful = [column for column in inspection.features if column.categorical and column.remark]
-    yield from (f"'{column.name}' is LEFT OUT: {column.remark}." for column in unread)
+    yield from (f"Column '{column.name}' is LEFT OUT: {column.remark}." for column in unread)
     yield from (f"'{column.name}': {MIXED}." for column in names if column.mixed)
     yield from (f"'{column.name}': {COUNTS_ROWS}." for column in names if column.counts_rows)
     if text:
-        yield f"LEFT OUT (text): {text}."
+        yield f"LEFT OUT, because they contain text: {text}."
     yield from (
-        f"'{column.name}' is treated as a list of words: {column.remark}." for column in doubtful
+        f"Column '{column.name}' is treated as a list of words: {column.remark}."
+        for column in doubtful
     )
 
 
@@ -492,8 +501,8 @@ def ask(settings: StartSettings, console: Console) -> tuple[StartSettings, Inspe
         asked = questions(inspection)
         missing = ", ".join(f"{key}={asked[key][1]}" for key in settings.open_questions(inspection))
         raise ConfigError(
-            f"this terminal is not interactive, so give {missing}; or give "
-            "answers=FILE.yaml, a file with one line for each answer"
+            "this terminal is not interactive, so answer the questions on the command line: give "
+            f"{missing}; or give answers=FILE.yaml, a file with one line for each answer"
         )
     while unanswered := settings.open_questions(inspection):
         key = unanswered[0]
@@ -530,7 +539,8 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
     claimed by one.
     """
     likely = inspection.label or next(iter(inspection.labels), "")
-    label = f"{inspection.path}: {inspection.rows:,} rows. Which column is predicted?"
+    table, rows = inspection.path, inspection.rows
+    label = f"{table}: {rows:,} rows. Which column should be predicted?"
     groups = "".join(f"\n  {name}: {what}" for name, what in _grouped(inspection).items())
     groups += "".join(f"\n  {line}" for line in _lost(inspection))
     again = "".join(f" ('{name}' repeats)" for name in _repeating(inspection))
@@ -542,34 +552,35 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
         default=0,
     )
     public = (
-        "Which of these, read from your file and rounded, are public, so the same whoever is "
-        "among the records? A limit of 120 for ages is; the largest income here is not."
-        f"{groups}\nyes (all, and which columns), no, or names: ranges,classes"
+        "Which of these values from your file (rounded) are public, so the same whoever is among "
+        "the records? A limit of 120 for ages is; the largest income here is not."
+        f"{groups}\nyes (all, and which columns are used), no, or names: ranges,classes"
     )
+    unit, parts = inspection.unit, ",".join(GROUPS)
     return {
         "label": (label, f"COLUMN ({likely or NONE}?)", likely),
         "id": (
-            f"Does a column name each person permanently, whoever joins or leaves{again}? "
-            "Its name, or none",
+            f"Which column names each person permanently, whoever joins or leaves{again}? Its "
+            "name, or none",
             "COLUMN or none",
             NONE,
         ),
         "unit_rows": (
-            f"'{inspection.unit}' repeats, up to {most} times here. How many rows may one "
-            "person have at most? Give a public limit, which training enforces",
+            f"By column '{unit}', one person has up to {most} rows here. How many rows may one "
+            "person have at most? Answer a public limit, which training enforces",
             "NUMBER",
             "",
         ),
-        "public": (public, f"yes, no or some of [{','.join(GROUPS)}]", "no"),
+        "public": (public, f"yes, no or some of [{parts}]", "no"),
         "purpose": (
-            "What is it for: certificates (how many people an answer depends on; for "
-            "you), answers (to publish), or both",
+            "What do you need: certificates (for you: how many people an answer depends on), "
+            "answers (to publish), or both",
             "certificates, answers or both",
             "both",
         ),
         "eps": (
-            "Total privacy budget for everything you publish (eps): 0.1 is strict, 1 usual, "
-            "10 weak",
+            "Total privacy budget (eps) for everything you publish: 0.1 is strict, 1 usual, 10 "
+            "weak",
             "NUMBER",
             "1",
         ),
@@ -578,18 +589,20 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
 
 def _grouped(inspection: Inspection) -> dict[str, str]:
     # What each group of ``public`` holds, in words.
-    ranges = [
-        f"{c.name} from {bound(c, c.numeric[0])} to {bound(c, c.numeric[-1])}"
-        for c in inspection.features
-        if c.numeric
-    ]
+    ranges = [_range_words(column) for column in inspection.features if column.numeric]
     lists = [f"{c.name} ({few(c.categorical)})" for c in inspection.features if c.categorical]
-    size = f"about {_size(inspection):,} rows for training"
+    rows = _size(inspection)
+    size = f"about {rows:,} rows for training"
     some = {"ranges": ranges, "lists": lists, "classes": inspection.classes}
     return {
         **{name: few(map(visible, words), SHOWN, "; ") or NONE for name, words in some.items()},
         "size": size,
     }
+
+
+def _range_words(column: Column) -> str:
+    low, high = bound(column, column.numeric[0]), bound(column, column.numeric[-1])
+    return f"{column.name} from {low} to {high}"
 
 
 def _group(column: Column) -> str:
@@ -663,24 +676,24 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
             released then.
     """
     evidence, cost = planned.evidence, f"eps = {eps:g}, delta = {planned.delta:g}"
-    weights = singly = "not yet" if not held else "none at this budget"
+    weights = singly = "not yet" if not held else "none"
     if not held and measures:
-        weights = "once the constants that are not public are measured (below)"
+        weights = "possible after the constants that are not public are measured (see below)"
     useful, mechanism, (count, name) = False, "", planned.one_by_one.get(eps, (0, ""))
     if held and planned.weights:
         ((_, accuracy, mechanism),) = planned.weights
         useful = accuracy > max(evidence.majority, (evidence.accuracy + evidence.majority) / 2)
-        why = (
-            "too few rows for this budget"
-            if evidence.useful
-            else "not better than the majority-class baseline"
-        )
-        weights = (
-            f"any number of answers, {rate_words(accuracy)} correct{'' if useful else f': {why}'}"
-        )
+        reason = ""
+        if not useful and evidence.useful:
+            reason = " (the table has too few rows for this budget)"
+        elif not useful:
+            reason = " (not better than the majority-class baseline)"
+        rate = rate_words(accuracy)
+        weights = f"any number of answers, {rate} correct{reason}"
     if held and count:
         accuracy = evidence.accuracy - ACCURACY_TOLERANCE
-        singly = f"{count:,} answer{'s' * (count > 1)}, {rate_words(accuracy)} correct, with {name}"
+        answers, rate = counted(count, "answer"), rate_words(accuracy)
+        singly = f"{answers}, {rate} correct, with mechanism={name}"
     lines = [
         f"weights, published once ({cost}): {weights}",
         f"labels, published one by one, same budget: {singly}",

@@ -85,8 +85,8 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     large = (dataset.declared_size or 0) >= VOTES_FROM and isinstance(settings.source, Table)
     if other and large and len(dataset.classes) == 2:
         console.note(
-            f"certificate={other} certified more on all five tables of this kind that we "
-            "measured (docs/recipe.md)"
+            f"certificate={other} may be better here, because it certified more answers on all "
+            "five tables of this kind that we measured (docs/recipe.md)"
         )
     console.note(f"next: agt certify run={record.folder} digest={record.digest}")
     result = {
@@ -119,9 +119,12 @@ def _say(
     reach = ("k up to", str(m.get("k_with_radius", m["k_max"])))
     if "moved_by_one_k" in m:
         reach = ("sensitivity per k", show(float(m["moved_by_one_k"]), 5))
+    accuracy_title = "train accuracy"
+    if "train_accuracy_records" in m:
+        accuracy_title = f"train accuracy (sample of {m['train_accuracy_records']} records)"
     console.table(
         f"trained on {name}",
-        ("train records", "test records", "train accuracy", reach[0], "steps", "seconds"),
+        ("train records", "test records", accuracy_title, reach[0], "steps", "seconds"),
         [
             (
                 str(m["n_train"]),
@@ -139,8 +142,8 @@ def _say(
     console.say(f"run folder: {record.folder}")
     console.say(f"digest: {record.digest}")
     console.note(
-        "store the digest elsewhere: if you give it as digest=..., certify, plan and predict "
-        "refuse any other run and any change to this one"
+        "store the digest elsewhere: if you later give it as digest=..., the commands agt certify, "
+        "agt plan and agt predict stop with an error if the run is another one or was changed"
     )
 
 
@@ -170,8 +173,8 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
         return None
     if not isinstance(folder, str) or not folder:
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: this run was not killed, so it cannot be resumed: give "
-            f"the folder of a killed run, or leave {RESUME_KEY} out"
+            f"{RESUME_KEY}={folder}: this does not name a folder: give the folder of a killed run, "
+            f"or leave {RESUME_KEY}=... out to start a new run"
         )
     if sweep:
         raise ConfigError(
@@ -185,9 +188,9 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
         if key not in FREE and value != before:
             had = "not set" if before is _ABSENT else before
             raise ConfigError(
-                f"{RESUME_KEY}={folder}: {key}={value} differs from the run's own setting, "
-                f"{had}: a resumed run keeps its own settings, so leave all settings out; or "
-                f"start a new run without {RESUME_KEY}="
+                f"{RESUME_KEY}={folder}: {key}={value} differs from the run's own setting, {had}. "
+                "A resumed run keeps its own settings: leave all settings out, or start a new run "
+                f"by leaving {RESUME_KEY}=... out"
             )
     if "data_dir" in given and "dataset.data_dir" in recorded:
         given.setdefault("dataset.data_dir", given["data_dir"])
@@ -213,18 +216,16 @@ def checkpoints_of(
     if record.again and noise and noise.seed is None and spent.exists() and not seed.exists():
         raise ConfigError(
             f"{RESUME_KEY}={record.folder}: noise was already drawn for this run, but {seed}, "
-            "the file with the seed of the noise, is missing: start a new run, whose noise "
-            "is a second release in addition to the one that spent.json records"
+            "the file with the seed of the noise, is missing, so the same noise cannot be drawn "
+            "again: start a new run. Its noise is a second release, in addition to the one that "
+            "spent.json records"
         )
     if record.again:
-        reached = (
-            "from its last checkpoint"
-            if list(folder.rglob("step=*"))
-            else "from the start, because it has no checkpoint"
-        )
-        console.note(
-            f"the run that started at {record.again.status['started']} continues {reached}"
-        )
+        started = record.again.status["started"]
+        progress = "starts again from the beginning, because no checkpoint was written"
+        if list(folder.rglob("step=*")):
+            progress = "continues from its last checkpoint"
+        console.note(f"the run that started at {started} {progress}")
     about = {key: value for key, value in flat(record.config).items() if key not in FREE} | _around(
         record, settings, prepared
     )

@@ -5,20 +5,18 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 
 from agt.data.dataset import PublicRows
-from agt.data.records import UNLABELLED, DataError, Records
-from agt.errors import ConfigError, nearest
-from agt.mechanisms.mechanism_config import TotalConfig
+from agt.data.records import UNLABELLED, Records
+from agt.errors import ConfigError, DataError, nearest
 from agt.mechanisms.weights import weights_budget
 from agt.models.features import FeatureMap
 from agt.models.kinds import certificate_config
-from agt.settings import schema, validate
+from agt.settings import TotalConfig, validate
 from agt_cli.choices import (
     PARTS,
     bound,
@@ -28,12 +26,13 @@ from agt_cli.choices import (
     words_of,
     write_experiment,
 )
+from agt_cli.command_settings import TUNE_KEYS, TuneConfig
 from agt_cli.configuration import chosen_options
 from agt_cli.report.choice_md import tune_report
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, RunSettings, encoder_of, prepare, settings_of
-from agt_cli.runs.tuning import SCORES, Candidate, TuningObjective, best, standard_error
+from agt_cli.runs.tuning import SCORES, Candidate, best, standard_error
 
 Changes = Mapping[str, Any]
 """Key -> value: what makes a candidate of the settings as they stand; a mapping's entries are
@@ -41,47 +40,6 @@ changed alone.
 """
 
 _TIMES = (0.25, 0.5, 2, 4)
-
-
-@schema
-class TuneConfig:
-    """What is compared, by what.
-
-    Attributes:
-        public: the rows declared public, with their labels (``ChosenFrom.rows``); None: training
-            records marked public.
-        grid: key -> values, every combination of which is a candidate; None: ``neighbours``.
-        folds: of the public rows.
-        objective: what is compared: accuracy; the fraction right and certified at ``k``; the
-            expected accuracy of released weights at total.eps and total.delta.
-        k: a distance.
-        name: of the experiment file; None: the dataset's with _tuned.
-    """
-
-    public: Annotated[str, Field(min_length=1)] | None = None
-    grid: Mapping[str, Annotated[tuple[Any, ...], Field(min_length=1)]] | None = None
-    folds: Annotated[int, Field(ge=2, le=100)] = 5
-    objective: TuningObjective = "certified"
-    k: Annotated[int, Field(ge=1)] = 20
-    name: Annotated[str, Field(pattern=r"^[\w-]+$")] | None = None
-
-    @property
-    def words(self) -> str:
-        """How the choice is made, in words."""
-        other = (
-            "accuracy"
-            if self.objective == "certified"
-            else f"fraction of answers that are correct and certified at k = {self.k}"
-        )
-        what = {
-            "accuracy": "accuracy",
-            "certified": f"the fraction of answers that are correct and certified at k = {self.k}",
-            "expected": "the expected accuracy of released weights",
-        }[self.objective]
-        return (
-            f"best by {what}; among all candidates within one standard error of the best, the "
-            f"one with the highest {other}"
-        )
 
 
 @dataclass(frozen=True)
@@ -166,7 +124,8 @@ def _changed(config: dict[str, Any], changes: Changes) -> dict[str, Any]:
             node = node.get(part, {}) if isinstance(node, dict) else {}
         if not path or path[0] not in PARTS or not isinstance(node, dict) or last not in node:
             known = list(node) if path and isinstance(node, dict) and node else PARTS
-            raise ConfigError(f"tune.grid: unknown key '{key}'{nearest(last, known)}")
+            hint = nearest(last, known)
+            raise ConfigError(f"tune.grid: unknown key '{key}'{hint}")
         node[last] = (
             {**node[last], **value}
             if isinstance(value, Mapping) and isinstance(node[last], dict)
@@ -201,13 +160,14 @@ class TuningData:
             if known == node:
                 return prepared
         prepared = prepare(choice.settings, self._console)
+        changes = choice.words
         if self._loaded and not prepared.loaded.same_records(self._loaded[0][1].loaded):
             raise ConfigError(
-                f"tune.grid: {choice.words}: this candidate has other test records, ids or "
-                "units (people) than the other candidates, so records that are public for "
-                "one candidate would be private for another: leave out of tune.grid what "
-                "changes the split, the ids or the units (if the feature columns vary, "
-                "dataset.id=COLUMN keeps the ids)"
+                f"tune.grid: the candidate with {changes} has other test records, ids or units "
+                "(people) than the other candidates, so records that are public for one candidate "
+                "would be private for another. Leave out of tune.grid whatever changes the split, "
+                "the ids or the units (if the feature columns vary, dataset.id=COLUMN keeps the "
+                "ids)"
             )
         self._loaded.append((node, prepared))
         return prepared
@@ -232,26 +192,25 @@ class TuningData:
         """
         if encoder_of(choice.settings) is not None:
             raise ConfigError(
-                "model.encoder: agt tune cannot compute features with an encoder, it only "
-                "reads them from files: prepare the features first"
+                "model.encoder: agt tune cannot compute features with an encoder, but only read "
+                "them from files: write the features to files first (agt data prepare)"
             )
         rows = public_rows(self.which, self.prepared(choice).loaded, choice.settings.source)
         if self.which == "train" and not len(rows):
             raise ConfigError(
                 "tune.public: no training record is marked public, and settings must not be "
-                "chosen on private records: give dataset.public=COLUMN, or tune.public=FILE "
-                "with labelled public rows, or tune.public=test, which declares the test "
-                "records and their labels public"
+                "chosen on private records. Give dataset.public=COLUMN (a column that marks "
+                "public records), tune.public=FILE (a file of labelled public rows), or "
+                "tune.public=test, which declares the test records and their labels public"
             )
         if bool((rows.labels == UNLABELLED).any()):
             raise DataError(
-                f"tune.public={self.which}: a row has no label, but choosing settings needs "
-                "labels: give rows with labels"
+                f"tune.public={self.which}: at least one row has no label, but settings can only "
+                "be chosen on labelled rows: give only rows with labels"
             )
         return rows
 
 
-OWN = ("tune", "total")
 USUAL = 1.0  # eps of the release that a score is about, where none is given
 
 
@@ -284,7 +243,7 @@ class PublicTuning:
         write_experiment(
             self.path,
             config,
-            f"chosen by agt tune on {data.words}, {self.tune.words}: {choice.words}",
+            f"chosen by agt tune on {data.words}: {choice.words}. Rule: {self.tune.words}",
         )
         table = pd.DataFrame([_row(*pair) for pair in zip(tried, scores, strict=True)])
         record.environment(public_rows=about.rows, public_digest=about.digest)
@@ -307,7 +266,7 @@ def configure(config: Mapping[str, Any]) -> PublicTuning:
         validate(TuneConfig, config.get("tune"), "tune"),
         validate(TotalConfig, config.get("total"), "total"),
     )
-    given = {key: value for key, value in config.items() if key not in OWN}
+    given = {key: value for key, value in config.items() if key not in TUNE_KEYS}
     public = tune.public or "train"
     landmarks = public if public in get_args(PublicRows) else None
     candidates = choices(given, tune.grid, public=landmarks)
@@ -348,14 +307,14 @@ def _row(choice: Choice, scores: np.ndarray) -> dict[str, Any]:
 def _say(
     table: pd.DataFrame, at: int, tuning: PublicTuning, data: TuningData, console: Console
 ) -> None:
-    tune, total = tuning.tune, tuning.total
+    tune, eps = tuning.tune, tuning.total.eps or USUAL
     shown = {
         "accuracy": "accuracy",
-        "certified": f"correct, stable distance >= {tune.k}",
-        "expected": f"accuracy if released, eps = {total.eps or USUAL:g}",
+        "certified": f"correct and certified at k = {tune.k}",
+        "expected": f"accuracy of released weights, eps = {eps:g}",
     }
     console.table(
-        f"mean ± standard error over {tune.folds} folds of {data.words}",
+        f"scores of the candidates: mean ± standard error over {tune.folds} folds of {data.words}",
         ("", "settings", *shown.values()),
         [
             (
@@ -368,13 +327,14 @@ def _say(
     )
     if not table[tune.objective].max():
         console.say(
-            f"tune.k: no candidate has an answer that is correct and certified at {tune.k}: "
-            "give a smaller distance with tune.k=K"
+            f"tune.k={tune.k}: no candidate has an answer that is correct and certified at k = "
+            f"{tune.k}: give a smaller tune.k"
         )
-    console.say(f"chosen (marked *), {tune.words}: {table['settings'][at]}")
+    chosen = table["settings"][at]
+    console.say(f"chosen (marked *): {chosen}. Rule: {tune.words}")
     console.say(f"experiment: {tuning.path}")
     console.note(
-        f"the written file declares that its settings were chosen on {data.words}, which are "
-        "declared public; by using the file you make the same declaration"
+        f"{tuning.path} declares that its settings were chosen on {data.words}, which are declared "
+        "public; whoever trains with this file makes the same declaration"
     )
     console.note(f"next: agt train experiment={tuning.path.stem}")

@@ -4,11 +4,11 @@ out.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from agt.errors import ConfigError, nearest
 from agt.settings import plain_of
-from agt_cli.configuration import digest_of, only_keys
+from agt_cli.command_settings import check_unlearn
+from agt_cli.configuration import digest_of
 from agt_cli.report.audit_files import remove_copies
 from agt_cli.report.console import Console
 from agt_cli.report.next_state import run_lock
@@ -16,23 +16,7 @@ from agt_cli.report.opening import check_edits, open_run
 from agt_cli.report.record import RunRecord
 from agt_cli.unlearn.account_md import account_lines, exception_lines
 from agt_cli.unlearn.erasure import ErasureOrder, account, erase, reporting_change, write
-from agt_cli.unlearn.log import By
-from agt_cli.unlearn.methods import CHOICES
 from agt_cli.unlearn.rehearsal import rehearse
-
-KEYS = (
-    "run",
-    "digest",
-    "ids",
-    "by",
-    "method",
-    "forbid_retraining",
-    "fresh",
-    "rehearse",
-    "compute",
-    "output_dir",
-)
-FLAGS = ("forbid_retraining", "fresh", "rehearse")
 
 
 def configure(config: Mapping[str, Any]) -> ErasureOrder:
@@ -41,16 +25,7 @@ def configure(config: Mapping[str, Any]) -> ErasureOrder:
     Raises:
         ConfigError: by key.
     """
-    only_keys(config, KEYS)
-    for key, choices, free in (("method", CHOICES, False), ("by", get_args(By), True)):
-        value = config.get(key)
-        if value not in choices and not (free and value is None):
-            raise ConfigError(
-                f"{key}={value}: expected one of {', '.join(choices)}{nearest(str(value), choices)}"
-            )
-    for key in FLAGS:
-        if not isinstance(config.get(key), bool):
-            raise ConfigError(f"{key}={config.get(key)}: expected true or false")
+    check_unlearn(config)
     folder, ids = Path(str(config["run"])), config.get("ids")
     digest = digest_of(config, "digest")
     check_edits(open_run(folder, "train", digest), "agt unlearn")
@@ -85,7 +60,7 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
     console.say(f"digest: {erased.digest}")
     console.say(f"account: {record.folder}, {digest}")
     console.note(
-        "store both digests elsewhere: if you give one as digest=..., a command refuses "
-        "whatever was changed later"
+        "store both digests elsewhere: if you later give one of them as digest=..., a command "
+        "stops with an error if the run or the account was changed"
     )
     return {"account": plain_of(told), "digest": erased.digest, "account_digest": digest}

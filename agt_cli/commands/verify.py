@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agt.errors import Busy, CheckError, ConfigError
+from agt.certificates.conditions import Condition
+from agt.errors import Busy, CheckError, ConfigError, counted
 from agt.facts import Standing
 from agt.ledger.chain import Head
 from agt.store import write_atomic
 from agt.targets import trusting
-from agt_cli.configuration import digest_of, only_keys
+from agt_cli.command_settings import check_verify
+from agt_cli.configuration import digest_of
 from agt_cli.report.console import Console, TreeBranch
 from agt_cli.report.markdown import (
     CheckState,
@@ -28,33 +30,31 @@ from agt_cli.verify.folders import VerifiedItem
 from agt_cli.verify.ledgers import NotedHead
 from agt_cli.verify.verification import MAKER_LIMIT, PAGES_LIMIT, Verification
 
-PAGES = (".html", ".md")
 # notes that are told of what is audited, and not of all that it rests on
 OWN_NOTES = ("digest", "code")
-CHECK_COLUMNS = ("check", "stands", "seen")
-CONDITION_COLUMNS = ("", "asks", "stands", "why")
+CHECK_COLUMNS = ("check", "state", "what was found")
+CONDITION_COLUMNS = ("", "condition", "state", "why")
 LIMITS = (
     PAGES_LIMIT,
     MAKER_LIMIT,
-    "no file proves that agt's own code produced this, because version and revision are only "
-    "text in the record; to check, train again on the same data with the same config.yaml and "
-    "compare",
+    "no file proves that agt's own code produced these files, because its version and revision "
+    "are only text in them; to check, train again on the same data with the same config.yaml and "
+    "compare the results",
     "env.json may be wrong about the machine, its packages, the command line and the paths of "
     "files, because no other file records them",
-    "other runs or releases about the same people may have been made elsewhere, and privacy "
-    "losses add up whether or not they are recorded",
+    "other runs or releases about the same people may have been made elsewhere, and their privacy "
+    "losses add up with these whether or not they are recorded",
     "other training runs may have been made, of which only the best was kept: condition e "
-    "(settings use public data only) forbids that, but no file records it",
-    "the guarantees cover only outputs, not side channels such as how long a step took or "
-    "what was refused",
+    "(settings use public data only) forbids that, but no file can show it",
+    "the guarantees cover only outputs, not side channels, such as how long a step took or which "
+    "requests were refused",
 )
 DRAW_LIMIT = (
-    "a record cannot prove that its random draws came from the operating system and were made "
-    "only once"
+    "no file can prove that the random draws came from the operating system and were made only once"
 )
 DECLARED_LIMIT = (
-    "the declarations above may be false: each is a person's statement, which no code can "
-    "check, and is listed with what would make it false"
+    "the declarations above may be false, because each is a person's statement that no code can "
+    "check; each is listed together with what would make it false"
 )
 
 
@@ -85,28 +85,16 @@ def configure(config: Mapping[str, Any]) -> VerifyConfig:
         ConfigError: no digest, or a page that would lie in what is verified, or over something
             else.
     """
-    only_keys(config, ("path", "digest", "page", "ledger", "head"))
+    check_verify(config)
     path, page = Path(str(config["path"])).expanduser(), config.get("page")
     page = None if page is None else Path(str(page))
-    if page is not None:
-        if page.suffix not in PAGES:
-            raise ConfigError(f"page={page}: give a file name that ends with {' or '.join(PAGES)}")
-        if page.exists():
-            raise ConfigError(
-                f"page={page}: this file already exists and is not overwritten: give another name"
-            )
-        if page.resolve().is_relative_to(path.resolve()):
-            raise ConfigError(
-                f"page={page}: this place is in the folder that is verified, which must not "
-                "be changed: give a place outside of it"
-            )
     head, ledger = config.get("head"), config.get("ledger")
     noted: NotedHead = None if head is None else Head.read(str(head))
     if head is not None and noted is None:
         if not os.path.exists(str(head)):
             raise ConfigError(
-                f"head={head}: give COUNT:HASH, as agt ledger show prints it, or the file "
-                "with the second copy of the ledger's end"
+                f"head={head}: give COUNT:HASH, as agt ledger show prints it, or the file with the "
+                "second copy of the ledger's last entry (its head)"
             )
         noted = Path(str(head))
     return VerifyConfig(
@@ -136,7 +124,8 @@ def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
     if subject.problems:
         raise CheckError(headline(subject), {"command": "verify", **result})
     for check in subject.checks_of(CheckState.BUSY):
-        raise Busy(f"some checks could not be made: {check.words}")
+        reason = check.words
+        raise Busy(f"some checks could not be made: {reason}")
     return result
 
 
@@ -146,10 +135,11 @@ def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
 
 def headline(subject: VerifiedItem) -> str:
     """Whether it verifies, in one line."""
-    count = len(subject.problems)
+    name, count = subject.name, len(subject.problems)
     if count:
-        return f"DOES NOT VERIFY: {subject.name}: {count} problem{'s' if count > 1 else ''}"
-    return f"VERIFIES: {subject.name}"
+        problems = counted(count, "problem")
+        return f"DOES NOT VERIFY: {name} ({problems})"
+    return f"VERIFIES: {name}"
 
 
 def tree(subject: VerifiedItem, above: VerifiedItem | None = None) -> TreeBranch:
@@ -160,23 +150,24 @@ def tree(subject: VerifiedItem, above: VerifiedItem | None = None) -> TreeBranch
     """
     parts: list[TreeBranch] = [(line, ()) for line in subject.claims] if above is None else []
     if subject.conditions and (above is None or above.conditions != subject.conditions):
-        proved = [
+        proved = ", ".join(
             f"{c.letter} {excerpt(c.name)}"
             for c in subject.conditions
             if c.standing is Standing.PROVED
-        ]
-        lines = [f"proved by code: {', '.join(proved)}"] if proved else []
+        )
+        lines = [f"proved by code: {proved}"] if proved else []
         lines += [f"{words}: declared" for words in subject.declared]
         void = (c for c in subject.conditions if c.standing is Standing.VOID)
-        lines += [
-            f"condition {c.letter} ({excerpt(c.name)}) is not met: "
-            f"{excerpt(c.evidence.missing, 1000)}"
-            for c in void
-        ]
+        lines += map(_unmet_words, void)
         parts.append(("conditions of a privacy guarantee", [(line, ()) for line in lines]))
     parts += [tree(part, subject) for part in subject.rests_on]
     digest = f", {subject.digest[:19]}..." if subject.digest else ""
     return f"{subject.name}{digest}: {subject.state}", parts
+
+
+def _unmet_words(condition: Condition) -> str:
+    name, reason = excerpt(condition.name), excerpt(condition.evidence.missing, 1000)
+    return f"condition {condition.letter} ({name}) is not met: {reason}"
 
 
 def limits(subject: VerifiedItem) -> list[str]:
@@ -216,7 +207,7 @@ def say(subject: VerifiedItem, console: Console) -> None:
         console.say(f"  {name}: {value}")
     console.tree("what depends on what", tree(subject))
     console.table("checks", CHECK_COLUMNS, rows(subject))
-    console.say("not shown by this check:")
+    console.say("what this check does not show:")
     for line in limits(subject):
         console.say(f"  - {line}")
 

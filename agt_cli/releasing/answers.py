@@ -49,13 +49,16 @@ class PortableAnswers:
             f"mechanism.{key}" for key, value in mechanism.items() if value and key != "_target_"
         ]
         if given:
+            setting = given[0]
             raise ConfigError(
                 f"release={folder}: released weights answer without further noise, so "
-                f"{given[0]} has no effect: leave it out"
+                f"{setting}=... has no effect: leave {setting}=... out"
             )
         release = Portable.open(folder, digest_of(config, "digest"))
         if inputs is None:
-            raise ConfigError(f"release={folder}: give the file of queries as inputs=FILE")
+            raise ConfigError(
+                f"release={folder}: no queries were given: give their file with inputs=FILE"
+            )
         release.queries()  # what reads them may be code that is not trusted, or not there
         return cls(folder, release, Path(str(inputs)), config.get("force") is True)
 
@@ -76,9 +79,8 @@ class PortableAnswers:
             console.note(line)
         mismatches = queries.population_mismatches
         if mismatches and not self.force:
-            raise ConfigError(
-                f"{'; '.join(mismatches)}; to answer these queries nevertheless, add force=true"
-            )
+            problems = "; ".join(mismatches)
+            raise ConfigError(f"{problems}. To answer these queries nevertheless, add force=true")
         with record.opened(table.file) as file:
             shown = table.write(file, map(release.labels, pieces(queries.features)))
         path = record.folder / table.file

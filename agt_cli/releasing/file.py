@@ -103,8 +103,9 @@ def _check_worth(request: PredictRequest, release: AnyRelease) -> None:
         for line in release.requested_claim.owner_warnings(request.opened.dataset.declared_size):
             console.note(line)
     if objections:
+        reasons = "; ".join(objections)
         raise ConfigError(
-            f"{'; '.join(objections)}. Nothing was spent; to release nevertheless, add force=true"
+            f"{reasons}. No budget was spent; to release nevertheless, add force=true"
         )
 
 
@@ -113,11 +114,13 @@ def _misfits(request: PredictRequest, release: AnyRelease) -> list[str]:
     values.
     """
     lines = list(request.opened.queries.population_mismatches)
-    remaining = request.payer.remaining(release.claim.guarantee, release.requested)
-    if remaining and remaining < release.requested:
+    requested = release.requested
+    remaining = request.payer.remaining(release.claim.guarantee, requested)
+    if remaining and remaining < requested:
+        population = request.payer.name
         lines.append(
-            f"the budget of {request.payer.name} covers only {remaining:,} of "
-            f"{release.requested:,} labels"
+            f"the remaining budget of the ledger of {population} covers only {remaining:,} of the "
+            f"{requested:,} labels"
         )
     return lines
 

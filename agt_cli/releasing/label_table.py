@@ -60,9 +60,10 @@ class LabelTable:
     def naming(self) -> list[str]:
         """What whoever reads it should know of its names, if they are not the queries' own."""
         said = (
-            "record_id is the number of the query, counted from 0, in its file or among the "
-            "test records, because no column gives the queries' ids (in a file, this would be "
-            "the dataset's id column, or a column named id)"
+            "in the table of labels, the column 'record_id' is the number of the query (counted "
+            "from 0, in its file or among the test records), because no column gives the ids of "
+            "the queries. A file can give them in the dataset's id column, or in a column named "
+            "'id'"
         )
         return [said] if isinstance(self.names, Mapped) else []
 

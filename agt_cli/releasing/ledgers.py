@@ -70,8 +70,8 @@ def ledger_path(name: str) -> Path:
         return Path(name)
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"ledger={name}: the name must consist of letters, digits, - and _: give "
-            "such a name, or a path"
+            f"ledger={name}: a ledger's name may contain only letters, digits, '-' and '_'. Give "
+            "such a name, or the path of a ledger's file (with a '/', or ending in '.ledger')"
         )
     return Path(FOLDER) / f"{name}{SUFFIX}"
 
@@ -87,7 +87,8 @@ def existing_ledger(name: str) -> Path:
         return path
     known = nearest(name, [other.stem for other in Path(FOLDER).glob(f"*{SUFFIX}")])
     raise ConfigError(
-        f"ledger={name}: the ledger {path} does not exist{known}: create it with agt ledger init"
+        f"ledger={name}: the ledger {path} does not exist{known}. To create a ledger, type agt "
+        "ledger init"
     )
 
 
@@ -137,5 +138,5 @@ def say_skipped(folder: Path) -> list[Path]:
     paths = ledgers_in(folder)
     for path in paths:
         if kind := other_program(path):
-            put(f"{path}: this is {kind}, not a ledger, so it is left unchanged", "stderr")
+            put(f"{path} is not a ledger but {kind}, so agt does not change this file", "stderr")
     return paths

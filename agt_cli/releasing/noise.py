@@ -28,7 +28,8 @@ from agt.models.box import assess_problem
 from agt.numeric import UP, gaussian_mu
 from agt.problem import Settings
 from agt.training.checkpoint import Checkpoints
-from agt.training.noise import SEED, NoiseConfig, NoisePlan, noise_seed
+from agt.training.noise import SEED, NoisePlan, noise_seed
+from agt.training.settings import NoiseConfig
 from agt_cli.releasing.payer import payer_of, people_of
 from agt_cli.releasing.spent import Spending, spending, spent_before
 from agt_cli.report.record import RunRecord
@@ -37,15 +38,15 @@ from agt_cli.runs.prepare import Prepared, RunSettings
 MECHANISM = "noise in training"
 REQUIRED_CONDITIONS = "bceg"  # a and f speak of boxes alone; d of their nesting
 REDRAWN = (
-    "certificates compare this run only with runs that have the same noise; training again "
-    "draws new noise and may give a query another label, so the certificates say nothing "
-    "about retraining or unlearning"
+    "this run's certificates are about training with the very noise that was drawn here. "
+    "Training again draws new noise, which may change the label of a query, so the certificates "
+    "say nothing about retraining or unlearning"
 )
 SCOPE = (
-    "the guarantee covers only model.safetensors, because the bounds, the metrics and the "
-    "rest of the folder depend on the private data; and it covers only data that training "
-    "accepts (training refuses a batch above n_max, a unit above relation.unit_rows, a "
-    "missing class and the like)"
+    "the guarantee covers only model.safetensors. The bounds, the metrics and the rest of the "
+    "folder also depend on the private data, and are not covered. The guarantee also covers "
+    "only data that training accepts (training refuses, for example, a batch above n_max, a unit "
+    "(person) with more than relation.unit_rows rows, and a missing class)"
 )
 
 
@@ -81,8 +82,8 @@ def drawing(
     if noise is None:
         if ledger is not None:
             raise ConfigError(
-                f"ledger={ledger}: training without noise releases nothing, so there is "
-                "nothing to pay for: leave ledger out"
+                f"ledger={ledger}: training without noise releases nothing, so the ledger has "
+                "nothing to pay for: leave ledger=... out"
             )
         yield ()
         return
@@ -120,20 +121,24 @@ def _pay(
     with payer_of(record.config.get("ledger"), people, record, draw) as payer:
         missing = _missing(assess_problem(prepared.problem(settings)))
         if payer.name and missing:
+            reason = refusal_of(missing[0])
             raise ConfigError(
-                f"ledger={payer.name}: the guarantee of the noisy weights is not proved: "
-                f"{refusal_of(missing[0])}"
+                f"ledger={payer.name} cannot be charged for the noisy weights, because their "
+                f"guarantee is not proved: {reason}"
             )
         record.environment(draw=draw)
         charged = NoisyWeights(stands_for(noise.epsilon, noise.delta))
         reservation = payer.earlier(charged)
         before = spent_before(record).get("ledger")
         if before and reservation is None:
+            entry = before["entry"]
+            population = before["population"]
+            name = payer.name or "none"
             raise CheckError(
-                f"ledger={payer.name or 'none'}: spent.json says that entry {before['entry']} "
-                f"of the ledger of {before['population']} paid for this run, but this ledger "
-                "does not have that entry: it is another ledger or an older copy, or "
-                "spent.json is from another run. Start a new run"
+                f"ledger={name}: spent.json says that entry {entry} of the ledger of {population} "
+                "paid for this run, but the ledger given here has no such entry. Either this is "
+                "another ledger or an older copy, or spent.json is from another run. Start a new "
+                "run"
             )
         reservation = reservation or payer.reserve(charged, 1)
         counted = payer.account(reservation)
@@ -177,24 +182,23 @@ def noise_words(
         words = [
             (
                 "NO PROOF OF PRIVACY for the noisy weights, which were meant to be "
-                f"{guarantee}: {refusal_of(c)}"
+                f"{guarantee}: {reason}"
             )
-            for c in missing
+            for reason in map(refusal_of, missing)
         ]
     else:
+        neighbours = describe_neighbours(relation)
         words = [
-            f"the weights in model.safetensors are {guarantee} for "
-            f"{describe_neighbours(relation)}, in exact arithmetic",
+            f"the weights in model.safetensors are {guarantee} for {neighbours}, if they are "
+            "computed in exact arithmetic",
             SCOPE,
         ]
-    steps = (
-        f"{noise.epochs} of the {settings.training.epochs * settings.training.batch.count} "
-        "training steps"
-    )
+    all_steps = settings.training.epochs * settings.training.batch.count
+    steps = f"{noise.epochs} of the {all_steps} training steps"
     caveat = (
-        "the training noise comes from a pseudo-random generator seeded by the "
-        "operating system, and is added in floating point, where the last digits of a "
-        "sum can reveal the value that it had before noise was added (Mironov 2012)"
+        "the training noise comes from a pseudo-random generator seeded by the operating system, "
+        "and is added in floating point, where the last digits of a noisy number can reveal the "
+        "number before noise was added (Mironov 2012)"
     )
     if config.seed is not None:
         caveat = (
@@ -204,10 +208,10 @@ def noise_words(
     words += [
         (
             f"Gaussian noise with standard deviation {noise.sigma:.4g} is added to every "
-            "element of the direction of each training step. One unit (person) changes "
-            f"the direction by at most {noise.sensitivity:.4g} in l2 norm (gradients are "
-            f"clipped elementwise), and affects {steps}: mu = {noise.mu:.4g} in total "
-            "(Gaussian differential privacy)"
+            "element of the direction of each training step. One unit (person) changes this "
+            f"direction by at most {noise.sensitivity:.4g} in l2 norm (gradients are clipped "
+            f"elementwise), and affects {steps}. All steps together are mu-Gaussian differentially "
+            f"private with mu = {noise.mu:.4g}"
         ),
         caveat,
         *map(str, declarations([c for c in conditions if c.letter in REQUIRED_CONDITIONS])),

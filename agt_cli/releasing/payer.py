@@ -52,10 +52,13 @@ def payer_of(
     if name is None:
         holding, refusals = _ledgers_of(people)
         if holding:
+            dataset = people.table.name
+            ledgers = ", ".join(holding)
+            first = holding[0]
             raise ConfigError(
-                f"ledger: the people of {people.table.name} are in the ledger of "
-                f"{', '.join(holding)}: give ledger={holding[0]} to count the release there, "
-                f"or ledger={NO_LEDGER} to release without a ledger"
+                f"ledger: the people of {dataset} are in the ledger of {ledgers}: give "
+                f"ledger={first} to count the release there, or ledger={NO_LEDGER} to release "
+                "without a ledger"
             )
         for error in refusals:
             raise type(error)(f"{error}; or, to release without a ledger, give ledger={NO_LEDGER}")

@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, InstanceOf
+from pydantic import InstanceOf
 
 from agt.errors import ConfigError
 from agt.ledger.payer import NoPayer
-from agt.mechanisms.claims import Accounting, Counting
-from agt.mechanisms.mechanism_config import MechanismConfig, TotalConfig
+from agt.mechanisms.mechanism_config import MechanismConfig
 from agt.numeric import Randomness, SeededRandomness, SystemRandomness
 from agt.release import ReleaseTerms
-from agt.settings import schema, validate
+from agt.settings import keyword_schema
+from agt_cli.command_settings import LINES, PredictSettings, check_private_answers
 from agt_cli.releasing.file import release_file
 from agt_cli.releasing.ledgers import people_of_run
 from agt_cli.releasing.payer import payer_of
@@ -21,59 +21,44 @@ from agt_cli.releasing.session import serve
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.pending import PendingErasures
-from agt_cli.runs.queries import LINES, TrainedRun
+from agt_cli.runs.queries import TrainedRun
 
 
-@schema
-class PrivateAnswers:
+@keyword_schema
+class PrivateAnswers(PredictSettings):
     """What is to be released.
 
     Attributes:
         trained: the run, and the queries.
         mechanism: with its budget.
-        accounting, counting: as in ``agt.release.ReleaseTerms``.
-        seed: of a simulation; None: the operating system draws.
-        ledger: that pays, by name or path; none: no account; None: AGT_LEDGER's, or no account.
-        lot: how many questions of JSON lines are paid at once.
-        force: release although it would hardly be worth its budget.
     """
 
     trained: InstanceOf[TrainedRun]
     mechanism: InstanceOf[MechanismConfig]
-    accounting: Accounting = "rigorous"
-    counting: Counting = "distance"
-    seed: Annotated[int, Field(ge=0)] | None = None
-    ledger: str | None = None
-    lot: Annotated[int, Field(ge=1)] = 1
-    force: bool = False
 
     def __post_init__(self) -> None:
         for key, usual in (("accounting", "rigorous"), ("counting", "distance")):
-            if self.mechanism.releases_weights and getattr(self, key) != usual:
+            value = getattr(self, key)
+            if self.mechanism.releases_weights and value != usual:
                 name = self.mechanism.kind.name
                 raise ConfigError(
-                    f"{key}={getattr(self, key)}: mechanism={name} does not use stable "
-                    "distances, so this setting has no effect: leave it out"
+                    f"{key}={value} has no effect, because mechanism={name} does not use stable "
+                    f"distances: leave {key}=... out"
                 )
         if self.lot > 1 and self.trained.inputs != LINES:
             raise ConfigError(
-                f"lot={self.lot}: all queries of a file are paid for together, so lot has no "
-                "effect: leave it out, or answer line by line with inputs=-"
+                f"lot={self.lot} has no effect, because all queries of a file are paid for "
+                "together: leave lot=... out, or answer line by line with inputs=-"
             )
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "PrivateAnswers":
         """Validate the settings, the budget and the run, before any data is read."""
-        mechanism = MechanismConfig.from_settings(
-            config.get("mechanism"), validate(TotalConfig, config.get("total"), "total")
-        )
+        settings, total = check_private_answers(config)
+        mechanism = MechanismConfig.from_settings(config.get("mechanism"), total)
         trained = TrainedRun.of(config)
         PendingErasures.of(trained.finished).refuse(f"mechanism={mechanism.kind.name}")
-        chosen = {
-            key: config.get(key)
-            for key in ("accounting", "counting", "seed", "ledger", "lot", "force")
-        }
-        return validate(cls, {"trained": trained, "mechanism": mechanism, **chosen}, "")
+        return cls(trained=trained, mechanism=mechanism, **vars(settings))
 
     def run(self, record: RunRecord, console: Console) -> dict[str, Any]:
         """Judge the release, pay for it, say on disk what it spends, draw it and write it."""
@@ -85,8 +70,8 @@ class PrivateAnswers:
         count, most = len(opened.queries), mechanism.total.queries
         if most is not None and count > most:
             raise ConfigError(
-                f"the file has {count} queries, but total.queries={most}: give a larger "
-                "total.queries, or a shorter file"
+                f"the file has {count} queries, more than total.queries={most} allows: give a "
+                "larger total.queries=..., or a shorter file"
             )
         trained = opened.trained.finished
         paying = payer_of(self.ledger, people_of_run(trained), record, trained.digest)

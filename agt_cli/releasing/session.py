@@ -26,8 +26,8 @@ import numpy as np
 
 from agt.data.arrays import gathered
 from agt.data.files import columns_of
-from agt.data.records import UNANSWERED, DataError
-from agt.errors import AgtError, CheckError, ConfigError
+from agt.data.records import UNANSWERED
+from agt.errors import AgtError, CheckError, ConfigError, DataError
 from agt.ledger.chain import HALF_CHARACTER
 from agt.ledger.ledger import Questions
 from agt.ledger.lots import LotPayer
@@ -67,15 +67,15 @@ def serve(request: PredictRequest, lot: int) -> dict[str, Any]:
     console = request.console
     if console.json:
         raise ConfigError(
-            "--json: answers are already printed as JSON, one line each, so --json has no "
-            "effect: leave it out"
+            "--json has no effect with inputs=-, because answers are already printed as JSON, "
+            "one per line: leave --json out"
         )
     for text in request.earlier_attempts:
         console.note(text)
     if sys.stdin.isatty():
         console.note(
-            'type one query per line, for example {"id": 1, "record": {...}}; Ctrl-D '
-            "ends the session"
+            'type one query per line, for example {"id": 1, "record": {...}}; to end the '
+            "session, press Ctrl-D"
         )
     put_line({"claim": plain_of(session.claim.for_file())})
     try:
@@ -116,21 +116,23 @@ class Session:
         total, opened, terms = request.config.total, request.opened, request.terms
         if total.eps is not None and total.queries is None:
             raise ConfigError(
-                "total.eps is divided among the queries, but if they come line by line, their "
-                "number is not known: give total.queries too, or give mechanism.eps instead "
-                "of total.eps"
+                "total.eps=... is divided among all queries, but with inputs=- their number is "
+                "not known in advance: give total.queries=... too, or give mechanism.eps=... "
+                "instead of total.eps=..."
             )
         mechanism = request.mechanism(total.queries or 1)
         if not isinstance(mechanism, Mechanism):
             raise ConfigError(
-                f"mechanism={mechanism.name} cannot answer line by line (inputs=-): give a "
-                "file of queries"
+                f"mechanism={mechanism.name} cannot answer queries line by line (inputs=-): give "
+                "a file of queries with inputs=FILE"
             )
         source = opened.kept.source
         if not hasattr(source, "read_queries"):
+            dataset_class = type(source).__name__
             raise ConfigError(
-                f"inputs=-: {type(source).__name__} can only read queries from files: give "
-                "this class a method read_queries(columns)"
+                f"inputs=-: the dataset class {dataset_class} can read queries only from files, "
+                "not line by line: give a file with inputs=FILE, or give the class a method "
+                "read_queries(columns)"
             )
         labelling = Labelling.judged(
             opened.model, mechanism, terms.conditions, terms.accounting, terms.counting
@@ -161,13 +163,13 @@ class Session:
     def why(self) -> str:
         """Why nothing more may be drawn."""
         if self.lots.at_maximum:
-            return (
-                f"all total.queries={self.lots.maximum} queries of this session are paid for, "
-                "and no more may be asked"
-            )
+            maximum = self.lots.maximum
+            return f"this session has reached its limit of total.queries={maximum} queries"
+        population = self.request.payer.name
+        guarantee = self.labelling.claim.guarantee
         return (
-            f"the remaining budget of {self.request.payer.name} does not pay for another "
-            f"label, which would be {self.labelling.claim.guarantee}"
+            f"the remaining budget of the ledger of {population} does not pay for another label "
+            f"(one label is {guarantee})"
         )
 
     def hear(self, number: int, line: bytes | None) -> None:
@@ -223,7 +225,8 @@ class Session:
         opened, records = self.request.opened, self._source.read_queries(columns_of(rows, where))
         mismatches = records.population_mismatches
         if mismatches and not (self.request.force or self.terms.randomness.simulated):
-            refusal = f"{where}: {'; '.join(mismatches)}: no budget was spent"
+            problems = "; ".join(mismatches)
+            refusal = f"{where}: {problems}. No budget was spent for this line"
             self.request.console.note(
                 f"{refusal}; to answer such lines nevertheless, add force=true"
             )
@@ -244,7 +247,9 @@ class Session:
         left = {"left": self.lots.remaining(self.labelling.claim.guarantee)}
         missing: dict[str, Any] = {}
         if counts["unanswered"]:
-            text = f"{counts['unanswered']} of {len(labels)} queries were not answered: {self.why}"
+            unanswered = counts["unanswered"]
+            asked = len(labels)
+            text = f"{unanswered} of {asked} queries were not answered: {self.why}"
             missing = {"error": text, "code": CheckError.exit_code}
         if several:
             return {"labels": names, "stored": stored, **missing, **left}
@@ -268,22 +273,26 @@ class Session:
         record.add_metrics(**counts, reserved=reserved, **flags, **claim.guarantee.parameters)
         if reserved:
             self.write_spent()
+        answered = counts["answered"]
+        asked = counts["n_queries"]
+        stored = counts["stored"]
+        left = counts["unanswered"]
         unanswered = (
-            f"answered {counts['answered']} of {counts['n_queries']} queries "
-            f"({counts['stored']} from stored answers); {counts['unanswered']} were not "
-            f"answered: {self.why}"
+            f"{answered} of {asked} queries were answered ({stored} of them from stored answers). "
+            f"{left} were not answered: {self.why}"
         )
-        short = "; ".join(filter(None, [unanswered if counts["unanswered"] else "", self.over]))
+        short = "; ".join(filter(None, [unanswered if left else "", self.over]))
         words = claim.lines()
         first = words[0]
         if self.lots.left:
+            unused = self.lots.left
             words.append(
-                f"{self.lots.left} labels were paid for in advance "
-                f"(lot={self.lots.size}) but not requested; their cost is not refunded"
+                f"number of labels that were paid for in advance (lot={self.lots.size}) but never "
+                f"requested: {unused}. Their cost is not refunded"
             )
             request.console.note(words[-1])
         words += filter(None, [short])
-        files = "The labels on standard output" if claim.publishable else None
+        files = "The labels printed on standard output" if claim.publishable else None
         ReleasePage(claim.mechanism, words, files, claim if reserved else None).finish(request)
         result = {"metrics": record.metrics, "claim": first, "words": words}
         if short:
@@ -322,7 +331,8 @@ def opened_line(line: bytes | None) -> tuple[Any, dict[str, Any]]:
         node = parse_object(line, "a line")
     except Broken as error:
         raise ConfigError(
-            f'{error}; write an object, for example {{"id": 1, "record": {{"age": 37}}}}'
+            f"{error}; write one JSON object per line, for example "
+            '{"id": 1, "record": {"age": 37}}'
         ) from None
     id = node.pop("id", None)
     if (
@@ -330,7 +340,7 @@ def opened_line(line: bytes | None) -> tuple[Any, dict[str, Any]]:
         or not isinstance(id, str | int | float | None)
         or HALF_CHARACTER.search(str(id))
     ):
-        raise ConfigError("id must be text, a number or null")
+        raise ConfigError("the entry 'id' of a line must be text, a number or null")
     return id, node
 
 
@@ -347,12 +357,13 @@ def rows_of(node: Mapping[str, Any], array: str) -> tuple[list[dict[str, object]
     given = [key for key in ENTRIES if key in node]
     unknown = [key for key in node if key not in ENTRIES]
     if unknown or len(given) != 1:
-        wrong = (
-            f"unknown entry '{unknown[0]}'"
-            if unknown
-            else ("none of the entries is a query, or several are")
+        entries = ", ".join(f"'{entry}'" for entry in ENTRIES)
+        problem = "the line contains no query, or more than one"
+        if unknown:
+            problem = f"unknown entry '{unknown[0]}'"
+        raise ConfigError(
+            f"{problem}: apart from 'id', a line must have exactly one of the entries {entries}"
         )
-        raise ConfigError(f"{wrong}: a line must have id and one of {', '.join(ENTRIES)}")
     several = given[0] == "records"
     value = node[given[0]] if several else [node[given[0]]]
     if (
@@ -360,10 +371,11 @@ def rows_of(node: Mapping[str, Any], array: str) -> tuple[list[dict[str, object]
         or not value
         or not all(isinstance(row, dict | list) for row in value)
     ):
-        raise ConfigError(
-            f"{given[0]} must be "
-            f"{'a list of objects or lists' if several else 'an object of columns, or a list'}"
-        )
+        entry = given[0]
+        query = "a JSON object that gives a value for each column, or a list of values"
+        if several:
+            raise ConfigError(f"'{entry}' must be a list of queries, each of them {query}")
+        raise ConfigError(f"'{entry}' must be {query}")
     return [row if isinstance(row, dict) else {array: row} for row in value], several
 
 

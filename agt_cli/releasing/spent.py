@@ -71,11 +71,11 @@ class Spending:
     @property
     def entry(self) -> str:
         """Which entry counts it, in words; empty: none does."""
-        return (
-            f" (entry {self.ledger['entry']} of the ledger of {self.ledger['population']})"
-            if self.ledger
-            else ""
-        )
+        if not self.ledger:
+            return ""
+        entry = self.ledger["entry"]
+        population = self.ledger["population"]
+        return f" (entry {entry} of the ledger of {population})"
 
 
 @contextmanager
@@ -92,14 +92,15 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
     """
     write_spent(record, subject, about)
     place = record.folder / SPENT_FILE
-    counted = (
-        f"; {about.what} may have been drawn, so count what {place} says as spent{{}}{about.entry}"
-    )
-    counted = "" if about.simulated else counted
+    what = about.what
+    entry = about.entry
+    counted = ""
+    if not about.simulated:
+        counted = f"; {what} may have been drawn, so count the budget in {place} as spent{entry}"
     try:
         yield
     except KeyboardInterrupt as error:
-        error.args = (f"{error or 'interrupted'}{counted.format('')}",)
+        error.args = (f"{error or 'interrupted'}{counted}",)
         raise
     except Exception as error:
         # out of memory, maybe
@@ -109,7 +110,7 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
             if isinstance(error, OSError)
             else str(known or error)
         )
-        text = f"{where}{counted.format(' as spent')}"
+        text = f"{where}{counted}"
         if known or isinstance(error, OSError | AgtError):
             raise AgtError(text) from error
         raise RuntimeError(f"{type(error).__name__}: {text}") from error
@@ -129,9 +130,9 @@ def write_spent(record: RunRecord, subject: Mapping[str, str], about: Spending) 
     except OSError as error:
         if about.ledger is None:
             raise
+        problem = f"{error.filename}: {error.strerror}"
         raise AgtError(
-            f"{error.filename}: {error.strerror}; nothing was released, but the debit stays "
-            f"in the ledger{about.entry}"
+            f"{problem}; nothing was released, but the debit stays in the ledger{about.entry}"
         ) from error
 
 
@@ -178,7 +179,8 @@ def unfinished(
 
 def _attempt(path: Path, subject: Mapping[str, str], before: Collection[str]) -> str | None:
     """What is said of another run's spent.json; None: nothing."""
-    state = str(Run.at(path.parent).status.get("state", "state unknown"))
+    folder = path.parent
+    state = str(Run.at(folder).status.get("state", "state unknown"))
     try:
         content = read_file(path)
         if state == "done" and _is_done(path.parent, content):
@@ -187,18 +189,19 @@ def _attempt(path: Path, subject: Mapping[str, str], before: Collection[str]) ->
         totals, about = "; ".join(spent_lines(value)), f"{value['what']} by {value['mechanism']}"
     except (Broken, KeyError, TypeError, ValueError) as error:
         return (
-            f"an earlier attempt ({path.parent}, {state}) may have released something, but "
-            f"its spent.json cannot be read ({error}): assume that it spent an unknown amount "
-            "of budget"
+            f"an earlier attempt ({folder}, {state}) may have released something, but its "
+            f"spent.json cannot be read ({error}): assume that this attempt spent an unknown "
+            "amount of budget"
         )
     other = any(
         value.get(key) not in (subject[key], *before) for key in subject if key.endswith("_digest")
     )
     if value.get("simulated") or value.get("ledger") or other:
         return None
+    time = value.get("time")
     return (
-        f"an earlier attempt ({path.parent}, {value.get('time')}, {state}) may have released "
-        f"{about}: count this as spent budget: {totals}"
+        f"an earlier attempt ({folder}, {time}, {state}) may have released {about}, so count this "
+        f"budget as spent: {totals}"
     )
 
 

@@ -22,8 +22,8 @@ MAX_RECORDS = 1_000  # of other models, whose certificates take time
 # of the way from labels drawn by lot to the model's own: what is less right is not drawn unasked
 LOT = 0.2
 OWNER_ALONE = (
-    "(the preceding lines are only for you: they depend on private data, and so does any "
-    "choice that is based on them)"
+    "(the preceding lines are only for the data owner, because they depend on private data, and "
+    "so does any choice that is based on them)"
 )
 
 
@@ -41,11 +41,9 @@ def doubt_worth(request: PredictRequest, release: AnyRelease, claim: Claim) -> l
         try:
             warnings, objections = _estimate_worth(request, release)
         except Exception as error:
+            problem = first_line(error)
             warnings = [
-                (
-                    "agt could not estimate whether these labels are worth their budget "
-                    f"({first_line(error)})"
-                )
+                f"agt could not estimate whether these labels are worth their budget ({problem})"
             ]
     for line in warnings:
         request.console.note(line)
@@ -91,11 +89,14 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
         )
     if expected <= always or expected - by_lot < LOT * (accuracy - by_lot):
         estimated = "an estimated" if labels is None else "an"
+        private = rate_words(expected)
+        without_noise = rate_words(accuracy)
+        majority = rate_words(always or None)
+        random = rate_words(by_lot)
         objections.append(
-            f"these labels would have {estimated} accuracy of {rate_words(expected)}, "
-            f"although the model has {rate_words(accuracy)} without noise, the majority-class "
-            f"baseline {rate_words(always or None)}, and labels drawn at random "
-            f"{rate_words(by_lot)}"
+            f"these labels would have {estimated} accuracy of {private}, although the model "
+            f"without noise has {without_noise}; the majority-class baseline has {majority}, and "
+            f"labels drawn at random have {random}"
         )
     if warnings or objections:
         warnings.append(OWNER_ALONE)
@@ -111,7 +112,7 @@ def _sample(opened: OpenedRun, rows: np.ndarray | range) -> tuple[Records, np.nd
     sample = f"a sample of {maximum:,} of the {words}"
     if len(rows) <= maximum:
         maximum = len(rows)
-        sample = f"the {len(rows):,} queries, among the {words}, whose labels are newly drawn"
+        sample = f"those {maximum:,} of the {words} whose labels are newly drawn"
     sampled = np.array(
         [rows[place] for place in np.linspace(0, len(rows) - 1, maximum).astype(np.int64)]
     )

@@ -117,18 +117,22 @@ class LabelWriter(ReleaseWriter):
         self.request.record.add_metrics(**counts)
         answered = counts["answered"]
         drawn_now = self.release.reservation.size if self.release.reservation else 0
-        repeated = f"{answered - drawn_now} repeated from the ledger at no cost"
+        repeated = answered - drawn_now
+        asked = len(labels)
         line = (
-            f"{answered} of {len(labels)} queries were answered: {drawn_now} with newly drawn "
-            f"labels, {repeated}"
+            f"{answered} of {asked} queries were answered: {drawn_now} with newly drawn labels, "
+            f"and {repeated} with labels that the ledger stores (at no cost)"
         )
         unanswered = ""
         if counts["unanswered"]:
+            left = counts["unanswered"]
+            rows = _rows_in_words(np.flatnonzero(labels == UNANSWERED))
+            population = self.request.payer.name
+            guarantee = self.release.claim.guarantee
             unanswered = (
-                f"{line}. {counts['unanswered']} queries were not answered "
-                f"({_rows_in_words(np.flatnonzero(labels == UNANSWERED))}), because the "
-                f"remaining budget of {self.request.payer.name} does not pay for another "
-                f"label, which would be {self.release.claim.guarantee}"
+                f"{line}. {left} queries were not answered ({rows}), because the remaining budget "
+                f"of the ledger of {population} does not pay for another label (one label is "
+                f"{guarantee})"
             )
         return Written(result, [line], unanswered)
 
@@ -147,8 +151,8 @@ class NumberWriter(ReleaseWriter):
         self.request.record.add_metrics(certified_quantile=drawn)
         fraction = self.metrics["fraction"]
         line = (
-            f"{fraction:g} of the queries are certified up to a stable distance of about "
-            f"{drawn} (released with noise)"
+            f"the fraction {fraction:g} of the queries is certified up to a stable distance of "
+            f"about {drawn} (noise was added to this distance before its release)"
         )
         return Written({"certified_quantile": drawn}, [line])
 
@@ -168,7 +172,8 @@ class WeightsWriter(ReleaseWriter):
         check_printable(model.problem.dataset, release.claim.lines())
         self._labels_file = LabelsFile(request)
         self.table = self._labels_file.table
-        self.files = f"`{self.table.file}`, `released_weights.safetensors` and the folder `release`"
+        labels_file = self.table.file
+        self.files = f"`{labels_file}`, `released_weights.safetensors` and the folder `release`"
         self.metrics = {"n_queries": len(features)}
 
     def write(self, drawn: ReleasedWeights, claim: Claim) -> Written:
@@ -244,20 +249,20 @@ def write_weights(
         released.weight, {**released.public_parameters, "simulated": released.simulated}
     )
     if released.simulated:
-        return ["the folder release was not written, because this is a simulation"], {}
+        return ["the folder 'release' was not written, because this is a simulation"], {}
     if source is None or (head := model.release_head) is None:
         return [
             (
-                "the folder release was not written, because answering queries needs the "
-                "encoder, which is only in the training run"
+                "the folder 'release' was not written, because answering queries needs the "
+                "encoder, which only the training run contains"
             )
         ], {}
     portable = Portable.from_release(head, released, source, claim.lines(), claim.lines(brief=True))
     digest = portable.save(record.part("release"), claim.for_file().content)
     folder = record.folder / "release"
     said = (
-        f"release: {folder} (digest {digest}): this folder may be published, and answers "
-        "queries without this run"
+        f"release: {folder} (digest {digest}). This folder may be published; agt predict "
+        "release=... answers queries from it without the run"
     )
     return [said], {"release": str(folder), "release_digest": digest}
 

@@ -35,8 +35,8 @@ def finished_record(folder: Path, command: str, signature: str) -> Run | None:
     noted = run.environment.get(ENTRY)
     if noted != signature:
         raise ConfigError(
-            f"{folder}: the record in this folder belongs to another result, because the "
-            f"{ENTRY} in its env.json is {noted}, not {signature}: move the folder away"
+            f"{folder}: this folder holds another result, because the {ENTRY} in its env.json is "
+            f"{noted}, not {signature}. Move the folder away"
         )
     return run
 

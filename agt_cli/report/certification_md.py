@@ -201,8 +201,10 @@ def certify_report(
     first, *more = figures_section(subject.dataset, captions)
     trained_folder = os.path.relpath(trained.folder, record.folder)
     count = len(subject.certificates.prediction)
+    dataset, queries = plain(subject.dataset), plain(subject.queries)
+    shown, run_name = len(least), plain(trained.folder.name)
     return document(
-        f"# Certificates: {plain(subject.dataset)}, {count:,} {plain(subject.queries)}",
+        f"# Certificates: {dataset}, {count:,} {queries}",
         *headline(quality, int(trained.metrics["n_train"]), subject.relation, subject.conditions),
         Markdown(f"*{OWNER_ONLY}*"),
         first,
@@ -213,12 +215,13 @@ def certify_report(
         *(["## Figures", *more] if more else []),
         *conditions_section(subject.conditions),
         "## Least stable answers",
-        f"These are the {len(least):,} answers with the smallest stable distances. Row: "
-        "position in the file, counted from 0. All answers: `certificates.parquet`.",
+        f"These are the {shown:,} answers with the smallest stable distances. The column row is "
+        "the position of the query in its file, counted from 0. The file `certificates.parquet` "
+        "has all answers.",
         _least_stable_table(least),
         *next_section(*next_commands(trained.folder, subject.conditions)),
-        f"Trained run: [{plain(trained.folder.name)}](<{trained_folder}/report.html>). Its "
-        f"settings: `{trained_folder}/config.yaml`.",
+        f"Trained run: [{run_name}](<{trained_folder}/report.html>). Its settings: "
+        f"`{trained_folder}/config.yaml`.",
     )
 
 
@@ -228,7 +231,8 @@ def next_commands(folder: Path, conditions: Sequence[Condition]) -> tuple[str, .
     unmet = unmet_requirements(conditions)
     if unmet:
         return (
-            f"{plan}    # accuracy of private answers; nothing can be released, because {unmet}",
+            f"{plan}    # shows the accuracy of private answers, although nothing can be released, "
+            f"because {unmet}",
         )
     return (plan, f"predict run={folder} mechanism=NAME total.eps=NUMBER")
 
@@ -262,8 +266,9 @@ def results_section(table: pd.DataFrame, caveat: str) -> list[str]:
     legend = "All k: `tables/certified.csv`."
     if "worst_accuracy" in table:
         legend = (
-            "Lowest possible accuracy: only certified correct answers count as correct. "
-            "Highest possible: every answer counts that is not certified to be wrong. "
+            "Lowest possible accuracy: only answers that are certified and correct count as "
+            "correct. Highest possible accuracy: every answer that is not certified to be wrong "
+            "counts as correct. "
             f"{legend}"
         )
     return [

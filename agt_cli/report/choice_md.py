@@ -32,12 +32,12 @@ def tune_report(
         [f"**{text}**" if i == at else text for text in row]
         for i, row in enumerate(zip(*cells, strict=True))
     ]
+    chosen = table["settings"][at]
     return document(
         f"# Settings chosen on {rows}",
-        f"These settings were chosen by this rule: {rule}. Chosen: "
-        f"**{table['settings'][at]}**, written to `{path}`. Private records were not used: "
-        "the numbers below depend only on rows that are declared public, and on constants. "
-        "By training with that file you make the same declaration.",
+        f"Chosen: **{chosen}**, written to `{path}`. Rule of the choice: {rule}. Private records "
+        "were not used: the numbers below depend only on rows that are declared public, and on "
+        "constants. Whoever trains with that file makes the same declaration.",
         markdown_table(("settings", *names), lines),
         "Each number is a mean over the folds ± its standard error. The result of the chosen "
         "row is slightly too good, because it is the best of several.",

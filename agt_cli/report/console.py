@@ -10,16 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from rich import box
-from rich.console import Console as Rich
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.prompt import Prompt
-from rich.table import Table
-from rich.text import Text
-from rich.tree import Tree
-
 from agt_cli.process import put, visible
-from agt_cli.report.markdown import is_number, told_once
 
 Report = Callable[[int, int, int, int], None]
 """Called with step, steps, done, total; done and total in whatever unit of work the caller
@@ -28,9 +19,6 @@ counts.
 
 TreeBranch = tuple[str, Sequence[Any]]
 """A line, and the branches below it."""
-
-_WHOLE = 24  # characters of a cell that is never broken
-_NAME = 40  # of one in the first column, where names of folders stand
 
 
 @dataclass(frozen=True)
@@ -65,49 +53,27 @@ class Console:
         """A table of the result, on stdout; numbers right-aligned."""
         if self.json:
             return
-        shown = [[*map(visible, row)] for row in rows]
-        columns, rows, notes = told_once([*map(visible, columns)], shown)
-        table = Table(box=box.SIMPLE_HEAD)
-        for position, column in enumerate(columns):
-            numeric = all(is_number(row[position]) for row in rows)
-            cells = [row[position] for row in rows]
-            widest = max(map(len, cells), default=0)
-            # an interval is read in one line
-            whole = any("[" in cell for cell in cells) and widest <= _WHOLE
-            # to be copied
-            whole = whole or (
-                not position and widest <= _NAME and not any(" " in cell for cell in cells)
-            )
-            table.add_column(
-                column, justify="right" if numeric else "left", overflow="fold", no_wrap=whole
-            )
-        for row in rows:
-            table.add_row(*row)
-        # its own title breaks at its width
-        self._draw(Text(visible(title), style="bold"), table, *notes)
+        from agt_cli.report.drawing import draw_table
+
+        draw_table(title, columns, rows)
 
     def tree(self, title: str, root: "TreeBranch") -> None:
         """A tree of the result, on stdout, as text on every terminal."""
         if self.json:
             return
-        drawn = Tree(Text(visible(root[0])), guide_style="dim")
-        _grow(drawn, root[1])
-        self._draw(Text(visible(title), style="bold"), drawn)
+        from agt_cli.report.drawing import draw_tree
 
-    def _draw(self, *parts: Any) -> None:
-        # Not cut to 80 columns where nobody's terminal sets the width.
-        rich = Rich(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False)
-        with rich.capture() as text:  # rich would end the process where nobody reads
-            rich.print(*parts, sep="\n")
-        put(text.get().removesuffix("\n"), "stdout")
+        draw_tree(title, root)
 
     def ask(self, text: str, usual: str) -> str:
         """What whoever sits at the terminal answers; an empty line: the usual.
 
         No more input counts as an interruption.
         """
+        from agt_cli.report.drawing import ask
+
         try:
-            return Prompt.ask(Text(visible(text, "\n")), default=usual, show_default=bool(usual))
+            return ask(text, usual)
         except EOFError:
             raise KeyboardInterrupt from None
 
@@ -132,24 +98,15 @@ class Console:
         if self.quiet:
             yield lambda step, steps, done, total: None
         elif sys.stderr.isatty():
-            with _bar() as bar:
+            from agt_cli.report.drawing import progress_bar
+
+            with progress_bar() as bar:
                 task = bar.add_task(label, total=None, steps="")
                 yield lambda step, steps, done, total: bar.update(
                     task, completed=done, total=total, steps=_of(unit, step, steps)
                 )
         else:
             yield _Lines(label, unit)
-
-
-def _bar() -> Progress:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[steps]}"),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=Rich(stderr=True), transient=True)
 
 
 class _Lines:
@@ -169,12 +126,8 @@ class _Lines:
         self.tenth, self.last = tenth, now
         left = (now - self.start) * (total - done) / max(done, 1)
         where = _of(self.unit, step, steps)
-        put(f"{self.label}: {10 * tenth} %, {where}, about {left:.0f} s left", "stderr")
-
-
-def _grow(tree: Tree, branches: Sequence[TreeBranch]) -> None:
-    for words, parts in branches:
-        _grow(tree.add(Text(visible(words))), parts)
+        percent = 10 * tenth
+        put(f"{self.label}: {percent} %, {where}, about {left:.0f} s left", "stderr")
 
 
 def _of(unit: str, part: int, whole: int) -> str:

@@ -124,7 +124,8 @@ def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str,
         ends([axes], "x")
         keys(figure, [axes])
         headline(figure, _keeps(subject, table), subject.about)
-    return {"certified_fraction": f"Fraction of certified answers against k ({subject.ball})."}
+    changes = subject.ball
+    return {"certified_fraction": f"Fraction of certified answers against k ({changes})."}
 
 
 def _lines(table: pd.DataFrame) -> dict[str, str]:
@@ -145,9 +146,8 @@ def _keeps(subject: Subject, table: pd.DataFrame) -> str:
     """The finding in one sentence: how many predictions no dataset within a small k changes."""
     row = table[table["k"] <= max(COMMON, table["k"].iloc[:2].max())].iloc[-1]
     share = rate_words(row["certified_fraction"])
-    return (
-        f"{share} of the predictions stay the same with {within(subject.relation, int(row['k']))}"
-    )
+    changes = within(subject.relation, int(row["k"]))
+    return f"{share} of the predictions stay the same with {changes}"
 
 
 def between(values: pd.Series, words: Callable[[float], str]) -> str:

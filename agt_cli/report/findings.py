@@ -156,9 +156,9 @@ class Finding:
             or self.found is None,
         }
         wrong = [rule for rule, holds in rules.items() if not holds]
-        if wrong:
+        for rule in wrong[:1]:
             raise ConfigError(
-                f"the finding about {self.subject} contradicts the rules for findings: {wrong[0]}"
+                f"the finding about {self.subject} contradicts a rule for findings: {rule}"
             )
 
     @property
@@ -253,18 +253,15 @@ class Audit:
         if self.of_the_auditor:
             return _selftest_verdict(tested)
         untested = sum(finding.outcome is Outcome.UNTESTED for finding in self.findings)
-        rest = f"; {counted(untested, 'attack')} not made" if untested else ""
+        untested_attacks = counted(untested, "attack")
+        rest = f"; {untested_attacks} could not be made" if untested else ""
+        attacks = counted(len(tested), "attack")
         if wrong := len(self.violations):
-            return (
-                f"claims VIOLATED: {wrong} of {counted(len(tested), 'attack')} contradicted a "
-                f"claim{rest}"
-            )
+            return f"claims VIOLATED: {wrong} of {attacks} contradicted a claim{rest}"
         if not tested:
             return f"no claim was tested{rest}"
-        return (
-            f"{counted(len(tested), 'attack')}, 0 violations found (this is not a "
-            f"proof){_weak(tested)}{rest}"
-        )
+        limit = _weak(tested)
+        return f"{attacks}, 0 violations found (this is not a proof){limit}{rest}"
 
     @property
     def content(self) -> bytes:
@@ -285,14 +282,12 @@ def _weak(tested: list[Finding]) -> str:
     if not weak:
         return ""
     worst, _ = max(weak, key=lambda each: each[1])
-    limit = (
-        f"one of them only {worst.measure} of at least "
-        f"{number(worst.noticed or 0.0, up=True)}, where {number(worst.claimed or 0.0)} is "
-        "claimed"
-    )
+    detectable, claimed = number(worst.noticed or 0.0, up=True), number(worst.claimed or 0.0)
+    limit = f"one of them only {worst.measure} >= {detectable}, where {claimed} is claimed"
+    weak_attacks, attacks = len(weak), len(known)
     return (
-        f", but {len(weak)} of {len(known)} attacks could only have detected a far larger "
-        f"loss than claimed ({limit})"
+        f", but {weak_attacks} of {attacks} attacks could only have detected a privacy loss far "
+        f"larger than the claimed one ({limit})"
     )
 
 
@@ -302,13 +297,13 @@ def _selftest_verdict(tested: list[Finding]) -> str:
         [each for each in tested if (each.measure == PASSED) == passed] for passed in (False, True)
     )
     missed, accused = (sum(each.violated for each in some) for some in (planted, sound))
-    first = f"all {len(planted)} planted violations were detected"
-    first = f"{missed} of {len(planted)} planted violations were MISSED" if missed else first
-    second = (
-        f"{accused} of {len(sound)} correct claims were wrongly REJECTED (false alarms)"
-        if accused
-        else f"all {len(sound)} correct claims passed (no false alarm)"
-    )
+    violations, correct = len(planted), len(sound)
+    first = f"{violations} of {violations} planted violations were detected"
+    if missed:
+        first = f"{missed} of {violations} planted violations were MISSED"
+    second = f"{correct} of {correct} correct claims passed (no false alarm)"
+    if accused:
+        second = f"{accused} of {correct} correct claims were wrongly REJECTED (false alarms)"
     return f"{first}; {second}" if sound else first  # an earlier version had none
 
 
@@ -333,10 +328,11 @@ def _of_version_1(node: dict[str, Any]) -> dict[str, Any]:
     if node.get("schema") != "agt.audit/1":
         return node
     if node.get("parts"):
+        writer = node.get("by")
         raise Superseded(
-            f"this is a summary of other audits, written by agt {node.get('by')}, which this "
-            "version cannot check: type agt runs command=audit to list the audits, and agt "
-            "verify for each of them"
+            f"this is a summary of several audits, written by agt {writer}, and this version "
+            "cannot check summaries: type agt runs command=audit to list the audits, and check "
+            "each of them with agt verify"
         )
     text = json.dumps({**node, "schema": VERSION})
     now: dict[str, Any] = json.loads(text, object_hook=_without_summary_entries)

@@ -295,13 +295,14 @@ class Run(Folder):
                 total = spent_lines(self._recorded(SPENT_FILE))[0]  # of all its answers, not of one
             return f"{simulated}{total}{proof}"
         if self.command == "audit":
-            summary = "summary by an earlier version: " if "audits" in self.environment else ""
+            summary = ""
+            if "audits" in self.environment:
+                summary = "summary written by an earlier version of agt: "
             return f"{summary}{metrics.get('verdict', '')}"
         if isinstance(removed := metrics.get("removed"), int):
-            return (
-                f"{counted(removed, 'record')} "
-                f"removed{', in a rehearsal' * ('rehearsed' in self.environment)}"
-            )
+            records = counted(removed, "record")
+            dry_run = " in a dry run (on a copy)" if "rehearsed" in self.environment else ""
+            return f"{records} removed{dry_run}"
         for name, words in _ANSWERS:
             if isinstance(number := metrics.get(name), int | float):
                 if "accuracy" in name:
@@ -332,7 +333,7 @@ def spent_lines(spent: Mapping[str, Any]) -> list[str]:
     """
     guarantee, totals = spent.get("guarantee", ""), spent["totals"]
     if not isinstance(totals, list):
-        raise TypeError(f"the entry totals must be a list, but is {totals!r}")
+        raise TypeError(f"the entry 'totals' must be a list, but is {totals!r}")
     if isinstance(guarantee, str):
         return [str(line) for line in totals]
     what = spent["what"]

@@ -90,17 +90,17 @@ def resolve_latest(config: dict[str, Any], note: Callable[[str], None]) -> dict[
         )
     note(f"run=latest is {runs[done].folder}")
     if done:
-        note(f"note: newer runs that are not finished were skipped: {_summary(runs[:done])}")
+        skipped = _summary(runs[:done])
+        note(f"note: newer runs that are not finished were skipped: {skipped}")
     return {**config, "run": str(runs[done].folder)}
 
 
 def _summary(runs: list[Run]) -> str:
     first = runs[0]
-    state = (
-        f"killed; type agt train resume={first.folder} to continue it"
-        if first.state == "killed"
-        else first.state
-    )
+    state: str = first.state
+    if state == "killed":
+        state = f"killed; to continue this run, type agt train resume={first.folder}"
     error = f" ({first.error.splitlines()[0]})" if first.error else ""
-    more = f", and {len(runs) - 1} more" if len(runs) > 1 else ""
+    others = len(runs) - 1
+    more = f", and {others} more" if others else ""
     return f"{first.folder}, {state}{error}{more}"

@@ -35,6 +35,7 @@ from agt.store import Broken
 from agt.targets import UntrustedCode
 from agt_cli.process import visible
 from agt_cli.report.findings import Outcome
+from agt_cli.report.tables import CLAUSE, is_number, told_once
 
 if TYPE_CHECKING:  # the console, which every command has, loads no arrays
     from agt.certificates.conditions import Condition
@@ -45,9 +46,6 @@ SPECIAL = re.compile(r"""
     | (?<![^\W_])_ | _(?![^\W_])             # an underscore inside a word means nothing
     | ^(?:[>\#] | [-+=](?=\s))               # what begins a quotation, a heading or a list
     """, re.VERBOSE)  # fmt: skip
-MISSING = ("", "-")
-# letters from which a table says a text once: one that is in every row, and in more than one
-CLAUSE, SENTENCE = 24, 32
 
 
 class Markdown(str):
@@ -114,39 +112,6 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     lines = [[*map(_cell, columns)], ends, *([*map(_cell, row)] for row in rows)]
     drawn = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return "\n\n".join([drawn, *(plain(note) for note in notes)])
-
-
-def told_once(
-    columns: Sequence[str], rows: Sequence[Sequence[str]]
-) -> tuple[Sequence[str], Sequence[Sequence[str]], list[str]]:
-    """The same table with no sentence twice, and the sentences that belong below it.
-
-    A column that says one sentence in every row is taken out; a sentence in more than one has (1),
-    (2), ... in its place.
-    """
-    kept, notes, told = [], [], dict[str, str]()
-    for name, cells in zip(columns, zip(*rows, strict=True), strict=False):
-        there = [cell for cell in cells if cell not in MISSING]
-        if len(there) > 1 and len(set(there)) == 1 and len(there[0]) >= CLAUSE:
-            notes.append(f"{name}: {there[0]}" if name else there[0])
-            continue
-        for cell in cells:
-            if len(cell) >= SENTENCE and cells.count(cell) > 1 and " " in cell:
-                told.setdefault(cell, f"({len(told) + 1})")
-        kept.append([name, *(told.get(cell, cell) for cell in cells)])
-    if not notes and not told:
-        return columns, rows, []
-    head, *lines = zip(*kept, strict=True)
-    return head, lines, [*notes, *(f"{mark} {cell}" for cell, mark in told.items())]
-
-
-def is_number(text: str) -> bool:
-    """Whether a column of such texts is one of numbers."""
-    try:
-        float(text.replace(",", "").rstrip("%"))
-    except ValueError:
-        return text in MISSING
-    return True
 
 
 def _cell(text: str) -> str:
@@ -254,8 +219,8 @@ class Findings:
         except MemoryError:
             self.problem(
                 name,
-                "this file was not read, because it needs more memory than this machine "
-                "has; agt does not write files of this size",
+                "this file was not read, because it needs more memory than this machine has; agt "
+                "never writes files of this size",
             )
         except (
             LookupError,
@@ -265,10 +230,11 @@ class Findings:
             ArithmeticError,
             RuntimeError,
         ) as error:
+            reason = f"{type(error).__name__}: {error}"
             self.problem(
                 name,
-                "a file of this run lacks an entry that it must have, or the entry has "
-                f"the wrong type ({type(error).__name__}: {error})",
+                "a file of this run lacks an entry that it must have, or the entry has the wrong "
+                f"type ({reason})",
             )
 
 

@@ -63,7 +63,8 @@ def run_lock(folder: Path, key: str = "run") -> Iterator[None]:
     """
     if not (folder / "status.json").is_file():
         raise ConfigError(
-            f"{key}={folder}: this is not the folder of a run: give the folder of one"
+            f"{key}={folder}: this is not the folder of a run (status.json is missing): give the "
+            "folder of a run"
         )
     lock = _take_lock(folder, key)
     try:
@@ -115,8 +116,8 @@ def commit(folder: Path) -> None:
         new = _check_whole(folder, staged)
     except (OSError, Broken) as error:
         raise ConfigError(
-            f"run={folder}: the new state that agt unlearn left there is incomplete "
-            f"({error}), so nothing was changed"
+            f"run={folder}: the new state of the run that agt unlearn prepared is incomplete "
+            f"({error}), so the run was not changed: type the command again"
         ) from None
     sync_folder(staged)
     staged.rename(folder / COMMIT)
@@ -132,7 +133,7 @@ def _check_places(folder: Path, key: str) -> None:
     for name in (HOME, STATE_LOCK, NEXT, COMMIT):
         path = folder / name
         no_folder = name != STATE_LOCK and path.exists() and not path.is_dir()
-        odd = "a link" if path.is_symlink() else "no folder" if no_folder else ""
+        odd = "a link" if path.is_symlink() else "not a folder" if no_folder else ""
         if odd:
             raise ConfigError(
                 f"{key}={folder}: {name} is {odd}, but agt unlearn never creates such a file "
@@ -173,10 +174,10 @@ def _take_lock(folder: Path, key: str) -> Lock:
         (folder / HOME).mkdir(exist_ok=True)
         got = lock.take()
     except OSError as error:
+        file, reason = error.filename or STATE_LOCK, error.strerror or error
         raise ConfigError(
-            f"{key}={folder}: {error.filename or STATE_LOCK} cannot be written "
-            f"({error.strerror or error}), but an erasure has to change the run in its "
-            "folder: make the file writable"
+            f"{key}={folder}: {file} cannot be written ({reason}), but an erasure has to change "
+            "the run in its folder: make the file writable"
         ) from None
     if not got:
         raise ConfigError(
@@ -217,9 +218,10 @@ def _finish_commit(folder: Path, key: str) -> None:
             new = _check_whole(folder, commit)
         except (OSError, Broken) as error:
             raise ConfigError(
-                f"{key}={folder}: the new state in {COMMIT} is not as agt unlearn wrote it "
-                f"({error}), so nothing was changed: restore it; or, if you do not need it, "
-                f"move {commit} away, and the run stays as it is"
+                f"{key}={folder}: the folder {COMMIT}, which contains the run's new state, is not "
+                f"as agt unlearn wrote it ({error}), so nothing was changed. Restore that folder; "
+                f"or, if you do not need the new state, move {commit} away, and the run stays as "
+                "it is"
             ) from None
         _roll_forward(folder, new)
     _remove_commit(folder)

@@ -76,7 +76,8 @@ def open_run(folder: Path, command: str, digest: str | None = None, key: str = "
 def _open_verified(folder: Path, command: str, digest: str | None, key: str) -> Run:
     if not (folder / "status.json").exists():
         raise ConfigError(
-            f"{key}={folder}: this is not the folder of a run (status.json is missing)"
+            f"{key}={folder}: this is not the folder of a run (status.json is missing): give the "
+            "folder of a run"
         )
     there = Run.at(folder, key)
     there.json("status.json")  # says why it cannot be read
@@ -97,9 +98,11 @@ def _check_done(run: Run, command: str) -> None:
     if run.state == "done":
         return
     why, again = f" ({run.error})" if run.error else "", f"start `agt {command}` again"
-    resume = f"type agt train resume={run.folder} to resume it" if command == "train" else again
+    resume = again
+    if command == "train":
+        resume = f"type agt train resume={run.folder} to resume the run"
     if run.state == "running":
-        why, resume = " and it is", "wait for it"
+        why, resume = " (its process is still running)", "wait until it ends"
     elif run.state == "killed" and run.is_alive is None:
         why, resume = f", and {UNKNOWN}", again
     elif run.state == "killed":

@@ -20,13 +20,16 @@ def finding(plan: Plan) -> str:
     nominal, always = rate_words(plan.evidence.accuracy), rate_words(plan.evidence.majority)
     if not plan.useful_weights and not plan.evidence.useful:
         return (
-            "No release is worthwhile here, because the model is not useful: accuracy "
-            f"{nominal} without noise, majority-class baseline {always}"
+            "No release is worthwhile here, because the model without noise is not more accurate "
+            f"({nominal}) than always giving the most frequent class ({always})"
         )
     if plan.useful_weights:
         eps, accuracy, _ = min(plan.useful_weights, key=lambda row: abs(math.log(row[0])))
-        answers = f"{rate_words(accuracy)} correct at total eps = {eps:g} ({nominal} without noise)"
-        return f"Weights released once would answer any number of queries, {answers}"
+        expected = rate_words(accuracy)
+        return (
+            "Weights that are released once would answer any number of queries with an expected "
+            f"accuracy of {expected} at total eps = {eps:g} (without noise: {nominal})"
+        )
     if not plan.one_by_one:
         return (
             "The budget does not cover even one query at an accuracy within 0.01 of the "
@@ -46,7 +49,7 @@ def advice(plan: Plan) -> tuple[str, ...]:
         return (verdict(plan),)
     nominal = rate_words(plan.evidence.accuracy)
     listed = "; ".join(
-        f"{count:,} with {name} at total eps = {eps:g}"
+        f"{count:,} with mechanism={name} at total eps = {eps:g}"
         for eps, (count, name) in plan.one_by_one.items()
     )
     singly = (
@@ -54,9 +57,10 @@ def advice(plan: Plan) -> tuple[str, ...]:
         f"{nominal} that the model has without noise: {listed}."
     )
     if not plan.evidence.useful:
+        always = rate_words(plan.evidence.majority)
         singly = (
-            "Labels released one by one would not be better than the majority-class baseline "
-            f"({rate_words(plan.evidence.majority)})."
+            "Labels released one by one would not be more accurate than the majority-class "
+            f"baseline ({always})."
         )
     elif not plan.one_by_one:
         singly = (
@@ -68,7 +72,7 @@ def advice(plan: Plan) -> tuple[str, ...]:
         return (
             (singly,)
             if plan.weights is None
-            else ("Weights can only be released with delta > 0.", singly)
+            else ("Weights can only be released with delta > 0: give such a delta.", singly)
         )
     if not plan.useful_weights:
         return (
@@ -78,9 +82,10 @@ def advice(plan: Plan) -> tuple[str, ...]:
         )
     alike = groupby(plan.useful_weights, lambda row: row[2])
     gained = ", ".join(_gained(plan.methods[name], name, list(rows)) for name, rows in alike)
+    delta = plan.delta
     return (
         "Release the weights once to answer any number of queries, at an expected accuracy "
-        f"of {gained}, with delta = {plan.delta:g} (without noise, the model has {nominal}).",
+        f"of {gained}, with delta = {delta:g} (without noise, the model has {nominal}).",
         singly,
     )
 
@@ -94,4 +99,4 @@ def _gained(
     accuracies = " / ".join(rate_words(accuracy) for _, accuracy, _ in rows)
     budgets = " / ".join(f"{eps:g}" for eps, _, _ in rows)
     simulated = f" (the mean of {method.draws} simulated draws)" if method.draws else ""
-    return f"{accuracies} at total eps = {budgets} with {mechanism}{simulated}"
+    return f"{accuracies} at total eps = {budgets} with mechanism={mechanism}{simulated}"

@@ -391,16 +391,15 @@ class Quality:
 
     @property
     def _usefulness(self) -> str:
-        n, many = self.whole.records, f"{self.whole.records:,} {self.records}"
+        n, records = self.whole.records, f"{self.whole.records:,} {self.records}"
         if n < LEAST or (self.majority is None and not self.constant):
             return ""
-        said, nearly = (
-            (f"all but {self.exceptions:,} of", "nearly ")
-            if self.exceptions
-            else ("every one of", "")
-        )
+        which, nearly = "each of", ""
+        if self.exceptions:
+            which, nearly = f"all but {self.exceptions:,} of", "nearly "
         constant = (
-            f"This model answers '{self.answer}' for {said} the {many}: it is {nearly}constant"
+            f"This model answers '{self.answer}' for {which} the {records}, so it is "
+            f"{nearly}constant"
         )
         if self.majority is None or self.whole.accuracy is None or self.whole.majority is None:
             if self.rounding_doubt:
@@ -411,11 +410,14 @@ class Quality:
             )
         if self.whole.majority.value == 1:
             return (
-                f"All {many} have the label '{self.majority}', so a constant answer would do "
+                f"All {records} have the label '{self.majority}', so a constant answer would do "
                 "as well, and the accuracy says little."
             )
-        always = f"{rate_words(self.whole.majority.value)} for always answering '{self.majority}'"
-        against = f"its accuracy is {self.whole.accuracy}, compared with {always}{self._ranks}"
+        baseline, accuracy = rate_words(self.whole.majority.value), self.whole.accuracy
+        against = (
+            f"its accuracy is {accuracy}, compared with {baseline} for always answering "
+            f"'{self.majority}'{self._ranks}"
+        )
         if self.constant and self.rounding_doubt:
             return f"{constant}: {against}."
         if self.constant:
@@ -426,11 +428,11 @@ class Quality:
         if self.advantage == 1:
             return ""
         better = (
-            "worse than a constant answer"
+            "significantly worse than a constant answer"
             if self.advantage
             else "not significantly better than a constant answer"
         )
-        return f"On the {many} this model is {better}: {against}."
+        return f"On the {records}, this model is {better}: {against}."
 
     @property
     def _ranks(self) -> str:

@@ -151,15 +151,16 @@ def say_quality(console: Console, quality: Quality) -> None:
         baseline = rate_words(whole.majority.value)
         title = (
             f"{quality.records}: accuracy {whole.accuracy}; "
-            f"majority-class baseline ('{quality.majority}') {baseline}"
+            f"majority-class baseline (always '{quality.majority}'): {baseline}"
         )
     groups = [group for group in quality.groups if not _is_class_of_subgroup(group)]
     ks = [*whole.certified]
     shown_ks = [CONSOLE_K] if CONSOLE_K in ks else ks[-1:]
     columns, rows = _table(quality, groups, shown_ks, space="\n")  # a heading has two lines
     console.table(title, columns, rows[:CONSOLE_ROWS])
-    if len(rows) > CONSOLE_ROWS:
-        console.say(f"{len(rows) - CONSOLE_ROWS} more groups are in tables/quality.csv")
+    hidden = len(rows) - CONSOLE_ROWS
+    if hidden > 0:
+        console.say(f"groups that are not shown here: {hidden} (see tables/quality.csv)")
     if quality.distance_doubt:
         console.say(quality.distance_doubt)
 
@@ -174,14 +175,15 @@ def quality_section(quality: Quality) -> list[str]:
     has_subgroups = any(group.column is not None for group in quality.groups)
     title = "## Accuracy by class and subgroup" if has_subgroups else "## Accuracy by class"
     legend = (
-        "Intervals are 95 % confidence intervals for independent records: Clopper-Pearson "
-        "(shares), DeLong (AUC). A certified answer can be wrong."
+        "Intervals are 95 % confidence intervals for independent records: by Clopper and Pearson "
+        "for shares, by DeLong for the AUC. A certified answer can be wrong."
     )
     if quality.majority:
+        majority = plain(quality.majority)
         legend += (
-            " Majority: the accuracy of always giving a group's most frequent class (of all "
-            f"records: '{plain(quality.majority)}'). The shares of answers that are certified "
-            "and correct are in `tables/quality.csv`."
+            " The column majority is the accuracy of always giving the most frequent class of a "
+            f"group (of all records: '{majority}'). The file `tables/quality.csv` also has the "
+            "shares of answers that are both certified and correct."
         )
     return [title, markdown_table(columns, rows), legend]
 

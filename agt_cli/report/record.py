@@ -362,13 +362,12 @@ class RunRecord(FolderWriter):
 
     def _shared(self) -> Iterator[str]:
         if several := self._environment.get("processes"):
-            on = (
-                f"machines: {len(set(several['hosts']))}, threads per process: "
-                f"{self._environment['threads']}"
-            )
+            processes, machines = several["count"], len(set(several["hosts"]))
+            threads = self._environment["threads"]
             yield (
-                f"Computed by {several['count']} processes ({on}); the result is "
-                "bit-identical to one process with as many threads.\n"
+                f"Computed by {processes} processes (machines: {machines}, threads per process: "
+                f"{threads}); the result is bit-identical to that of one process with as many "
+                "threads.\n"
             )
 
     def _figure(self, name: str) -> bytes | None:

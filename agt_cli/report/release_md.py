@@ -58,8 +58,8 @@ PUBLISHED = {"measure": "`dataset.yaml`"}
 def publish_headline(publishable: str | None) -> str:
     """A release's page in one sentence; None: nothing may be published."""
     return (
-        f"**{publishable} may be published. Drawing again is another release and costs budget "
-        "again.**"
+        f"**{publishable} may be published. To draw again is another release, which costs privacy "
+        "budget again.**"
         if publishable
         else "**Nothing may be published.**"
     )
@@ -97,25 +97,26 @@ def outside_lines(queries: Records) -> list[str]:
 def _outside_columns(queries: Records) -> list[str]:
     outside = queries.outside
     worst = sorted(outside, key=lambda part: -part.rate)[:COLUMNS]
-    lines = [
-        f"{p.column}: {p.count:,} of {p.total:,} values (rate {rate_words(p.rate)}) are "
-        f"outside {p.declared}; seen: {p.seen}"
-        for p in worst
-    ]
-    if len(outside) > COLUMNS:
+    lines = []
+    for part in worst:
+        column, rate = part.column, rate_words(part.rate)
         lines.append(
-            f"{len(outside) - COLUMNS} more columns have values outside their public ranges "
-            "or lists."
+            f"{column}: {part.count:,} of {part.total:,} values (rate {rate}) are outside "
+            f"{part.declared}; seen: {part.seen}"
         )
-    if mismatches := queries.population_mismatches:
-        lines.append(f"{few(mismatches, COLUMNS, '; ')}. Answers to these queries mean little.")
+    hidden = len(outside) - COLUMNS
+    if hidden > 0:
+        lines.append(f"Further columns with values outside their public ranges or lists: {hidden}.")
+    if queries.population_mismatches:
+        mismatches = few(queries.population_mismatches, COLUMNS, "; ")
+        lines.append(f"{mismatches}. Answers to these queries mean little.")
     return lines if outside else []
 
 
 def id_lines(queries: Records) -> list[str]:
     """Which column of their file joins answers to queries; empty: none does."""
     return (
-        [f"column '{queries.id_column}' says which answer belongs to which query"]
+        [f"column '{queries.id_column}' identifies the query to which an answer belongs"]
         if queries.id_column
         else []
     )

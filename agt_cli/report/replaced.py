@@ -45,10 +45,10 @@ def check_not_replaced(digest: str, folder: Path, places: Iterable[Path], key: s
         number = _entry_that_replaced(path, digest)
         if number is not None:
             raise ConfigError(
-                f"{key}={folder}: this is an earlier state of a run: erasure {number} "
-                f"replaced it, as {path} says, so the folder still contains what was erased. "
-                "Use the run as it is after the erasure; or delete this folder and train "
-                "again without the erased records"
+                f"{key}={folder}: this is an earlier state of a run. Erasure {number} replaced "
+                f"this state (see {path}), so the folder still contains what was erased. Use the "
+                "run as it is after the erasure; or delete this folder and train again without "
+                "the erased records"
             )
 
 
@@ -64,7 +64,7 @@ def _entry_that_replaced(account: Path, digest: str) -> object:
         return state["entry"] if state["before"] == digest else None
     except (Broken, OSError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{account}: this account of an erasure cannot be read ({error}), so agt cannot "
-            "tell whether the erasure replaced this state: restore the file; or, if it is "
-            f"about another run, move {account.parent} to another place"
+            f"{account}: this file (the account of an erasure) cannot be read ({error}), so agt "
+            "cannot tell whether that erasure replaced this state of the run. Restore the file; "
+            f"or, if the file is about another run, move {account.parent} to another place"
         ) from None

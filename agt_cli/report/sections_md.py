@@ -28,13 +28,17 @@ def within(relation: RelationConfig, k: int) -> str:
 
 
 REQUIREMENTS = {
-    "dense grid": "k takes every value from 0 on",
+    "dense grid": "certificates exist for every k = 0, 1, 2, ..., without a gap",
     "each record stands alone": "a record's split and batch depend on that record only",
     "public constants": "constants are public",
-    "inclusion-monotone rules": "bounds nest between neighbouring datasets",
+    "inclusion-monotone rules": (
+        "the bounds for k contain the bounds of every neighbouring dataset for k - 1"
+    ),
     "every step non-expansive": "no training step moves two models further apart",
-    "curvature moves as a neighbour does": "a neighbour moves the curvature within its bound",
-    "a record moves one vote": "one record changes the vote of one member",
+    "curvature moves as a neighbour does": (
+        "on a neighbouring dataset, the curvature of the loss differs by at most its bound"
+    ),
+    "a record moves one vote": "one record changes the vote of at most one member",
     "public preprocessing and choices": "preprocessing and settings use public data only",
     "floating point": "bounds cover floating-point rounding",
     "symmetric relation": "the relation is symmetric",
@@ -46,7 +50,8 @@ def guarantee(conditions: Sequence[Condition]) -> str:
     """Return one sentence that says whether these certificates can support a privacy claim."""
     failed = [condition for condition in conditions if not condition.held]
     if failed:
-        return f"These certificates cannot support a privacy claim, because {_not_met(failed)}."
+        unmet_conditions = _not_met(failed)
+        return f"These certificates cannot support a privacy claim, because {unmet_conditions}."
     through = "with a release mechanism that is calibrated to the stable distance"
     declared = [c for c in conditions if c.standing is Standing.DECLARED]
     if not declared:
@@ -54,9 +59,10 @@ def guarantee(conditions: Sequence[Condition]) -> str:
             f"These certificates can support a privacy claim {through}. All conditions for "
             "this are proved."
         )
+    declarations = _requirements(declared)
     return (
         f"These certificates can support a privacy claim {through}, if what was declared is true: "
-        f"{_requirements(declared)}. No code can check a declaration."
+        f"{declarations}. No code can check a declaration."
     )
 
 
@@ -67,7 +73,8 @@ def _privacy_answer(conditions: Sequence[Condition]) -> str:
         return Markdown(f"**No.** {capital(_not_met(failed))}")
     declared = [c for c in conditions if c.standing is Standing.DECLARED]
     if declared:
-        return Markdown(f"**Yes**, if what was declared is true: {_requirements(declared)}")
+        declarations = _requirements(declared)
+        return Markdown(f"**Yes**, if what was declared is true: {declarations}")
     return Markdown("**Yes.** All conditions for this are proved")
 
 
@@ -78,9 +85,10 @@ def unmet_requirements(conditions: Sequence[Condition]) -> str:
 
 
 def _not_met(failed: Sequence[Condition]) -> str:
+    named = _requirements(failed)
     if len(failed) == 1:
-        return f"condition {_requirements(failed)} is not met"
-    return f"conditions {_requirements(failed)} are not met"
+        return f"condition {named} is not met"
+    return f"conditions {named} are not met"
 
 
 def _requirements(conditions: Sequence[Condition]) -> str:
@@ -132,7 +140,7 @@ def headline(
         lead = lead or _certified_sentence(share, k, relation)
         certified = f"{share} of the answers"
         if k in whole.held:
-            certified += f"; certified **and** correct {whole.held[k]}"
+            certified += f"; certified **and** correct: {whole.held[k]}"
         facts.append((f"Certified at k = {k}", Markdown(certified)))
     if whole.distance is not None:
         median = median_words(whole.distance, trained, whole.grid_end, relation)
@@ -143,9 +151,10 @@ def headline(
 
 
 def _certified_sentence(share: str, k: int, relation: RelationConfig) -> str:
+    changes = within(relation, k)
     return (
-        f"{share} of the answers are certified at k = {k}: with {within(relation, k)}, each "
-        "of them would stay the same."
+        f"{share} of the answers are certified at k = {k}: with {changes}, each of these answers "
+        "would stay the same."
     )
 
 
@@ -171,11 +180,12 @@ def median_words(
         relation: says how many records a unit may have.
     """
     whole = math.floor(distance)
-    share = f"{whole / trained:.2%} of the {trained:,} training records"
+    fraction = whole / trained
+    share = f"{fraction:.2%} of the {trained:,} training records"
     if relation.unit_rows > 1:
+        rows = relation.unit_rows
         share = (
-            f"k counts units (people) with up to {relation.unit_rows} of the {trained:,} "
-            "training records"
+            f"k counts units (people), each with up to {rows} of the {trained:,} training records"
         )
     if distance == grid_end:
         return f"at least {whole:,} (k = {whole:,} is the largest k that was trained; {share})"
@@ -204,11 +214,12 @@ def metrics_table(metrics: Mapping[str, object]) -> str:
 
 def certified_section(relation: RelationConfig) -> list[str]:
     """Return the part of a page that says what a certificate is, and what one k counts."""
-    counts = f"k counts **{ball(relation)}** (relation `{relation.name}`)."
+    changes = ball(relation)
+    counts = f"k counts **{changes}** (relation `{relation.name}`)."
     meaning = (
-        "An answer is certified at k if training on **every** dataset within that distance "
-        "gives the same label. The stable distance of an answer is the largest such k. A "
-        "certified answer can still be wrong."
+        "An answer is certified at k if training on **every** dataset that differs from this one "
+        "by at most k gives the same label. The stable distance of an answer is the largest such "
+        "k. A certified answer can still be wrong."
     )
     remarks = RELATIONS[relation.name].remarks
     return ["## What is certified", " ".join((counts, meaning, *remarks))]

@@ -25,8 +25,8 @@ OWNER_ONLY = (
     "Nothing was released, and no budget was spent."
 )
 CAPTION = (
-    "Share of the rows kept out of training that each model answers correctly. Line: 95 % "
-    "interval. Dashed line: the same answer for every row."
+    "Share of the rows kept out of training that each model answers correctly. Thin line: 95 % "
+    "confidence interval. Dashed line: always giving the most frequent class."
 )
 _OURS = "#08306b"
 _PRIVATE = "#4292c6"
@@ -65,9 +65,10 @@ class Comparison:
     def finding(self) -> str:
         """What the figure shows, in a sentence."""
         constant = _percent(self.constant.value)
+        accuracy = _percent(self.model.value)
         return (
-            f"This model is right for {_percent(self.model.value)} of the rows. Always answering "
-            f"'{self.majority}' would be right for {constant}."
+            f"This model is right for {accuracy} of the rows. Always answering '{self.majority}' "
+            f"would be right for {constant}."
         )
 
     @property
@@ -206,7 +207,8 @@ def start_report(summary: Summary, folder: Path) -> str:
         "usual learners have no privacy and no certificates.",
         markdown_table(("", "accuracy"), comparison.cells()),
         "## Plan",
-        "What could be done next. No budget is spent before you type one of these commands.",
+        "These are the ways to go on. No budget is spent before you type one of the commands "
+        "below.",
         markdown_table(("", "way", ""), ways),
         *(("## Before you trust this result", [*summary.remarks]) if summary.remarks else ()),
         *(
@@ -216,7 +218,7 @@ def start_report(summary: Summary, folder: Path) -> str:
         ),
         "## Next",
         _commands([summary.onward]),
-        "The same step by step:",
+        "The commands that do this step by step:",
         _commands(summary.commands),
         _links(summary, folder),
     )
@@ -227,10 +229,10 @@ def _commands(lines: Sequence[str]) -> str:
 
 
 def _links(summary: Summary, folder: Path) -> str:
-    run_folder = os.path.relpath(summary.run, folder)
+    run_folder, run_name = os.path.relpath(summary.run, folder), plain(summary.run.name)
     return (
-        f"Trained run: [{plain(summary.run.name)}](<{run_folder}/report.html>). What is declared "
-        f"about the table: `{summary.dataset}`. Settings: `config.yaml`."
+        f"Trained run: [{run_name}](<{run_folder}/report.html>). What is declared about the "
+        f"table: `{summary.dataset}`. Settings: `config.yaml`."
     )
 
 

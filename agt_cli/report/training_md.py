@@ -35,11 +35,12 @@ def caution_words(training: Mapping[str, Any]) -> list[str]:
     if training.get("chosen_on") != "recipe":
         return []
     now = float(training.get("caution", 1))
+    double, half = 2 * now, now / 2
     return [
         (
-            f"training.caution={now:g}: with {2 * now:g}, stable distances would be about "
-            f"twice as large, but answers less accurate; with {now / 2:g}, it would be the "
-            "other way round (docs/recipe.md)"
+            f"training.caution={now:g}: with {double:g}, stable distances would be about twice as "
+            f"large, but answers less accurate; with {half:g}, stable distances would be about "
+            "half as large, but answers more accurate (docs/recipe.md)"
         )
     ]
 
@@ -106,12 +107,12 @@ _TRAINED: dict[BoundedQuantity, tuple[str, str]] = {
 }
 """What a certificate bounds -> (what was trained, how far a k reaches in it)."""
 _FLIPS_COUNTED = (
-    "A stable distance counts how many labels must change before a member changes its answer, "
-    "and then before the vote does; this count is exact."
+    "Stable distances come from an exact count of the labels that must change before a member "
+    "changes its answer, and before enough members do so to change the vote."
 )
 _VOTES_COUNTED = (
-    "Raising k by one changes only the votes of the members that it affects, and stable "
-    "distances are counted from the votes."
+    "Raising k by one can change only the votes of the members whose shards are affected, so "
+    "stable distances are counted from the votes."
 )
 
 

@@ -15,13 +15,8 @@ RESUME_KEY = "resume"
 UNKNOWN = "there is no lock file, so agt cannot tell whether the run's process is still running"
 
 
-def open_unfinished(folder: Path, command: str) -> Run:
-    """A run that was killed or failed, with what it was begun with.
-
-    Raises:
-        ConfigError: no such folder, not a run, another command's, still running, finished, or
-            killed before its settings were written.
-    """
+def check_resumed_folder(folder: Path) -> None:
+    """Raise ConfigError unless there is the folder of a run."""
     if not folder.is_dir():
         raise ConfigError(
             f"{RESUME_KEY}={folder}: this folder does not exist: give the folder of a run "
@@ -30,27 +25,37 @@ def open_unfinished(folder: Path, command: str) -> Run:
     if not (folder / "status.json").exists():
         raise ConfigError(
             f"{RESUME_KEY}={folder}: this is not the folder of a run, because status.json is "
-            "missing: give another folder"
+            "missing: give the folder of a run that was killed"
         )
+
+
+def open_unfinished(folder: Path, command: str) -> Run:
+    """A run that was killed or failed, with what it was begun with.
+
+    Raises:
+        ConfigError: no such folder, not a run, another command's, still running, finished, or
+            killed before its settings were written.
+    """
+    check_resumed_folder(folder)
     run = Run.at(folder, RESUME_KEY)
     run.json("status.json")  # says why it cannot be read
     if run.command != command:
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: this is a run of {run.command!r}, not of {command!r}, so "
-            "this command cannot resume it: start it again"
+            f"{RESUME_KEY}={folder}: this is a run of agt {run.command}, which agt {command} "
+            f"cannot resume: start agt {run.command} again"
         )
     if run.state == "running":
         raise still_running(folder)
     check_open(run)
     if run.state == "killed" and run.is_alive is None:
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: {UNKNOWN}: make sure that it is not running, and start a "
-            "new run"
+            f"{RESUME_KEY}={folder}: {UNKNOWN}. Make sure that the process is not running, and "
+            "start a new run"
         )
     if not (folder / "config.yaml").exists():
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: config.yaml is missing, because the run was killed "
-            "before it began: start a new run"
+            f"{RESUME_KEY}={folder}: config.yaml is missing, because the run was killed before "
+            "its settings were written: start a new run"
         )
     run.yaml("config.yaml")
     if (folder / "env.json").exists():

@@ -18,19 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agt.data.files import (
-    ID_KINDS,
-    ColumnReader,
-    CsvFormat,
-    as_word,
-    is_delimited,
-    open_columns,
-)
+from agt.data.files import ID_KINDS, ColumnReader, CsvFormat, as_word, open_columns
 from agt.data.formats import COMMA, ISO_DATE, DateFormat, DeclaredFormat, NumberFormat, reads
 from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
-from agt.data.records import DataError
-from agt.errors import nearest
+from agt.data.suffixes import is_delimited
+from agt.errors import DataError, nearest
 from agt_cli.runs.doubts import (
     Doubt,
     doubts_about_label,

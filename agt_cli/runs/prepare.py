@@ -27,14 +27,14 @@ from torch import Tensor
 
 from agt.data.dataset import Dataset, DataSource, with_notes
 from agt.data.erasure import ErasedDataset, IsErased, part
+from agt.data.ids import uniform
 from agt.data.records import Records
-from agt.errors import ConfigError, Superseded
+from agt.errors import ConfigError
 from agt.facts import Fact, Standing, proved
 from agt.models.description import MODEL_FORMAT, READABLE_FORMATS, describe_dataset, read_dataset
 from agt.models.doubts import Certainty, certainty_on, sample_of
 from agt.models.fitting import fit as fit_model
 from agt.models.heads import CustomNetwork, HeadBuilder, from_layers, head_from_config
-from agt.models.kind import CertificateKind
 from agt.models.kinds import certificate_config
 from agt.models.model import Model, accuracy
 from agt.models.store import NETWORK, FileReader, FileWriter
@@ -42,17 +42,14 @@ from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import (
     ComputeConfig,
-    KGridConfig,
     RelationConfig,
-    TrainingConfig,
     build,
-    validate,
 )
 from agt.store import as_json, file_sha256, home, locate, parse_json
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
-from agt.training.ensemble import EnsembleConfig
 from agt.training.loop import OnProgress
-from agt.training.noise import read_noise_config
+from agt.training.settings import read_noise_config
+from agt_cli.checks import TRAINING_KEYS, check_certificate_name, read_parts
 from agt_cli.choices import choices_fact, still_chosen
 from agt_cli.configuration import only_keys
 from agt_cli.networks import check_network, missing_words
@@ -65,17 +62,10 @@ from agt_cli.report.quality_md import judge, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.training_md import train_report
 from agt_cli.unlearn.log import RECORD_INDEX_FILE as INDEX, HashKey, Index
-from agt_cli.usage import OLD_SPELLINGS
 
-PARTS: dict[str, type[Any]] = {
-    "training": TrainingConfig,
-    "relation": RelationConfig,
-    "kgrid": KGridConfig,
-    "compute": ComputeConfig,
-    "ensemble": EnsembleConfig,
-}
-PATHS = ("output_dir", "data_dir", "ledger")
 FILES = ("path", "test")  # a dataset's settings that name files
+TRAIN_ACCURACY_RECORDS = 10_000  # about as many are asked if an ensemble has more
+TRAIN_ACCURACY_KEY = "train accuracy"  # public key of the hash that chooses them
 
 
 class Encoder(Protocol):
@@ -125,7 +115,7 @@ def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> R
     Raises:
         ConfigError: the first thing that is wrong, by key.
     """
-    only_keys(config, ("dataset", "model", "certificate", "noise", "resume", *PARTS, *PATHS))
+    only_keys(config, TRAINING_KEYS)
     if config.get("resume") is not None:
         raise ConfigError(
             f"resume={config['resume']}: only `agt train` can resume a run, so leave resume= out"
@@ -192,30 +182,14 @@ def settings_parts(config: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ConfigError.
     """
-    config = {"ensemble": {}, **config}  # records older than ensembles do not name one
-    parts: dict[str, Any] = {
-        name: validate(cls, config.get(name), name) for name, cls in PARTS.items()
-    }
-    parts["certificate"] = _certificate(config.get("certificate"))
+    parts = read_parts(config)
+    check_certificate_name(config.get("certificate"))
     return {
         **parts,
+        "certificate": certificate_config(config.get("certificate")),
         "noise": read_noise_config(config.get("noise")),
         "choices": choices_fact(config),
     }
-
-
-def _certificate(node: object) -> CertificateKind:
-    """The certificate's settings.
-
-    Raises:
-        Superseded: a certificate that earlier versions had, as a record of theirs may name it.
-        ConfigError: an unknown name or setting.
-    """
-    if isinstance(node, Mapping):
-        named = f"certificate={node.get('name')}"
-        if named in OLD_SPELLINGS:
-            raise Superseded(f"{named}: {OLD_SPELLINGS[named]}")
-    return certificate_config(node)
 
 
 def data_files(source: DataSource) -> dict[str, dict[str, str]]:
@@ -528,6 +502,29 @@ def kept_head(finished: Run) -> HeadBuilder | None:
     return CustomNetwork(partial(from_layers, parse_json(finished.read(name), name)), where)
 
 
+def asked_for_train_accuracy(dataset: Dataset, settings: Settings) -> Records:
+    """Return the training records of which the accuracy that a run shows is computed.
+
+    Of an ensemble they are a sample if the declared size is above ``TRAIN_ACCURACY_RECORDS``: each
+    of its members has to be asked about each of them. A record is in the sample by a public hash of
+    its own id, at a rate from public constants alone.
+
+    Args:
+        dataset: what the model was trained on.
+        settings: of the training.
+
+    Returns:
+        All training records; or about ``TRAIN_ACCURACY_RECORDS`` of them, but all if there are
+        none in the sample.
+    """
+    train = dataset.train
+    size = dataset.declared_size
+    if settings.ensemble.members == 1 or size is None or size <= TRAIN_ACCURACY_RECORDS:
+        return train
+    sampled = uniform(train.ids, TRAIN_ACCURACY_KEY) < TRAIN_ACCURACY_RECORDS / size
+    return train.take(sampled) if sampled.any() else train
+
+
 def write_trained(
     record: RunRecord,
     prepared: Prepared,
@@ -555,8 +552,11 @@ def write_trained(
     write_source(record, prepared, settings)
     with record.opened(INDEX) as file:
         file.writelines(Index.made(prepared.loaded.train, key).parts)
+    asked = asked_for_train_accuracy(dataset, settings)
+    if len(asked) < len(dataset.train):
+        record.add_metrics(train_accuracy_records=len(asked))
     record.add_metrics(
-        train_accuracy=accuracy(model, dataset.train),
+        train_accuracy=accuracy(model, asked),
         seconds_training=round(seconds, 4),
         n_train=len(dataset.train),
         n_test=len(dataset.test),

@@ -15,9 +15,9 @@ import numpy as np
 from agt.certificates.conditions import Condition, weaker_conditions
 from agt.data.dataset import Dataset
 from agt.data.files import arrays_in
-from agt.data.records import UNLABELLED, DataError, Records
+from agt.data.records import UNLABELLED, Records
 from agt.distributed import Group
-from agt.errors import CheckError, ConfigError
+from agt.errors import CheckError, ConfigError, DataError
 from agt.models.fitting import load
 from agt.models.model import Model
 from agt.provenance import surroundings
@@ -26,6 +26,7 @@ from agt.store import (
     locate,
 )
 from agt_cli.choices import naming
+from agt_cli.command_settings import LINES
 from agt_cli.configuration import digest_of
 from agt_cli.process import current_team
 from agt_cli.releasing.ledgers import EARLIER
@@ -49,9 +50,6 @@ from agt_cli.runs.prepare import (
     use_threads,
 )
 from agt_cli.unlearn.log import HashKey, Index, Log, check_asked, check_same
-
-LINES = Path("-")
-"""What ``inputs`` calls JSON lines on standard input."""
 
 DIGESTS = {"data_digest": "data", "features_digest": "encoder's features"}
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from agt.data.disguised import check_text_kind, encoding_without_mark
 from agt.data.files import SEPARATORS, CsvFormat, check_kind, open_text, read_head
-from agt.data.records import DataError
-from agt.errors import counted
+from agt.errors import DataError, counted
 
 _SNIFFED_LINES = 50
 _MOST_LINES_ABOVE = 20

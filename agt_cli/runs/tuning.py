@@ -12,7 +12,6 @@ Nothing here reads a private record: ``Candidate`` has public rows, and constant
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -27,8 +26,8 @@ from agt.models.features import FeatureMap
 from agt.models.linear import LinearModel
 from agt.numeric import logits_of
 from agt.problem import Problem, Settings
+from agt_cli.command_settings import TuningObjective
 
-TuningObjective = Literal["accuracy", "certified", "expected"]
 SCORES: tuple[TuningObjective, ...] = ("accuracy", "certified", "expected")
 _KEY = "folds"  # public key of the hash that deals units to folds
 

@@ -198,24 +198,26 @@ class ErasureReport:
         removed, budget = self.removal.records, self.removal.budget
         rules = {
             (
-                "an account of pending requests must not replace a state, and an account of "
-                "an update must not leave requests pending"
+                "an account must report either an update of the run or requests that are "
+                "pending, but not both"
             ): updated == (self.waiting is None),
-            "an account must not remove records unless it is about an update": updated
+            "an account without an update of the run must not report removed records": updated
             or removed == 0,
-            "an account's remaining records must be the previous ones without the removed ones": (
+            "the number of remaining records must be the previous one minus the removed records": (
                 state.records_after == state.records_before - removed
             ),
-            "in an account of an update, the digest after it must differ from the digest "
-            "before it": updated <= (state.before != state.after),
-            "the entry that an account names must be in the request log": state.entry
+            "an update must change the digest of the run": updated <= (state.before != state.after),
+            "the entry that the account is about must be in the request log": state.entry
             <= int(state.log.split(":")[0]),
-            "an account must not exceed the removal budget": budget is None
+            "the spent removal budget must not exceed the total one": budget is None
             or budget.spent <= budget.total,
         }
-        wrong = [rule for rule, holds in rules.items() if not holds]
-        if wrong:
-            raise ConfigError(f"the account contradicts itself: {wrong[0]}")
+        broken_rules = [rule for rule, holds in rules.items() if not holds]
+        if broken_rules:
+            rule = broken_rules[0]
+            raise ConfigError(
+                f"the account contradicts itself, because it breaks this rule: {rule}"
+            )
 
     @property
     def updated(self) -> bool:
@@ -263,11 +265,10 @@ def _of_earlier_form(node: dict[str, Any]) -> dict[str, Any]:
     try:
         return forms[version]({**node, "schema": VERSION})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        words = (
-            f"this is not an account of the form {version}, because an entry is missing or "
-            "has another type"
-        )
-        raise ConfigError(f"{words} ({error})") from None
+        raise ConfigError(
+            f"this is not an account of the version {version}, because an entry is missing or "
+            f"has the wrong type ({error})"
+        ) from None
 
 
 def _from_text_of_facts(parts: dict[str, Any]) -> dict[str, Any]:

@@ -10,18 +10,18 @@ from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, Place, TraceSearch, Waiting
 
 NAMED_ANSWERS = 8  # earlier answers that are named one by one; the void ones first
-BUDGET_UNIT = "as a bound on the gradient norm that the removals and the optimiser leave"
+BUDGET_UNIT = "the budget bounds the norm of the gradient that removals and the optimiser leave"
 METHOD_WORDS = {
     "newton": "a Newton step (certified removal)",
-    "sisa": "training those members of the ensemble again that had used the records",
-    "retrain": "training again without these records",
+    "sisa": "retraining those members of the ensemble that had used the records",
+    "retrain": "retraining the model without the records",
 }
 REQUESTS = {
     "oblivious": "but NOT for requests that were chosen after looking at outputs of the model",
     "adaptive for fixed keys": (
-        "for the seed and keys of this run, whoever chose the requests; but if they were "
-        "chosen after looking at outputs, the result is NOT distributed as with new keys "
-        "(fresh=true)"
+        "for the seed and keys of this run, whoever chose the requests; but if the requests were "
+        "chosen after looking at outputs of the model, the result does NOT have the distribution "
+        "that training with new keys (fresh=true) has"
     ),
     "adaptive": "for requests chosen by anyone, even after looking at outputs of the model",
 }
@@ -39,21 +39,25 @@ def headline(account: ErasureReport) -> str:
     removal = account.removal
     method = removal.promise.method
     how = METHOD_WORDS.get(method, f"the certificate's own method ({method})")
-    return f"{people}; {counted(removal.records, 'record')} removed from the run by {how}"
+    records = counted(removal.records, "record")
+    return f"{people}; {records} removed from the run by {how}"
 
 
 def _who_asked(asked: Asked) -> str:
     """Return how many people asked in this command, and how many had asked before it."""
     parts = []
     if asked.people or not asked.pending:
-        now = f"{counted(asked.people + asked.untrained, 'person', 'people')} requested erasure"
+        people = counted(asked.people + asked.untrained, "person", "people")
+        now = f"{people} requested erasure"
         if asked.untrained:
             now += (
-                f" ({asked.untrained} of them only with test records, which training did not use)"
+                f" (for {asked.untrained} of them, the data has only test records, which training "
+                "did not use)"
             )
         parts.append(now)
     if asked.pending:
-        parts.append(f"{counted(asked.pending, 'person', 'people')} had already requested erasure")
+        people_before = counted(asked.pending, "person", "people")
+        parts.append(f"{people_before} had already requested erasure")
     return ", and ".join(parts)
 
 
@@ -61,13 +65,15 @@ def summary(account: ErasureReport) -> dict[str, str]:
     """Return what an account says, a line for each of its parts."""
     asked = account.asked
     time = f"{asked.time[:19].replace('T', ' ')} UTC"
+    records = counted(asked.records, "record")
     rows = {
-        "asked": f"{time}, requested by {asked.by}, {counted(asked.records, 'record')}",
+        "requested": f"{time}, for {records} (the request gave the {asked.by} of each record)",
         "guaranteed": _guaranteed(account.removal.promise),
-        "took": f"{account.removal.seconds:.3g} s",
+        "duration": f"{account.removal.seconds:.3g} s",
     }
     if account.updated and account.training is not None:
-        rows["took"] += f"; training the run took {account.training:.3g} s"
+        seconds = f"{account.training:.3g}"
+        rows["duration"] += f"; training the run had taken {seconds} s"
     if account.waiting is not None:
         rows["until the next update"] = (
             f"(agt unlearn run=...) {_answered_meanwhile(account.waiting)}"
@@ -78,15 +84,15 @@ def summary(account: ErasureReport) -> dict[str, str]:
         )
     budget = account.removal.budget
     if budget is not None:
-        left = f"{budget.total - budget.spent:.4g} of {budget.total:.4g} left"
-        rows["removal budget"] = f"{left} ({BUDGET_UNIT})"
+        left = f"{budget.total - budget.spent:.4g}"
+        rows["removal budget"] = f"{left} of {budget.total:.4g} left ({BUDGET_UNIT})"
     rows["earlier answers"] = _earlier_counts(account.earlier)
     if account.sweep is not None:
         rows["traces"] = _traces(account.sweep)
     elif account.updated:
-        rows["traces"] = "not looked for"
+        rows["traces"] = "not searched for"
     else:
-        rows["traces"] = "not searched, because nothing has been removed yet"
+        rows["traces"] = "no search for traces, because nothing has been removed from the run yet"
     return rows
 
 
@@ -94,26 +100,30 @@ def _guaranteed(promise: Promise) -> str:
     """Return what is promised, for which requests, and how many of its assumptions do not hold."""
     promised = "exact"
     if not promise.exact:
-        bounds = f"epsilon = {upward(promise.eps)}, delta = {promise.delta:.3g}"
-        promised = f"{bounds} compared with a model that was never trained on the erased records"
+        epsilon = upward(promise.eps)
+        promised = (
+            f"epsilon = {epsilon}, delta = {promise.delta:.3g} when compared with a model that "
+            "was never trained on the erased records"
+        )
     if promise.within is not None:
-        promised += f" up to a distance of {upward(promise.within)} (l2, weights)"
+        distance = upward(promise.within)
+        promised += f" up to an l2 distance of {distance} between the weights"
     promised += f", {REQUESTS[promise.requests]}"
     void = sum(not fact.held for fact in promise.assumptions)
     if not void:
         return promised
-    not_held = counted(void, "assumption does", "assumptions do")
-    return f"NOT PROVED here. The paper claims: {promised}; but {not_held} NOT hold"
+    not_met = counted(void, "assumption is not met", "assumptions are not met")
+    return (
+        f"NOT PROVED here, because {not_met}. The paper of this method claims this guarantee: "
+        f"{promised}"
+    )
 
 
 def _answered_meanwhile(waiting: Waiting) -> str:
     """Return which queries are answered while requests are pending."""
     if waiting.distance is None:
         return "no query is answered"
-    return (
-        f"only queries whose stable distance is at least {waiting.distance} are answered; "
-        "the others are not"
-    )
+    return f"only queries whose stable distance is at least {waiting.distance} are answered"
 
 
 def _earlier_counts(earlier: Sequence[Earlier]) -> str:
@@ -136,7 +146,9 @@ def _traces(search: TraceSearch) -> str:
     for place in search.places:
         if place.place not in places:
             places.append(place.place)
-    words = f"{found if found else 'none'} found in {few(sentences(tuple(places)))}"
+    count = found if found else "none"
+    searched = few(sentences(tuple(places)))
+    words = f"{count} found in {searched}"
     for remark in search.unlooked:
         if remark.code == "files_beside_runs":
             words += f"; {remark.sentence}"
@@ -149,8 +161,10 @@ def account_lines(account: ErasureReport) -> Iterator[str]:
     for name, text in summary(account).items():
         yield f"{name}: {text}"
     state = account.state
-    digests = f"{state.before[:19]}... -> {state.after[:19]}..."
-    yield f"state: {digests}; request log {state.log[:24]}..."
+    before = state.before[:19]
+    after = state.after[:19]
+    log = state.log[:24]
+    yield f"digest of the run: {before}... -> {after}...; request log {log}..."
 
 
 def exception_lines(account: ErasureReport) -> Iterator[str]:
@@ -163,7 +177,9 @@ def exception_lines(account: ErasureReport) -> Iterator[str]:
             yield f"  - earlier result that no longer holds: {earlier.name}: {earlier.why}"
     for place in _places(account):
         if place.found:
-            yield f"  - FOUND {place.found} in {place.place.sentence}: {_found(place)}"
+            traces = counted(place.found, "trace")
+            remarks = _found(place)
+            yield f"  - FOUND {traces} in {place.place.sentence}: {remarks}"
 
 
 def account_markdown(account: ErasureReport) -> str:
@@ -190,9 +206,9 @@ def account_markdown(account: ErasureReport) -> str:
         "`sha256sum manifest.json` here prints the digest of this folder; if you store it "
         "elsewhere, it reveals a later change.",
         (
-            f"before {state.before}",
-            f"after {state.after}",
-            f"entry {state.entry} of the log up to {state.log}",
+            f"digest of the run before: {state.before}",
+            f"digest of the run after: {state.after}",
+            f"request log: this account is about entry {state.entry}; the last one is {state.log}",
         ),
     )
 
@@ -201,7 +217,7 @@ def _assumptions_table(promise: Promise) -> str:
     if not promise.assumptions:
         return ""
     rows = [(fact.words, _strong(fact.standing)) for fact in promise.assumptions]
-    return markdown_table(("it rests on", "which is"), rows)
+    return markdown_table(("assumption", "status"), rows)
 
 
 def _earlier_blocks(account: ErasureReport) -> Iterator[str]:
@@ -215,7 +231,8 @@ def _earlier_blocks(account: ErasureReport) -> Iterator[str]:
         return
     yield markdown_table(("made before", "now", "why"), rows)
     if len(account.earlier) > len(rows):
-        yield f"And {len(account.earlier) - len(rows)} more, all listed in account.json."
+        answers = counted(len(account.earlier) - len(rows), "further answer")
+        yield f"account.json also lists {answers}."
 
 
 def _search_blocks(account: ErasureReport) -> Iterator[str | Sequence[str]]:
@@ -227,11 +244,11 @@ def _search_blocks(account: ErasureReport) -> Iterator[str | Sequence[str]]:
     if rows:
         yield markdown_table(("where", "looked at", "found", "what was seen"), rows)
     else:
-        yield "Nobody searched for traces of the erased records."
+        yield "agt did not search for traces of the erased records."
     if account.sweep is not None:
         yield (
-            "Nothing was deleted. The owner decides whether these files may stay. Remarks on "
-            "what was not searched:"
+            "agt does not delete the files in which it finds traces: the owner decides whether "
+            "these files may stay. The following was not searched:"
         )
         yield sentences(account.sweep.unlooked)
 

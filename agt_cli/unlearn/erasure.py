@@ -13,6 +13,7 @@ from agt.errors import AgtError, ConfigError
 from agt.settings import plain_of
 from agt.store import refusing
 from agt.unlearning.promise import MethodName, Removal
+from agt_cli.command_settings import By
 from agt_cli.report.console import Console
 from agt_cli.report.finished import ACCOUNT_FILE, Run, has_pending_commit, manifest_digest
 from agt_cli.report.next_state import commit
@@ -25,7 +26,7 @@ from agt_cli.runs.prepare import Prepared, RunSettings, kept_head, located, prep
 from agt_cli.unlearn.account import OUTSIDE, VERSION, Asked, ErasureReport, StateChange, Waiting
 from agt_cli.unlearn.account_md import account_markdown
 from agt_cli.unlearn.earlier import judge_earlier
-from agt_cli.unlearn.log import REQUEST_LOG_FILE, By, Log, RequestEntry, RequestKind
+from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry, RequestKind
 from agt_cli.unlearn.methods import METHODS, ErasureJob, chosen, removal_metrics
 from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for
 from agt_cli.unlearn.traces import TraceTargets, search
@@ -98,12 +99,13 @@ class ErasureOutcome:
 
 @contextmanager
 def reporting_change(
-    words: str, console: Console, decided: Callable[[], bool] = lambda: True
+    change: str, console: Console, decided: Callable[[], bool] = lambda: True
 ) -> Iterator[None]:
     """Say of whatever stops a command after its change that this stands, and how to get the
     account.
 
     Args:
+        change: what was changed, and how to get the account.
         decided: whether the change stands.
 
     Raises:
@@ -115,10 +117,10 @@ def reporting_change(
     except (AgtError, OSError) as error:
         if not decided():
             raise
-        raise AgtError(f"{words}. The command was then stopped by an error: {error}") from error
+        raise AgtError(f"{change}. The command was then stopped by an error: {error}") from error
     except BaseException:  # Ctrl-C, and what is a bug
         if decided():
-            console.error(words)
+            console.error(change)
         raise
 
 
@@ -147,7 +149,8 @@ def erase(order: ErasureOrder, console: Console) -> ErasureOutcome:
         request = Request(known.by, (), (), 0)
     else:
         raise ConfigError(
-            "ids=null: no erasure was requested, neither in this command nor before: give ids=FILE"
+            "no erasure was requested, neither in this command nor earlier: give the ids of the "
+            "records with ids=FILE"
         )
     known.check(request)
     for note in request.notes:
@@ -163,9 +166,11 @@ def _before(run: Run, settings: RunSettings, log: Log, console: Console) -> Eras
     """
     with refusing(run.folder, run.key):
         _ = log.entries[-1].removal
-    nothing = "nobody asks" if log.pending else "nothing is pending"
+    reason = "ids=... is not given" if log.pending else "no request is pending"
+    number = len(log.entries)
     console.note(
-        f"{nothing}; this writes the account of entry {len(log.entries)} of the request log again"
+        f"{reason}, so this command only writes the account of entry {number} of the request log "
+        "again"
     )
     prepared = prepare(settings, console, gone_of(run))
     return ErasureOutcome(
@@ -204,15 +209,16 @@ def _carried_out(
         )
         record.write(REQUEST_LOG_FILE, log.content)
         digest = record.finish()
-    became, how = (
-        ("its erasure request is noted", f" method={method}")
-        if kind == "pending"
-        else ("its model was replaced by the updated one", "")
-    )
+    change = "the model was replaced by the updated one"
+    command = f"agt unlearn run={run.folder}"
+    if kind == "pending":
+        change = "the erasure request was noted"
+        command = f"{command} method={method}"
+    number = len(log.entries)
     words = (
-        f"run={run.folder}: the run WAS changed ({became}: entry {len(log.entries)} of its "
-        f"request log, digest {digest}), and only its account is missing: to write it, type "
-        f"agt unlearn run={run.folder}{how}"
+        f"run={run.folder}: the run WAS changed ({change}; entry {number} of its request log, "
+        f"digest {digest}), and only the account of this change is missing. To write the account, "
+        f"type {command}"
     )
     with reporting_change(
         words,

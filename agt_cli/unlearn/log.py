@@ -54,12 +54,13 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from agt.data.arrays import gathered
-from agt.data.records import DataError, Records
-from agt.errors import ConfigError, counted, few
+from agt.data.records import Records
+from agt.errors import ConfigError, DataError, counted, few
 from agt.ledger import chain
 from agt.settings import schema
 from agt.store import Broken, Folder, refusing, sync_folder
 from agt.unlearning.promise import MethodName, Removal, read_removal
+from agt_cli.command_settings import By
 
 KEY_FILE = "unlearning/key"
 SIZE = 16  # bytes of a hash
@@ -79,9 +80,10 @@ class HashKey:
 
     def __post_init__(self) -> None:
         if len(self.secret) != _LENGTH:
+            length = len(self.secret)
             raise ConfigError(
-                f"{KEY_FILE} has {len(self.secret)} bytes, but the key of a run must have "
-                f"{_LENGTH}: restore the file"
+                f"{KEY_FILE} has {length} bytes, but the key of a run must have {_LENGTH} bytes: "
+                "restore the file"
             )
 
     @classmethod
@@ -96,9 +98,9 @@ class HashKey:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise ConfigError(
-                f"{folder / KEY_FILE}: cannot be read ({error.strerror or error})"
-            ) from None
+            path = folder / KEY_FILE
+            reason = error.strerror or error
+            raise ConfigError(f"{path}: the file cannot be read ({reason})") from None
 
     @classmethod
     def made(cls, folder: Path) -> "HashKey":
@@ -133,13 +135,21 @@ class HashKey:
     def _hashes(
         self, contents: Iterable[bytes | memoryview], count: int, kind: KeyKind
     ) -> np.ndarray:
-        hashes = np.fromiter(
-            (self._hash(content, kind) for content in contents), dtype=f"V{SIZE}", count=count
-        )
-        return hashes.view(np.uint8).reshape(count, SIZE)
+        keyed = self._hasher(kind)
+        digests = []
+        for content in contents:
+            hasher = keyed.copy()  # faster than a new one with the key
+            hasher.update(content)
+            digests.append(hasher.digest())
+        return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(count, SIZE)
 
     def _hash(self, content: bytes | memoryview, kind: KeyKind) -> bytes:
-        return blake2b(content, digest_size=SIZE, key=self.secret, person=kind.encode()).digest()
+        hasher = self._hasher(kind)
+        hasher.update(content)
+        return hasher.digest()
+
+    def _hasher(self, kind: KeyKind) -> blake2b:
+        return blake2b(digest_size=SIZE, key=self.secret, person=kind.encode())
 
 
 def as_words(hashes: np.ndarray) -> tuple[str, ...]:
@@ -173,7 +183,6 @@ def _write_new(path: Path, content: bytes) -> None:
 
 REQUEST_LOG_FILE = "unlearning/log.jsonl"
 RequestKind = Literal["pending", "removed"]
-By = Literal["id", "unit"]
 KeyedHash = Annotated[str, Field(pattern=rf"^[0-9a-f]{{{2 * SIZE}}}$")]
 StateName = Annotated[str, Field(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
 _START, _MIDDLE, _END = '{"entry":', ',"hash":"', '"}\n'
@@ -234,12 +243,12 @@ class RequestEntry:
         for name, hashes in (("records", self.records), ("units", self.units)):
             if list(hashes) != sorted(set(hashes)):
                 raise ConfigError(
-                    f"{name} must be a list of keyed hashes in increasing order, without repetition"
+                    f"the list '{name}' must contain keyed hashes in increasing order, each once"
                 )
         if bool(self.records) != bool(self.units) or (self.kind == "pending" and not self.records):
             raise ConfigError(
-                "an entry of the request log must have both records and units, and a pending "
-                "request must have at least one"
+                "an entry of the request log must name both records and units or neither, and "
+                "the entry of a pending request must name at least one record"
             )
 
     @property
@@ -254,7 +263,8 @@ class RequestEntry:
             return read_removal(self.promise, self.facts["removal"])
         except (ConfigError, TypeError, ValueError, KeyError) as error:
             raise Broken(
-                f"entry {self.number} of {REQUEST_LOG_FILE} does not record what was done ({error})"
+                f"entry {self.number} of {REQUEST_LOG_FILE} does not record what was done to the "
+                f"model ({error})"
             ) from None
 
     @classmethod
@@ -262,9 +272,8 @@ class RequestEntry:
         """From an entry of the chain. Raises Broken: another form."""
         try:
             if not isinstance(link.body, Mapping) or link.body.keys() != _BODY:
-                raise ValueError(
-                    f"the entry must contain {', '.join(sorted(_BODY))} and nothing else"
-                )
+                names = ", ".join(sorted(_BODY))
+                raise ValueError(f"the entry must have exactly these fields: {names}")
             body = {
                 key: tuple(value) if key in ("records", "units") else value
                 for key, value in link.body.items()
@@ -300,7 +309,11 @@ class Log:
             )
             try:
                 if line != f"{_START}{text}{_MIDDLE}{digest}{_END}":
-                    raise Broken(f"entry {number} was changed after it was written: {line[:60]!r}")
+                    beginning = line[:60]
+                    raise Broken(
+                        f"entry {number} was changed after agt wrote it; it now begins with "
+                        f"{beginning!r}"
+                    )
                 entries.append(RequestEntry.of(chain.Entry.read(text, number, before, digest)))
             except Broken as error:
                 raise Broken(f"{REQUEST_LOG_FILE}, line {number}: {error}") from None
@@ -398,13 +411,13 @@ class Log:
         """
         if key is None:
             raise Broken(
-                "unlearning/key is missing, but only this key shows which records were "
-                "erased: restore it"
+                "unlearning/key is missing, but without this key agt cannot recognise the records "
+                "that were erased: restore the file"
             )
         if any(entry.key != key.check for entry in self.entries):
             raise Broken(
-                "unlearning/key is another key than the one that the request log was written "
-                "with: restore the original"
+                "unlearning/key is not the key that the request log was written with: restore the "
+                "original file"
             )
         return key
 
@@ -413,9 +426,10 @@ class Log:
         entry tells of.
         """
         if self.entries and self.entries[-1].after != state_of(files):
+            number = len(self.entries)
             raise Broken(
-                "the model's files do not match the state that the last entry "
-                f"({len(self.entries)}) of {REQUEST_LOG_FILE} records"
+                f"the model's files do not match the last entry (number {number}) of "
+                f"{REQUEST_LOG_FILE}, which records their hashes"
             )
 
 
@@ -442,7 +456,7 @@ def _union(parts: Iterator[Sequence[str]]) -> frozenset[str]:
 
 RECORD_INDEX_FILE = "records.bin"
 FORMAT = 1
-_AT_ONCE = 2**24  # bytes of features
+_AT_ONCE = 2**20  # bytes of features, which stay in the cache until they are hashed
 
 
 @dataclass(frozen=True)
@@ -484,10 +498,11 @@ class Index:
         head, _, rest = content.partition(b"\n")
         try:
             node = json.loads(head)
-            if node["format"] != FORMAT:
+            written_format = node["format"]
+            if written_format != FORMAT:
                 raise Broken(
-                    f"{RECORD_INDEX_FILE} has format {node['format']}, but this version of "
-                    f"agt reads format {FORMAT}"
+                    f"{RECORD_INDEX_FILE} has the format {written_format}, but this version of "
+                    f"agt only reads the format {FORMAT}"
                 )
             count, columns = int(node["records"]), 3 if node["units"] else 2
             ids, *units, contents = np.frombuffer(rest, dtype=np.uint8).reshape(
@@ -509,14 +524,12 @@ class Index:
         with refusing(run.home, run.key):
             index = cls.read(run.read(RECORD_INDEX_FILE))
             if key is None or key.check != index.key:
-                gone = (
-                    "gone"
-                    if key is None
-                    else "another key than the one that records.bin was made with"
-                )
+                problem = "unlearning/key is not the key that records.bin was made with"
+                if key is None:
+                    problem = "unlearning/key is missing"
                 raise Broken(
-                    f"unlearning/key is {gone}, but without it agt cannot recognise records: "
-                    "restore the original"
+                    f"{problem}, but without the right key agt cannot recognise records: restore "
+                    "the original file"
                 )
         return index
 
@@ -570,16 +583,16 @@ def check_same(index: Index, records: Records, key: HashKey) -> tuple[np.ndarray
     ]
     for words, rows in (("new", np.flatnonzero(~there)), ("changed", changed)):
         if len(rows):
-            faults.append(
-                f"{counted(len(rows), 'record is', 'records are')} {words} "
-                f"({few(records.ids[rows].tolist())})"
-            )
+            records_are = counted(len(rows), "record is", "records are")
+            ids = few(records.ids[rows].tolist())
+            faults.append(f"{records_are} {words} ({ids})")
     if not faults and (np.diff(place) < 0).any():
         faults.append("the training records are in another order than at training")
     if faults:
+        differences = "; ".join(faults)
         raise DataError(
-            f"the data differ from those that the run was trained on: {'; '.join(faults)}: "
-            "restore them, or train again"
+            f"the data differ from those that the run was trained on: {differences}. Restore the "
+            "data, or train again"
         )
     return np.setdiff1d(np.arange(len(index)), place), place
 
@@ -593,14 +606,13 @@ def check_asked(index: Index, gone: np.ndarray, asked: Collection[str]) -> None:
     """
     lost = [row for row in gone.tolist() if index.words[row] not in asked]
     if lost:
-        which, missing = (
-            few(f"number {row + 1}" for row in lost),
-            counted(len(lost), "record is", "records are"),
-        )
+        numbers = few(f"number {row + 1}" for row in lost)
+        trained = len(index)
+        missing = counted(len(lost), "is missing", "are missing")
         raise DataError(
-            f"the data differ from those that the run was trained on: of {len(index)} "
-            f"training records, {missing} are missing without an erasure request ({which}): "
-            "restore them, or request their erasure"
+            f"the data differ from those that the run was trained on: of the {trained} training "
+            f"records, {missing} without an erasure request ({numbers}). Restore these records, or "
+            "request their erasure"
         )
 
 

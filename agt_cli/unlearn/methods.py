@@ -156,16 +156,16 @@ def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     started = time.perf_counter()
     if not job.may_retrain:
         raise CheckError(
-            "method=retrain trains again, but forbid_retraining=true forbids that: leave out "
-            "one of the two"
+            "method=retrain trains again, but forbid_retraining=true forbids that: leave out one "
+            "of these settings"
         )
     if job.settings.noise is not None:
         raise CheckError(
-            "method=retrain: this run's weights have noise (noise.epsilon) and are a "
-            "private release. Training again would draw new noise, which is a second "
-            "release about all remaining people and needs a claim and a budget of its "
-            "own. Instead, remove the erased rows from the data, type agt train "
-            "ledger=... with these data, and then delete this run"
+            "method=retrain: the weights of this run contain noise (noise.epsilon) and are a "
+            "private release. Training again would draw new noise. That would be a second "
+            "release about all remaining people, which needs a claim and a budget of its own. "
+            "Instead, remove the erased rows from the data, train a new run on these data (agt "
+            "train ledger=...), and then delete this run"
         )
     settings, prepared = (
         _drawn_anew(job, record)
@@ -299,9 +299,12 @@ def _from_scratch(job: ErasureJob, record: RunRecord, console: Console, reason: 
         raise CheckError(
             f"method={job.settings.certificate.own_erasure} was not possible "
             f"({reason.sentence}), but forbid_retraining=true forbids training again, so "
-            "nothing was changed: give forbid_retraining=false, or method=retrain"
+            "nothing was changed. To allow training again, give forbid_retraining=false"
         )
-    console.note(f"the model is trained from scratch instead: {reason.sentence}")
+    console.note(
+        f"method={job.settings.certificate.own_erasure} was not possible, so the model is trained "
+        f"from scratch: {reason.sentence}"
+    )
     done = retrain(job, record, console)
     return replace(done, steps=(*done.steps, reason))
 
@@ -320,15 +323,15 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     if job.fresh:  # with a fresh key no record keeps its shard, and no member stays
         if not job.may_retrain:
             raise CheckError(
-                "method=sisa with fresh=true divides all records into new shards and so "
-                "trains all members, but forbid_retraining=true forbids training: leave out "
-                "one of the two"
+                "method=sisa with fresh=true divides all records into new shards and so trains "
+                "all members again, but forbid_retraining=true forbids training: leave out "
+                "fresh=true or forbid_retraining=true"
             )
         removal = retrain(job, record, console)
         return replace(removal, promise=replace(removal.promise, method="sisa"))
     started, settings = time.perf_counter(), from_the_start(job.run, job.settings)
     with console.progress(
-        "training those members again that the removal affects", "member"
+        "retraining the ensemble's members that used the erased records", "member"
     ) as report:
         done = retrain_affected(
             job.prepared.problem(settings),
@@ -374,8 +377,8 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     ):
         why = "; ".join(sentences(tuple(reasons)))
         raise CheckError(
-            f"method=certificate: this run's certificates do not cover the removal: {why}. "
-            "Use method=auto instead, which finds a suitable method"
+            "method=certificate cannot be used, because this run's certificates do not cover the "
+            f"removal: {why}. Give method=auto instead, which finds a suitable method"
         )
     for name in job.run.manifest.files:
         if name not in (*PENDING_ANEW, WAITING_FILE):
@@ -420,7 +423,6 @@ METHODS: dict[MethodName, Method] = {
     "sisa": sisa,
     "retrain": retrain,
 }
-CHOICES = ("auto", *METHODS)
 
 
 def chosen(choice: str, settings: RunSettings, fresh: bool) -> MethodName:
@@ -439,10 +441,11 @@ def chosen(choice: str, settings: RunSettings, fresh: bool) -> MethodName:
     if choice == "auto":
         return next(method for method in methods if not (fresh and method == "sisa"))
     if choice in OWNERS and choice not in methods:
+        certificate = OWNERS[choice]
         raise ConfigError(
             f"method={choice}: this run was trained with "
             f"certificate={settings.certificate.name}, which does not store what this method "
-            f"needs: train with certificate={OWNERS[choice]}, or give method=auto"
+            f"needs: train with certificate={certificate}, or give method=auto"
         )
     if choice not in methods:
         raise ConfigError(

@@ -23,8 +23,8 @@ from agt_cli.unlearn.erasure import ErasureOrder, erase
 from agt_cli.unlearn.methods import removal_metrics
 
 WORDS = (
-    "REHEARSAL on a copy, which is then deleted: nothing was erased, and the run still "
-    "contains the records of these requests"
+    "REHEARSAL: the erasure was carried out on a copy of the run, which is then deleted. Nothing "
+    "was erased from the run itself, which still contains the records of these requests"
 )
 SCORES = ("test_accuracy", "test_auc")
 
@@ -42,7 +42,7 @@ def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[s
             erased = erase(replace(order, folder=copy, digest=run.digest), console)
         if erased.digest == run.digest:
             raise ConfigError(
-                "ids=null: there is no request that could be rehearsed, neither given nor "
+                "there is no request to rehearse, because ids=... is not given and no request is "
                 "pending: give ids=FILE"
             )
         entry, after = erased.entry, open_run(copy, "train", erased.digest)
@@ -56,10 +56,12 @@ def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[s
     )
     rows = [(plain(name), str(value)) for name, value in record.metrics.items()]
     told = (*entry.removal.sentences, *entry.removal.promise.sentences)
+    name = plain(run.folder.name)
+    method = entry.removal.promise.method
     page = document(
-        f"# Rehearsal of agt unlearn: method={entry.removal.promise.method}, run "
-        f"{plain(run.folder.name)}",
-        f"**{WORDS}.** Only for the data owner, because accuracies depend on the private data.",
+        f"# Rehearsal of agt unlearn: run {name}, method={method}",
+        f"**{WORDS}.** This page is only for the data owner, because the accuracies on it depend "
+        "on the private data.",
         told,
         markdown_table(("number", "value"), rows),
     )
@@ -70,7 +72,7 @@ def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[s
     console.say(f"report: {record.folder / 'report.html'}")
     return {
         "rehearsed": True,
-        "method": entry.removal.promise.method,
+        "method": method,
         "metrics": record.metrics,
         "digest": digest,
     }

@@ -21,12 +21,12 @@ from agt.data.files import SEPARATORS, open_columns
 from agt.data.ids import CONTENT
 from agt.errors import ConfigError, DataMissing, few
 from agt.store import refusing
+from agt_cli.command_settings import By
 from agt_cli.report.finished import Run
 from agt_cli.runs.erased import named
 from agt_cli.runs.prepare import RunSettings, run_without_records
 from agt_cli.unlearn.log import (
     RECORD_INDEX_FILE,
-    By,
     HashKey,
     Index,
     Log,
@@ -39,9 +39,9 @@ from agt_cli.unlearn.log import (
 INPUT = "-"
 _LINE = re.compile("\r\n?|\n")  # what else str.splitlines cuts at, an id may hold
 _COPIES = (
-    ". These ids are hashes of the content. Of several identical records, the last one is "
-    "removed first; if somebody else has an identical record, request the id of the first of "
-    "these rows"
+    ". These ids are hashes of the content of records. Of several identical records, agt removes "
+    "the last one first, so to erase an identical record of somebody else, request the id of the "
+    "first of these rows"
 )
 _TABLES = (".csv", ".tsv", ".parquet", ".npz", ".gz")
 
@@ -109,16 +109,15 @@ class TrainingRecords:
         index, then = Index.of(run, key), run.environment.get("data_digest")
         if index is None and data.digest != then:
             raise ConfigError(
-                f"run={run.folder}: its data changed (digest {then} at training, "
-                f"{data.digest} now), and this run is too old to have an index of its "
-                "records, so agt cannot tell which ones are missing: restore the data, or "
-                "train again"
+                f"run={run.folder}: the data of this run changed (digest {then} at training, "
+                f"{data.digest} now), and this run is too old to have an index of its records, so "
+                "agt cannot find out which records are missing. Restore the data, or train again"
             )
         index = index or Index.made(data.train, key)
         (gone, place), notes = check_same(index, data.train, key), tuple[str, ...]()
         if not len(gone) and not log.waiting and data.digest != then:
             notes = (
-                "the test records, or other records that were not trained on, changed since "
+                "the test records, or other records that training did not use, changed since "
                 "training",
             )
         shown = settings.certificate.features.public == "test"
@@ -169,8 +168,8 @@ def read_ids(path: str, source: object) -> list[tuple[str, str]]:
         ]
     if not found:
         raise ConfigError(
-            f"ids={path}: the file has no ids: write one per line, or leave ids out to carry "
-            "out the pending requests"
+            f"ids={path}: the file has no ids: write one id per line, or leave ids=... out to "
+            "carry out the pending requests"
         )
     return found
 
@@ -195,29 +194,30 @@ def request_for(
     unique = {word: unique[word] for word, _ in ids}
     hits = _hits(known, list(unique), by)
     notes = [*known.notes, *_missed(known, unique, hits, tests, by, path)]
-    if len(unique) < len(ids):
+    count = len(ids)
+    repeated = count - len(unique)
+    if repeated:
         notes.append(
-            f"ids={path}: {len(ids) - len(unique)} of {len(ids)} lines repeat an id; each id "
-            "counts once"
+            f"ids={path}: {repeated} of {count} lines repeat an earlier id; each id counts once"
         )
     if trimmed := sum(given != word for (given, _), (word, _) in zip(as_given, ids, strict=True)):
         notes.append(
-            f"ids={path}: blanks around {trimmed} of {len(ids)} ids were ignored, because "
-            "the ids in the data have none"
+            f"ids={path}: blanks before or after {trimmed} of {count} ids were ignored, because "
+            "no id in the data has such blanks"
         )
     wanted = np.unique(np.concatenate([hit[~known.waiting[hit]] for hit in hits]))
     rows = known.row[wanted]
     if public := int(known.data.train.public[rows[rows >= 0]].sum()):
         raise ConfigError(
-            f"ids={path}: {public} of these records are marked public (dataset.public), but "
-            "every method and certificate assumes that public records are never removed: "
-            "train again without them"
+            f"ids={path}: {public} of the requested records are marked as public "
+            "(dataset.public), but every method and certificate assumes that public records are "
+            "never removed. Train again without these records"
         )
     chosen = _last_copies(known, wanted) if by == "id" or known.index.units is None else wanted
     if set(chosen.tolist()) != set(wanted.tolist()):
         notes.append(
-            "agt cannot tell identical records apart, so the last ones are removed and the "
-            "others keep their ids"
+            "some requested records are identical to others. agt cannot tell identical records "
+            "apart, so it removes the last of them, and the others keep their ids"
         )
     _check_left(known, chosen, path)
     records = tuple(sorted(known.index.words[row] for row in chosen.tolist()))
@@ -268,52 +268,54 @@ def _missed(
             sorts.setdefault(sort, []).append(where)
 
     def counted(sort: str) -> str:
-        return f"{len(sorts[sort])} of {len(ids)} ids ({few(sorts[sort])})"
+        count = len(sorts[sort])
+        places = few(sorts[sort])
+        return f"{count} of {len(ids)} ids ({places})"
 
     if "asked" in sorts:
+        requested = counted("asked")
         # a record like one that is gone may still be there
         of_content = all(map(CONTENT.fullmatch, ids))
+        copies = _COPIES if of_content else ""
         raise ConfigError(
-            f"ids={path}: these were already requested: {counted('asked')}: remove them from "
-            "the file (to rewrite the account of the last update, type agt unlearn without "
-            f"ids when no requests are pending){_COPIES if of_content else ''}"
+            f"ids={path}: {requested} were already requested: remove them from the file. To write "
+            "the account of the last update again, type agt unlearn without ids=... when no "
+            f"request is pending{copies}"
         )
     if "unknown" in sorts:
-        which, other = ("unit", "id") if by == "unit" else ("record", "unit")
-        remedy = (
-            ""
-            if known.index.units is None
-            else (f"; or, if they name something else, say so with by={other}")
-        )
+        unknown = counted("unknown")
+        kind = "unit" if by == "unit" else "record"
+        remedy = ""
+        if known.index.units is not None:
+            other, meaning = ("id", "records") if by == "unit" else ("unit", "units (people)")
+            remedy = f"; or give by={other}, if these are ids of {meaning}"
         if by == "id" and getattr(known.source, "id", "") is None:
             remedy += (
-                " (the ids are hashes of content, because dataset.id=null); to request by a "
-                "column, train with dataset.id=COLUMN"
+                ". In this run, the id of a record is a hash of its content, because "
+                "dataset.id=null; to request erasure by a column, train with dataset.id=COLUMN"
             )
         raise ConfigError(
-            f"ids={path}: no record in the run's data has this {which}: {counted('unknown')}: "
-            f"write the ids as in the data{remedy}"
+            f"ids={path}: {unknown} name no {kind} in the run's data. Write the ids as they are "
+            f"in the data{remedy}"
         )
     if "test" in sorts and known.shown:
+        of_test = counted("test")
         raise ConfigError(
-            f"ids={path}: these are ids of test records: {counted('test')}. The features were "
-            "computed from the test records, which were declared public "
-            "(certificate.features.public=test), so the model depends on them: delete their "
-            "rows and train again"
+            f"ids={path}: {of_test} are ids of test records. The features were computed from the "
+            "test records, which were declared public (certificate.features.public=test), so the "
+            "model depends on these records: delete their rows and train again"
         )
     if "test" in sorts:
-        words = (
-            f"ids={path}: these are ids of test records, which training did not use: "
-            f"{counted('test')}"
-        )
+        of_test = counted("test")
+        words = f"ids={path}: {of_test} are ids of test records, which training did not use"
         if len(sorts["test"]) == len(ids):
             raise ConfigError(
-                f"{words}. There is nothing to erase from the model; delete their rows from "
-                "the data, which the run does not need"
+                f"{words}. There is nothing to erase from the model. Delete the rows of these "
+                "records from the data yourself; the run does not need these rows"
             )
         yield (
-            f"{words}. They are not part of this erasure; delete their rows from the data, "
-            "which the run does not need"
+            f"{words}. These records are not part of this erasure. Delete their rows from the "
+            "data yourself; the run does not need these rows"
         )
 
 
@@ -376,14 +378,15 @@ def _check_left(known: TrainingRecords, chosen: np.ndarray, path: str) -> None:
     if not left.any():
         raise ConfigError(
             f"ids={path}: the file names every training record, so no data would be left to "
-            "train on: delete the run instead"
+            "train on. Delete the run instead"
         )
     names = [known.data.classes[label] for label in np.unique(train.labels[left]).tolist()]
     if len(names) < 2:
+        remaining_class = names[0]
         raise ConfigError(
-            f"ids={path}: this would remove the last training records of every class except "
-            f"{names[0]!r}, but a model needs two classes: train another model on other "
-            "data, or delete the run"
+            f"ids={path}: this erasure would remove the last training records of every class "
+            f"except {remaining_class!r}, but a model needs two classes. Train another model on "
+            "other data, or delete the run"
         )
 
 
@@ -409,15 +412,15 @@ def _lines(path: str) -> list[str]:
         else:
             if Path(path).exists() and not Path(path).is_file():
                 raise ConfigError(
-                    f"ids={path}: this file does not exist or is not a regular file: give a "
-                    "file with the ids, or pipe them in with ids=-"
+                    f"ids={path}: this is not a regular file: give a file with the ids, or pipe "
+                    "the ids in with ids=-"
                 )
             content = Path(path).read_bytes()
         return _LINE.split(content.decode("utf-8-sig"))
     except FileNotFoundError:
         raise DataMissing(f"ids={path}: this file does not exist") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"ids={path}: cannot be read ({error})") from None
+        raise ConfigError(f"ids={path}: the file cannot be read ({error})") from None
 
 
 def _column(path: Path, source: Any) -> list[str]:
@@ -433,8 +436,8 @@ def _column(path: Path, source: Any) -> list[str]:
     known = [name for name in names if name in columns.names]
     if not known and (len(columns.names) > 1 or columns.form):
         raise ConfigError(
-            f"ids={path}: none of the file's columns has the name of the dataset's ids or "
-            "units: use that name, or write one id per line into a .txt file"
+            f"ids={path}: no column of this file has the name of the dataset's id or unit column. "
+            "Give the column that name, or write one id per line into a .txt file"
         )
     name = known[0] if known else columns.names[0]
     return columns.ids(name, "ids", as_text=True).tolist()

@@ -49,18 +49,20 @@ def check_environment(record: Record, trained: Record | None = None) -> str:
     Of another version's env.json, those entries are compared that it has.
     """
     environment = record.environment
-    if not isinstance(environment.get("agt"), str):
+    named = environment.get("agt")
+    if not isinstance(named, str):
         raise Broken(
-            f"the entry agt in env.json is {environment.get('agt')!r}, but every version of "
-            "agt records its version there"
+            f"the entry 'agt' in env.json is {named!r}, but should be the version of agt that "
+            "made this folder"
         )
     derived = _entries_of(record)
     if environment["agt"] != __version__:
         derived = {key: value for key, value in derived.items() if key in environment}
     recorded = {key: environment.get(key) for key in derived}
     if difference := first_difference(recorded, derived):
-        raise Broken(f"env.json does not match the files next to it: {difference}")
-    return f"{', '.join(sorted(derived))} match the files next to it"
+        raise Broken(f"env.json does not match the other files of this folder: {difference}")
+    entries = ", ".join(sorted(derived))
+    return f"the entries {entries} of env.json match the other files of this folder"
 
 
 def _entries_of(record: Record) -> dict[str, Any]:
@@ -107,13 +109,13 @@ def _history_of(record: Record) -> dict[str, Any]:
     return {}
 
 
-def compare_spent(record: Record, derived: Mapping[str, object], of: str) -> None:
+def compare_spent(record: Record, derived: Mapping[str, object], source: str) -> None:
     """Raise Broken unless spent.json has these fields, and those that follow from the record
     itself.
 
     Args:
         derived: what the release comes to, by field.
-        of: what it is derived from, for messages.
+        source: what the release is derived from, for messages.
     """
     spent, environment = record.spent, record.environment
     derived = {**derived, "dataset": environment.get("dataset")}
@@ -123,23 +125,23 @@ def compare_spent(record: Record, derived: Mapping[str, object], of: str) -> Non
         if name in spent or own_version:
             derived[name] = environment.get(name)
     if difference := first_difference({key: spent.get(key) for key in derived}, derived):
-        raise Broken(f"spent.json does not match {of}: {difference}")
+        raise Broken(f"spent.json does not match {source}: {difference}")
     note_sentences(record)
     # to the second
     began, ended = (str(record.status.get(name))[:19] for name in ("started", "ended"))
-    if not began <= str(spent.get("time"))[:19] <= ended:
+    time = spent.get("time")
+    if not began <= str(time)[:19] <= ended:
         raise Broken(
-            f"the time in spent.json is {spent.get('time')!r}, which is outside of the run "
-            f"(from {began} to {ended})"
+            f"the time in spent.json is {time!r}, but the run lasted from {began} to {ended}"
         )
     if not own_version or not spent_has_fields(record):
         return
     known = OF_EVERY_RELEASE | WRITTEN_WITH_IT | set(subject)
     if unknown := sorted(set(spent) - known):
-        raise Broken(
-            f"spent.json has the entry {unknown[0]} = {spent[unknown[0]]!r}, which agt does "
-            "not write"
-        )
+        entry = unknown[0]
+        value = spent[entry]
+        raise Broken(f"spent.json has the entry '{entry}' = {value!r}, which agt does not write")
     note = sentences.spent_note(str(spent["what"]))
-    if not rendered_alike(spent.get("note"), note):
-        raise Broken(f"the note in spent.json is {spent.get('note')!r}, but should be {note!r}")
+    recorded = spent.get("note")
+    if not rendered_alike(recorded, note):
+        raise Broken(f"the entry 'note' in spent.json is {recorded!r}, but should be {note!r}")

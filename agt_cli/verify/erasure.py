@@ -46,7 +46,8 @@ from agt_cli.verify.folders import Record, check_version, first_difference
 
 OLD_SIGNATURE = "account.sig"
 SIGNED_EARLIER = (
-    f"this version does not check {OLD_SIGNATURE}, a signature that versions up to 0.6.0 wrote",
+    f"this version of agt does not check the signature in {OLD_SIGNATURE}, which versions up to "
+    "0.6.0 wrote",
     "to check the signature, type openssl pkeyutl -verify -pubin -inkey OWNER.pub -rawin -in "
     "account.json -sigfile account.sig",
 )
@@ -67,7 +68,8 @@ def read_account_of(record: Record) -> ErasureReport | None:
         account = read_account(record.read(ACCOUNT_FILE))
         check_version(account.agt, ACCOUNT_FILE, record)
         record.findings.ok(
-            ACCOUNT_FILE, f"the account ({account.schema}) does not contradict itself"
+            ACCOUNT_FILE,
+            f"the account of the erasure (format {account.schema}) does not contradict itself",
         )
         return account
     return None
@@ -79,13 +81,15 @@ def _check_subject(record: Record, account: ErasureReport) -> None:
     """
     if record.config.get("rehearse"):
         raise Broken(
-            f"config.yaml has rehearse=true, but a rehearsal does not write {ACCOUNT_FILE}"
+            f"config.yaml has rehearse=true, but the folder contains {ACCOUNT_FILE}, which a "
+            "rehearsal does not write"
         )
     named = record.environment.get("trained_digest")
-    if account.state.after != named:
+    after = account.state.after
+    if after != named:
         raise Broken(
-            f"trained_digest in env.json is {named!r}, but state.after in {ACCOUNT_FILE} is "
-            f"{account.state.after!r}"
+            f"the digest of the run after the erasure is {named!r} in env.json (trained_digest), "
+            f"but {after!r} in {ACCOUNT_FILE} (state.after)"
         )
 
 
@@ -103,7 +107,9 @@ def check_account(account: ErasureReport, record: Record, run: Record | None) ->
     log = Log() if run is None else requests_of(run)
     if run is None or not log.entries:
         record.findings.unchecked(
-            "entry", "the run that this account is about, or its request log, could not be read"
+            "entry",
+            "the account was not compared with its run, because the run or its request log could "
+            "not be read",
         )
     else:
         record.look("entry", _check_entry, account, log, run)
@@ -123,18 +129,20 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     """The account is the one that the log's entry, and the states on its two sides, make."""
     _check_spent(account, run, record)
     state, count = account.state, int(account.state.log.split(":")[0])
-    if count > len(log.entries):
+    entries = len(log.entries)
+    if count > entries:
         raise Broken(
-            f"the account names entry {count} of the request log, but the log has only "
-            f"{len(log.entries)} entries, so the run may be an older copy"
+            f"the account names entry {count} of the request log, but the log has only {entries} "
+            "entries, so the run may be an older copy"
         )
     entry, then = log.entries[state.entry - 1], Log(log.entries[:count])
     recorded = account.removal
     if entry.kind != ("removed" if account.updated else "pending"):
         method = recorded.promise.method
         raise Broken(
-            f"{ACCOUNT_FILE} says removal.promise.method = {method}, but the run's log has an "
-            f"entry {entry.kind}"
+            f"the method in {ACCOUNT_FILE} is {method} (removal.promise.method), which does not "
+            f"fit entry {state.entry} of the run's request log, because the kind of this entry is "
+            f"'{entry.kind}'"
         )
     removed = (
         len({record for each in log.batch(entry.number) for record in each.records})
@@ -143,8 +151,8 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     )
     if removed != recorded.records:
         raise Broken(
-            f"{ACCOUNT_FILE} says removal.records = {recorded.records}, but it is {removed} "
-            "according to the run's log"
+            f"the number of removed records is {recorded.records} in {ACCOUNT_FILE} "
+            f"(removal.records), but {removed} in the run's request log"
         )
     after = log.entries[count].before if count < len(log.entries) else run.manifest.digest
     if "removal" not in entry.facts:  # older logs keep the promise alone
@@ -165,23 +173,22 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
         fields_of = _fields_of
         derived = replace(derived, agt=account.agt, outside=without_words(account.outside))
     if difference := first_difference(fields_of(account), fields_of(derived)):
-        raise Broken(f"{ACCOUNT_FILE} does not match the run's log: {difference}")
+        raise Broken(f"{ACCOUNT_FILE} does not match the run's request log: {difference}")
     record.findings.unchecked(
         "earlier, sweep, abstained",
-        "these parts of the account are not in the log, so they could not be compared with "
-        "anything",
+        "the fields 'earlier', 'sweep' and 'abstained' of the account could not be checked, "
+        "because the request log does not contain them",
     )
-    if sentences_recorded := recorded_in_words(account):
-        counts = (
-            f"{counted(sentences_recorded, 'sentence')} that an earlier version of agt "
-            "recorded as text"
-        )
+    if in_words := recorded_in_words(account):
+        texts = counted(in_words, "sentence")
         record.findings.unchecked(
-            "words", f"{counts}: only the numbers were compared, not the wording"
+            "words",
+            f"an earlier version of agt recorded {texts} of this account as text; the numbers of "
+            "the account were compared, but not the wording",
         )
     return (
-        f"the erasure that {ACCOUNT_FILE} reports matches entry {account.state.entry} "
-        "of the run's request log"
+        f"the erasure that {ACCOUNT_FILE} reports matches entry {state.entry} of the run's "
+        "request log"
     )
 
 
@@ -213,13 +220,13 @@ def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
     recorded = account.removal.budget
     if recorded is None or recorded.total != total or recorded.spent > total:
         raise Broken(
-            f"the removal budget is {total!r} according to the run's settings, but "
-            f"{recorded} in {ACCOUNT_FILE}"
+            f"the removal budget in {ACCOUNT_FILE} is {recorded}, but according to the run's "
+            f"settings at most {total!r} may be spent in total"
         )
     if account.state.after == run.manifest.digest and recorded.spent != residual:
         raise Broken(
             f"{ACCOUNT_FILE} says that {recorded.spent!r} of the removal budget is spent, but "
-            f"the run's state has a residual of {residual!r}"
+            f"according to the run's files {residual!r} is spent"
         )
     check_promise(plain_of(account.removal.promise), run, method, recorded.spent)
     words = (
@@ -241,13 +248,15 @@ def check_requests(record: Record, trained: Record | None) -> str | None:
     if not record.holds(REQUEST_LOG_FILE):
         if record.environment.get("succeeds"):
             raise Broken(
-                "env.json lists earlier states of this run (succeeds), but the request log "
-                f"{REQUEST_LOG_FILE} is not in the list of files"
+                "env.json names earlier states of this run (in its field 'succeeds'), so "
+                f"manifest.json should list the request log {REQUEST_LOG_FILE}, but does not"
             )
         return None
     log = Log.read(record.read(REQUEST_LOG_FILE))
     if log.head is None:
-        raise Broken(f"{REQUEST_LOG_FILE} is in the list of files, although it is empty")
+        raise Broken(
+            f"the request log {REQUEST_LOG_FILE} has no entries, but is listed in manifest.json"
+        )
     log.check_state(record.manifest.files)
     record.findings.ok(
         "state",
@@ -259,8 +268,8 @@ def check_requests(record: Record, trained: Record | None) -> str | None:
     if last.method in OWNERS:
         check_promise(last.promise, record, last.method, removal_bounds(record, last.method).spent)
     return (
-        f"the request log has {log.head.count} entries, each linked to the previous one by "
-        f"its hash; the last one is {log.head}"
+        f"the request log has {log.head.count} entries, each linked to the previous one by its "
+        f"hash; the last entry has the number and hash {log.head}"
     )
 
 
@@ -275,55 +284,59 @@ def erased_words(record: Record) -> Iterator[str]:
     """What a run's log says of its model, a line each."""
     log = requests_of(record)
     if log.done:
-        last, people = log.done[-1], len({unit for entry in log.done for unit in entry.units})
+        last = log.done[-1]
+        units = {unit for entry in log.done for unit in entry.units}
+        people = counted(len(units), "person", "people")
+        records = counted(len(log.erased), "record")
         yield (
-            f"{len(log.erased)} records of {people} people were erased from the run; the "
-            f"last update used {last.method}"
+            f"erased from the run: {records} of {people}; the last update used method={last.method}"
         )
         exact, eps, delta = (last.promise.get(name) for name in ("exact", "eps", "delta"))
-        what = (
-            "exact"
-            if exact is True
-            else (
-                f"epsilon = {eps}, delta = {delta} compared with a model that was never "
-                "trained on them"
+        what = "exact"
+        if exact is not True:
+            what = (
+                f"epsilon = {eps}, delta = {delta} when compared with a model that was never "
+                "trained on the erased records"
             )
-        )
         if (within := last.promise.get("within")) is not None:
-            what += f" up to a distance of {within} (l2, weights)"
+            what += f" up to an l2 distance of {within} between the weights"
+        also = "also" if last.promise.get("adaptive") is True else "not"
+        guarantee = (
+            f"{what}, {also} for requests that were chosen after looking at outputs of the model"
+        )
         if any(
             fact.get("standing") == Standing.VOID for fact in last.promise.get("assumptions") or ()
         ):
-            what = f"NOT PROVED here. The paper claims: {what}"
-        also = "also" if last.promise.get("adaptive") is True else "not"
-        yield (
-            f"guarantee of that update: {what}, {also} for requests that were chosen after "
-            "looking at outputs"
-        )
+            yield (
+                "the guarantee of the last update is NOT PROVED here, because an assumption is "
+                f"not met. The paper of this method claims this guarantee: {guarantee}"
+            )
+        else:
+            yield f"guarantee of the last update: {guarantee}"
     if log.pending:
-        waiting = (
-            f"{len(log.waiting_units)} more people requested erasure, and their records are "
-            "still in the model"
-        )
+        people = counted(len(log.waiting_units), "person", "people")
         yield (
-            f"{waiting}; until the update, only queries that do not depend on these records "
-            "are answered"
+            f"erasure still pending: {people}, whose records are still in the model; until the "
+            "update, only queries that do not depend on these records are answered"
         )
 
 
 def _check_succession(log: Log, record: Record) -> None:
     """The states that gave way are those that env.json lists."""
     listed, told = record.environment.get("succeeds"), [entry.before for entry in log.entries]
+    states = len(told)
     if listed != told:
         raise Broken(
-            f"the earlier states of this run in env.json (succeeds) are not the {len(told)} "
-            f"states that {REQUEST_LOG_FILE} names"
+            "the earlier states of this run in env.json (in its field 'succeeds') are not the "
+            f"{states} states that the request log {REQUEST_LOG_FILE} names"
         )
-    if len({*told, record.manifest.digest}) != len(told) + 1:
-        raise Broken(f"{REQUEST_LOG_FILE} names the same replaced state twice")
+    if len({*told, record.manifest.digest}) != states + 1:
+        raise Broken(
+            f"the request log {REQUEST_LOG_FILE} names the same state of this run more than once"
+        )
     record.findings.ok(
         "succession",
-        f"{len(told)} states were replaced, and env.json and {REQUEST_LOG_FILE} list the same ones",
+        f"env.json and {REQUEST_LOG_FILE} list the same {states} earlier states of this run",
     )
 
 
@@ -332,36 +345,37 @@ def _check_index(log: Log, record: Record) -> None:
     if not record.holds(RECORD_INDEX_FILE):
         record.findings.unchecked(
             "erased",
-            f"the run has no {RECORD_INDEX_FILE}, because a very old version of agt made it",
+            f"the erased records were not looked for, because the run has no {RECORD_INDEX_FILE} "
+            "(a very old version of agt made it)",
         )
         return
     index = Index.read(record.read(RECORD_INDEX_FILE))
     there = set(as_words(index.ids))
     if len(there) != len(index) or any(entry.key != index.key for entry in log.entries):
         raise Broken(
-            f"{RECORD_INDEX_FILE} and {REQUEST_LOG_FILE} were written with different keys, "
-            "or a record is listed twice"
+            f"{RECORD_INDEX_FILE} and {REQUEST_LOG_FILE} were written with different keys, or "
+            f"{RECORD_INDEX_FILE} lists a record twice"
         )
+    erased = len(log.erased)
     if left := len(log.erased & there):
-        raise Broken(
-            f"{RECORD_INDEX_FILE} still lists {left} of the {len(log.erased)} records that were "
-            "erased"
-        )
+        raise Broken(f"{RECORD_INDEX_FILE} still lists {left} of the {erased} erased records")
     if gone := len(log.waiting - there):
+        pending = len(log.waiting)
         raise Broken(
-            f"{RECORD_INDEX_FILE} does not list {gone} of the {len(log.waiting)} records "
-            "whose erasure is pending, although they are still in the run"
+            f"{RECORD_INDEX_FILE} does not list {gone} of the {pending} records whose erasure is "
+            "pending, although these records are still in the run"
         )
     count = record.metrics.get("n_train")
-    if type(count) is not int or count > len(index):
+    listed = len(index)
+    if type(count) is not int or count > listed:
         raise Broken(
-            f"metrics.json says n_train = {count}, but {RECORD_INDEX_FILE} lists "
-            f"{len(index)} records"
+            f"metrics.json says n_train = {count}, but {RECORD_INDEX_FILE} lists {listed} "
+            "training records"
         )
     record.findings.ok(
         "erased",
-        f"none of the {len(log.erased)} erased records is among the {len(index)} in "
-        f"{RECORD_INDEX_FILE}",
+        f"none of the {erased} erased records is among the {listed} records that "
+        f"{RECORD_INDEX_FILE} lists",
     )
 
 
@@ -373,8 +387,8 @@ def check_key(record: Record, trained: Record | None) -> str | None:
         return None
     if not lexists(record.folder / KEY_FILE):
         words = (
-            "it is not possible to check whether a given id was trained on or erased, "
-            f"because {KEY_FILE} is missing"
+            f"{KEY_FILE} is missing, so it is not possible to check whether the record with a "
+            "given id was trained on or erased"
         )
         record.findings.unchecked("key", words)
         return None
@@ -382,12 +396,10 @@ def check_key(record: Record, trained: Record | None) -> str | None:
         HashKey(read_file(record.folder / KEY_FILE, 64)).check
         != Index.read(record.read(RECORD_INDEX_FILE)).key
     ):
-        raise Broken(
-            f"{KEY_FILE} is another key than the one that {RECORD_INDEX_FILE} was written with"
-        )
+        raise Broken(f"{KEY_FILE} is not the key that {RECORD_INDEX_FILE} was written with")
     return (
-        f"{KEY_FILE} is the key that {RECORD_INDEX_FILE} was written with (this was checked "
-        "here, because the list of files does not contain the key)"
+        f"{KEY_FILE} is the key that {RECORD_INDEX_FILE} was written with (manifest.json does "
+        "not list this secret file)"
     )
 
 
@@ -401,15 +413,13 @@ def replaced(folder: Path, digest: str | None) -> str:
             for entry in Log.read(manifest.load(folder, REQUEST_LOG_FILE, 2**30)).entries:
                 if entry.before == digest:
                     people = counted(len(entry.units), "person", "people")
-                    asked = (
-                        f"{people}, {'carried out' if entry.kind == 'removed' else 'noted'} by "
-                        f"method={entry.method}"
+                    outcome = "carried out" if entry.kind == "removed" else "noted"
+                    beginning = digest[:19]
+                    return (
+                        f"an earlier state of this run was used (digest {beginning}...), which "
+                        f"entry {entry.number} of the request log has since replaced (erasure for "
+                        f"{people}, {outcome} by method={entry.method}, {entry.time})"
                     )
-                    made = (
-                        f"made from state {digest[:19]}... of the run, which erasure "
-                        f"{entry.number} has replaced since"
-                    )
-                    return f"{made} ({asked}, {entry.time})"
     return ""
 
 
@@ -420,14 +430,19 @@ def check_budget(record: Record, trained: Record | None) -> str | None:
     if (record.config.get("certificate") or {}).get("name") not in OWNERS.values():
         return None
     bounds = certificate_of(record).removal_bounds(record)
-    words = (
-        "no noise hides it"
-        if bounds.hidden is None
-        else f"noise of {bounds.noise:g} hides up to {bounds.hidden:.6g}"
-    )
     if bounds.hidden is not None and not bounds.spent <= bounds.hidden:
-        raise Broken(f"the residual of the run's state is {bounds.spent!r}, but {words}")
-    return f"the residual of the run's state, recomputed, is {bounds.spent:.6g}; {words}"
+        raise Broken(
+            "the bound on the gradient that removals and the optimiser left in this run (the "
+            f"residual) is {bounds.spent!r}, but the run's noise of {bounds.noise:g} hides only up "
+            f"to {bounds.hidden:.6g}"
+        )
+    residual = (
+        "the bound on the gradient that removals and the optimiser left in this run (the "
+        f"residual) was recomputed and is {bounds.spent:.6g}"
+    )
+    if bounds.hidden is None:
+        return f"{residual}; the run has no noise that could hide this gradient"
+    return f"{residual}; the run's noise of {bounds.noise:g} hides up to {bounds.hidden:.6g}"
 
 
 def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual: float) -> None:
@@ -440,7 +455,7 @@ def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual
     bounds = removal_bounds(run, method)
     if not residual <= (bounds.total if bounds.hidden is None else bounds.hidden):
         raise Broken(
-            f"method={method} left a residual of {residual!r}, which exceeds the one that its "
+            f"method={method} left a gradient (residual) of {residual!r}, which is more than its "
             "guarantee allows"
         )
     made = certificate_of(run).removal_promise(run, residual)
@@ -451,14 +466,15 @@ def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual
         if not _no_better(promise.get(name), value)
     }:
         raise Broken(
-            f"method={method} guarantees {right} under these settings, but the record says {told}"
+            f"under the run's settings, method={method} guarantees {right}, but the recorded "
+            f"promise says {told}"
         )
     if not made.proved and all(
         fact["standing"] != Standing.VOID for fact in promise["assumptions"]
     ):
         raise Broken(
-            f"method={method}: a condition is not met under these settings, but the record "
-            "does not say so"
+            f"method={method}: under the run's settings an assumption of the guarantee is not "
+            "met, but the recorded promise does not say so"
         )
 
 

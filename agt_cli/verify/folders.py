@@ -57,9 +57,9 @@ MAX_READ_BYTES = 2**30  # of a file that is not only hashed
 MAX_NAMED = 12  # files that are named one by one
 MAX_STEPS = 10**7  # of a training that is followed
 WITHOUT_DIGEST = (
-    "give digest=sha256:..., the digest that was printed when the folder was made and that "
-    "you kept elsewhere; nothing else detects a file that was changed together with the list "
-    "of files"
+    "give digest=sha256:..., the digest that was printed when the folder was made and that you "
+    "stored elsewhere; nothing else shows that a file was changed together with the list of files "
+    "(manifest.json)"
 )
 # files that say, or are, what was given away -> which commands write them, or did (tune)
 RELEASED = {
@@ -130,29 +130,30 @@ class Record(Run):
             findings.problem(
                 "manifest",
                 str(error),
-                "none of these files was checked, because there is no list of their hashes",
+                "none of the folder's files was checked, because there is no list of their hashes",
             )
             return None
+        listed = len(manifest.files)
         findings.ok(
             "manifest",
-            f"the list of files matches its own hash; it lists {len(manifest.files)} files",
+            f"manifest.json, the list of files, matches its own hash and lists {listed} files",
         )
         rewritten = (
-            f"the digest is {manifest.digest}, not {digest} as given, so this is another "
-            "folder, or it was changed"
+            f"the digest of this folder is {manifest.digest}, not {digest} as given, so this is "
+            "another folder, or the folder was changed"
         )
         if digest is None:
             findings.note(
                 "digest",
-                f"the digest is {manifest.digest}; it was not compared with one that was kept "
-                "elsewhere",
+                f"the digest of this folder is {manifest.digest}, which could not be compared, "
+                "because digest=... was not given",
                 WITHOUT_DIGEST,
             )
         else:
             findings.compare(
                 "digest",
                 digest == manifest.digest,
-                f"the digest is {digest}, equal to the given one",
+                f"the digest of this folder is {digest}, as given",
                 rewritten,
             )
         record = cls(folder, folder, manifest, findings=findings)
@@ -169,7 +170,8 @@ class Record(Run):
                 self.manifest.check_file(self.folder, name)
             except Broken as error:
                 wrong.append(str(error))
-        right = f"all {len(self.manifest.files)} files have the listed hashes (sha256)"
+        listed = len(self.manifest.files)
+        right = f"all {listed} listed files have the hashes (sha256) that manifest.json lists"
         self.findings.compare("files", not wrong, right, few(wrong, MAX_NAMED, "; "))
 
     def _look_beside(self) -> None:
@@ -177,17 +179,19 @@ class Record(Run):
         extra = sorted(found.keys() - {MANIFEST_FILE, *self.manifest.files, *BESIDE})
         left = [name for name in extra if name in LEFT_OVER[:2] or name.startswith(LEFT_OVER[2:])]
         if left:
+            names = few(left, MAX_NAMED)
             self.findings.note(
                 "nothing else",
-                f"temporary files that the run left when it ran: {few(left, MAX_NAMED)}",
-                "delete it",
+                f"the folder contains temporary files of the run: {names}",
+                "delete these files",
             )
         kinds = [
             f"{name}{found[name] and f' ({found[name]})'}" for name in extra if name not in left
         ]
+        names = few(kinds, MAX_NAMED)
         words = (
-            "these files are not in the list of files, so they are not part of this run and "
-            f"cannot be checked: {few(kinds, MAX_NAMED)}"
+            "these files are not listed in manifest.json, so they are not part of this run and "
+            f"cannot be checked: {names}"
         )
         self.findings.compare(
             "nothing else", not kinds, "there are no other files in the folder", words
@@ -242,25 +246,31 @@ class Record(Run):
                 return ()
             if (letters := "".join(condition.letter for condition in conditions)) != "abcdefg":
                 raise Broken(
-                    f"conditions.json has the conditions {letters!r}, but should have a to g"
+                    f"conditions.json contains the conditions {letters!r}, but should contain a "
+                    "to g, each once"
                 )
             difference = first_difference(nodes, _plain(conditions), "conditions")
             if not difference and nodes == recorded and content != as_json(nodes):
-                difference = "conditions.json is not written in the form that agt writes"
+                difference = "conditions.json does not have the form in which agt writes this file"
             if difference:
-                raise Broken(f"conditions.json does not follow from the facts in it: {difference}")
+                raise Broken(
+                    "the conditions in conditions.json do not follow from the facts in this file: "
+                    f"{difference}"
+                )
             counts = condition_counts(conditions)
             for name in COUNTS_SINCE_0_11 - self.metrics.keys():
                 del counts[name]  # the record is older than these
             self.check_metrics("conditions.json", **counts)
+            statuses = stand_words(conditions)
             self.findings.ok(
-                "conditions",
-                f"the status of each condition follows from its facts: {stand_words(conditions)}",
+                "conditions", f"the status of each condition follows from its facts: {statuses}"
             )
             if count := facts_in_words(conditions):
-                facts = f"{counted(count, 'fact')} that an earlier version of agt recorded as text"
+                facts = counted(count, "fact")
                 self.findings.unchecked(
-                    "words", f"conditions.json has {facts}, which cannot be compared with anything"
+                    "words",
+                    f"an earlier version of agt recorded {facts} in conditions.json as text, "
+                    "which cannot be compared with anything",
                 )
             return conditions
         return ()
@@ -283,8 +293,11 @@ class Record(Run):
         try:
             yield
         except Superseded as error:
-            versions = f"made by agt {self.environment.get('agt')}, checked by agt {__version__}"
-            raise Superseded(f"{versions}: {error}") from None
+            version = self.environment.get("agt")
+            raise Superseded(
+                f"this folder was made by agt {version}, but is checked by agt {__version__}: "
+                f"{error}"
+            ) from None
 
     @property
     def classes(self) -> list[str]:
@@ -301,13 +314,11 @@ class Record(Run):
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
         """What it says of itself, to be shown."""
-        environment, revision = self.environment, self.environment.get("revision")
+        environment = self.environment
+        version = environment.get("agt")
+        revision = environment.get("revision") or "not recorded"
         facts = (
-            (
-                "made by",
-                f"agt {self.command}, version {environment.get('agt')}, revision "
-                f"{revision or 'not recorded'}",
-            ),
+            ("made by", f"agt {self.command}, version {version}, revision {revision}"),
             ("when", f"{self.status.get('started')} to {self.status.get('ended')}"),
             ("dataset", environment.get("dataset")),
             ("data digest", environment.get("data_digest")),
@@ -323,8 +334,8 @@ class Record(Run):
         """Whether status.json says what the manifest stands for."""
         state, command = self.status.get("state"), self.status.get("command")
         wrong = (
-            f"status.json describes a run of {command!r} in the state {state!r}, but the list "
-            f"of files is that of a finished run of {self.command!r}"
+            f"status.json describes a run of {command!r} in the state {state!r}, but manifest.json "
+            f"describes a finished run of {self.command!r}"
         )
         holds = state == "done" and command == self.command
         self.findings.compare("status", holds, f"the run of agt {self.command} is finished", wrong)
@@ -333,10 +344,11 @@ class Record(Run):
             for name, commands in RELEASED.items()
             if self.holds(name) and self.command not in commands
         ]:
+            names = few(strange)
             self.findings.problem(
                 "files",
-                f"agt {self.command} does not write {few(strange)}, which belongs to "
-                "a run of another command",
+                f"agt {self.command} wrote this folder, but the folder contains files that only "
+                f"other commands write: {names}",
             )
         if self.holds("spent.json") and not self.holds("conditions.json"):
             self.findings.problem(
@@ -368,7 +380,7 @@ class Record(Run):
             ("weights released earlier", mechanism.get("weights"), mechanism.get("weights_digest")),
         ):
             if place is not None and not isinstance(place, str):
-                raise Broken(f"the record does not contain the path of its {name}")
+                raise Broken(f"the path of the {name} was recorded as {place!r}, which is not text")
             if place is not None:
                 yield name, Path(place), None if digest is None else read_digest(str(digest))
 
@@ -435,7 +447,8 @@ def check_version(version: str, name: str, record: "Record") -> None:
     made_by = record.environment.get("agt")
     if version != made_by:
         raise Broken(
-            f"{name} says that agt {version!r} wrote it, but env.json next to it names {made_by!r}"
+            f"the version of agt that wrote this folder is {version!r} according to {name}, but "
+            f"{made_by!r} according to env.json"
         )
 
 
@@ -461,8 +474,8 @@ def note_sentences(record: Record) -> None:
         version = record.environment.get("agt")
         record.findings.unchecked(
             "words",
-            f"guarantee and totals in spent.json are sentences of agt {version}, which "
-            "this version cannot compare",
+            f"the entries 'guarantee' and 'totals' of spent.json were not compared, because agt "
+            f"{version} wrote them as sentences",
         )
 
 
@@ -476,15 +489,16 @@ def _model_of(record: Record) -> Model | None:
         and settings.training.epochs * int(settings.training.batch.count) > MAX_STEPS
     ):
         raise Broken(
-            f"config.yaml asks for more than {MAX_STEPS:,} steps, so it is not checked further"
+            f"config.yaml asks for more than {MAX_STEPS:,} training steps, which are too many to "
+            "check"
         )
     choices = naming(settings.choices, settings.training.chosen_from)
     kept = run_without_records(record, replace(settings, choices=choices))
     if kept is None:
         record.findings.unchecked(
             "model",
-            "the run was made by a version of agt that did not write the file that this "
-            "check needs (source.json)",
+            "the model was not checked, because the run was made by a version of agt that did "
+            "not write source.json, which this check needs",
         )
         return None
     _check_source(config["dataset"], kept)
@@ -522,7 +536,7 @@ def _check_model(record: Record, model: Model) -> None:
     )
     if record.environment.get("agt") == __version__ and difference:
         raise Broken(f"conditions.json does not match config.yaml: {difference}")
-    check_not_better(record, model.conditions, "config.yaml makes it")
+    check_not_better(record, model.conditions, "config.yaml")
     plan, stepwise = model.plan, model.problem.settings.certificate.trains_in_steps
     sizes = {
         "normalizer": plan.normalizer,
@@ -541,16 +555,24 @@ def _plain(conditions: Sequence[Condition]) -> Any:
 def check_not_better(record: Record, conditions: Sequence[Condition], source: str) -> None:
     """Raise Broken where a condition stands better in a record than in what it comes from, or
     lost what was declared.
+
+    Args:
+        source: what the conditions come from, for messages.
     """
     may_be_text = __version__ == LAST_IN_WORDS or record.environment.get("agt") != __version__
     for then, now in zip(conditions, record.conditions, strict=False):
         lost = _lost(then.evidence.declarations, now.evidence.declarations, may_be_text)
         if then.standing.is_weaker_than(now.standing) or (lost and then.standing is now.standing):
-            stands = f"{now.standing} in conditions.json, but {then.standing} {source}"
-            left_out = f", without {counted(lost, 'declaration')}" if lost else ""
+            letter = now.letter
+            if then.standing is now.standing:
+                declarations = counted(lost, "declaration")
+                raise Broken(
+                    f"condition {letter} is claimed too strongly, because conditions.json lacks "
+                    f"{declarations} on which this condition relies according to {source}"
+                )
             raise Broken(
-                f"this record claims condition {now.letter} more strongly than {source}: it "
-                f"is {stands}{left_out}"
+                f"condition {letter} is claimed too strongly, because it is '{now.standing}' in "
+                f"conditions.json, but only '{then.standing}' according to {source}"
             )
 
 
@@ -661,10 +683,11 @@ def data_items(record: Record) -> tuple[VerifiedItem, ...]:
     findings, target = Findings(), (record.config.get("dataset") or {}).get("_target_")
     findings.unchecked(
         "data",
-        "the data were not checked, because they are not in a file of the owner and were not "
-        "generated again",
+        "the data were not checked, because they are not in a file of the owner, and agt verify "
+        "does not generate or download data",
     )
-    name = f"data {record.environment.get('data_digest')}, which {target} generates or downloads"
+    digest = record.environment.get("data_digest")
+    name = f"data {digest}, which {target} generates or downloads"
     return (VerifiedItem(name, findings.checks),)
 
 
@@ -676,20 +699,21 @@ def _data_file(name: str, entry: dict[str, Any]) -> VerifiedItem:
     )
     try:
         if path.is_dir() or not HASH.fullmatch(recorded):
-            raise Broken("the record does not contain the hash of this file")
+            raise Broken("env.json does not contain a hash of this file")
         with open_plain(path) as file:
             digest = file_digest(file, "sha256").hexdigest()
+        now = digest[:16]
+        then = recorded[:16]
         if digest == recorded:
             findings.ok(
-                "data",
-                f"{name}: the file is the one that was trained on (sha256 {digest[:16]}...)",
+                "data", f"{name}: the file is the one that was trained on (sha256 {now}...)"
             )
         else:
-            changed = (
-                f"the file CHANGED since training (sha256 {digest[:16]}... now, "
-                f"{recorded[:16]}... at training)"
+            findings.note(
+                "data",
+                f"{name}: the file CHANGED since training (sha256 {now}... now, {then}... at "
+                "training)",
             )
-            findings.note("data", f"{name}: {changed}")
     except (Broken, ValueError) as error:
         findings.unchecked("data", f"{name}: {error}")
     return VerifiedItem(name, findings.checks)

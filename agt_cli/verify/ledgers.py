@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agt import sentences
-from agt.errors import ConfigError
+from agt.errors import ConfigError, counted
 from agt.ledger.book import Book, Debit, budget, clock
 from agt.ledger.chain import Head
 from agt.ledger.known import check_same_ledger
@@ -32,14 +32,15 @@ from agt_cli.verify.pages import CLAIM_FILE, by_lines
 from agt_cli.verify.release import guarantee_among, labels_of
 
 LEDGER_LIMITS = (
-    "the ledger may not contain everything that was released about these people: it only "
-    "knows what was debited on it",
-    "the people in its tables may not be the same, and a unit may not be what it is said to "
-    "be: both are only declared",
-    "all entries from some point on, and the second copy of the ledger's end with them, may "
-    "have been rewritten: only a head that somebody else stored shows that (head=COUNT:HASH)",
-    "a release may have been drawn with less noise than was paid for: agt verify of each "
-    "release checks that",
+    "the ledger may not contain everything that was released about these people, because it only "
+    "contains the releases for which it was debited",
+    "whether the ledger's tables are about the same people, and what a unit (person) is, was only "
+    "declared and cannot be checked",
+    "all entries from some point on may have been rewritten, together with the second copy of the "
+    "ledger's head (the number and the hash of its last entry): only a head that somebody else "
+    "stored reveals this (head=COUNT:HASH)",
+    "a release may have been drawn with less noise than was paid for; to check this, type agt "
+    "verify for each release",
 )
 SQLITE_MAGIC = b"SQLite format 3\0"
 NotedHead = Head | Path | None
@@ -73,28 +74,32 @@ def look_at_ledger(
         with findings.looking("first entry"):
             check_same_ledger(path, book.first_entry, book.declared)
         population, allowance = book.population, book.population.allowance
+        relation = population.relation
+        opened = book.opening.time
+        newest = book.last.time
         facts = (
             (
                 "population",
-                f"{population.name}; a unit is {ledger.unit}; neighbours are those of "
-                f"relation={population.relation}",
+                f"{population.name}; a unit is {ledger.unit}; neighbouring datasets are those of "
+                f"relation={relation}",
             ),
             ("tables", ", ".join(table.name for table in book.tables.values()) or "none admitted"),
             (
                 "opened",
-                f"the first entry is of {book.opening.time}, the newest of {book.last.time} "
-                "(times are recorded, but not proved)",
+                f"the first entry was written at {opened}, the newest at {newest} (these times "
+                "are recorded, but not proved)",
             ),
             (
                 "first entry",
-                f"claims name this ledger by {book.first_entry}, the beginning of its first entry",
+                f"claims identify this ledger by {book.first_entry}, the first digits of the hash "
+                "of its first entry",
             ),
             ("head", str(book.last.head)),
         )
         claims = (
-            f"everything that is ever released on this ledger is together ({allowance.eps:g}, "
-            f"{allowance.delta:g})-differentially private, for neighbours under "
-            f"relation={population.relation}",
+            f"all releases that this ledger ever pays for are together ({allowance.eps:g}, "
+            f"{allowance.delta:g})-differentially private, for neighbouring datasets under "
+            f"relation={relation}",
             *words,
         )
         if more is not None:
@@ -119,29 +124,33 @@ def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings)
     allowance, spent = book.population.allowance, eps_so_far(book.population.allowance, book.spent)
     findings.ok(
         "chain",
-        f"{book.last.number} entries were checked, each linked to the previous one by its "
-        "hash; no entry was changed or removed",
+        f"{book.last.number} entries were checked, each linked to the previous one by its hash; "
+        "no entry was changed or removed",
     )
-    counted = (
-        f"{book.kinds['debit']} debits were checked, and the cost of each was recomputed; "
-        f"spent so far: eps = {spent:.6g}"
-    )
-    findings.ok("budget", f"{counted} of {budget(allowance)}")
+    debits = book.kinds["debit"]
+    allowed = budget(allowance)
     findings.ok(
-        "answers", f"{book.answered} stored answers were checked; they match the chain of entries"
+        "budget",
+        f"{debits} debits were checked, and the cost of each was recomputed; spent so far: eps = "
+        f"{spent:.6g} of {allowed}",
+    )
+    findings.ok(
+        "answers", f"{book.answered} stored answers were checked and match the ledger's entries"
     )
     if head is not None:
         findings.ok(
-            "second head", f"the ledger contains the head that its second copy, {head}, records"
+            "second head",
+            f"the ledger contains the entry that the second copy of its head ({head}) records as "
+            "the last one",
         )
     elif book.head:
         findings.unchecked(
             "second head",
-            f"{book.head}: not there",
-            "give head=FILE with the place where the second copy of the ledger's end is now",
+            f"{book.head}, the second copy of the ledger's head, was not found",
+            "give head=FILE, the place where the second copy of the ledger's head is now",
         )
     if known is not None:
-        findings.ok("noted head", f"the head {known} that was given is in the ledger")
+        findings.ok("noted head", f"the ledger contains the entry that head={known} names")
     elif not book.head:
         findings.note(
             "second head",
@@ -170,21 +179,21 @@ def ledgers_of(
         if record.spent and named not in (None, NO_LEDGER) and not record.spent.get("simulated"):
             record.findings.problem(
                 "budget",
-                f"config.yaml has ledger={named}, but spent.json does not name the ledger's "
-                "entry that counts the release",
+                f"the release was made with ledger={named}, but spent.json does not name the "
+                "ledger's entry that paid for this release",
             )
         return
     path = _find_ledger(given or named, record.folder)
     if path is None:
         findings, population = Findings(), facts.get("population", named)
-        counted = (
-            f"entry {facts['entry']} of the ledger of {population} counts this release"
-            if facts
-            else "a ledger stores the answers of this release"
-        )
-        words = f"according to the files of this release, {counted}; but this ledger was not found"
+        role = "a ledger stores the answers of this release"
+        if facts:
+            entry = facts["entry"]
+            role = f"entry {entry} of the ledger of {population} paid for this release"
         findings.unchecked(
-            "ledger", words, "say where the ledger is, with ledger=NAME or ledger=FILE"
+            "ledger",
+            f"according to the files of this release, {role}, but this ledger was not found",
+            "give the place of the ledger with ledger=NAME or ledger=FILE",
         )
         yield VerifiedItem(f"ledger of {population}", findings.checks)
         return
@@ -200,13 +209,14 @@ def ledgers_of(
             classes and labels is not None and set(labels.cast("string").to_pylist()) - kept
         ):
             raise Broken(
-                f"no entry of this ledger paid for these answers, each {each}, so they were "
-                "not stored in this ledger"
+                f"no entry of this ledger paid for these answers (each {each}), so this ledger "
+                "did not store them"
             )
+        entries = counted(len(paid), "entry of the ledger", "entries of the ledger")
         findings.ok(
             "entry",
-            f"{len(paid)} entries of the ledger paid for answers of this run, each {each}; "
-            "these answers may be among them",
+            f"{entries} paid for answers of this run (each {each}); the answers of this release "
+            "may be among them",
         )
 
     def compare(ledger: Ledger, findings: Findings) -> None:
@@ -225,9 +235,11 @@ def _compare_account(record: Record, ledger: Ledger, debit: Debit, findings: Fin
     claimed = read_claim(record.read(CLAIM_FILE))
     account = claimed.account
     if account is None:
+        number = debit.entry.number
+        population = ledger.population.name
         raise Broken(
-            f"{CLAIM_FILE} does not name a ledger, but entry {debit.entry.number} of the "
-            f"ledger of {ledger.population.name} paid for this release"
+            f"{CLAIM_FILE} does not name a ledger, but entry {number} of the ledger of "
+            f"{population} paid for this release"
         )
     expected = _account_then(ledger, debit, account)
     if claimed.of_earlier_form:
@@ -235,15 +247,19 @@ def _compare_account(record: Record, ledger: Ledger, debit: Debit, findings: Fin
         if account.first_entry is None:
             findings.note(
                 "first entry",
-                "the claim does not name the ledger, because an earlier version of agt wrote "
-                f"{CLAIM_FILE}",
+                f"{CLAIM_FILE} does not identify the ledger by its first entry, because an earlier "
+                "version of agt wrote this claim",
             )
     if difference := first_difference(plain_of(account), plain_of(expected)):
-        raise Broken(f"the account in {CLAIM_FILE} does not match the ledger: {difference}")
-    if str(claimed.issued) < debit.entry.time[:10]:
+        raise Broken(
+            f"what {CLAIM_FILE} says about the ledger does not match the ledger itself: "
+            f"{difference}"
+        )
+    paid_at = debit.entry.time
+    if str(claimed.issued) < paid_at[:10]:
         raise Broken(
             f"{CLAIM_FILE} was issued on {claimed.issued}, before the release was paid for "
-            f"({debit.entry.time})"
+            f"({paid_at})"
         )
 
 
@@ -283,10 +299,11 @@ def _compare_labels(
     if "answered" not in record.metrics:
         return
     drawn, anew = ledger.labels_on(debits), record.metrics["answered"] - record.metrics["stored"]
-    if len(drawn) > anew:  # a question that came twice was drawn once
+    in_ledger = len(drawn)
+    if in_ledger > anew:  # a question that came twice was drawn once
         raise Broken(
-            f"the ledger stores {len(drawn)} labels of this release, but metrics.json counts "
-            f"{anew} newly drawn answers"
+            f"the ledger stores {in_ledger} labels of this release, but metrics.json counts only "
+            f"{anew} newly drawn labels"
         )
     if released is None or not classes:
         return
@@ -298,7 +315,7 @@ def _compare_labels(
         matched = all(classes[label] in places for label in drawn)  # one after the other
     if not matched:
         raise Broken(
-            "the labels differ from those that the ledger stores for this release, so some "
+            "the labels differ from those that the ledger stores for this release, so some labels "
             "were changed"
         )
 
@@ -316,13 +333,14 @@ def _compare_entry(
 
     Values are compared, worked out from settings.
     """
-    spent, paid = record.spent, debits.get(facts["entry"])
-    numbers = facts.get("entries", [facts["entry"]])
+    entry = facts["entry"]
+    spent, paid = record.spent, debits.get(entry)
+    numbers = facts.get("entries", [entry])
     lots = [debits[number] for number in numbers if number in debits]
     if paid is None or paid.entry.hash != facts["hash"]:
         raise Broken(
-            f"entry {facts['entry']} of this ledger did not pay for the release, so this is "
-            "another ledger, or it was rewritten"
+            f"entry {entry} of this ledger did not pay for the release, so this is another "
+            "ledger, or the ledger was rewritten"
         )
     # to the second
     began, ended = (str(record.status.get(name))[:19] for name in ("started", "ended"))
@@ -339,7 +357,8 @@ def _compare_entry(
     ):
         raise Broken(
             f"entries {numbers} of the ledger should be exactly the debits of this run, "
-            "in the same order and made during the run. At least one of these is not so"
+            "in the same order and made during the run, but at least one of these conditions is "
+            "not met"
         )
     size = spent["queries"] if spent["what"] == Output.LABELS else 1
     charge, counting = (
@@ -369,16 +388,23 @@ def _compare_entry(
         ours |= {"relation": counting.config["relation"]["name"], "unit": unit_of(counting.config)}
         theirs |= {"relation": charge.relation, "unit": charge.unit}
     if wrong := [name for name in ours if ours[name] != theirs[name]]:
-        name = wrong[0]
+        field = wrong[0]
+        in_ledger = theirs[field]
+        in_release = ours[field]
         raise Broken(
-            f"entry {facts['entry']} is about another release: {name} is {theirs[name]} in "
-            f"the ledger, but {ours[name]} here"
+            f"entry {entry} of the ledger paid for another release, because the field '{field}' is "
+            f"{in_ledger} in the ledger, but {in_release} in this release"
         )
-    earlier = f" together with {len(lots) - 1} earlier entries" if len(lots) > 1 else ""
+    noun = "label" if spent["what"] == Output.LABELS else "output"
+    outputs = counted(size, noun)
+    entries = f"entry {entry}"
+    if len(lots) > 1:
+        earlier = counted(len(lots) - 1, "earlier entry", "earlier entries")
+        entries = f"{entries} together with {earlier}"
+    guarantee = paid.charge.guarantee
     findings.ok(
         "entry",
-        f"entry {facts['entry']}{earlier} counts exactly this release: {size} of "
-        f"{paid.charge.guarantee}",
+        f"{entries} of the ledger paid for exactly this release: {outputs}, each {guarantee}",
     )
 
 

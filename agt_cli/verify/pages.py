@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 from agt import sentences
 from agt.certificates.box import Certificates
 from agt.store import MAX_TEXT_BYTES, Broken
+from agt_cli.command_settings import LINES
 from agt_cli.releasing.noise import MECHANISM, meant_guarantee
 from agt_cli.report.certification_md import table_metrics
 from agt_cli.report.findings import AUDIT_FILE, read_audit
 from agt_cli.report.sections_md import ball, guarantee
-from agt_cli.runs.queries import LINES
 from agt_cli.verify.environment import compare_spent
 from agt_cli.verify.folders import (
     SAME,
@@ -38,7 +38,7 @@ DATA_KEYS = ("dataset", "data_digest", "features_digest")
 def check_descent(record: Record, trained: Record | None) -> None:
     """What is made from a training run has conditions that did not get better on the way."""
     if trained is not None and trained is not record:
-        check_not_better(record, trained.conditions, "in the training run that it comes from")
+        check_not_better(record, trained.conditions, "the training run")
 
 
 def check_data(record: Record, trained: Record | None) -> None:
@@ -48,7 +48,12 @@ def check_data(record: Record, trained: Record | None) -> None:
             {key: each.environment.get(key) for key in DATA_KEYS} for each in (record, trained)
         )
         if key := next((key for key in DATA_KEYS if then[key] != now[key]), None):
-            raise Broken(f"env.json says {key} = {then[key]}, but the training run says {now[key]}")
+            here = then[key]
+            there = now[key]
+            raise Broken(
+                f"the entry '{key}' is {here} in env.json, but {there} in env.json of the training "
+                "run"
+            )
 
 
 def by_lines(record: Record) -> bool:
@@ -88,16 +93,21 @@ def check_certified(record: Record, trained: Record | None) -> str:
         if not row["k"]:
             continue
         difference = first_difference({name: then[name] for name in row}, row) if exact else ""
-        if then["certified_fraction"] < row["certified_fraction"] - SAME:
-            counted = (
-                f"recorded as {then['certified_fraction']!r}, but at least "
-                f"{row['certified_fraction']!r} according to the stable distances"
+        recorded = then["certified_fraction"]
+        least = row["certified_fraction"]
+        if recorded < least - SAME:
+            difference = (
+                f"certified_fraction is recorded as {recorded!r}, but should be at least {least!r} "
+                "according to the stable distances"
             )
-            difference = f"certified_fraction is {counted}"
         if difference:
-            place = f"tables/certified.csv does not match certificates.parquet at k = {row['k']}"
-            raise Broken(f"{place}: {difference}")
-    return "the table and metrics.json match the stable distances in certificates.parquet"
+            k = row["k"]
+            raise Broken(
+                f"tables/certified.csv does not match certificates.parquet at k = {k}: {difference}"
+            )
+    return (
+        "tables/certified.csv and metrics.json match the stable distances in certificates.parquet"
+    )
 
 
 def _certified_table(record: Record) -> pd.DataFrame:
@@ -124,15 +134,18 @@ def open_parquet(content: bytes, words: list[str], count: object, dense: int) ->
     )
     packings = {column.compression for column in columns} - {"SNAPPY", "UNCOMPRESSED"}
     if rows != count:
-        raise ValueError(f"the file has {rows} rows, but the record counts {count}")
+        raise ValueError(f"the file has {rows} rows, but metrics.json counts {count}")
     if packings:
+        compression = packings.pop()
         raise ValueError(
-            f"the file's compression is {packings.pop()}, but agt only writes SNAPPY or none"
+            f"the file is compressed with {compression}, but agt only writes SNAPPY or no "
+            "compression"
         )
-    if rows > dense * len(content):
+    size = len(content)
+    if rows > dense * size:
         raise ValueError(
-            f"the file has {rows} rows in {len(content)} bytes, more rows than a file that "
-            "agt writes can hold"
+            f"the file has {rows} rows in {size} bytes, more rows than agt can write into so few "
+            "bytes"
         )
     return file
 
@@ -147,18 +160,19 @@ def check_audit(record: Record, trained: Record | None) -> tuple[str, ...]:
         check_version(audit.by, AUDIT_FILE, record)
         if audit.kind != (kind := record.environment.get("kind", audit.kind)):
             raise Broken(
-                f"{AUDIT_FILE} says kind = {audit.kind!r}, but env.json next to it says {kind!r}"
+                f"the field 'kind' is {audit.kind!r} in {AUDIT_FILE}, but {kind!r} in env.json"
             )
         if audit.digest not in (None, named):
             raise Broken(
-                f"{AUDIT_FILE} is about a run with the digest {audit.digest}, but env.json "
-                f"names {named}"
+                f"the audited run has the digest {audit.digest} according to {AUDIT_FILE}, but "
+                f"{named} according to env.json"
             )
         record.check_metrics(
             AUDIT_FILE, findings=len(audit.findings), violations=len(audit.violations)
         )
         record.findings.ok(
-            AUDIT_FILE, f"the audit's findings ({audit.schema}) do not contradict themselves"
+            AUDIT_FILE,
+            f"the audit's findings (format {audit.schema}) do not contradict each other",
         )
         return tuple(
             f"{finding.subject}: {finding.outcome}: {finding.meaning}" for finding in audit.findings
@@ -170,9 +184,9 @@ def certified(record: Record, trained: Record | None) -> tuple[str, ...]:
     """What certificates of a training run are about, and whether a guarantee may rest on them."""
     if trained is None or trained.relation is None or not trained.conditions:
         return ()
-    return f"k counts {ball(trained.relation)} (relation {trained.relation.name})", guarantee(
-        trained.conditions
-    )
+    edits = ball(trained.relation)
+    relation = trained.relation.name
+    return f"k counts {edits} (relation={relation})", guarantee(trained.conditions)
 
 
 def check_noise(record: Record, trained: Record | None) -> str | None:
@@ -186,4 +200,5 @@ def check_noise(record: Record, trained: Record | None) -> str | None:
     if spent_has_fields(record):
         derived |= {"guarantee": guarantee, "totals": []}
     compare_spent(record, derived, "the settings noise.*")
-    return f"the noise in training: {sentences.guarantee(guarantee)}"
+    meant = sentences.guarantee(guarantee)
+    return f"spent.json matches the settings noise.*, which ask for weights that are {meant}"

@@ -40,9 +40,11 @@ RELEASES = "predict"
 """The command that releases weights; private tuning of earlier versions did, which nothing
 derives again.
 """
-FROM_TRAINING = "name, classes, source, features, width, dtype, radius and bias"
+FROM_TRAINING = (
+    "the fields 'name', 'classes', 'source', 'features', 'width', 'dtype', 'radius' and 'bias'"
+)
 """Fields of release.json, and with them the matrices of weights.npz."""
-FROM_RELEASE = f"{FROM_TRAINING}, noise, mechanism and the weights"
+FROM_RELEASE = f"{FROM_TRAINING}, the noise, the mechanism and the weights"
 
 
 @dataclass(frozen=True)
@@ -106,17 +108,18 @@ def check_portable(record: Record, runs: RunsBehind) -> Portable | None:
         _compare_claim_with_release(claimed, runs.release)
     with findings.looking(RELEASE):
         portable = Portable.read(record)
+        classes = len(portable.classes)
         findings.ok(
             RELEASE,
-            f"the release has the form that agt writes: {len(portable.classes)} classes, "
+            f"{RELEASE} has the form that agt writes, with {classes} classes of the dataset "
             f"{portable.name}",
         )
         target = str(portable.source.get("_target_"))
         if not is_own_code(target):
             findings.note(
                 "code",
-                f"queries to this release would be read by {target}, which is not part of "
-                "agt; it was not imported for this check",
+                f"queries to this release are read by the code {target}, which is not part of "
+                "agt; agt verify did not import this code",
             )
         with findings.looking("noise"):
             check_lattice(portable.weight, portable.noise, findings)
@@ -149,15 +152,19 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
     if difference:
         raise Broken(f"{RELEASE} is not what agt writes for these weights: {difference}")
     if not (own_version and own_code):
-        maker = "another version of agt" if own_code else "code that is not part of agt"
-        words = (
-            f"{', '.join(left)} of {RELEASE}, and the code lines in {README}, were not "
-            f"compared, because {maker} made them"
+        maker = "another version of agt"
+        if not own_code:
+            maker = "code from outside of agt"
+        fields = ", ".join(left)
+        record.findings.unchecked(
+            "fields",
+            f"the fields {fields} of {RELEASE} and the lines of code in {README} were not "
+            f"compared, because {maker} wrote them",
         )
-        record.findings.unchecked("fields", words)
     elif not rendered_alike(record.read(README, MAX_TEXT_BYTES).decode(), portable.readme()):
         raise Broken(f"{README} is not the page that agt writes for {RELEASE}")
-    return f"{len(compared)} fields of {RELEASE} match its other fields"
+    count = len(compared)
+    return f"{count} fields of {RELEASE} were recomputed from its other fields and match"
 
 
 def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> str | None:
@@ -188,7 +195,12 @@ def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> 
     if difference:
         raise Broken(f"{RELEASE} does not match the run that released the weights: {difference}")
     _compare_arrays({"weight": portable.weight, **portable.features.matrices}, arrays)
-    return f"{', '.join(derived)} and the numbers in {WEIGHTS} match {runs.release.folder}"
+    names = ", ".join(derived)
+    folder = runs.release.folder
+    return (
+        f"{names} in {RELEASE} and the numbers in {WEIGHTS} match the run that released the "
+        f"weights, {folder}"
+    )
 
 
 def _derive_portable(
@@ -203,8 +215,8 @@ def _derive_portable(
     head = model.release_head
     if head is None or encoder_of(model.problem.settings) is not None or drawn.simulated:
         raise Broken(
-            f"agt does not write {RELEASE} for this run, because it is a simulation, has no "
-            "linear head, or needs an encoder"
+            "this run is a simulation, has no linear head or needs an encoder, and agt does not "
+            f"write {RELEASE} for such a run"
         )
     source = training.json(SOURCE_FILE)["source"]
     return Portable.from_release(head, drawn, source, portable.words, portable.brief)
@@ -221,8 +233,12 @@ def _compare_arrays(recorded: Mapping[str, np.ndarray], derived: Mapping[str, np
         places = np.argwhere(then != array)
         if len(places):
             place = tuple(places[0].tolist())
-            numbers = f"recorded as {float(then[place])!r}, but should be {float(array[place])!r}"
-            raise Broken(f"{name}{list(place)} in {WEIGHTS} is {numbers}")
+            element = f"{name}{list(place)}"
+            recorded_number = float(then[place])
+            derived_number = float(array[place])
+            raise Broken(
+                f"{element} in {WEIGHTS} is {recorded_number!r}, but should be {derived_number!r}"
+            )
 
 
 def _json_of(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -267,8 +283,8 @@ def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | N
     if claimed is None:
         record.findings.unchecked(
             "words",
-            f"there is no {CLAIM_FILE}, because an earlier version of agt wrote the release; "
-            f"{RELEASE} only has sentences, which cannot be compared",
+            f"there is no {CLAIM_FILE}, because an earlier version of agt wrote the release; the "
+            f"claim in {RELEASE} was not compared, because there it is only text",
         )
         return f"the guarantee was recomputed: {guarantee}"
     derived = replace(
@@ -286,20 +302,26 @@ def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | N
     )
     if claimed.issued is not None:
         raise Broken(
-            f"{CLAIM_FILE} was issued on {claimed.issued}, but a claim next to weights does "
-            "not name a day"
+            f"{CLAIM_FILE} names a day of issue, {claimed.issued}, but agt writes no day into a "
+            "folder of released weights"
         )
     if not claimed.totals and not claimed.of_earlier_form:
-        raise Broken(f"{CLAIM_FILE} does not contain a total for {guarantee}")
+        raise Broken(
+            f"the list 'totals' in {CLAIM_FILE} is empty, but should have an entry, because the "
+            f"weights are {guarantee}"
+        )
     compare_claims(claimed, derived, record.findings)
     if not rendered_alike(portable.words, claimed.words):
-        raise Broken(f"{CLAIM_FILE} and {RELEASE} state the claim in different sentences (words)")
+        raise Broken(
+            f"the sentences of the claim in {CLAIM_FILE} and in {RELEASE} differ (field 'words')"
+        )
     brief = claimed.lines(brief=True)
     if portable.brief and claimed.agt == __version__ and not rendered_alike(portable.brief, brief):
-        raise Broken(f"the entry brief in {RELEASE} is not what {CLAIM_FILE} says")
+        raise Broken(f"the field 'brief' in {RELEASE} does not match the claim in {CLAIM_FILE}")
     record.findings.ok(
         CLAIM_FILE,
-        f"the claim ({claimed.schema}) states the same guarantee; its totals and curve are "
-        "not below the true values",
+        f"the claim (format {claimed.schema}) states the same guarantee, and its totals and curve "
+        "do not understate the privacy loss",
     )
-    return f"the guarantee was recomputed: {guarantee}; {'; '.join(derived.total_sentences)}"
+    totals = "; ".join(derived.total_sentences)
+    return f"the guarantee was recomputed: {guarantee}; {totals}"

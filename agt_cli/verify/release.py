@@ -38,7 +38,7 @@ from agt.mechanisms.judging import Claimable, claim
 from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.measurement import Measurement
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.mechanism_config import MechanismConfig, TotalConfig
+from agt.mechanisms.mechanism_config import MechanismConfig
 from agt.mechanisms.output import Output
 from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.totals import claim_of_labels, total_of_weights
@@ -46,7 +46,7 @@ from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.model import Model
 from agt.numeric import step_of
 from agt.release import NumberRelease, ReleaseTerms
-from agt.settings import RelationConfig, plain_of, validate
+from agt.settings import RelationConfig, TotalConfig, plain_of, validate
 from agt.store import MAX_TEXT_BYTES, Broken, parse_yaml
 from agt_cli.releasing.ledgers import NO_LEDGER
 from agt_cli.report.markdown import Findings
@@ -107,8 +107,8 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
     else:
         findings.unchecked(
             CLAIM_FILE,
-            "it is not recorded what was claimed: an early version of agt wrote the release, "
-            "without a claim",
+            "there is no claim to check, because an early version of agt, which did not write "
+            "claims, made this release",
         )
     if model is None:
         findings.unchecked(
@@ -124,7 +124,8 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
         if model is not None:
             findings.ok(
                 "claim",
-                f"the claim was recomputed from model, mechanism, counts and ledger: {text}",
+                f"the claim was recomputed from the model, the mechanism, the number of answers "
+                f"and the ledger: {text}",
             )
         elif claimed is None:
             text = str(derived.guarantee)
@@ -168,8 +169,9 @@ def _derive_claim(
         # One number is exactly what it is; totals are rounded upwards.
         spent = each.eps if output is Output.NUMBER and isinstance(each, PureDP) else within.eps
         if spent > asked.total.eps:
+            allowed = asked.total.eps
             raise Broken(
-                f"more budget was spent than total.eps={asked.total.eps:g} allows: {within}"
+                f"the release spent more budget than total.eps={allowed:g} allows: {within}"
             )
     if output is Output.WEIGHTS:
         record.check_metrics("spent.json", n_queries=size)
@@ -237,8 +239,9 @@ def _compare_spent(record: Record, claim: Claim) -> None:
             "guarantee": claim.guarantee.as_json,
             "totals": [asdict(each) for each in claim.totals],
         }
-    compare_spent(record, derived, "the terms of this release")
-    record.findings.ok("budget", f"recomputed: {'; '.join(claim.total_sentences)}")
+    compare_spent(record, derived, "the budget recomputed for this release")
+    totals = "; ".join(claim.total_sentences)
+    record.findings.ok("budget", f"recomputed: {totals}")
 
 
 def _read_claim(record: Record, simulated: bool) -> Claim:
@@ -261,22 +264,24 @@ def _read_claim(record: Record, simulated: bool) -> Claim:
     beside["ledger"] = [ledger.get("population"), ledger.get("entry")] if ledger else None
     if not spent_has_fields(record) and not claimed.of_earlier_form:
         raise Broken(
-            f"spent.json contains sentences, but {CLAIM_FILE} next to it is from a version of "
-            "agt that writes fields"
+            "spent.json states the guarantee as a sentence, as only early versions of agt did, but "
+            f"a later version wrote {CLAIM_FILE} in the same folder"
         )
     if spent_has_fields(record):
         said["guarantee"], beside["guarantee"] = claimed.guarantee.as_json, spent["guarantee"]
     if difference := first_difference(said, beside):
-        raise Broken(f"{CLAIM_FILE} does not match the record next to it: {difference}")
-    if not str(status.get("started"))[:10] <= str(claimed.issued) <= str(status.get("ended"))[:10]:
+        raise Broken(f"{CLAIM_FILE} does not match spent.json and the settings: {difference}")
+    started = str(status.get("started"))
+    ended = str(status.get("ended"))
+    if not started[:10] <= str(claimed.issued) <= ended[:10]:
         raise Broken(
-            f"{CLAIM_FILE} was issued on {claimed.issued}, but the release ended on "
-            f"{status.get('ended')}"
+            f"{CLAIM_FILE} was issued on {claimed.issued}, but the release was made from {started} "
+            f"to {ended}"
         )
     record.findings.ok(
         CLAIM_FILE,
-        f"the claim ({claimed.schema}) was recomputed: its totals and curve are not below "
-        "the true values",
+        f"the claim (format {claimed.schema}) was recomputed, and its totals and curve do not "
+        "understate the privacy loss",
     )
     return claimed
 
@@ -306,13 +311,13 @@ def _reason_uncounted(claimed: Claim, record: Record) -> Uncounted:
     why = None if uncounted is None else uncounted.why
     if uncounted is None or why != expected:
         raise Broken(
-            f"{CLAIM_FILE} does not match this release: its field uncounted.why is {why!r}, "
+            f"{CLAIM_FILE} does not match this release: its field 'uncounted.why' is {why!r}, "
             f"but should be {expected!r}"
         )
     if why == "declined":
         words = (
-            "which ledgers were in the working directory could not be checked, because only "
-            "the claim records it (uncounted.ledgers, unopened)"
+            "the ledgers that were in the working directory cannot be checked, because only the "
+            "claim lists them (in its fields 'uncounted.ledgers' and 'uncounted.unopened')"
         )
         record.findings.unchecked("ledgers", words)
     return uncounted
@@ -337,21 +342,22 @@ def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
     if difference := first_difference(fields, expected):
         raise Broken(f"{CLAIM_FILE} does not match this release: {difference}")
     if not own_words:
-        earlier = claimed.of_earlier_form or in_words
-        form = (
-            "of an earlier form"
-            if earlier
-            else f"written by agt {claimed.agt}, checked by agt {__version__}"
+        reason = (
+            f"agt {claimed.agt} wrote this file, but this is agt {__version__}, which may word "
+            "sentences differently"
         )
+        if claimed.of_earlier_form or in_words:
+            reason = "this file has the form of an earlier version"
         findings.unchecked(
-            "words",
-            f"the sentences in {CLAIM_FILE} could not be compared with anything, because "
-            f"it is {form}",
+            "words", f"the sentences in {CLAIM_FILE} were not compared, because {reason}"
         )
         return
     made = claimed.for_file()
     if not rendered_alike((claimed.words, claimed.outside), (made.words, made.outside)):
-        raise Broken(f"the sentences in {CLAIM_FILE} (words, outside) do not match its fields")
+        raise Broken(
+            f"the sentences in {CLAIM_FILE} (fields 'words' and 'outside') do not match the other "
+            "fields"
+        )
 
 
 def _of_earlier_form(claim: Claim) -> Claim:
@@ -392,8 +398,8 @@ def _check_free(record: Record) -> tuple[str, ...]:
         not answered or (config.get("ledger") != NO_LEDGER and config.get("seed") is None)
     )
     right = (
-        f"according to the record, all {stored} answers came from a ledger, where they were "
-        "stored and paid for when they were drawn"
+        f"according to metrics.json, all {stored} answers came from a ledger, which stored them "
+        "and paid for them when they were drawn"
     )
     wrong = (
         "spent.json is missing, although these answers come neither from a ledger nor from "
@@ -409,8 +415,8 @@ def check_tuned(record: Record, trained: Record | None) -> tuple[str, ...]:
         version = record.environment.get("agt")
         record.findings.unchecked(
             "claim",
-            f"the budget of private tuning can only be recomputed by agt {version}, because "
-            "later versions do not have private tuning",
+            f"the budget of private tuning was not recomputed, because only agt {version}, which "
+            "made this folder, can do that: this version has no private tuning",
         )
     return ()
 
@@ -426,33 +432,36 @@ def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
         )
         mechanism = measurement(record.config)
         price = sentences.price(str(mechanism.guarantee), describe_neighbours(mechanism.relation))
-        if record.environment.get("agt") != __version__:
+        version = record.environment.get("agt")
+        recorded = noted.get("claim")
+        if version != __version__:
             record.findings.unchecked(
                 "words",
-                f"the sentences in {DATASET_FILE} could not be compared, because agt "
-                f"{record.environment.get('agt')} wrote them",
+                f"the sentences in {DATASET_FILE} were not compared, because agt {version} wrote "
+                "them, and versions may word sentences differently",
             )
-        elif not rendered_alike(noted.get("claim"), price):
+        elif not rendered_alike(recorded, price):
             raise Broken(
-                f"{DATASET_FILE} says that measuring it was {noted.get('claim')}, but it was "
-                f"{price}"
+                f"according to {DATASET_FILE}, measuring the constants was {recorded}, but "
+                f"according to the settings it was {price}"
             )
         record.findings.ok(
-            DATASET_FILE, f"the constants were measured with noise, as {DATASET_FILE} says: {price}"
+            DATASET_FILE,
+            f"measuring the constants with noise was {price}, as {DATASET_FILE} says",
         )
     if not record.spent:
         if record.holds(CLAIM_FILE):
             record.findings.problem(
                 "budget",
-                f"{CLAIM_FILE} claims a release, but spent.json, which says what it "
-                "spends, is missing",
+                f"{CLAIM_FILE} is about a release, but spent.json, which says how much budget the "
+                "release spent, is missing",
             )
         return ()
     simulated = _is_simulated(record, None)
     with record.findings.looking("claim"):
         mechanism = measurement(record.config)
         if record.relation is None:
-            raise Broken("config.yaml does not name a relation")
+            raise Broken("config.yaml does not name a relation (entry 'relation')")
         granted = claim(record.conditions, record.relation, mechanism, output=Output.CONSTANTS)
         granted = replace(granted, simulated=simulated)
         _compare_spent(record, granted)
@@ -469,8 +478,8 @@ def _is_simulated(record: Record, seed: object) -> bool:
     if in_spent is not simulated or in_metrics != int(simulated):
         findings.problem(
             "draws",
-            f"the seed in config.yaml implies simulated = {simulated}, but spent.json says "
-            f"{in_spent!r} and metrics.json says {in_metrics!r}",
+            f"according to the seed in config.yaml, simulated should be {simulated}, but it is "
+            f"{in_spent!r} in spent.json and {in_metrics!r} in metrics.json",
         )
     elif simulated:
         findings.note(
@@ -491,19 +500,23 @@ def check_labels(record: Record, trained: Record | None) -> str | None:
         return None
     answered, left = (record.metrics.get(key) for key in ("answered", "unanswered"))
     if answered is not None and answered + left != record.metrics["n_queries"]:
+        queries = record.metrics["n_queries"]
         raise Broken(
-            f"metrics.json counts {answered} answered and {left} unanswered queries, which do "
-            f"not add up to {record.metrics['n_queries']}"
+            f"metrics.json counts {answered} answered and {left} unanswered queries, which do not "
+            f"add up to its {queries} queries (n_queries)"
         )
-    if len(labels) != (count := _counted(record)):
-        raise Broken(f"the file has {len(labels)} rows, but the record counts {count} labels")
+    rows = len(labels)
+    if rows != (count := _counted(record)):
+        raise Broken(f"the file of labels has {rows} rows, but metrics.json counts {count} labels")
     classes = [] if trained is None else trained.classes
     unknown = sorted(set(pc.unique(labels).to_pylist()).difference(classes)) if classes else []
     if unknown:
-        raise Broken(f"the labels include {unknown[0]!r}, which is not a class of the training run")
-    return (
-        f"the file has {count} labels, as recorded{', each one of the classes' if classes else ''}"
-    )
+        label = unknown[0]
+        raise Broken(f"the labels include {label!r}, which is not a class of the training run")
+    found = f"the file of labels has {count} labels, as metrics.json says"
+    if classes:
+        return f"{found}, and each label is a class of the training run"
+    return found
 
 
 def _counted(record: Record) -> Any:
@@ -537,14 +550,14 @@ def labels_of(record: Record) -> pa.DictionaryArray | None:
             columns, table = file.schema_arrow.names, file.read(named).unify_dictionaries()
             labels = table.column(0).combine_chunks()
         if columns != LABEL_COLUMNS or len(labels.dictionary) > MAX_CLASSES or labels.null_count:
+            expected = " and ".join(LABEL_COLUMNS)
             raise ValueError(
-                f"the columns are not {' and '.join(LABEL_COLUMNS)}, with labels of a few classes"
+                f"the columns must be {expected}, with a label in each row and at most "
+                f"{MAX_CLASSES} different labels"
             )
     except (csv.Error, ValueError, OSError, IndexError, StopIteration, pa.ArrowException) as error:
-        raise Broken(
-            f"{name} is not a valid {'table' if name == LABEL_FILES[0] else 'parquet file'} "
-            f"({error})"
-        ) from None
+        kind = "table" if name == LABEL_FILES[0] else "parquet file"
+        raise Broken(f"{name} is not a valid {kind} of labels ({error})") from None
     return labels
 
 
@@ -568,8 +581,10 @@ def check_weights(record: Record, trained: Record | None) -> str | None:
     derived = {**mechanism.guarantee.parameters, **drawn, "simulated": simulated}
     if difference := first_difference(noise, derived):
         raise Broken(f"{WEIGHTS_FILE} does not match the mechanism of this run: {difference}")
-    parameters = [f"{name} = {value:.6g}" for name, value in drawn.items() if name != "step"]
-    return f"{', '.join(parameters)} are equal to the recomputed values"
+    parameters = ", ".join(
+        f"{name} = {value:.6g}" for name, value in drawn.items() if name != "step"
+    )
+    return f"the noise in {WEIGHTS_FILE} equals the recomputed noise: {parameters}"
 
 
 def read_released_weight(record: Record) -> np.ndarray:
@@ -589,12 +604,17 @@ def check_lattice(weight: np.ndarray, noise: Any, findings: Findings) -> None:
     """
     sigma, step = float(noise["sigma"]), float(noise["step"])
     if not (sigma > 0 and step == step_of(sigma)):
-        raise Broken(f"the weights' step = {step!r} does not match sigma = {sigma!r}")
+        raise Broken(
+            f"the released weights have the step {step!r}, which does not belong to noise with "
+            f"sigma = {sigma!r}"
+        )
     if not np.isfinite(weight).all() or np.fmod(weight, step).any():
         raise Broken(
-            "a weight is not a multiple of the noise's step, so the mechanism cannot have drawn it"
+            "a released weight is not a multiple of the noise's step, so the mechanism cannot have "
+            "drawn this weight"
         )
     findings.ok(
         "weights",
-        f"all {weight.size} weights are multiples of the noise's step for sigma = {sigma:.6g}",
+        f"all {weight.size} released weights are multiples of the step that belongs to noise with "
+        f"sigma = {sigma:.6g}",
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agt.errors import ConfigError
+from agt.errors import ConfigError, counted
 from agt.models.portable import COMMAND as RELEASE
 from agt.store import MANIFEST_FILE, Broken, Manifest, read_file, unseal_manifest
 from agt.unlearning.sentences import sentences
@@ -46,9 +46,9 @@ from agt_cli.verify.release import (
 
 ERASURE = "unlearn"
 MAKER_LIMIT = (
-    "hashes do not prove who made this folder: only a digest that was kept elsewhere at the "
-    "time, or a signature of manifest.json with a key from another source (ssh-keygen -Y "
-    "verify), distinguishes it from an imitation"
+    "hashes do not prove who made this folder: only a digest that was stored elsewhere when the "
+    "folder was made, or a signature of manifest.json with a key from another source (ssh-keygen "
+    "-Y verify), distinguishes this folder from an imitation"
 )
 PAGES_LIMIT = (
     "the sentences in report.md and report.html may be false: the hashes of these pages were "
@@ -56,19 +56,19 @@ PAGES_LIMIT = (
 )
 ACCOUNT_LIMITS = (
     PAGES_LIMIT,
-    "the model after the erasure was not recomputed: to check, train on the remaining records "
-    "and compare",
+    "the model after the erasure was not recomputed; to check this model, train on the remaining "
+    "records and compare the two models",
     "the log may lack requests: a request that was never given to agt is not in any file",
     MAKER_LIMIT,
-    "no file proves that agt's own code produced this, because version and revision are only "
-    "text in the record",
+    "no file proves that agt's own code produced this folder, because the version and the revision "
+    "in it are only text",
     *sentences(OUTSIDE),
 )
 HALF_COMMITTED = (
-    "an erasure was carried out, but some of its files are not yet in their places "
-    "(unlearning/commit)",
-    "agt verify does not write files: type any other agt command on the run, for example agt "
-    "certify run=..., which moves them, then verify again",
+    "an erasure was carried out, but some of its files are still in unlearning/commit and have to "
+    "be moved to their places",
+    "agt verify does not write files. Type any other agt command for the run, for example agt "
+    "certify run=..., which moves these files; then verify again",
 )
 RELEASE_FOLDER = "release"  # of a record: what may be handed on
 MAX_STEPS = 4  # steps from what is audited to what it rests on
@@ -154,8 +154,8 @@ class Verification:
         if is_ledger(path):
             if digest is not None:
                 raise ConfigError(
-                    "digest: a ledger has no digest, because it grows: give head=COUNT:HASH "
-                    "instead, as agt ledger show prints it"
+                    "digest=... cannot be given for a ledger, because a ledger grows: give "
+                    "head=COUNT:HASH instead, as agt ledger show prints it"
                 )
             return look_at_ledger(path, self.head)
         if not path.is_dir():
@@ -263,7 +263,8 @@ class Verification:
             return (), ()
         if not isinstance(place, str):
             raise Broken(
-                "the record does not contain the path of the run that the account is about"
+                "neither env.json (trained_run) nor config.yaml (run) contains the path of the "
+                "run that the account is about"
             )
         subject, run = self._source("training run", Path(place), account.state.after, record.folder)
         return (subject,), check_account(account, record, run)
@@ -281,7 +282,7 @@ class Verification:
         if folder is None:
             findings.unchecked(
                 "folder",
-                "not there",
+                "the folder was not found",
                 "copy the missing folder next to the verified one, and verify again",
             )
             return VerifiedItem(f"{name} {place}", findings.checks, digest=digest or ""), None
@@ -292,8 +293,8 @@ class Verification:
         findings.note(
             "state",
             earlier,
-            "the checks below are about the present state of the run, not about the one that "
-            "was used",
+            "the checks below are about the present state of the run, not about the earlier state "
+            "that was used",
         )
         now = self._deeper._folder(folder, None)
         return VerifiedItem(
@@ -371,7 +372,14 @@ def _unfinished(folder: Path) -> VerifiedItem:
             for depth in ("*", "*/*")
             for path in folder.glob(f"{depth}/{MANIFEST_FILE}")
         )
-        below = f"; it contains {len(runs)} runs, such as {runs[-1]}" if runs else ""
+        below = ""
+        if runs:
+            runs_inside = counted(len(runs), "run")
+            newest = runs[-1]
+            below = (
+                f". To verify one of the {runs_inside} in this folder, type for example agt verify "
+                f"{newest}"
+            )
         raise ConfigError(
             f"{folder}: this is neither a run nor a release, because both {MANIFEST_FILE} and "
             f"status.json are missing{below}"
@@ -388,21 +396,24 @@ def _unfinished(folder: Path) -> VerifiedItem:
             )
         known = {
             "running": "a process is still working on this run",
-            "killed": "no process is working on this run any more, so it was killed",
+            "killed": "no process is working on this run any more, so the run was killed",
         }
-        why = f": {words}" if (words := known.get(state, run.error)) else ""
+        reason = str(state)
+        if words := known.get(state, run.error):
+            reason = f"{state}: {words}"
         findings.problem(
             "status",
-            f"the run is not finished ({state}{why}), so there is no list of hashes to check "
-            "its files with",
+            f"the run is not finished ({reason}), so there is no list of hashes with which its "
+            "files could be checked",
         )
     if os.path.lexists(folder / "spent.json"):
         with findings.looking("budget"):
             spent = unseal_manifest(read_file(folder / "spent.json"), "spent.json")
-            words = "; ".join(spent_lines(spent))
+            budget = "; ".join(spent_lines(spent))
+            what = spent["what"]
+            time = spent["time"]
             findings.problem(
                 "budget",
-                f"{spent['what']} may have been drawn at {spent['time']}: count this as spent "
-                f"budget: {words}",
+                f"{what} may have been drawn at {time}, so count this budget as spent: {budget}",
             )
     return VerifiedItem(f"unfinished run {folder}", findings.checks)

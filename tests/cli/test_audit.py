@@ -76,7 +76,7 @@ def test_the_page_says_what_was_found_and_no_word_of_it_is_a_proof(audited: Agt)
     audited("audit", "toy", "run=latest", "audit.found=0.981").ended(0)
     page = (audits()[0] / "report.md").read_text()
     for words in (
-        "**2 attacks, 0 violations found (this is not a proof); 1 attack not made.**",
+        "**2 attacks, 0 violations found (this is not a proof); 1 attack could not be made.**",
         "a \\| toy",
         "its \\*label\\*; 100 labels a side",
         "epsilon ≥ 0.981 (95 %)",
@@ -190,24 +190,24 @@ REMOVED = {
     (
         "summary",
         "run=latest",
-    ): "agt runs command=audit lists the audits of all runs with their verdicts",
-    ("summary", "run=latest", "audit.audits=[one]"): "agt runs command=audit lists",
+    ): "To list all audits with their verdicts, type agt runs command=audit",
+    ("summary", "run=latest", "audit.audits=[one]"): "type agt runs command=audit",
     (
         "shadows",
         "run=latest",
         "audit.part=0",
         "audit.parts=2",
-    ): "agt audit membership trains the shadow models",
+    ): "agt audit membership, which trains the shadow models",
     (
         "prediction",
         "run=latest",
         "audit.poisons=0",
-    ): "the poisoning attack of agt audit prediction was removed",
+    ): "removed together with the poisoning attack of agt audit prediction",
     (
         "prediction",
         "run=latest",
         "audit.retrainings=9",
-    ): "the poisoning attack of agt audit prediction was removed",
+    ): "removed together with the poisoning attack of agt audit prediction",
 }
 
 
@@ -222,7 +222,7 @@ def test_what_was_removed_says_what_to_type_instead(
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [("summary", "agt runs command=audit lists"), ("shadows", "agt audit membership trains")],
+    [("summary", "type agt runs command=audit"), ("shadows", "agt audit membership, which")],
 )
 def test_a_configuration_that_names_a_removed_kind_says_so_too(
     audited: Agt, kind: str, words: str
@@ -351,13 +351,14 @@ def missed(seed: int) -> Finding:
             [CAUGHT],
             [missed],
             0,
-            "All 1 planted violations were detected; all 1 correct claims passed (no false alarm).",
+            "1 of 1 planted violations were detected; 1 of 1 correct claims passed (no false "
+            "alarm).",
         ),
         (
             [CAUGHT],
             [CAUGHT],
             3,
-            "All 1 planted violations were detected; 1 of 1 correct claims were wrongly "
+            "1 of 1 planted violations were detected; 1 of 1 correct claims were wrongly "
             "REJECTED (false alarms).",
         ),
         ([CAUGHT] * 9 + [missed], [], 3, "1 of 10 planted violations were MISSED."),

@@ -18,9 +18,10 @@ from agt.data.blobs import Blobs
 from agt.settings import build, validate
 from agt.targets import targets_of, trusting
 from agt_cli import config_files
+from agt_cli.checks import PARTS
 from agt_cli.composing import composed
 from agt_cli.configuration import compose_with_hydra
-from agt_cli.runs.prepare import PARTS, RunSettings, settings_of
+from agt_cli.runs.prepare import RunSettings, settings_of
 
 REQUIRED = {
     "table": ("dataset.path=x.csv", "dataset.label=y", "+dataset.numeric={age: [0, 1]}"),

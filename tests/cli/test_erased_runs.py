@@ -120,7 +120,7 @@ def test_rows_may_be_deleted_or_not(agt: Agt) -> None:
     _, without = certified(agt)
     pd.testing.assert_frame_equal(with_rows.drop(columns="row"), without.drop(columns="row"))
     table[~table.name.isin([*asked, str(train.ids[7])])].to_csv("people.csv", index=False)
-    agt("certify", "run=run").ended(2, "1 record")
+    agt("certify", "run=run").ended(2, "1 is missing")
 
 
 def test_rows_that_are_gone_unasked_stop_an_erasure(agt: Agt) -> None:

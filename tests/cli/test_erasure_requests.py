@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 from agt.data.erasure import families
-from agt.data.records import DataError
-from agt.errors import ConfigError
+from agt.errors import ConfigError, DataError
 from agt.unlearning.sentences import Remark
 from agt_cli.report.opening import open_run
 from agt_cli.runs.prepare import kept_head, settings_of
@@ -93,7 +92,7 @@ def test_requests_of_people(agt: Agt) -> None:
         ask(public, one)
     table[table.person != one].to_csv("t.csv", index=False)
     assert len(ask(known(), one).records) == 3, "its rows are gone, and were asked for"
-    with pytest.raises(DataError, match="3 records"):
+    with pytest.raises(DataError, match="3 are missing"):
         ask(known(), other)
     table.assign(a=table.a.where(table.person != other, 0.5)).to_csv("t.csv", index=False)
     with pytest.raises(DataError, match="3 records"):
@@ -160,7 +159,7 @@ def test_of_copies_the_last_one_goes(agt: Agt) -> None:
     assert later.gone.tolist() == [copies[2]], "whichever row is deleted, the last number is gone"
     assert ask(later, name).records == request.records
     alone = next(str(each) for each in train.ids if each not in train.ids[copies])
-    with pytest.raises(DataError, match="1 record"):
+    with pytest.raises(DataError, match="1 is missing"):
         ask(later, alone)
 
 

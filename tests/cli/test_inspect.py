@@ -106,8 +106,8 @@ def test_a_run_is_found_from_another_folder(
         ('label: "y\npath: t.csv\n', "conf/dataset/mine.yaml, line 3"),
         ("label: y\nlabel: z\n", "conf/dataset/mine.yaml, line 2: found duplicate key label"),
         ("\tlabel: y\n", "conf/dataset/mine.yaml, line 1"),
-        ("label: y\n", "let your own dataset file begin with defaults: \\[table, _self_\\]"),
-        ("label: \x01\n", "mine.yaml: the text is not UTF-8, or has control characters"),
+        ("label: y\n", "begin that file with the line 'defaults: \\[table, _self_\\]'"),
+        ("label: \x01\n", "mine.yaml: the text is not UTF-8, or contains control characters"),
     ],
 )
 def test_a_broken_file_is_named_with_its_line(
@@ -136,7 +136,7 @@ def test_odd_names_on_the_command_line(agt: Agt, tmp_path: Path) -> None:
         line = [word.replace("=45", f"={size}") for word in table if word != "-q"]
         said = agt(*line, "+dataset.numeric={a.b: [0, 60], c d: [0, 60]}").ended(0)
         # as docs/recipe.md has it
-        assert ("certificate=votes certified more" in said.err) == (size == 5000)
+        assert ("certificate=votes may be better here" in said.err) == (size == 5000)
     agt(*table, '+dataset.numeric={"a.b": [0, 60]}').ended(2, "{a.b: [0, 1]")
 
 

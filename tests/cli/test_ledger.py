@@ -308,7 +308,7 @@ def test_a_table_of_another_unit_is_declared_in_so_many_words(
     for more, words in (
         (("unit_rows=3",), "data=DIGEST"),
         (("unit_column=x", f"run={trained}"), "data=DIGEST"),
-        (("unit=one visit", "head=away"), "unit:"),
+        (("unit=one visit", "head=away"), "unit=... only applies"),
         (("unit_rows=0", "unit_column=x", f"data={'f' * 32}", "table=t"), "unit_rows=0"),
     ):
         agt("ledger", "admit", "rows", *more).ended(2, words)

@@ -146,7 +146,7 @@ def test_what_is_surely_another_program_s_is_named_once_and_skipped(
         sql(OTHER, "CREATE TABLE entries (x); PRAGMA application_id=7")
     before = OTHER.read_bytes()
     for said in (predict(agt, trained), agt("ledger", "init", "people", f"run={trained}", *BUDGET)):
-        assert (said.code, said.err.count("other.ledger: ")) == (0, 1), said.err
+        assert (said.code, said.err.count("other.ledger is not a ledger but ")) == (0, 1), said.err
     assert OTHER.read_bytes() == before
 
 

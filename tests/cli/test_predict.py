@@ -349,7 +349,7 @@ def test_ten_classes(predict: Predict) -> None:
 def test_one_number_about_all_certificates(predict: Predict) -> None:
     said = predict("box", "mechanism=certified_quantile", "mechanism.eps=1").ended(0)
     found = re.search(
-        r"^0\.5 of the queries are certified up to a stable distance of about (\d+) \(released",
+        r"^the fraction 0\.5 of the queries is certified up to a stable distance of about (\d+) ",
         said.out,
         re.M,
     )

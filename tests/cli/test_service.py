@@ -150,7 +150,7 @@ def test_a_first_lot_that_is_the_whole_budget_says_so(ask: Ask, home: Path) -> N
 def test_the_budget_ends_in_mid_file(ask: Ask, home: Path) -> None:
     path = open_ledger(home / "box", 0.75)
     ask(points(POINTS[[1, 4]], "two.csv"), *EACH, "-q")
-    ask(points(POINTS), *EACH).ended(2, "5 of 8", "force=true")
+    ask(points(POINTS), *EACH).ended(2, "5 of the 8", "force=true")
     assert [entry["size"] for entry in entries(path, "debit")] == [2]
     said = ask(points(POINTS), *EACH, "force=true").ended(3)
     assert len(labels_of(said)) == 7

@@ -89,7 +89,7 @@ def test_second_call_runs_nothing_and_says_so(swept: Agt, monkeypatch: pytest.Mo
     lines = second.err.splitlines()
     assert len(lines) == 2
     for n, line in enumerate(lines):
-        assert line.startswith(f"job {n} (training.seed={n}): ")
+        assert line.startswith(f"job {n} (training.seed={n}) ")
         assert "done before" in line
         assert line.endswith(str(folders[n]))
     assert [job["done_before"] for job in second.json["jobs"]] == [True, True]

@@ -267,10 +267,10 @@ def test_queries_too_many_to_be_sent_are_compared_where_the_run_finds_them(
             ("train", "trainin.lr=3"),
             "agt: error: unknown key 'trainin.lr'; did you mean 'training.lr'?",
         ),
-        (("train", "-m", "training.seed=0,1"), "agt: error: -m: a sweep distributes whole jobs"),
+        (("train", "-m", "training.seed=0,1"), "agt: error: -m cannot be combined with torchrun"),
         (
             ("runs",),
-            "agt: error: agt runs: 2 processes",
+            "agt: error: agt runs: torchrun started 2 processes",
         ),
         (
             ("train", *SMALL, "training.batch.normalizer=2", "training.batch.n_max=5"),

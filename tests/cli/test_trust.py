@@ -19,7 +19,7 @@ from records import MARKS_ITSELF, name_everywhere, reseal
 
 from agt.errors import ConfigError
 from agt.store import file_sha256
-from agt.targets import OWN_CODE, UntrustedCode, imported, is_own_code, trusting
+from agt.targets import OWN_SETTINGS, UntrustedCode, imported, is_own_code, trusting
 from agt_cli import config_files
 from cli.conftest import Agt
 
@@ -189,7 +189,7 @@ def test_a_part_of_agt_that_no_table_lists_is_not_resolved(target: str) -> None:
 
 
 def test_every_class_of_the_table_is_there_and_every_class_of_conf_is_agts_own() -> None:
-    for target in OWN_CODE:
+    for target in OWN_SETTINGS:
         assert (
             f"{imported(target, 'model').__module__}.{imported(target, 'model').__qualname__}"
             == target

@@ -375,7 +375,7 @@ def test_what_is_no_run_is_a_mistake(made: Path, agt: Agt, tmp_path: Path) -> No
     for path, words in (
         ("nowhere", "this file or folder does not exist"),
         ("empty", "neither a run nor a release"),
-        (str(made), "it contains"),
+        (str(made), "in this folder, type for example agt verify"),
         (str(made / "predict/labels/labels.csv"), "give the folder"),
     ):
         agt("verify", path).ended(2, words)
@@ -492,7 +492,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "train/box",
         {"conditions.json": lambda value: value.pop(2)},
         "",
-        "should have a to g",
+        "should contain a to g",
     ),
     "a declaration made a proof": (
         "predict/labels",
@@ -532,13 +532,13 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/simulated",
         {"config.yaml": lambda value: value.update(seed=None)},
         "",
-        "the seed in config.yaml implies simulated = False, but spent.json says True",
+        "seed in config.yaml, simulated should be False, but it is True in spent.json",
     ),
     "fewer answers counted": (
         "predict/labels",
         {"metrics.json": lambda value: value.update(n_queries=2)},
         "",
-        "20 rows, but the record counts 2 labels",
+        "20 rows, but metrics.json counts 2 labels",
     ),
     "less noise": (
         "predict/weights",
@@ -566,7 +566,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "certify/c",
         {"env.json": lambda value: value.update(data_digest="0")},
         "",
-        "data_digest = 0",
+        "'data_digest' is 0 in env.json",
     ),
     "proved by a word": (
         "predict/labels",
@@ -598,7 +598,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             "no version": (
                 "train/box",
                 lambda value: value.pop("agt"),
-                "agt in env.json is None",
+                "'agt' in env.json is None",
             ),
             "a seed": ("train/box", lambda value: value.update(seed=7), "seed is recorded as 7"),
             "a rehearsal": (
@@ -644,7 +644,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             "another note": (
                 "predict/labels",
                 lambda value: value.update(note="nothing was drawn"),
-                "note in spent.json is 'nothing was drawn'",
+                "'note' in spent.json is 'nothing was drawn'",
             ),
             "another training run": (
                 "predict/labels",
@@ -664,7 +664,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             "an entry more": (
                 "predict/labels",
                 lambda value: value.update(refunded=True),
-                "the entry refunded = True",
+                "the entry 'refunded' = True",
             ),
             "fewer queries of weights": (
                 "predict/weights",
@@ -677,19 +677,19 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/labels",
         {"claim.json": lambda value: value["uncounted"].update(why="declined")},
         "claim",
-        "uncounted.why is 'declined', but should be 'unnamed'",
+        "'uncounted.why' is 'declined', but should be 'unnamed'",
     ),
     "audit.json: another version": (
         "audit/a",
         {"audit.json": lambda value: value.update(by="0.1.0")},
         "audit.json",
-        "audit.json says that agt '0.1.0' wrote it",
+        "'0.1.0' according to audit.json",
     ),
     "env.json: another kind of audit": (
         "audit/a",
         {"env.json": lambda value: value.update(kind="weights")},
         "audit.json",
-        "audit.json says kind = 'mechanism', but env.json next to it says 'weights'",
+        "the field 'kind' is 'mechanism' in audit.json, but 'weights' in env.json",
     ),
     "not finished": (
         "train/box",
@@ -771,7 +771,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             ),
         },
         "conditions",
-        "claims condition e more strongly than in the training run",
+        "condition e is claimed too strongly",
     ),
     **{
         f"claim.json: {name}": ("predict/labels", {"claim.json": edit}, "", "claim.json")
@@ -828,17 +828,17 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
                 lambda value: value["words"].__setitem__(
                     1, value["words"][1].replace("(1,", "(0.1,")
                 ),
-                "in different sentences",
+                "differ (field 'words')",
             ),
             "a line before it": (
                 lambda value: value["words"].insert(1, "and nobody learns anything"),
-                "in different sentences",
+                "differ (field 'words')",
             ),
             "words before the claim": (
                 lambda value: value["words"].__setitem__(0, f"free: {value['words'][0]}"),
-                "in different sentences",
+                "differ (field 'words')",
             ),
-            "other words in brief": (lambda value: value["brief"].pop(), "brief in release.json"),
+            "other words in brief": (lambda value: value["brief"].pop(), "'brief' in release.json"),
             "another guarantee": (
                 lambda value: value["noise"].update(mu=value["noise"]["mu"] / 2),
                 "guarantee.mu is recorded as",
@@ -879,7 +879,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/paid",
         {"claim.json": None, "spent.json": lambda value: value.update(ledger=None)},
         "budget",
-        "does not name the ledger's entry that counts",
+        "does not name the ledger's entry that paid",
     ),
     **{
         f"alone: {name}": (
@@ -937,26 +937,26 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         for key, other, words in (
             ("entry", 1, "did not pay for the release"),
             ("hash", 64 * "0", "did not pay for the release"),
-            ("population", "others", "population is people in the ledger"),
+            ("population", "others", "'population' is people in the ledger"),
         )
     },
     "a debit of more": (
         "predict/paid",
         {"metrics.json": lambda value: value.update(mu=value["mu"] / 2)},
         "entry",
-        "guarantee is",
+        "'guarantee' is",
     ),
     "a debit of other data": (
         "predict/paid",
         {"env.json": lambda value: value.update(data_digest="0" * 32)},
         "entry",
-        "data is",
+        "'data' is",
     ),
     "a debit of fewer": (
         "predict/paid",
         {"spent.json": lambda value: value.update(queries=value["queries"] + 1)},
         "entry",
-        "is about another release",
+        "paid for another release",
     ),
 }
 
@@ -1097,7 +1097,7 @@ def test_no_text_of_the_training_run_is_left_out_of_a_release(outputs: Path, agt
 
     tamper(Path("w"), {"conditions.json": leave_out})
     assert (
-        "claims condition e more strongly"
+        "condition e is claimed too strongly"
         in problems(agt("verify", "w", "--json", "-q"))["conditions"]
     )
 
@@ -1186,7 +1186,7 @@ def test_a_ledger_verifies_and_says_what_rests_on_it(made: Path, agt: Agt) -> No
     said = agt("verify", str(made / "ledgers/people.ledger")).ended(0)
     for words in (
         "VERIFIES: ledger",
-        "released on this ledger is together (1, 1e-05)-differentially private",
+        "this ledger ever pays for are together (1, 1e-05)-differentially private",
         "1 debits were checked",
         "3 stored answers",
         "declared, not checked: in the table",

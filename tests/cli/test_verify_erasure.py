@@ -127,10 +127,10 @@ def test_what_was_made_from_an_earlier_state_is_recognised(made: Path, agt: Agt)
     said = agt("verify", "predict/one", "-q")
     words = " ".join(said.out.split())
     assert said.code == 0
-    for value in ("erasure 1", "3 people", "method=certificate"):
+    for value in ("entry 1", "3 people", "method=certificate"):
         assert value in words
     first = " ".join(agt("verify", "unlearn/go", "-q").ended(0).out.split())
-    for value in ("erasure 3", "1 person", "method=retrain"):
+    for value in ("entry 3", "1 person", "method=retrain"):
         assert value in first
 
 
@@ -191,7 +191,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {
     "the last line gone": (
         "train/a",
         {REQUEST_LOG_FILE: lambda text: "".join(text.splitlines(keepends=True)[:-1])},
-        {"request log": f"(2) of {REQUEST_LOG_FILE}"},
+        {"request log": f"(number 2) of {REQUEST_LOG_FILE}"},
     ),
     "the first line gone": (
         "train/a",
@@ -201,7 +201,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {
     "no log": (
         "train/a",
         {REQUEST_LOG_FILE: None},
-        {"request log": f"(succeeds), but the request log {REQUEST_LOG_FILE}"},
+        {"request log": f"should list the request log {REQUEST_LOG_FILE}"},
     ),
     "states that gave way": (
         "train/a",
@@ -224,7 +224,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {
     "another state of the run": (
         "unlearn/more",
         {"env.json": lambda env: env.update(trained_digest=f"sha256:{'0' * 64}")},
-        {"account.json": "trained_digest in env.json is"},
+        {"account.json": "in env.json (trained_digest)"},
     ),
     "the time of the last update": (
         "train/a",
@@ -247,7 +247,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {
         lambda account: account["state"].update(before=f"sha256:{'0' * 64}"), "state.before"
     ),
     "log": account(lambda account: account["state"].update(log=f"3:{'0' * 64}"), "state.log"),
-    "entry": account(lambda account: account["state"].update(entry=2), "the run's log"),
+    "entry": account(lambda account: account["state"].update(entry=2), "request log"),
     "outside": account(lambda account: account["outside"].pop(), "outside"),
     "terms": account(
         lambda account: account["removal"]["promise"].update(
@@ -407,7 +407,7 @@ def test_a_budget_is_not_believed(removed: Path, agt: Agt) -> None:
         path.write_bytes(before)
     change(removed / "train/h/removal.json", lambda numbers: numbers.update(residual=9.0))
     reseal(removed / "train/h")
-    assert "state is 9.0" in problems(agt("verify", "train/h", "--json", "-q"))["removal budget"]
+    assert "is 9.0, but" in problems(agt("verify", "train/h", "--json", "-q"))["removal budget"]
 
 
 # -- as earlier versions wrote it

@@ -21,12 +21,13 @@ import sklearn.datasets
 from agt.data.dataset import Dataset
 from agt.data.files import columns_of
 from agt.data.ids import uniform
-from agt.data.records import DataError, Records
-from agt.errors import AgtError, DataMissing
+from agt.data.records import Records
+from agt.errors import AgtError, DataError, DataMissing
 from agt.facts import Standing
 from agt.settings import build
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import EnsembleConfig, assign_shards
+from agt.training.ensemble import assign_shards
+from agt.training.settings import EnsembleConfig
 from agt_cli import config_files
 from agt_cli.composing import composed
 

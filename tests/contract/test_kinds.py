@@ -16,7 +16,7 @@ from agt.models.kinds import KINDS, certificate_config
 from agt.problem import Settings
 from agt.settings import FeaturesConfig, TrainingConfig, plain_of, validate
 from agt.store import Folder, NewFolder, as_json
-from agt.training.ensemble import EnsembleConfig
+from agt.training.settings import EnsembleConfig
 from agt_cli import config_files
 from agt_cli.choices import _UNREAD
 from agt_cli.composing import composed

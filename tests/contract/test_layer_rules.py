@@ -471,19 +471,16 @@ def test_no_number_is_too_large(kind: type[nn.Module]) -> None:
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (nn.GELU(approximate="tanh"), "approximate='tanh', only with 'none'"),
+        (nn.GELU(approximate="tanh"), "approximate='tanh'"),
         (nn.Softplus(beta=2), "beta=2"),
         (nn.Softplus(threshold=5), "threshold=5"),
         (nn.LeakyReLU(-0.1), "negative_slope=-0.1"),
         (nn.LeakyReLU(1.5), "negative_slope=1.5"),
-        (nn.AvgPool2d(2, ceil_mode=True), "ceil_mode=True, only with False"),
-        (nn.AvgPool2d(2, divisor_override=3), "divisor_override=3, only with None"),
+        (nn.AvgPool2d(2, ceil_mode=True), "ceil_mode=True"),
+        (nn.AvgPool2d(2, divisor_override=3), "divisor_override=3"),
         (nn.AvgPool2d(3, padding=2), "a padding of at most half the size"),
         (nn.AvgPool2d(2, stride=0), "strides of at least 1"),
-        (
-            nn.Conv2d(1, 1, 3, padding="same"),
-            "padding='same' and padding_mode='zeros': give the padding as numbers",
-        ),
+        (nn.Conv2d(1, 1, 3, padding="same"), "padding='same'"),
         (nn.Conv2d(1, 1, 3, padding=1, padding_mode="circular"), "padding_mode='circular'"),
         (
             nn.Unflatten(1, (2, 3)),

@@ -24,9 +24,10 @@ from agt.relations.relation import BoundSums, Edit as RelationEdit, Relation
 from agt.relations.remove import Remove
 from agt.settings import MOST_ROWS, QUANTA, RelationConfig, RelationName, validate
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import EnsembleConfig, assign_shards
+from agt.training.ensemble import assign_shards
 from agt.training.loop import TrainingRun
 from agt.training.sensitivity import records_per_edit
+from agt.training.settings import EnsembleConfig
 from agt_cli import config_files
 
 UNIT = QUANTA // 4  # values are quarters of the clip level

@@ -29,6 +29,7 @@ from agt.errors import AgtError
 from agt.store import Pending
 from agt.targets import trusting
 from agt_cli import config_files, usage
+from agt_cli.checks import check_settings
 from agt_cli.cli import main
 from agt_cli.composing import composed
 from agt_cli.jobs import resolve_settings, trusted_by
@@ -65,20 +66,20 @@ train datset=x | 2 | unknown key 'datset' | did you mean 'dataset'
 train +dataset.foo=1 | 2 | dataset.foo: unknown key
 train ++training.batch.cuont=1 | 2 | training.batch.cuont: unknown key | did you mean 'count'
 train +foo=1 | 2 | unknown key 'foo'
-train dataset=null | 2 | dataset=null: choose one option of this group by its name | blobs
-train model=3 | 2 | model=3: choose one option of this group by its name | mlp
+train dataset=null | 2 | dataset=null: dataset= needs the name of one of its options | blobs
+train model=3 | 2 | model=3: model= needs the name of one of its options | mlp
 train dataset= | 2 | unknown dataset ''
 train dataset=blobs,digits | 2 | dataset=blobs,digits: a comma | -m
 train "training.lr='1,000'" | 2 | training.lr: expected a number, without thousands separators
-train data_dir= | 2 | data_dir= is empty
+train data_dir= | 2 | data_dir= has no value
 certify run= | 2 | give the folder of a finished agt train, or run=latest
 certify run=null | 2 | give the folder of a finished agt train
 certify run=[@box] | 2 | give the folder of a finished agt train
-certify run=@box inputs= | 2 | inputs= is empty
+certify run=@box inputs= | 2 | inputs= has no value
 predict release=nowhere inputs=@ok.csv | 2 | release=nowhere: this folder does not exist
-verify | 2 | agt verify needs one more word
-ledger | 2 | agt ledger needs one more word | init
-ledger open people | 2 | agt ledger: agt does not know the word 'open' here
+verify | 2 | `agt verify` is incomplete: add PATH
+ledger | 2 | `agt ledger` is incomplete: add init or show
+ledger open people | 2 | unknown word 'open' after `agt ledger`
 runs limit=-1 | 2 | limit
 train training.lr=0 | 2 | training.lr: | greater than 0
 train training.lr=-1 | 2 | training.lr: | greater than 0
@@ -152,7 +153,7 @@ train dataset=digits dataset.declared_size=0 | 2 | dataset.declared_size:
 {HEAD}  certificate.features.count=7 | 2 | certificate.features: | count
 {HEAD}  certificate.features.whiten=1 | 2 | certificate.features: whitening
 {HEAD}  certificate/features=landmarks | 2 | certificate.features: map=landmarks
-train certificate/features=relu | 2 | certificate/features: random or public features need a linear head
+train certificate/features=relu | 2 | certificate/features: random or public features can only be used with a linear head
 {HEAD}  relation=paper_privacy | 2 | relation
 {HEAD}  noise.epsilon=1 | 2 | noise.epsilon: certificate=stability
 {HEAD}  certificate=erm training.batch.count=2 training.weight_decay=.1 | 2 | training.batch.count=2
@@ -183,9 +184,9 @@ certify run=@certified | 2 | this is a run of 'certify' according to status.json
 predict run=@certified mechanism.eps=1 | 2 | this is a run of 'certify' according to status.json
 unlearn | 2 | run
 unlearn run=nowhere ids=@ok.csv | 2 | nowhere: this folder does not exist
-unlearn run=@box method=forget | 2 | method=forget: expected one of
-unlearn run=@box by=name | 2 | by=name: expected one of
-unlearn run=@box fresh=maybe | 2 | fresh=maybe: expected true or false
+unlearn run=@box method=forget | 2 | method=forget: unknown value
+unlearn run=@box by=name | 2 | by=name: unknown value
+unlearn run=@box fresh=maybe | 2 | new_seeds=maybe: give true or false
 unlearn run=@edited_manifest ids=@ok.csv | 2 | manifest.json
 plan run=@edited_manifest | 2 | manifest.json
 certify run=@edited_metrics | 2 | metrics.json
@@ -229,7 +230,7 @@ predict run=@box total=5 | 2 | total: expected a mapping of settings
 predict run=@box total.eps=[1] | 2 | total.eps: expected a number
 predict run=@box mechanism.eps=1 total.queries=0 | 2 | total.queries:
 predict run=@box mechanism=gausian_margin | 2 | did you mean 'gaussian_margin'
-predict run=@box mechanism=null | 2 | mechanism=null: choose one option of this group by its name
+predict run=@box mechanism=null | 2 | mechanism=null: mechanism= needs the name of one of its options
 predict run=@box mechanism=gaussian_margin total.eps=1 | 2 | total.delta
 predict run=@box mechanism=smooth_laplace mechanism.eps=1 mechanism.delta=.7 | 2 | mechanism.delta:
 predict run=@box mechanism.eps=1 seed=-1 | 2 | seed:
@@ -238,12 +239,12 @@ predict run=@box mechanism.eps=1 accounting=lenient | 2 | accounting: | rigorous
 predict run=@head mechanism=certified_quantile mechanism.eps=1 mechanism.fraction=2 | 2 | mechanism.fraction:
 {WEIGHTS}  total.eps=1 | 2 | total.delta
 {WEIGHTS}  mechanism.mu=0 | 2 | mechanism.mu:
-{WEIGHTS}  total.eps=1 total.delta=1e-5 counting=index | 2 | counting=index: mechanism=release_weights
-{WEIGHTS}  total.eps=1 total.delta=1e-5 accounting=paper | 2 | accounting=paper: mechanism=release_weights
+{WEIGHTS}  total.eps=1 total.delta=1e-5 counting=index | 2 | counting=index has no effect, because mechanism=release_weights
+{WEIGHTS}  total.eps=1 total.delta=1e-5 accounting=paper | 2 | accounting=paper has no effect, because mechanism=release_weights
 predict run=@head mechanism=objective_perturbation total.eps=1 | 2 | total.delta
-data | 2 | needs one more word | prepare
-data prepar imdb | 2 | does not know the word 'prepar' | did you mean 'prepare'
-data prepare | 2 | needs one more word | imdb
+data | 2 | is incomplete: add prepare
+data prepar imdb | 2 | unknown word 'prepar' | did you mean 'prepare'
+data prepare | 2 | is incomplete | imdb
 data prepare idmb | 2 | did you mean 'imdb'
 data prepare imdb prepare.poling=max | 2 | did you mean 'pooling'
 data prepare imdb prepare.pooling=sum | 2 | prepare.pooling: | mean
@@ -251,8 +252,8 @@ data prepare imdb prepare.limit=0 | 2 | prepare.limit:
 data prepare imdb prepare.reviews= | 2 | prepare.reviews= is empty
 data prepare imdb prepare.out= | 2 | prepare.out= is empty
 data prepare amex prepare.test_fraction=2 | 2 | prepare.test_fraction:
-data inspect | 2 | needs one more word | FILE
-reproduce | 2 | needs one more word | blobs
+data inspect | 2 | is incomplete: add FILE
+reproduce | 2 | is incomplete | blobs
 reproduce blobz | 2 | did you mean 'blobs'
 reproduce blobs profile=fast | 2 | profile: | smoke
 reproduce blobs only=[] | 2 | only:
@@ -260,19 +261,19 @@ reproduce blobs only=[nothing] | 2 | only: no artifact 'nothing' | 001_fig2
 reproduce blobs only=001_fig2 | 2 | only: expected a list
 reproduce blobs overrides=[foo] | 2 | overrides: 'foo' is no setting
 reproduce blobs "overrides=['relation=remove']" | 2 | overrides: relation=remove
-reproduce blobs runs_dir= | 2 | runs_dir= is empty
+reproduce blobs runs_dir= | 2 | runs_dir= has no value
 reproduce blobs data=mine | 2 | data: | stand_in
 reproduce imdb profile=smoke data=original | 2 | data=original: profile=smoke
 measure dataset=blobs total.eps=1 | 2 | agt measure only measures tables
 measure dataset=adult_census total.eps=1 name=../x | 2 | letters, digits
-measure dataset=adult_census | 2 | total.eps: measuring spends privacy budget
+measure dataset=adult_census | 2 | total.eps is missing: measuring spends privacy budget
 measure dataset=adult_census total.eps=1 total.delta=0 | 2 | delta
 measure dataset=adult_census total.eps=1 | 2 | there is nothing to measure
 measure dataset=adult_census dataset.label_free=true total.eps=1 relation=flip | 2 | under add_remove or substitute
 tune dataset=blobs tune.folds=0 | 2 | tune
 tune dataset=blobs tune.objective=best | 2 | tune
-audit | 2 | agt audit needs one more word | selftest
-audit selftst | 2 | does not know the word 'selftst' | did you mean 'selftest'
+audit | 2 | `agt audit` is incomplete | selftest
+audit selftst | 2 | unknown word 'selftst' | did you mean 'selftest'
 audit selftest confidence=0.3 | 2 | confidence=0.3: | at least 0.5 and below 1
 audit selftest confidence=1 | 2 | confidence=1:
 audit selftest confidence=95% | 2 | confidence=95%:
@@ -284,12 +285,12 @@ audit selftest +audit.trials=3 | 2 | audit.trials: unknown key
 audit selftest audit._target_=no.such | 2 | audit._target_: cannot import 'no.such'
 audit selftest audit._target_=agt.settings.KGridConfig +audit.max=3 | 2 | is not a kind of audit
 audit selftest run=@nowhere | 2 | nowhere: this folder does not exist
-audit summary run=@nowhere | 2 | agt audit summary was removed; instead, agt runs command=audit lists
-train certificate=tube | 2 | agt no longer has certificate=tube | use certificate=stability model=linear
-train certificate.name=tube | 2 | certificate=tube: agt no longer has certificate=tube
-train model=smooth | 2 | agt no longer has certificate=tube | use certificate=stability model=linear
-train training=imdb_tube | 2 | agt no longer has certificate=tube
-train experiment=imdb_tube | 2 | agt no longer has certificate=tube
+audit summary run=@nowhere | 2 | agt audit summary was removed | type agt runs command=audit
+train certificate=tube | 2 | certificate=tube was removed | certificate=stability model=linear
+train certificate.name=tube | 2 | certificate=tube: certificate=tube was removed
+train model=smooth | 2 | certificate=tube was removed | certificate=stability model=linear
+train training=imdb_tube | 2 | certificate=tube was removed
+train experiment=imdb_tube | 2 | certificate=tube was removed
 train dataset=blob | 2 | unknown dataset 'blob' | did you mean 'blobs' | digits
 train model=mpl | 2 | unknown model 'mpl' | did you mean 'mlp'
 train relation=add | 2 | unknown relation 'add'
@@ -400,7 +401,7 @@ predict run=@box mechanism=gaussian_margin mechanism.mu=1 total.eps=1 | 2 | tota
 predict run=@box mechanism._target_=os.path.join | 2 | mechanism._target_: 'os.path.join' is not a release mechanism
 predict run=@box mechanism._target_=nowhere.X | 2 | mechanism._target_: cannot import
 {WEIGHTS} | 2 | no privacy budget | or mechanism.mu
-data prepare prepare.batch=1 | 2 | one of: amex, imdb
+data prepare prepare.batch=1 | 2 | add amex or imdb
 data data_dir=x prepare prepare.clamp=3 amex | 2 | prepare.clamp
 data prepare amex prepare.missing=low | 2 | prepare.missing: | 'low'
 data inspect digits.csv | 2 | one of agt's own | name=my_digits
@@ -440,21 +441,21 @@ trian | 2 | unknown command 'trian' | did you mean 'train'
 certfy run=x | 2 | did you mean 'certify'
 runs compare=[box,nothing] | 2 | compare: 'box' matches no run here
 runs -m limit=1,2 | 2 | -m: agt runs does not support sweeps
-train certificate.length=4 | 2 | certificate.length=4: agt no longer has certificate=tube
-{HEAD}certificate.features.map=fourier | 2 | certificate.features.map=fourier: | use landmarks
+train certificate.length=4 | 2 | certificate.length=4: certificate=tube was removed
+{HEAD}certificate.features.map=fourier | 2 | certificate.features.map=fourier: | features=landmarks
 {HEAD}certificate/features=crosses | 2 | certificate/features=crosses: | dataset.crosses=1024
 {HEAD}certificate.features.weight=2 | 2 | certificate.features.weight=2: | dataset.crosses=1024
-{BLOBS}ensemble.members=2 ensemble.slices=2 | 2 | ensemble.slices=2: agt no longer divides shards into slices
-{WEIGHTS}mechanism.shrink=true | 2 | mechanism.shrink=true: mechanism.shrink was removed
-tune dataset=blobs tune.private=true total.eps=1 | 2 | tune.private=true: private tuning was removed | tune.public
+{BLOBS}ensemble.members=2 ensemble.slices=2 | 2 | ensemble.slices=2: this setting was removed, because agt no longer divides shards into slices
+{WEIGHTS}mechanism.shrink=true | 2 | mechanism.shrink=true: this setting, which shrank released weights, was removed
+tune dataset=blobs tune.private=true total.eps=1 | 2 | tune.private=true: tuning on private records was removed | tune.public
 runs where=accuracy>0.5 | 2 | where=accuracy>0.5: | pandas | agt runs limit=null --json
 train --info config | 2 | --info: | agt COMMAND --cfg all
 runs sort=test_accuracy | 2 | sort=test_accuracy: | pandas | agt runs limit=null --json
 unlearn run=@box ids=@ok.csv key=owner.pem | 2 | key=owner.pem: | ssh-keygen -Y sign
 predict run=@box mechanism=release_weights mechanism.weights=@box | 2 | mechanism.weights= | agt predict release=FOLDER
 verify @box public=owner.pub | 2 | public=owner.pub: | ssh-keygen -Y sign
-dataset=digits train | 2 | the name of the command must come first: agt train dataset=digits
--m train training.seed=1,2 | 2 | the name of the command must come first: agt train -m training.seed=1,2
+dataset=digits train | 2 | the name of the command must come first: type agt train dataset=digits
+-m train training.seed=1,2 | 2 | the name of the command must come first: type agt train -m training.seed=1,2
 train blobs | 2 | 'blobs' is not a setting | did you mean 'dataset=blobs'
 train training.lr | 2 | did you mean 'training.lr=VALUE'
 train @ok.csv | 2 | agt data inspect
@@ -466,7 +467,7 @@ train --cfg | 2 | --cfg
 train --config-dir nowhere | 2 | nowhere
 train trainin.lr=1 | 2 | did you mean 'training.lr'
 train '~training.lr' | 2 | training.lr: this setting is required
-train training.lr=1,000 | 2 | training.lr=1,000: a comma | numbers must not contain commas
+train training.lr=1,000 | 2 | training.lr=1,000: a comma | A number must not contain a comma
 train 'training.lr=${{nothing}}' | 2 | training.lr: Interpolation key 'nothing'
 train 'training.lr=${{oc.env:NOPE}}' | 2 | training.lr: | NOPE
 train 'training.lr=${{training.lr}}' | 2 | training.lr: Recursive
@@ -475,14 +476,14 @@ train "training.lr='1" | 2 | training.lr='1' cannot be read
 train 'model.hidden=[4' | 2 | close all brackets
 train dataset=table dataset.numeric='{{a: [0, 1]}}' | 2 | with a plus sign: type '+dataset.numeric
 reproduce blobs overrides=[relation=remove] | 2 | put text with special characters in quotes
-train output_dir= | 2 | output_dir=: this setting needs the name of a folder
-train output_dir=null | 2 | output_dir=null: this setting needs the name of a folder
-train hydra.run.dir= | 2 | hydra.run.dir=: this setting needs the name of a folder
+train output_dir= | 2 | output_dir=: this setting must name a folder
+train output_dir=null | 2 | output_dir=null: this setting must name a folder
+train hydra.run.dir= | 2 | hydra.run.dir=: this setting must name a folder
 train output_dir=@ok.csv | 1 | ok.csv | a file has the name of a folder | output_dir=FOLDER
 train -m training.seed=1,2 output_dir=@ok.csv | 1 | ok.csv | a file has the name of a folder | output_dir=FOLDER
 completion | 2 | bash
 completion bsh | 2 | did you mean 'bash'
-inspect my.csv force=true | 2 | unknown command 'inspect' | agt data inspect my.csv force=true
+inspect my.csv force=true | 2 | 'inspect' is not a command | agt data inspect my.csv force=true
 help trian | 2 | did you mean 'train'
 verify nowhere | 2 | nowhere
 verify @ok.csv | 2 | ok.csv
@@ -498,30 +499,30 @@ predict run=@box total.eps=1 mechanism.classes=3 | 2 | mechanism.classes=3, but 
 plan run=@box inputs=@q_half.csv | 2 | agt plan needs labels
 ledger init x unit=y total.eps=1 relation=remove | 2 | only covers removals is not differential privacy
 ledger init x unit=y total.eps=1 relation=both | 2 | unknown relation 'both'
-ledger init x unit=y | 2 | total.eps: a ledger needs a budget
-ledger init x unit=y total.delta=1e-5 | 2 | total.eps: a ledger needs a budget
+ledger init x unit=y | 2 | total.eps is missing: a ledger needs a budget
+ledger init x unit=y total.delta=1e-5 | 2 | total.eps is missing: a ledger needs a budget
 ledger init x unit=y total.eps=inf | 2 | total.eps
 ledger init x unit=y total.eps=true | 2 | total.eps
-ledger init x total.eps=1 | 2 | unit: state whose data the guarantee protects
+ledger init x total.eps=1 | 2 | unit is missing: say whose data the guarantee protects
 ledger init x unit= total.eps=1 | 2 | unit= is empty
-ledger init x unit=y total.eps=1 data=ee | 2 | data: give the data_digest in a run's env.json
+ledger init x unit=y total.eps=1 data=ee | 2 | data=ee: give data=DIGEST | data_digest in a run's env.json
 ledger init x unit=y total.eps=1 run=nowhere | 2 | run=nowhere: this folder does not exist
-ledger init none unit=y total.eps=1 | 2 | other commands understand this as
+ledger init none unit=y total.eps=1 | 2 | means that no ledger is used
 ledger init x unit=y total.eps=1 head=stick/x.head | 2 | head=stick/x.head: the folder stick does not exist
 ledger init x/ unit=y total.eps=1 | 2 | x
-ledger init a?b unit=y total.eps=1 | 2 | the name must consist of letters
-ledger show none | 2 | ledgers/none.ledger does not exist: create it with agt ledger init
-ledger show none total.eps=2 | 2 | total is a setting of agt ledger init
-ledger verify none run=latest | 2 | run is a setting of agt ledger init and admit
-ledger verify none head=12:abc | 2 | at least its first 16 digits
+ledger init a?b unit=y total.eps=1 | 2 | a ledger's name may contain only letters
+ledger show none | 2 | ledgers/none.ledger does not exist. To create a ledger, type agt ledger init
+ledger show none total.eps=2 | 2 | total=... only applies to agt ledger init
+ledger verify none run=latest | 2 | run=... only applies to agt ledger init and admit
+ledger verify none head=12:abc | 2 | at least the first 16 digits
 ledger admit none | 2 | agt ledger admit needs something to admit
-ledger admit none run=. data=b | 2 | run and data cannot be given together
+ledger admit none run=. data=b | 2 | run=... and data=... cannot be given together
 ledger admit none lost=true | 2 | agt ledger admit needs something to admit
-ledger show | 2 | needs one more word, one of: NAME
+ledger show | 2 | is incomplete: add NAME
 ledger show none tabel=1 | 2 | unknown key 'tabel'
 data inspect @ok.csv label=z | 2 | no column 'z', which the setting label names
 data inspect @ok.csv lable=x | 2 | unknown key 'lable' | did you mean 'label'
-data inspect @even.csv | 2 | label: agt does not know which column to predict | give label=NAME (likely: 'a', 'b') | nothing was written
+data inspect @even.csv | 2 | label is missing: agt does not know which column to predict | give label=NAME (likely: 'a', 'b') | nothing was written
 data inspect @plain.xlsx | 2 | unknown format '.xlsx'
 start @ok.csv label=y id=none public=yes purpose=both | 2 | this terminal is not interactive | eps=NUMBER
 start @ok.csv label=y id=none public=yes eps=2 | 2 | this terminal is not interactive | purpose=certificates, answers or both
@@ -534,15 +535,15 @@ start @ok.csv label=z id=none public=yes purpose=both eps=2 | 2 | no column 'z',
 {STARTED}id=id | 2 | this terminal is not interactive | give unit_rows=NUMBER
 {STARTED}answers=@list.yaml | 2 | one line for each answer
 {STARTED}answers=none.yaml | 1 | none.yaml: No such file
-train sweep=seeds | 2 | sweep=seeds names the folder of a sweep, but this command is not a sweep: add -m
-train -m sweep=a/b | 2 | sweep=a/b: the name of a sweep must consist of letters
+train sweep=seeds | 2 | sweep=seeds gives a name to a sweep, but this command is not a sweep: add -m
+train -m sweep=a/b | 2 | sweep=a/b: the name of a sweep may contain only letters
 train -m hydra/sweeper=basic | 2 | hydra/sweeper=basic: agt only supports its own sweeper
-train -m hydra.sweeper.devices=[0,1] | 2 | set CUDA_VISIBLE_DEVICES=0,1 before agt
-train -m hydra.sweep.subdir=x | 2 | the folder of a sweep's job is now named by what the job computes
+train -m hydra.sweeper.devices=[0,1] | 2 | for example CUDA_VISIBLE_DEVICES=0,1 agt train
+train -m hydra.sweep.subdir=x | 2 | the folder of each job of a sweep is now named after what the job computes
 train -m training.seed=0,1 training=nowhere | 2 | training
-train -m 'training.lr=interval(0,1)' | 2 | give the values of a sweep
-train -m hydra.launcher.n_jobs=1,2 hydra/launcher=joblib | 2 | give the values of a sweep
-train -m training.seed=0,1 hydra/launcher=joblib hydra.launcher.n_jobs=0 | 2 | n_jobs=0: give the number
+train -m 'training.lr=interval(0,1)' | 2 | cannot list the values of this sweep
+train -m hydra.launcher.n_jobs=1,2 hydra/launcher=joblib | 2 | give one value
+train -m training.seed=0,1 hydra/launcher=joblib hydra.launcher.n_jobs=0 | 2 | n_jobs=0 would run no job: give the number
 predict run=@box total.eps=1e-14 total.queries=1000 | 2 | leaves less than 1e-15 for each query: ask fewer queries
 predict run=@box total.eps=1 total.queries=10000000000000 | 2 | queries = 10000000000000
 ledger show peple | 2 | peple.ledger
@@ -557,7 +558,7 @@ train resume=nowhere | 2 | resume=nowhere: this folder does not exist
 train resume=@box | 2 | is finished
 train resume= | 2 | resume
 train resume=@folder | 2 | this is not the folder of a run, because status.json is missing
-train resume=@certified | 2 | this is a run of 'certify'
+train resume=@certified | 2 | this is a run of agt certify
 tune resume=@failed | 2 | only `agt train` can resume a run
 train training.batch.n_max=10 | 2 | n_max=10
 {HEAD}  training.lr=1e5 | 2 | training.lr:
@@ -606,7 +607,7 @@ train --config-dir @conf training=blobs dataset=gone | 2 | dataset._target_: can
 train --config-dir @conf dataset=gone | 2 | there are no training settings named 'gone': give training=NAME
 certify | 2 | run: this setting is required
 unlearn run=@box ids=nobody.txt | 4 | ids=nobody.txt: this file does not exist
-unlearn run=@box | 2 | ids=null: no erasure was requested
+unlearn run=@box | 2 | no erasure was requested, neither in this command
 unlearn run=@box method=newton ids=@ok.csv | 2 | method=newton | certificate=removal
 unlearn run=@box method=sisa ids=@ok.csv | 2 | method=sisa | not an ensemble
 certify run=@box inputs=@no.csv | 4 | no.csv | inputs
@@ -623,7 +624,7 @@ certify run=@box inputs=@q_label.csv | 2 | q_label.csv: row 2 of the data (line 
 predict run=@box inputs=@q_twice.csv mechanism.eps=1 | 2 | q_twice.csv | 'p' 2 times
 plan run=@box inputs=@q.csv | 2 | q.csv | labels
 plan run=@box mechanisms=[noisy_argmax] | 2 | noisy_argmax | ensemble
-predict run=@box mechanism.eps=1 total.queries=1 | 2 | 20 queries, but total.queries=1
+predict run=@box mechanism.eps=1 total.queries=1 | 2 | 20 queries, more than total.queries=1
 predict run=@box mechanism.mu=1 | 2 | unknown key 'mechanism.mu'
 predict run=@box mechanism=noisy_argmax mechanism.eps=1 | 2 | ensemble
 predict run=@box mechanism.eps=1 mechanism.classes=3 | 2 | mechanism.classes=3, but the model has 2
@@ -830,7 +831,7 @@ def chosen(command: str, groups: tuple[str, ...]) -> bytes:
 
 
 def refuse(words: list[str]) -> None:
-    """Configure a command as its line would."""
+    """Check a command's settings and configure it, as its line would."""
     name, *rest = words
     rest = usage.settings_from_words(name, rest)
     groups = tuple(
@@ -844,6 +845,7 @@ def refuse(words: list[str]) -> None:
     ):
         OmegaConf.update(config, override.key_or_group, override.value())
     given = OmegaConf.to_container(config, resolve=True)
+    check_settings(name, given)
     settings = resolve_settings(name, given, rest, Console(quiet=True))
     with trusting(trusted_by(settings)):
         import_module(usage.COMMANDS[name].module).configure(settings)
@@ -904,8 +906,8 @@ def test_a_full_disk_says_where_and_leaves_a_failed_run(
     monkeypatch.setattr(Pending, "opened", opened)
     agt("train", *TINY, "--json").ended(
         1,
-        f"{name}: No space left on device: free some space there, or choose another place with "
-        "output_dir=FOLDER",
+        f"{name}: No space left on device: free some space on that disk, or write to another "
+        "place with output_dir=FOLDER",
     )
     check_whole(tmp_path)
     monkeypatch.setattr(Pending, "opened", real)
@@ -936,7 +938,7 @@ def test_settings_that_nothing_reads_are_said(agt: Agt) -> None:
     )
     said = agt(
         *shlex.split(
-            f"train dataset=digits model=linear {erm} model.activation=tanh ensemble.key=x"
+            f"train dataset=digits model=linear {erm} model.activation=tanh ensemble.hash_salt=x"
         )
     ).ended(0)
     keys = (
@@ -945,8 +947,8 @@ def test_settings_that_nothing_reads_are_said(agt: Agt) -> None:
         "kgrid.max",
         "certificate.features.seed",
         "model.activation",
-        "ensemble.key",
+        "ensemble.hash_salt",
     )
     for key in keys:
-        assert sum(line.startswith(f"note: {key} ") for line in said.err.splitlines()) == 1, key
+        assert sum(line.startswith(f"note: {key}: ") for line in said.err.splitlines()) == 1, key
     assert "note: training" not in agt("train", *TINY).err

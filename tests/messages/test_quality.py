@@ -22,17 +22,18 @@ def judged(labels: Sequence[int] | None, prediction: Sequence[int], **more: Any)
 RARE, SIXTY = [1] * 24 + [0] * 76, [0] * 60 + [1] * 40
 NOISE = (np.random.default_rng(0).random(1000) < 0.3) * 1
 VERDICTS: list[tuple[list[int] | None, list[int], str]] = [
-    (RARE, [0] * 100, "This model answers 'no' for every one of the 100 test records: it is "
+    (RARE, [0] * 100, "This model answers 'no' for each of the 100 test records, so it is "
                       "constant. A constant "
      "answer is always certified, however inaccurate it is; its accuracy is 0.760 [0.664, 0.840], "
      "compared with 0.760 for always answering 'no'."),
     (RARE * 10, [0] * 990 + [1] * 10,
-     "This model answers 'no' for all but 10 of the 1,000 test records: it is nearly constant"),
+     "This model answers 'no' for all but 10 of the 1,000 test records, so it is nearly constant"),
     ([1] * 10 + [0] * 1990, [1] * 9 + [0] * 1991, ""),  # a rare class, nearly all of it found
     (NOISE.tolist(), np.random.default_rng(1).permutation(NOISE).tolist(),
-     "On the 1,000 test records this model is worse than a constant answer: its accuracy is 0."),
+     "On the 1,000 test records, this model is significantly worse than a constant answer: its "
+     "accuracy is 0."),
     (SIXTY, [0] * 55 + [1] * 5 + [1] * 6 + [0] * 34,
-     "On the 100 test records this model is not significantly better than a constant answer"),
+     "On the 100 test records, this model is not significantly better than a constant answer"),
     (SIXTY, [0] * 55 + [1] * 5 + [1] * 30 + [0] * 10, ""),
     (None, [1] * 49 + [0], ""),
     (None, [1] * 5, ""),  # too few

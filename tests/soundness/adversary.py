@@ -43,8 +43,8 @@ from synthetic import RELATIONS
 from agt.bounds.box import Box
 from agt.certificates.box import Certificates, count_grid_steps
 from agt.certificates.vote_certificates import VoteCertificates
-from agt.data.records import DataError, Records
-from agt.errors import ConfigError, UnboundedError
+from agt.data.records import Records
+from agt.errors import ConfigError, DataError, UnboundedError
 from agt.training.linear import LinearTrained
 from agt_audit.neighbours import Target
 

@@ -28,9 +28,10 @@ from agt.relations.relation import Relation
 from agt.settings import FeaturesConfig
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
-from agt.training.ensemble import EnsembleConfig, train_members
+from agt.training.ensemble import train_members
 from agt.training.erm import train_erm
 from agt.training.linear import LinearTrained, train_linear
+from agt.training.settings import EnsembleConfig
 from agt.training.setup import TrainingSetup
 from agt_audit.neighbours import NAMES, Edited, Editor, Target, Terms, weights
 

@@ -34,9 +34,10 @@ from agt.relations.add_remove import AddRemove
 from agt.settings import QUANTA, FeaturesConfig, TrainingConfig
 from agt.training import ensemble, linear, sensitivity
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import EnsembleConfig, assign_shards
+from agt.training.ensemble import assign_shards
 from agt.training.loop import TrainingRun
 from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity
+from agt.training.settings import EnsembleConfig
 
 ROUNDS, MOST, RETRAININGS = 3, 8, 10
 REFUSED = {

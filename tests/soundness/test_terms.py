@@ -52,7 +52,7 @@ from agt.store import write_atomic
 from agt.training.erm import erm_sensitivity, train_erm
 from agt.training.linear import LinearTrained
 from agt.training.objective import ComputedGradient
-from agt.training.removal import RemovalConfig, RemovalProblem, removal_budget
+from agt.training.removal import RemovalProblem, removal_budget
 from agt.training.sensitivity import (
     LinearLoss,
     LinearSetting,
@@ -60,6 +60,7 @@ from agt.training.sensitivity import (
     StepCoefficients,
     sgd_sensitivity,
 )
+from agt.training.settings import RemovalConfig
 from agt.training.spectral import prove_eigenvalue_bound
 from agt.unlearning.newton import BoundedMatrix, Factor, joint_epsilon
 from agt.unlearning.sisa import answerable

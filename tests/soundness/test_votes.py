@@ -29,7 +29,7 @@ from agt.models.ensemble import EnsembleModel, vote_certificates
 from agt.models.votes import VotesModel
 from agt.numeric import SeededRandomness
 from agt.relations import RELATIONS
-from agt.training.ensemble import EnsembleConfig, assign_shards
+from agt.training.ensemble import assign_shards
 from agt.training.ridge import (
     SCORE_LIMIT,
     encode_targets,
@@ -39,6 +39,7 @@ from agt.training.ridge import (
     round_to_lattice,
     scaled_residuals,
 )
+from agt.training.settings import EnsembleConfig
 from agt_audit.neighbours import retrained
 
 QUERIES = np.random.default_rng(1).normal(size=(60, 2))

@@ -27,7 +27,8 @@ from agt.mechanisms.published import ProposeTestRelease
 from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.weights import ReleaseWeights
 from agt.numeric import mills_delta, printed_decimal
-from agt.training.noise import NoiseConfig, plan_noise
+from agt.training.noise import plan_noise
+from agt.training.settings import NoiseConfig
 
 FRESH = Cost()
 EPS = st.floats(1e-15, 100)

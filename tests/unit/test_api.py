@@ -15,7 +15,8 @@ from records import reseal
 from torch import nn
 
 import agt
-from agt.data.records import DataError, fingerprint
+from agt.data.records import fingerprint
+from agt.errors import DataError
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.models.heads import describe_layers, from_layers

@@ -60,14 +60,14 @@ ROOMS = (
             "agt_cli.completion",
         ),
         *("agt_cli.errors", "agt_cli.configuration", "agt_cli.composing", "agt_cli.process"),
-        *("agt_cli.networks", "agt_cli.renamed"),
+        *("agt_cli.networks", "agt_cli.renamed", "agt_cli.command_settings"),
     ),
     # forms of files, which whoever reads a run knows
     ("agt_cli.unlearn.log", "agt_cli.unlearn.account"),
     ("agt_cli.report",),
     (
         *("agt_cli.runs", "agt_cli.releasing", "agt_cli.verify", "agt_cli.unlearn"),
-        *("agt_cli.choices", "agt_cli.team", "agt_cli.worker"),
+        *("agt_cli.choices", "agt_cli.checks", "agt_cli.team", "agt_cli.worker"),
     ),
     ("agt_cli.commands",),
     ("agt_cli.cli", "agt_cli.sweeps", "agt_cli.jobs", "agt_cli.__main__"),

@@ -15,7 +15,8 @@ from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.models.model import Model
-from agt.training.ensemble import EnsembleConfig, assign_shards
+from agt.training.ensemble import assign_shards
+from agt.training.settings import EnsembleConfig
 from agt_audit.estimates import Claimed, Mistakes
 from agt_audit.mechanism import LabellingPair, between_roots
 from agt_audit.neighbours import retrained, without

@@ -32,7 +32,7 @@ from agt.mechanisms.weights import ReleaseWeights, release_weights
 from agt.models.model import Model
 from agt.numeric import Randomness, gaussian_mu, noisy
 from agt.settings import RelationConfig
-from agt.training.noise import NoiseConfig
+from agt.training.settings import NoiseConfig
 from agt_audit import replay as replaying
 from agt_audit.neighbours import retrained, without
 from agt_audit.replay import ReplayedRelease, ReplayedTraining, allowed_mu, publish_training, replay

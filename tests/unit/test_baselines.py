@@ -33,14 +33,8 @@ from agt.relations import RELATIONS
 from agt.settings import TrainingConfig
 from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
 from agt.training.loop import train
-from agt.training.noise import (
-    NoiseConfig,
-    NoisePlan,
-    draw_noise,
-    noise_seed,
-    plan_noise,
-    read_noise_config,
-)
+from agt.training.noise import NoisePlan, draw_noise, noise_seed, plan_noise
+from agt.training.settings import NoiseConfig, read_noise_config
 from agt_cli._experiments import baselines as dpsgd
 
 # -- baselines dpsgd

@@ -23,10 +23,11 @@ from agt.errors import ConfigError, UnsoundError
 from agt.store import Lock
 from agt.training import checkpoint
 from agt.training.checkpoint import NO_CHECKPOINTS, CheckpointFolder, Checkpoints, open_checkpoints
-from agt.training.ensemble import EnsembleConfig, train_members
+from agt.training.ensemble import train_members
 from agt.training.erm import train_erm
 from agt.training.linear import train_linear
 from agt.training.loop import Progress, TrainingRun, train
+from agt.training.settings import EnsembleConfig
 from agt.training.setup import TrainingSetup
 
 ABOUT = {"training": {"lr": 0.1, "batch": {"count": 1}}, "data_digest": "abc"}

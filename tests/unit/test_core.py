@@ -46,6 +46,7 @@ BENEATH = {
         "agt.data.records",
         "agt.data.ids",
         "agt.data.arrays",
+        "agt.data.coded",
         "agt.data.population",
         "agt.relations.names",
         "agt.sentences",

@@ -13,10 +13,11 @@ from agt.certificates.box import Certificates
 from agt.data import arrays, files, ids, labelled
 from agt.data.arrays import Blocks, pieces
 from agt.data.embeddings import Embeddings
-from agt.data.labelled import FileConstants, LabelledFile
-from agt.data.records import DataError, Records
+from agt.data.labelled import LabelledFile
+from agt.data.records import Records
+from agt.data.settings import FileConstants
 from agt.data.table import Table
-from agt.errors import AgtError
+from agt.errors import AgtError, DataError
 
 N = 100
 RNG = np.random.default_rng(0)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agt.data.files import CsvFormat, open_columns
-from agt.data.records import DataError
+from agt.errors import DataError
 from agt_cli.runs.inspect import inspect_table
 from agt_cli.runs.sniffing import sniffed
 

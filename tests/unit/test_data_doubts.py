@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agt.data.records import DataError
+from agt.errors import DataError
 from agt_cli.runs.doubts import Doubt, DoubtCode
 from agt_cli.runs.inspect import inspect_table
 

@@ -10,7 +10,8 @@ import pytest
 
 from agt.data.embeddings import Embeddings, public_digest
 from agt.data.labelled import Declared, dataset_of
-from agt.data.records import UNLABELLED, DataError
+from agt.data.records import UNLABELLED
+from agt.errors import DataError
 from agt.facts import Standing
 
 X = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float16)

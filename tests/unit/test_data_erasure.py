@@ -13,8 +13,8 @@ from agt.data.blobs import Blobs
 from agt.data.dataset import Dataset
 from agt.data.embeddings import Embeddings
 from agt.data.erasure import IsErased, part
-from agt.data.records import DataError
 from agt.data.table import Table
+from agt.errors import DataError
 from agt.facts import Standing
 
 PEOPLE = pd.DataFrame(

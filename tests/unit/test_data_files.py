@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from agt.data.files import CsvFormat, open_columns
-from agt.data.records import DataError
-from agt.errors import ConfigError, DataMissing
+from agt.errors import ConfigError, DataError, DataMissing
 from agt.settings import validate
 from agt.store import locate
 

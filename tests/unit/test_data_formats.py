@@ -16,9 +16,8 @@ import yaml
 import agt
 from agt.data.files import columns_of, open_columns
 from agt.data.formats import CellFormat, DateFormat, NumberFormat, days, reads
-from agt.data.records import DataError
 from agt.data.table import Table
-from agt.errors import ConfigError
+from agt.errors import ConfigError, DataError
 from agt.settings import validate
 from agt_cli.runs.formats import in_yaml
 

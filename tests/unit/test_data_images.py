@@ -17,8 +17,8 @@ from agt.data import images
 from agt.data.blobs import Blobs
 from agt.data.ids import uniform
 from agt.data.images import Digits, MedMnist, Mnist
-from agt.data.records import UNLABELLED, DataError
-from agt.errors import AgtError, ConfigError, DataMissing
+from agt.data.records import UNLABELLED
+from agt.errors import AgtError, ConfigError, DataError, DataMissing
 from agt.settings import validate
 
 

@@ -19,9 +19,8 @@ from hypothesis import given, settings, strategies as st
 
 from agt.data.files import CsvFormat
 from agt.data.formats import NumberFormat
-from agt.data.records import DataError
 from agt.data.table import Table
-from agt.errors import ConfigError
+from agt.errors import ConfigError, DataError
 from agt.facts import Standing
 from agt.settings import build, validate
 from agt.store import parse_yaml

@@ -18,9 +18,9 @@ from hypothesis import given, strategies as st
 from agt.data.dataset import Dataset, with_notes
 from agt.data.embeddings import Embeddings
 from agt.data.population import Outside
-from agt.data.records import UNLABELLED, DataError
+from agt.data.records import UNLABELLED
 from agt.data.table import HALVINGS, Encoding, Table
-from agt.errors import ConfigError, DataMissing
+from agt.errors import ConfigError, DataError, DataMissing
 from agt.settings import validate
 
 PEOPLE = """id,age,income,region,default,part

@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from agt.data.blobs import Blobs
 from agt.data.dataset import Dataset
 from agt.data.images import MedMnist
-from agt.data.records import DataError, Records
-from agt.errors import DataMissing
+from agt.data.records import Records
+from agt.errors import DataError, DataMissing
 from agt.facts import evidence, not_held
 from agt.models.box import copy_initial_parameters
 from agt.settings import KGridConfig, RelationConfig, TrainingConfig

@@ -16,7 +16,8 @@ from agt.numeric import gaussian_delta, gaussian_mu
 from agt.settings import plain_of
 from agt.store import Broken
 from agt.templates import upward
-from agt.training.removal import RemovalConfig, removal_budget
+from agt.training.removal import removal_budget
+from agt.training.settings import RemovalConfig
 from agt.unlearning.newton import joint_epsilon, promise_after_removal
 from agt.unlearning.sentences import Remark
 from agt_cli.verify.erasure import check_promise

@@ -6,13 +6,14 @@ import pytest
 
 from agt.errors import ConfigError
 from agt.mechanisms.composition import total
-from agt.mechanisms.mechanism_config import MechanismConfig, TotalConfig
+from agt.mechanisms.mechanism_config import MechanismConfig
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.mechanisms.totals import total_of_weights
 from agt.mechanisms.weights import ReleaseWeights
+from agt.settings import TotalConfig
 
 WHOLE = TotalConfig(eps=2.0, delta=1e-5)
 NONE = TotalConfig()

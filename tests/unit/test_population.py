@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import agt
-from agt.data.records import DataError
+from agt.errors import DataError
 
 RNG = np.random.default_rng(8)
 FRAME = pd.DataFrame(

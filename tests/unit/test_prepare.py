@@ -24,8 +24,7 @@ from synthetic import refused
 
 from agt.data.embeddings import Embeddings, read_prepared
 from agt.data.ids import uniform
-from agt.data.records import DataError
-from agt.errors import ConfigError, DataMissing
+from agt.errors import ConfigError, DataError, DataMissing
 from agt.settings import build, validate
 from agt.store import seal, unseal
 from agt.targets import trusting

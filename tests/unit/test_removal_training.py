@@ -22,7 +22,6 @@ from agt.training import removal
 from agt.training.checkpoint import open_checkpoints
 from agt.training.removal import (
     SEED_NAME,
-    RemovalConfig,
     RemovalState,
     draw_seed,
     draw_tilt,
@@ -30,6 +29,7 @@ from agt.training.removal import (
     solve_newton_step,
     spectral_norm_bound,
 )
+from agt.training.settings import RemovalConfig
 
 RNG = np.random.default_rng(11)
 N = 90

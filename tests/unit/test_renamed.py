@@ -4,7 +4,7 @@ import pytest
 
 from agt.errors import ConfigError
 from agt_cli.help_pages import command_help
-from agt_cli.renamed import RENAMED, with_old_names
+from agt_cli.renamed import RENAMED, with_new_name, with_old_names
 
 
 @pytest.mark.parametrize("entry", [each for each in RENAMED if not each.values])
@@ -32,6 +32,27 @@ def test_words_that_are_no_settings_stay_as_they_are() -> None:
 
 def test_a_name_of_another_command_stays_as_it_is() -> None:
     assert with_old_names("plan", ["simulate=1"]) == ["simulate=1"]
+
+
+@pytest.mark.parametrize(
+    ("command", "setting", "shown"),
+    [
+        ("predict", "accounting=rigorous", "unproved=refuse"),
+        ("train", "training.decay", "training.lr_decay"),
+        ("train", "training.clip=0.06", "training.clip=0.06"),  # two new names
+        ("predict", "mechanism.eps=1", "mechanism.eps=1"),  # another spelling only
+        ("plan", "seed=null", "seed=null"),  # new only for another command
+    ],
+)
+def test_help_shows_the_new_name(command: str, setting: str, shown: str) -> None:
+    assert with_new_name(command, setting) == shown
+
+
+def test_help_of_a_command_shows_new_names() -> None:
+    lines = command_help("predict").splitlines()
+    keys = {line.split("=")[0].strip() for line in lines}
+    assert {"reserve", "simulate", "unproved"} <= keys
+    assert not {"lot", "accounting"} & keys
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from agt.data.records import DataError, Records
-from agt.errors import ConfigError
+from agt.data.records import Records
+from agt.errors import ConfigError, DataError
 from agt.store import Broken
 from agt_cli.unlearn.log import (
     SIZE,

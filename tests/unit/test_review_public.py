@@ -17,8 +17,8 @@ import pytest
 from agt.data.dataset import Dataset
 from agt.data.embeddings import Embeddings
 from agt.data.images import MedMnist
-from agt.data.records import DataError
 from agt.data.table import Table
+from agt.errors import DataError
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.guarantees import PureDP
 from agt.models.features import FeatureMap

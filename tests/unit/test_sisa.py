@@ -24,7 +24,8 @@ from agt.models.stability import StabilityKind
 from agt.problem import Problem, Settings
 from agt.settings import ComputeConfig, FeaturesConfig, KGridConfig, RelationConfig, validate
 from agt.store import Folder, NewFolder
-from agt.training.ensemble import EnsembleConfig, assign_shards
+from agt.training.ensemble import assign_shards
+from agt.training.settings import EnsembleConfig
 from agt.unlearning.sisa import Retrained, retrain_affected
 
 UNITS = 40

@@ -24,7 +24,7 @@ from agt.settings import BatchConfig, default_n_max
 from agt.training import ensemble, erm_with_linear_term, spectral
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import Checkpoints
-from agt.training.ensemble import EnsembleConfig, assign_shards, member_records, train_members
+from agt.training.ensemble import assign_shards, member_records, train_members
 from agt.training.erm_with_linear_term import (
     ErmWithLinearTerm,
     clamped_logistic_smoothness,
@@ -32,6 +32,7 @@ from agt.training.erm_with_linear_term import (
     smallest_tolerance,
     solve,
 )
+from agt.training.settings import EnsembleConfig
 from agt.training.setup import TrainingSetup
 from agt.training.sgd import Sgd, descend, learning_rate
 from agt.training.spectral import largest_eigenvalue, prove_eigenvalue_bound

@@ -21,7 +21,7 @@ from agt.models.heads import HeadConfig
 from agt.models.stability import StabilityKind
 from agt.problem import Problem, Settings
 from agt.settings import ChosenFrom, ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
-from agt.training.ensemble import EnsembleConfig
+from agt.training.settings import EnsembleConfig
 from agt_cli.choices import chosen_from, still_chosen
 from agt_cli.commands.tune import TuningData, choices
 from agt_cli.composing import composed

@@ -1,0 +1,184 @@
+"""Settings of the kinds of certificate: ``certificate=NAME`` and what belongs to it.
+
+Each kind in ``agt.models`` inherits its settings from a class here. Nothing here imports NumPy or
+PyTorch, so that a mistake in a setting is answered at once.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field
+
+from agt.errors import ConfigError, nearest
+from agt.messages import Message
+from agt.settings import Count, FeaturesConfig, Positive, schema, validate
+from agt.training.settings import RemovalConfig
+
+
+class CertificateConfig:
+    """The base class of the settings of every kind of certificate.
+
+    Attributes:
+        name: the name of the kind in ``certificate=NAME`` and in the files of runs.
+    """
+
+    name: str = ""
+
+    @classmethod
+    def is_described_by(cls, node: Mapping[str, Any]) -> bool:
+        """Return whether a mapping of settings describes a certificate of this kind.
+
+        Args:
+            node: the value of the configuration's key ``certificate``; its "name" names a kind.
+        """
+        return node.get("name") == cls.name
+
+
+@schema
+class BoxConfig(CertificateConfig):
+    """Settings of ``certificate=box``: it has none beside its name."""
+
+    name: Literal["box"] = "box"
+
+
+@schema
+class StabilityConfig(CertificateConfig):
+    """Settings of ``certificate=stability``, a linear head trained by plain SGD.
+
+    Attributes:
+        features: the public feature map in front of the head.
+        average: the weights are the mean of the last ``average`` iterates of SGD; 1: the last one.
+    """
+
+    name: Literal["stability"] = "stability"
+    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
+    average: Count = 1
+
+
+@schema
+class ErmConfig(CertificateConfig):
+    """Settings of ``certificate=erm``, a linear head that minimises an l2-regularised loss.
+
+    Attributes:
+        features: the settings of the public map from records to features of norm at most 1.
+        tolerance: a public bound on the norm of the gradient at the weights that training returns;
+            training fails if it does not reach the bound.
+    """
+
+    name: Literal["erm"] = "erm"
+    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
+    tolerance: Positive = 1e-8
+
+
+@schema
+class RemovalCertificateConfig(RemovalConfig, CertificateConfig):
+    """Settings of ``certificate=removal``, a head from which records can be removed later."""
+
+
+@schema
+class VotesConfig(CertificateConfig):
+    """Settings of ``certificate=votes`` whose members agt's own learners train.
+
+    Attributes:
+        features: the public feature map that all members share.
+        learner: each member is a ridge regression, or a logistic regression of each class against
+            the others.
+        strength: the factor of each member's regulariser, which is added to the sum of the losses
+            over its shard; features have a norm of at most 1.
+    """
+
+    name: Literal["votes"] = "votes"
+    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
+    learner: Literal["ridge", "logistic"] = "ridge"
+    strength: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.1
+
+    @classmethod
+    def is_described_by(cls, node: Mapping[str, Any]) -> bool:
+        """Return whether settings describe votes by one of agt's learners, ``ridge`` for example.
+
+        Args:
+            node: the settings of a certificate by name. A learner of the user's own is a mapping
+                there, and is read by ``OwnVotesConfig``.
+        """
+        return super().is_described_by(node) and not isinstance(node.get("learner"), Mapping)
+
+
+@schema
+class OwnVotesConfig(CertificateConfig):
+    """Settings of ``certificate=votes`` whose members a learner of the user's own trains.
+
+    Attributes:
+        features: the public feature map in front of the members; by default they take raw features.
+        learner: the full name of the learner's class or function (``_target_``), and its settings.
+            Reading these settings imports no code.
+        strength: not read; it is here because ``VotesConfig`` with the same name has it.
+
+    Raises:
+        ValueError: ``learner`` has no ``_target_``.
+    """
+
+    name: Literal["votes"] = "votes"
+    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
+    learner: Mapping[str, Any] = Field(default_factory=dict)
+    strength: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless the settings name a learner."""
+        if not isinstance(self.learner.get("_target_"), str):
+            raise ValueError(
+                "learner: give ridge, logistic, or the full name of your own learner in "
+                "learner._target_"
+            )
+
+    @classmethod
+    def is_described_by(cls, node: Mapping[str, Any]) -> bool:
+        """Return whether settings describe votes by a learner of the user's own.
+
+        Args:
+            node: the settings of a certificate by name, in which such a learner is a mapping.
+        """
+        return super().is_described_by(node) and isinstance(node.get("learner"), Mapping)
+
+
+CERTIFICATES: tuple[type[CertificateConfig], ...] = (
+    BoxConfig,
+    StabilityConfig,
+    ErmConfig,
+    RemovalCertificateConfig,
+    VotesConfig,
+    OwnVotesConfig,
+)
+"""The settings of all kinds, in the order of ``agt.models.kinds.KINDS``."""
+
+C = TypeVar("C", bound=CertificateConfig)
+
+
+def read_certificate(node: object, classes: Sequence[type[C]]) -> C:
+    """Validate the settings of a certificate, and return them as an object of the class they name.
+
+    Args:
+        node: a mapping of settings that has the kind's ``name``, such as
+            ``{"name": "stability", "average": 10}``. None returns the settings of boxes, because
+            records of the first versions of agt have no certificate settings and are all of boxes.
+        classes: the classes of settings, or the kinds that inherit from them; that of boxes first.
+
+    Raises:
+        ConfigError: the kind or a setting is unknown, or a value has the wrong type.
+    """
+    if node is None:
+        return classes[0]()
+    if not isinstance(node, Mapping):
+        # A value that is no mapping is refused here. The message lists the expected settings.
+        return validate(classes[0], node, "certificate")
+    for cls in classes:
+        if cls.is_described_by(node):
+            return validate(cls, node, "certificate")
+    name = str(node.get("name"))
+    names = dict.fromkeys(cls.name for cls in classes)
+    raise ConfigError(
+        Message(
+            "{config:certificate.name}: unknown value '{name}'{hint}",
+            name=name,
+            hint=nearest(name, names),
+        )
+    )

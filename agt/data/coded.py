@@ -1,0 +1,244 @@
+"""Features of many records that take few values in each column, held as small codes.
+
+A table's column of 20 bins is up to 41 numbers of each row, but one of 43 codes. Codes of a byte
+need a hundredth of the memory, and numbers are looked up for the rows that somebody asks for.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from agt.data.arrays import aligned_empty
+
+MAX_LEVELS = 256  # of a code: one byte
+LOOKUP_BLOCK_ROWS = 256  # rows that are looked up at once, so that they stay in the cache
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Some of a row's features, which one code of the row decides.
+
+    Attributes:
+        column: which of the row's codes.
+        levels: [m, w] the features for each value of the code, from 0 to m - 1.
+    """
+
+    column: int
+    levels: np.ndarray
+
+
+@dataclass(frozen=True)
+class LookupGroup:
+    """Neighbouring look-ups of equally many features, done in one step.
+
+    Attributes:
+        columns: which code of a row each look-up reads.
+        first_levels: [c] where the levels of each look-up begin among the levels of all.
+        levels: [m, w] the levels of all.
+        features: where their features stand in a row.
+    """
+
+    columns: list[int]
+    first_levels: np.ndarray
+    levels: np.ndarray
+    features: slice
+
+
+@dataclass(frozen=True)
+class RowLookup:
+    """How a row of codes becomes a row of features.
+
+    Attributes:
+        lookups: whose features make up a row, side by side in this order; at least one, all of one
+            dtype.
+    """
+
+    lookups: tuple[Lookup, ...]
+
+    @cached_property
+    def width(self) -> int:
+        """The number of features of a row."""
+        return sum(lookup.levels.shape[1] for lookup in self.lookups)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type of the features."""
+        return self.lookups[0].levels.dtype
+
+    @cached_property
+    def groups(self) -> tuple[LookupGroup, ...]:
+        """The same look-ups in a few large steps instead of many small ones."""
+        groups = []
+        start = 0
+        for width, of_width in groupby(self.lookups, lambda lookup: lookup.levels.shape[1]):
+            lookups = [*of_width]
+            counts = [len(lookup.levels) for lookup in lookups]
+            stop = start + width * len(lookups)
+            group = LookupGroup(
+                columns=[lookup.column for lookup in lookups],
+                first_levels=np.cumsum([0, *counts[:-1]]),
+                levels=np.concatenate([lookup.levels for lookup in lookups]),
+                features=slice(start, stop),
+            )
+            groups.append(group)
+            start = stop
+        return tuple(groups)
+
+    def features(self, codes: np.ndarray) -> np.ndarray:
+        """Return the features of rows, [n, width]; the array begins at a multiple of 64 bytes.
+
+        Args:
+            codes: [n, columns] uint8, each below the number of levels of its look-ups.
+        """
+        features = aligned_empty((len(codes), self.width), self.dtype)
+        for start in range(0, len(codes), LOOKUP_BLOCK_ROWS):
+            rows = slice(start, start + LOOKUP_BLOCK_ROWS)
+            for group in self.groups:
+                places = codes[rows, group.columns] + group.first_levels
+                found = group.levels.take(places.ravel(), axis=0)
+                features[rows, group.features] = found.reshape(len(places), -1)
+        return features
+
+
+class CodedFeatures(NDArrayOperatorsMixin):
+    """What models take for an array [n, width] of features, each row held as a few codes.
+
+    A slice, mask or array of row numbers gives coded features again. Everything else is done with
+    the array that ``np.asarray`` looks up: operators, functions of NumPy and methods of arrays. A
+    row's numbers are a function of its own codes and of the look-ups.
+
+    Attributes:
+        codes: [n, columns] uint8.
+        lookup: how they become features.
+        shape: (n, width).
+        dtype: of the features.
+    """
+
+    ndim = 2
+
+    def __init__(self, codes: np.ndarray, lookup: RowLookup) -> None:
+        """Keep codes and what they stand for.
+
+        Args:
+            codes: [n, columns] uint8, each below the number of levels of its look-ups.
+            lookup: how they become features.
+        """
+        self.codes = codes
+        self.lookup = lookup
+        self.shape = (len(codes), lookup.width)
+        self.dtype = lookup.dtype
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of one feature."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the array that ``np.asarray`` returns."""
+        return self.shape[0] * self.shape[1] * self.itemsize
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return the features of some rows, coded as well; or what the array has at an index."""
+        if isinstance(index, slice) or (isinstance(index, np.ndarray) and index.ndim == 1):
+            return CodedFeatures(self.codes[index], self.lookup)
+        if isinstance(index, int | np.integer):
+            return self.lookup.features(self.codes[index][None])[0]
+        return np.asarray(self)[index]
+
+    def __getattr__(self, name: str) -> Any:
+        """Return another attribute or method of the array, such as ``reshape``."""
+        if name.startswith("_"):  # which NumPy, copy and pickle look for, and do not need
+            raise AttributeError(name)
+        return getattr(np.asarray(self), name)
+
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
+        """Return all features as an array of their own, [n, width].
+
+        Args:
+            dtype: of the result; None: the features' own.
+            copy: False is refused, because there is no array that could be shared.
+        """
+        if copy is False:
+            raise ValueError("coded features cannot become an array without a copy")
+        features = self.lookup.features(self.codes)
+        return features if dtype is None else features.astype(dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """Apply a function of NumPy, or an operator, to the array."""
+        arrays = [np.asarray(x) if isinstance(x, CodedFeatures) else x for x in inputs]
+        return getattr(ufunc, method)(*arrays, **options)
+
+    def not_finite(self) -> int | None:
+        """Return the index of the first row with a NaN or an infinity; None: there is none."""
+        is_bad = np.zeros(len(self), dtype=bool)
+        for lookup in self.lookup.lookups:
+            level_is_bad = ~np.isfinite(lookup.levels).all(axis=1)
+            is_bad |= level_is_bad[self.codes[:, lookup.column]]
+        return int(np.argmax(is_bad)) if is_bad.any() else None
+
+    def with_rows_changed(
+        self, change: Callable[[np.ndarray], np.ndarray]
+    ) -> "CodedFeatures | None":
+        """Return what a function makes of each row, coded by the same codes; None: it cannot be.
+
+        Formal guarantees
+            * The result has the bits of ``change(np.asarray(self))``.
+            * It is None unless in every look-up the levels that occur have the same numbers in the
+              same order, zeros and signs aside.
+
+        Args:
+            change: rows [m, width] -> [m, width + c]. A number of the first ``width`` ones must be
+                a function of the number in its place and of the row's numbers other than 0, in
+                their order and without signs; each of the last c ones of the latter alone.
+        """
+        if not len(self):
+            return None
+        occurring = [np.unique(self.codes[:, lookup.column]) for lookup in self.lookup.lookups]
+        for lookup, levels in zip(self.lookup.lookups, occurring, strict=True):
+            magnitudes = [np.abs(row[row != 0]) for row in lookup.levels[levels]]
+            if not all(np.array_equal(row, magnitudes[0]) for row in magnitudes):
+                return None
+        # By the condition above all rows agree in what ``change`` reads beside a number itself, so
+        # rows in which every occurring level occurs once tell what becomes of it in any row.
+        sample = np.empty((max(map(len, occurring)), self.shape[1]), dtype=self.dtype)
+        places = []
+        start = 0
+        for lookup, levels in zip(self.lookup.lookups, occurring, strict=True):
+            place = slice(start, start + lookup.levels.shape[1])
+            shown = levels[np.minimum(np.arange(len(sample)), len(levels) - 1)]
+            sample[:, place] = lookup.levels[shown]
+            places.append(place)
+            start = place.stop
+        changed = change(sample)
+        lookups = []
+        for lookup, levels, place in zip(self.lookup.lookups, occurring, places, strict=True):
+            # What does not occur is NaN, which every later check refuses.
+            new_levels = np.full(lookup.levels.shape, np.nan, dtype=changed.dtype)
+            new_levels[levels] = changed[: len(levels), place]
+            lookups.append(Lookup(lookup.column, new_levels))
+        added = changed[:1, start:]
+        if added.shape[1]:
+            first = self.lookup.lookups[0]
+            lookups.append(Lookup(first.column, np.repeat(added, len(first.levels), axis=0)))
+        return CodedFeatures(self.codes, RowLookup(tuple(lookups)))
+
+    def longest(self) -> np.ndarray:
+        """Return an upper bound on the l2 norm of every row, as lengths whose squares add up to it.
+
+        Returns:
+            [1, number of look-ups] float64: the length of the longest level of each that occurs.
+        """
+        lengths = []
+        for lookup in self.lookup.lookups:
+            levels = lookup.levels[np.unique(self.codes[:, lookup.column])].astype(np.float64)
+            lengths.append(np.sqrt((levels * levels).sum(axis=1)).max(initial=0.0))
+        return np.array([lengths])

@@ -1,0 +1,28 @@
+"""Which files of data agt reads, by the ends of their names."""
+
+from pathlib import Path
+
+from agt.errors import DataError
+
+TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".data")
+FORMATS = (".npz", ".csv", ".parquet", *TEXT_SUFFIXES[1:], ".csv.gz")
+
+
+def is_delimited(path: Path) -> bool:
+    """Whether a file is a table as text, by its name; it may be compressed (.gz)."""
+    bare = path.with_suffix("") if path.suffix.lower() == ".gz" else path
+    return bare.suffix.lower() in TEXT_SUFFIXES
+
+
+def check_suffix(path: Path, setting: str) -> None:
+    """Raise DataError unless a file's name is that of a format which agt reads.
+
+    Args:
+        path: the file.
+        setting: the setting that names it, for the message.
+    """
+    if path.suffix.lower() not in (".npz", ".parquet") and not is_delimited(path):
+        raise DataError(
+            f"{path}: unknown format '{path.suffix}': {setting} needs {', '.join(FORMATS)}, "
+            "or a folder of .npy files"
+        )

@@ -1,0 +1,85 @@
+"""Settings of the heads that agt builds: linear, MLP, convolutions.
+
+The builders in ``agt.models.heads`` inherit their settings from the classes here. Nothing here
+imports PyTorch, so that a mistake in a setting is answered at once.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from agt.settings import schema
+
+ActivationName = Literal["relu", "leaky_relu", "tanh", "sigmoid", "softplus", "gelu"]
+Size = Annotated[int, Field(ge=1, le=2**24)]
+
+
+@schema
+class HeadSettings:
+    """The settings of a linear head or an MLP.
+
+    Attributes:
+        hidden: the widths of the hidden layers; empty: a linear head.
+        activation: the activation after each hidden layer, with PyTorch's default settings.
+        encoder: always None here. A head on the outputs of a frozen encoder has another class.
+    """
+
+    hidden: tuple[Size, ...] = ()
+    activation: ActivationName = "relu"
+    encoder: object | None = None
+
+    @property
+    def linear(self) -> bool:
+        """Whether there are no hidden layers."""
+        return not self.hidden
+
+
+@schema
+class ConvSettings(HeadSettings):
+    """The settings of a convolutional network for images.
+
+    Each convolution is followed by an activation and, if asked for, by average pooling. The MLP of
+    the base class follows. All layers are trained.
+
+    Attributes:
+        channels: the number of output channels of each convolution.
+        kernels: the side of each convolution's window, in pixels.
+        strides: the step of each window, in pixels.
+        paddings: the rows and columns of zeros added on each side before each convolution.
+        pools: the side of the average pooling after each activation, in pixels; 1: no pooling.
+        start: "pytorch": PyTorch's default initialisation; "he": biases of 0, and weights of
+            variance 2 / fan-in (He et al. 2015), which are PyTorch's times the square root of 6.
+        output_scale: a factor on the last layer's initial parameters; 0: all initial logits are 0.
+
+    Raises:
+        ValueError: an encoder was given, or the lists differ in length.
+    """
+
+    channels: Annotated[tuple[Size, ...], Field(min_length=1)] = (16, 32)
+    kernels: tuple[Size, ...] = (4, 4)
+    strides: tuple[Size, ...] = (2, 1)
+    paddings: tuple[Annotated[int, Field(ge=0)], ...] = (0, 0)
+    pools: tuple[Size, ...] = (1, 1)
+    start: Literal["pytorch", "he"] = "pytorch"
+    output_scale: Annotated[float, Field(ge=0, le=1e3)] = 1.0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if an encoder was given or the lists differ in length."""
+        if self.encoder is not None:
+            raise ValueError(
+                "encoder: this model trains its convolutions itself, so it cannot have a frozen "
+                "encoder. Leave encoder out, or use model=small_cnn, which has one"
+            )
+        for name in ("kernels", "strides", "paddings", "pools"):
+            given = len(getattr(self, name))
+            channel_count = len(self.channels)
+            if given != channel_count:
+                raise ValueError(
+                    f"{name} has {given} values, but channels has {channel_count} values: give "
+                    "one value for each convolution"
+                )
+
+    @property
+    def linear(self) -> bool:
+        """False: there are convolutions."""
+        return False

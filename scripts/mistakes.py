@@ -1,0 +1,185 @@
+"""How long agt takes to answer a typing mistake: 66 of them, a line each.
+
+    python scripts/mistakes.py                       all; about three minutes on one core
+    python scripts/mistakes.py --only train --repeat 1
+
+Each command line has one mistake that its words alone tell, or a file or folder beside them. The
+time is the processor time of the whole process (user and system), the least of several runs; it
+does not depend on what else the machine does. The first lines are the floor: what Python and the
+libraries that compose and check settings take without any mistake.
+"""
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+MISTAKES = (
+    "trian",
+    "train eps=-1",
+    "train total.delta=2",
+    "train training.lr=-1",
+    "train training.lr=fast",
+    "train training.lrr=0.1",
+    "train training.epochs=2.5",
+    "train training.clip=true",
+    "train training.momentum=1",
+    "train training.dtype=float16",
+    "train training.chosen_on=nobody",
+    "train training.batch.count=0",
+    "train training.loss=logistic",
+    "train relation=add_removed",
+    "train relation.unit_rows=0",
+    "train kgrid.max=-5",
+    "train kgrid.values=5",
+    "train model=linaer",
+    "train model=[linear]",
+    "train model=linear certificate=stabilty",
+    "train model=linear certificate=stability certificate.features.count=few",
+    "train model=linear certificate=stability certificate.features.map=fourier",
+    "train model=linear certificate=votes ensemble.members=0",
+    "train model=linear certificate=votes ensemble.vote=margin",
+    "train model.hidden=[0]",
+    "train model.activation=rellu",
+    "train compute.device=gpu",
+    "train compute.threads=0",
+    "train noise.epsilon=-1",
+    "train datset=blobs",
+    "train dataset=tabel",
+    "train dataset=blobs dataset.std=-1",
+    "train dataset=table",
+    "train dataset=table dataset.path=clients.csv",
+    "train dataset=table dataset.path=missing.csv dataset.label=bought",
+    "train dataset=table dataset.path=clients.xlsx dataset.label=bought model=linear",
+    "train dataset=table dataset.path=clients.csv dataset.label=bought dataset.bins=-1",
+    "train dataset=table dataset.path=clients.csv dataset.label=bought dataset.lable=bought",
+    "train resume=missing",
+    "train experiment=digit",
+    "tune dataset=digits tune.folds=1",
+    "tune dataset=digits tune.objective=acuracy",
+    "measure dataset=table dataset.path=clients.csv dataset.label=bought total.eps=-1",
+    "certify",
+    "certify run=missing",
+    "certify run=RUN map_resolution=-1",
+    "certify run=RUN inptus=queries.csv",
+    "certify run=RUN digest=abc",
+    "plan run=RUN eps=[-1]",
+    "plan run=RUN queries=[0]",
+    "plan run=RUN mechanisms=[gausian]",
+    "predict run=RUN eps=-1",
+    "predict run=RUN mechanism=gausian total.eps=1",
+    "predict run=RUN total.eps=1 total.delta=2",
+    "predict run=RUN mechanism.eps=-1",
+    "unlearn run=RUN by=",
+    "unlearn run=RUN method=",
+    "unlearn run=RUN method=newtom",
+    "verify RUN digest=xyz",
+    "start clients.xlsx",
+    "data inspect clients.xlsx",
+    "data inspct clients.csv",
+    "ledger init people run=RUN total.eps=-1 unit=person",
+    "audit membershp run=RUN",
+    "audit certificate run=RUN audit.datasets=-1",
+    "reproduce blobs profile=smok",
+)
+"""Command lines without ``agt``; RUN is the folder of a finished run."""
+
+FLOOR = (
+    ("python", "pass"),
+    ("pydantic", "import pydantic.dataclasses"),
+    ("Hydra", "import hydra"),
+    ("Hydra and settings", "import hydra, agt.settings"),
+    ("the same, train composed", "from agt_cli.composing import composed; composed('train', [])"),
+)
+"""What it is -> a program that does it alone."""
+
+ROWS = 300
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one command line did.
+
+    Attributes:
+        seconds: processor time of the process, user and system.
+        code: its exit code.
+        line: the first line that it wrote to standard error.
+    """
+
+    seconds: float
+    code: int
+    line: str
+
+
+def main() -> None:
+    """Print the table, and how many lines took less than half a second and a second."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="only lines that contain this text")
+    parser.add_argument("--repeat", type=int, default=3, help="the least time of how many runs")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run = make_world(folder)
+        for what, program in FLOOR:
+            floor = answer([sys.executable, "-c", program], folder, options.repeat)
+            print(f"{floor.seconds:6.2f}      {what}")
+        answers = []
+        for mistake in MISTAKES:
+            if options.only not in mistake:
+                continue
+            words = [word.replace("RUN", str(run)) for word in shlex.split(mistake)]
+            found = answer([sys.executable, "-m", "agt_cli", *words], folder, options.repeat)
+            print(f"{found.seconds:6.2f}  {found.code}   agt {mistake}\n            {found.line}")
+            answers.append(found)
+    for limit in (0.5, 1.0):
+        below = sum(found.seconds <= limit for found in answers)
+        print(f"{below} of {len(answers)} in at most {limit} s")
+    slowest = max(found.seconds for found in answers)
+    accepted = sum(found.code == 0 for found in answers)
+    print(f"slowest: {slowest:.2f} s; accepted: {accepted}")
+
+
+def make_world(folder: Path) -> Path:
+    """Write the files that the mistakes name, and train the run; returns its folder."""
+    rows = [f"{18 + row % 60},{row % 7},{'yes' if row % 3 else 'no'}" for row in range(ROWS)]
+    (folder / "clients.csv").write_text("\n".join(["age,visits,bought", *rows]) + "\n")
+    (folder / "clients.xlsx").write_bytes(b"PK\x03\x04" + bytes(2000))
+    train = ["train", "dataset=digits", "model=linear", "certificate=stability", "-q"]
+    done = subprocess.run(
+        [sys.executable, "-m", "agt_cli", *train], cwd=folder, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    (run,) = (folder / "outputs" / "train").iterdir()
+    return run.relative_to(folder)
+
+
+def answer(command: list[str], folder: Path, repeat: int) -> Answer:
+    """Run a command line several times; returns what it said, with its least time."""
+    answers = [_answer_once(command, folder) for _ in range(repeat)]
+    return min(answers, key=lambda found: found.seconds)
+
+
+def _answer_once(command: list[str], folder: Path) -> Answer:
+    with tempfile.TemporaryFile("w+") as written:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=written,
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        written.seek(0)
+        lines = written.read().splitlines()
+    line = next((line for line in lines if "error" in line), lines[0] if lines else "")
+    return Answer(usage.ru_utime + usage.ru_stime, process.returncode, line)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""Tables held as codes: every number, id and digest as of the table held as an array."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from agt.data import table
+from agt.data.arrays import Mapped
+from agt.data.coded import CodedFeatures, Lookup, RowLookup
+from agt.data.dataset import Dataset
+from agt.data.records import DataError, fingerprint, records
+from agt.data.table import Encoding, Table
+from agt.errors import UnsoundError
+from agt.models.features import FeatureMap
+from agt.settings import FeaturesConfig
+from agt_cli.unlearn.log import HashKey, Index
+
+LIMITS = {"x": (-3.0, 3.0), "edges": (0.0, 1.0, 5.0), "y": (-3.0, 3.0)}
+LISTED = {"region": ("north", "south"), "one": ("west",)}
+
+
+def content(rows: int, missing: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers and words of rows, some outside of ranges and lists, some missing."""
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(scale=2, size=(rows, len(LIMITS)))
+    numbers[:5] = [[-3, 0, 3], [0, 1, -0.0], [np.inf, 5, 1e300], [-np.inf, 1, 0], [5e-324, 0, 0]]
+    words = rng.choice(np.array(["north", "south", "west"], dtype=object), size=(rows, 2))
+    if missing:
+        numbers[rng.random(numbers.shape) < 0.2] = np.nan
+        words[rng.random(words.shape) < 0.2] = None
+    return numbers, words
+
+
+def both(missing: bool, rows: int = 600) -> tuple[np.ndarray, CodedFeatures]:
+    """The same features as an array, and as codes."""
+    encoding = Encoding(LIMITS, LISTED, bins=20, indicator=missing)
+    numbers, words = content(rows, missing)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "ARRAY_BYTES", 0)
+        coded = encoding.of_many(numbers, words)
+    assert isinstance(coded, CodedFeatures)
+    return encoding(numbers, words), coded
+
+
+def same_bits(one: object, other: object) -> bool:
+    """Whether two arrays have one dtype, one shape and the same bytes (so -0.0 is not 0.0)."""
+    first = np.asarray(one)
+    second = np.asarray(other)
+    alike = first.dtype == second.dtype and first.shape == second.shape
+    return alike and first.tobytes() == second.tobytes()
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_codes_give_the_features_of_the_table(missing: bool) -> None:
+    array, coded = both(missing)
+    assert same_bits(coded, array)
+    assert (coded.shape, coded.dtype, len(coded)) == (array.shape, array.dtype, len(array))
+    assert (coded.nbytes, coded.itemsize) == (array.nbytes, array.itemsize)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        slice(0, 0),
+        slice(3, 300),
+        slice(None, None, 7),
+        np.array([5, 1, 5]),
+        np.arange(600) % 3 == 0,
+    ],
+    ids=["none", "slice", "steps", "numbers", "mask"],
+)
+def test_some_rows_are_those_of_the_array(rows: slice | np.ndarray) -> None:
+    array, coded = both(missing=True)
+    assert same_bits(coded[rows], array[rows])
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: x[3],
+        lambda x: x[-1],
+        lambda x: x[[4, 2]],
+        lambda x: x[:5, 1],
+        lambda x: x + 1,
+        lambda x: np.ones(x.shape[1]) - x,
+        lambda x: x.reshape(len(x), -1, 1),
+        lambda x: x.astype(np.float64),
+        lambda x: np.concatenate([x, x]),
+        lambda x: pickle.loads(pickle.dumps(x)),
+        lambda x: copy.deepcopy(x),
+    ],
+)
+def test_whatever_else_is_asked_is_asked_of_the_array(use: Callable[[Any], object]) -> None:
+    array, coded = both(missing=True)
+    assert same_bits(use(coded), use(array))
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        Encoding(LIMITS, LISTED, bins=20, crosses=8),
+        Encoding(LIMITS, LISTED, bins=0),
+        Encoding(LIMITS, {"many": tuple(map(str, range(255)))}, bins=20),
+    ],
+    ids=["crosses", "scaled", "more words than codes"],
+)
+def test_a_table_that_a_byte_does_not_tell_is_an_array(
+    encoding: Encoding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "ARRAY_BYTES", 0)
+    numbers, words = content(20, missing=True)
+    words = words[:, : len(encoding.listed)]
+    assert isinstance(encoding.of_many(numbers, words), np.ndarray)
+
+
+def test_a_small_table_is_an_array() -> None:
+    encoding = Encoding(LIMITS, LISTED, bins=20)
+    assert isinstance(encoding.of_many(*content(20, missing=False)), np.ndarray)
+
+
+@pytest.mark.parametrize("radius", [None, 0.5, 100.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("missing", [False, True])
+def test_public_features_have_the_bits_of_the_array(
+    missing: bool, dtype: str, radius: float | None
+) -> None:
+    array, coded = both(missing)
+    features = FeatureMap(FeaturesConfig(radius=radius), array.shape[1])
+    expected = features(array, dtype)
+    assert same_bits(features(coded, dtype), expected)
+    on_demand = features.phi_of_records(coded, dtype, memory_mb=0)
+    assert isinstance(on_demand, Mapped)
+    rows = np.array([0, 4, 17, 599])
+    assert same_bits(on_demand[rows], expected[rows])
+    assert same_bits(on_demand[slice(2, 500)], expected[2:500])
+
+
+def test_public_features_of_other_maps_have_the_bits_of_the_array() -> None:
+    array, coded = both(missing=False)
+    config = FeaturesConfig(map="relu", count=16)
+    features = FeatureMap.from_dataset(config, _dataset(array))
+    assert same_bits(features(coded), features(array))
+
+
+def test_rows_of_two_lengths_are_not_changed_by_codes() -> None:
+    _, coded = both(missing=True)
+    assert coded.with_rows_changed(lambda rows: rows) is None
+
+
+def test_rows_of_one_length_are_changed_by_codes() -> None:
+    array, coded = both(missing=False)
+    changed = coded.with_rows_changed(lambda rows: np.concatenate([rows / 3, rows[:, :1] ** 2], 1))
+    assert changed is not None
+    expected = np.concatenate([array / 3, array[:, :1] ** 2], axis=1)
+    assert same_bits(changed, expected)
+
+
+def test_no_rows_are_changed_by_no_codes() -> None:
+    _, coded = both(missing=False)
+    assert coded[:0].with_rows_changed(lambda rows: rows) is None
+
+
+def test_a_level_that_is_not_finite_is_refused_by_its_row() -> None:
+    levels = np.array([[0.0], [np.nan]])
+    coded = CodedFeatures(np.array([[0], [1]], dtype=np.uint8), RowLookup((Lookup(0, levels),)))
+    names = np.array(["a", "b"])
+    with pytest.raises(DataError, match="'b'"):
+        records(coded, np.zeros(2), names)  # type: ignore[arg-type]
+
+
+def test_a_level_that_does_not_occur_may_be_anything() -> None:
+    levels = np.array([[0.0], [np.nan]])
+    coded = CodedFeatures(np.array([[0], [0]], dtype=np.uint8), RowLookup((Lookup(0, levels),)))
+    assert coded.not_finite() is None
+
+
+def test_rows_that_are_too_long_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    array, coded = both(missing=False)
+    features = FeatureMap(FeaturesConfig(), array.shape[1])
+    whole = FeatureMap._transform
+    monkeypatch.setattr(
+        FeatureMap, "_transform", lambda self, rows, dtype: 1.1 * whole(self, rows, dtype)
+    )
+    with pytest.raises(UnsoundError):
+        features(coded)
+
+
+def write_csv(folder: Path, missing: bool) -> Path:
+    """Write a table of 300 rows with duplicates, a label, and cells that are missing or not."""
+    numbers, words = content(300, missing)
+    frame = pd.DataFrame(np.where(np.isinf(numbers), 1.0, numbers), columns=[*LIMITS])
+    frame["region"], frame["one"] = words.T
+    frame["label"] = np.where(np.arange(300) % 3, "yes", "no")
+    frame = pd.concat([frame, frame[:20], frame[:7]])
+    path = folder / "table.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def _dataset(array: np.ndarray) -> Dataset:
+    labels = np.arange(len(array)) % 2
+    names = np.arange(len(array)).astype(str)
+    everyone = records(array, labels, names)
+    return Dataset("test", ("0", "1"), everyone, everyone, None, {}, None, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_table_is_the_same_dataset_however_it_is_held(
+    missing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Table(
+        path=write_csv(tmp_path, missing),
+        label="label",
+        numeric=LIMITS,
+        categorical=LISTED,
+        bins=20,
+        missing="indicator" if missing else "error",
+    )
+    monkeypatch.setattr(table, "ARRAY_BYTES", 2**40)
+    held_as_array = source.load()
+    monkeypatch.setattr(table, "ARRAY_BYTES", 0)
+    held_as_codes = source.load()
+    assert isinstance(held_as_codes.train.features, CodedFeatures)
+    assert held_as_codes.digest == held_as_array.digest
+    assert held_as_codes.same_records(held_as_array)
+    assert held_as_codes.notes == held_as_array.notes
+    key = HashKey(bytes(32))
+    as_codes = Index.made(held_as_codes.train, key)
+    as_array = Index.made(held_as_array.train, key)
+    assert same_bits(as_codes.contents, as_array.contents)
+    kept = np.arange(0, len(held_as_codes.train), 3)
+    part = held_as_codes.train.take(kept)
+    assert fingerprint(part) == fingerprint(held_as_array.train.take(kept))
