@@ -84,7 +84,7 @@ def say_people(found: Sequence[PersonAnswers], record: RunRecord, console: Conso
 def person_page(
     found: Sequence[PersonAnswers], fields: Sequence[dict[str, Any]], dataset: str, queries: str
 ) -> str:
-    """Return person.md.
+    """Return the page in Markdown.
 
     Args:
         found: the comparisons, at least one.

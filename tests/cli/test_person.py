@@ -28,6 +28,14 @@ RUNS = {
     "minimiser": (*TABLE, *LINEAR),
     "minimiser, scaled by the records": (*FROM_DATA, *LINEAR),
 }
+METHODS = {
+    "votes": {"members"},
+    "votes, scaled by the records": {"members", "retraining"},  # as the scales stay, or not
+    "ensemble": {"members"},
+    "boxes": {"retraining"},
+    "minimiser": {"newton", "retraining"},  # as the step decides every answer, or not
+    "minimiser, scaled by the records": {"retraining"},
+}
 ASKED = ("p3", "p10", "p42")
 
 
@@ -62,6 +70,7 @@ def test_the_letter_says_what_training_without_the_persons_rows_answers(
     asked = (f"run={run}", "inputs=queries.csv", f"person=[{','.join(ASKED)}]", "-q", "--json")
     fields = agt("certify", *asked, "hydra.run.dir=runs/letter").ended(0).json["people"]
     assert [person["person"] for person in fields] == [*ASKED]
+    assert {person["method"] for person in fields} <= METHODS[name]
     for person in fields:
         write(tmp_path, without=person["person"])
         after = answers(agt, train(agt, f"runs/without-{person['person']}", *RUNS[name]))

@@ -167,6 +167,24 @@ def test_training_again_is_within_the_radius_of_the_step(classes: int, clip: flo
     assert (case.steps.radii < moved).mean() > 0.75  # the radius is worth something
 
 
+@pytest.mark.parametrize("pairs", [40, 150])
+def test_the_radius_covers_records_at_a_kink_of_the_clamped_loss(pairs: int) -> None:
+    x = np.repeat(np.random.default_rng(0).normal(size=(pairs, 3)) * 0.4, 2, axis=0)
+    y = np.tile([0, 1], pairs)  # each record once with each class: every logit is about 0
+    ids = np.array([f"r{row:03}" for row in range(2 * pairs)])
+    settings = {"certificate": "erm", "weight_decay": 0.02, "clip": 0.5}
+    declared = Declared(size=2 * pairs)
+    head = fit(x, y, ids=ids, declared=declared, **settings).model
+    people = [np.array([row]) for row in range(10)]
+    steps = MinimisersWithout.from_head(head, head.phi_of_records(x), y, people)
+    for person, rows in enumerate(people):
+        kept = np.delete(np.arange(2 * pairs), rows)
+        again = fit(x[kept], y[kept], ids=ids[kept], declared=declared, **settings).model
+        exact = again.trained.weight.numpy()
+        distance = np.linalg.norm(exact - steps.weight - steps.steps[person])
+        assert distance <= steps.radii[person, 0]
+
+
 @pytest.mark.parametrize(("classes", "clip"), MINIMISERS)
 def test_queries_between_the_step_and_training_again_are_not_shown_wrongly(
     classes: int, clip: float
