@@ -125,8 +125,8 @@ class DataOwner:
         earlier = tuple(node["earlier"])
         if not all(isinstance(text, str) for text in (node["run"], node["data"], *earlier)):
             raise ValueError(
-                "owner: its entries 'run', 'data' and 'earlier' must be digests written as text, "
-                "but one of these has another type"
+                "owner: the entries 'run', 'data' and 'earlier' must be digests (text), but at "
+                "least one of the three is not text: use the owner that agt returned, unchanged"
             )
         return cls(
             data=node["data"],
@@ -218,8 +218,8 @@ class Ledger:
                 raise ConfigError(f"{name}={value!r}: give a number")
         if not isinstance(unit, str):
             raise ConfigError(
-                f"unit={unit!r}: say in a few words whose data the guarantee protects, for "
-                "example unit='one customer'"
+                f"unit={unit!r} must be text: say in a few words whose data the guarantee "
+                "protects, for example unit='one customer'"
             )
         ledger = cls(
             _absolute_path("path", path),
@@ -346,9 +346,9 @@ class Ledger:
         """
         if not owner.data:
             raise ConfigError(
-                f"ledger={self.path}: a ledger cannot count releases of this model, because an "
-                "earlier version of agt saved the model without the digest of its training data: "
-                "fit and save the model again"
+                f"ledger={self.path}: a ledger cannot count releases of this model, because the "
+                "version of agt that saved the model did not store the digest of its training "
+                "data: fit the model again"
             )
         table = owner.table
         with self._open_file() as ledger:
@@ -420,7 +420,10 @@ def _absolute_path(name: str, path: object) -> Path:
         ConfigError: it is no path.
     """
     if not isinstance(path, str | os.PathLike):
-        raise ConfigError(f"{name}={path!r}: give an agt.Ledger, or the path of a file")
+        raise ConfigError(
+            f"{name}={path!r}: this is not a ledger: give an agt.Ledger, or the path of a "
+            "ledger's file"
+        )
     return Path(os.path.abspath(path))
 
 

@@ -225,9 +225,9 @@ class Fitted:
         if not len(problem.dataset.train):
             if self.saved_owner is None:
                 raise ConfigError(
-                    "model: this model has neither training records nor a note of whose data it "
-                    "was trained on, so agt cannot tell whose privacy a release would spend. "
-                    "Use the model that agt.load returns, unchanged"
+                    "model: this object has neither its training records nor a note of whose "
+                    "data they were, so agt cannot tell whose privacy budget a release would "
+                    "spend. Use a model as agt.fit or agt.load returned it, unchanged"
                 )
             return self.saved_owner
         relation = problem.settings.relation
@@ -400,9 +400,9 @@ class Fitted:
         if reservation.size < release.requested:
             raise Exhausted(
                 f"ledger={ledger}: the budget covered only {reservation.size} of the "
-                f"{release.requested} labels that were requested. These {reservation.size} "
-                "labels are paid for and stored in the ledger, which returns them if you ask "
-                "for them again"
+                f"{release.requested} labels that were requested. These {reservation.size} labels "
+                "are paid for and stored in the ledger: ask for them again to get them without "
+                "further cost"
             )
         return Published(self.classes[labels], claim, tuple(claim.lines()), release.simulated)
 
@@ -509,8 +509,8 @@ class Fitted:
         if unknown or not people:
             raise ConfigError(
                 f"ids={unknown[:3]}: none of the {len(train)} training records has these ids. "
-                "Give values of units= as they were given to agt.fit (or of ids=, if units= was "
-                "not given)"
+                "Give values from the argument units= of agt.fit (or from ids=, if agt.fit was "
+                "called without units=)"
             )
         if refusal := problem.settings.certificate.retraining_refusal:
             raise ConfigError(refusal)
@@ -909,8 +909,8 @@ def _doubts(model: Fitted) -> Iterator[str]:
     if largest > LARGE_FEATURE:
         yield (
             f"the largest feature is {largest:g} in absolute value: divide the features by "
-            "public constants so that they are about 1 at most, or encode the columns of a "
-            "data frame with columns=agt.Columns(...)"
+            "public constants so that all are about 1 at most; or, for a data frame, give "
+            "columns=agt.Columns(...), which encodes its columns"
         )
     class_count = len(model.classes)
     labelled = np.bincount(sample.labels, minlength=class_count)
@@ -922,8 +922,8 @@ def _doubts(model: Fitted) -> Iterator[str]:
     if never:
         yield (
             f"on {len(sample)} training records, the model never predicts the classes {never}, "
-            "although they are common in these records. So the model is of little use with "
-            "these settings"
+            "although these classes are common in the training records. So the model is of "
+            "little use: change the training settings"
         )
         return
     correct = int((prediction == sample.labels).sum())
@@ -932,8 +932,9 @@ def _doubts(model: Fitted) -> Iterator[str]:
         most_frequent_class = model.classes[int(labelled.argmax())]
         yield (
             f"the model labels {correct} of {len(sample)} training records correctly, but always "
-            f"answering {most_frequent_class!r} would be correct for {most_frequent} of them. So "
-            "the model is of little use with these settings"
+            f"answering {most_frequent_class!r} would be correct for {most_frequent} of the same "
+            "records. So the model is of little use: change the training settings "
+            f"{most_frequent} of them. So the model is of little use with these settings"
         )
 
 
@@ -986,8 +987,8 @@ def load(
         expected_digest = None if digest is None else read_digest(digest)
     except ValueError:
         raise ConfigError(
-            f"digest={digest}: expected sha256: and 64 hexadecimal digits, as Fitted.save returns "
-            "them"
+            f"digest={digest}: a digest is sha256: followed by 64 hexadecimal digits; give the "
+            "one that Fitted.save returned"
         ) from None
     reader = Folder.open(Path(folder), COMMAND, expected_digest)
     content = reader.read(DESCRIPTION)
@@ -1069,8 +1070,9 @@ def _check_network_settings(
     missing = [f"{name}=" for name in certificate.missing_training_settings(head, given)]
     if missing:
         raise ConfigError(
-            "network: the default training settings are only for linear heads. Use network=(), "
-            f"or choose {', '.join(missing)} on public data and give them to agt.fit"
+            "network: the default training settings are only for linear heads (no hidden "
+            f"layers). Use network=(); or choose {', '.join(missing)} on public data and give "
+            "them to agt.fit"
         )
 
 

@@ -235,13 +235,13 @@ class Group:
             yield
         except RuntimeError as error:
             failure = (
-                f"did not answer for {self.timeout:g} s"
+                f"did not answer within {self.timeout:g} s"
                 if "timed out" in str(error).lower()
                 else "is gone"
             )
             message = (
-                f"another process of this job {failure}, so this process cannot continue: see "
-                "the output of the other processes, and start the job again"
+                f"another process of this job {failure}, so this process cannot continue: look "
+                "for the error in the output of the other processes, and start the job again"
             )
             with suppress(RuntimeError):  # the board may be gone, too
                 if self.board is not None and self.board.check([_FAILED]):
@@ -310,7 +310,9 @@ def together(timeout: float = TIMEOUT) -> Iterator[Group]:
     except BaseException as error:
         with suppress(RuntimeError):  # the others are about to notice that this one is gone
             board.compare_set(
-                _FAILED, "", f"process {rank} of this job failed: {first_line(error)}"
+                _FAILED,
+                "",
+                (f"process {rank} of this job failed, so the whole job stops: {first_line(error)}"),
             )
         raise
     finally:
@@ -343,8 +345,8 @@ def _knock(place: tuple[str, int]) -> None:
             if time.monotonic() > until:
                 where = f"{place[0]}:{place[1]}"
                 raise PeerLost(
-                    f"torchrun, which started this process, no longer answers at {where} "
-                    f"({first_line(error)}): start the job again"
+                    f"torchrun, which started this process, no longer answers at {where}, so the "
+                    f"processes cannot communicate ({first_line(error)}): start the job again"
                 ) from error
             time.sleep(0.2)
 

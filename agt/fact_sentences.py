@@ -48,16 +48,16 @@ TEMPLATES: dict[str, str] = {
     "grid_dense": "certificates are computed for every integer k from 0 to {last}",
     "grid_sparse": (
         "certificates are computed only for some values of k (the grid of k has gaps). So from "
-        "one dataset to a neighbouring one, a query's stable distance can change by more than 1, "
-        "and only its position in the list of these values changes by at most 1"
+        "one dataset to a neighbouring one, a query's stable distance can change by more than "
+        "1, and only its position in the list of values of k changes by at most 1"
     ),
     "every_k_in_closed_form": (
         "certificates hold for every integer k, because a closed formula gives them, even where "
         "tables show only some values of k"
     ),
     "every_k_counted": (
-        "certificates hold for every integer k, because the edits that it takes to change a label "
-        "are counted exactly, even where tables show only some values of k"
+        "certificates hold for every integer k, because the number of edits that would change a "
+        "label is computed exactly, even where tables show only some values of k"
     ),
     # What names records and people, and what splits and selects them (b).
     "ids_by_content": "each record's id is a hash of its own content",
@@ -71,9 +71,10 @@ TEMPLATES: dict[str, str] = {
         "({rates:listed})"
     ),
     "ids_by_content_of_classes_thinned": (
-        "each record's id is a hash of its own content; only records of the classes "
-        "{classes:listed} are used, and of these only a public share of each class "
-        "({rates:listed}), as a hash of the record's own id under the public key '{key}' decides"
+        "each record's id is a hash of its own content. Only records of the classes "
+        "{classes:listed} are used, and only a public share of each class ({rates:listed}). A "
+        "hash of the record's own id under the public key '{key}' decides whether the record "
+        "belongs to this share"
     ),
     "column_names_records": "column '{column}' gives the id of each record ({setting})",
     "column_names_records_for_good": (
@@ -181,9 +182,10 @@ TEMPLATES: dict[str, str] = {
     ),
     # Constants of training (c).
     "normaliser_from_records": (
-        "the normaliser {normaliser:g}, by which sums over records are divided, was computed from "
-        "the number of records, so certificates only cover retraining with this same normaliser. "
-        "Declare {config:dataset.declared_size} or {config:training.batch.normalizer}"
+        "the normaliser {normaliser:g}, by which sums over records are divided, was computed "
+        "from the number of records, so certificates only cover retraining with the same "
+        "normaliser. Give a public constant instead, either {config:dataset.declared_size} or "
+        "{config:training.batch.normalizer}"
     ),
     "normaliser_public": (
         "the normaliser {normaliser:g} ({setting}), by which sums over records are divided, is a "
@@ -229,10 +231,10 @@ TEMPLATES: dict[str, str] = {
     ),
     # Why bounds of neighbours lie within one another (d).
     "boxes_nest": (
-        "for neighbouring datasets, the bounds of one at k - 1 lie within the bounds of the other "
-        "at k (the bounds nest), because every rule of interval arithmetic in use is "
-        "inclusion-monotone, so the results for narrower input ranges lie within those for wider "
-        "ones (products, clamps, activations, the loss, integer sums, elementwise clipping of "
+        "for neighbouring datasets, the bounds of one at k - 1 lie within the bounds of the "
+        "other at k (the bounds nest). This is because every rule of interval arithmetic in use "
+        "is inclusion-monotone, which means that narrower input ranges never give wider results "
+        "(products, clamps, activations, the loss, integer sums, elementwise clipping of "
         "gradients)"
     ),
     "boxes_do_not_nest": "{relation:unnested}",
@@ -241,9 +243,9 @@ TEMPLATES: dict[str, str] = {
         "noise was drawn once and is treated as a constant"
     ),
     "steps_do_not_expand": (
-        "no training step moves two models further apart, because learning rates are at most "
-        "{rate:g}, within the limit of {limit:.5g}; so one record moves the "
-        "{each_class:parameters} by at most {movement:.4g}"
+        "learning rates are at most {rate:g}, which is within the limit of {limit:.5g}. So a "
+        "training step on the same records never moves two models further apart, and one record "
+        "moves the {each_class:parameters} by at most {movement:.4g}"
     ),
     "minimiser_of_loss": (
         "the weights minimise a {strength:g}-strongly convex loss, up to a remaining gradient "
@@ -382,8 +384,8 @@ TEMPLATES: dict[str, str] = {
     "encoder_weights_public": "the encoder's weights ({file}) are public ({setting}=true)",
     "encoder_weights_undeclared": (
         "the encoder's weights ({file}) are not declared public; if the encoder was trained on "
-        "private records, the features reveal something about these records. If it was not, set "
-        "{setting}=true"
+        "private records, the features reveal something about these records. If the encoder was "
+        "trained on public records only, set {setting}=true"
     ),
     "encoder_records_public": (
         "the records that the encoder was trained on are public ({setting}=true)"
@@ -586,7 +588,10 @@ _NOT_OF_RECIPE = (
     "are among the data sets that the recipe was chosen on (docs/recipe.md)"
 )
 _PRIVATE_ROW = "; or a row on which the settings were chosen is private"
-_RENAMED = "an id is a row number, or changes when another record is added or removed"
+_RENAMED = (
+    "the ids are not permanent, because one is a row number or changes when another record "
+    "is added or removed"
+)
 _FITTED = (
     "the features depend on something that was fitted on the records (such as a mean, a scale, a "
     "rank, principal components or an encoder)"
@@ -599,13 +604,16 @@ _SPLIT_FROM_WHOLE = (
     "record would move other records"
 )
 _COUNTED = (
-    "this constant was computed from the records (for example, as their number), so that one more "
-    "record would change the constant and every training step"
+    "the declared constant was computed from the records (for example, as their number), so "
+    "that one more record would change the constant and every training step"
 )
-_CHANGED_SINCE = "the measured value was changed afterwards, in the data set's file or by a setting"
+_CHANGED_SINCE = (
+    "a value that agt measure published was changed afterwards, in the data set's file or "
+    "by a setting"
+)
 _RANGE_READ_OFF = (
-    "one of these constants was read off the records, such as a range that ends at the "
-    "largest value"
+    "a constant that is declared public was read off the records, such as a range that ends at "
+    "the largest value"
 )
 _CENTER_PRIVATE = "the center was computed from private records (for example, as their mean)"
 _ROWS_PRIVATE = (
@@ -620,7 +628,8 @@ BROKEN_BY: dict[str, str] = {
     "column_names_units": _RENAMED,
     "column_names_units_for_good": _RENAMED,
     "names_for_good": (
-        "an id or unit is a row number, or changes when another record is added or removed"
+        "the ids or units are not permanent, because one is a row number or changes when "
+        "another record is added or removed"
     ),
     "column_marks_public": _MARKED_PRIVATE,
     "marked_public": _MARKED_PRIVATE,
@@ -648,7 +657,7 @@ BROKEN_BY: dict[str, str] = {
     "columns_public": _RANGE_READ_OFF,
     "columns_public_some_measured": _RANGE_READ_OFF,
     "kinds_of_columns_public": (
-        "a column is present or left out because of the values of the records"
+        "whether a column is present was decided by looking at the values of the records"
     ),
     "center_of_file_public": _CENTER_PRIVATE,
     "center_given_public": _CENTER_PRIVATE,

@@ -76,16 +76,20 @@ class Fact:
         )
         if self.code not in TEMPLATES:
             raise ValueError(
-                f"{self.code}: agt has no sentence (template) for a fact with this code"
+                f"{self.code}: agt has no sentence for a fact with this code, so the file may "
+                "come from a newer version of agt: use that version"
             )
         if (self.standing is Standing.DECLARED) != (self.code in BROKEN_BY):
-            rule = "a declared fact, and no other, must say what would make it false"
+            rule = (
+                "a fact that is declared must have the entry 'broken_by' (what would make "
+                "the declaration false), and other facts must not have it"
+            )
             raise ValueError(f"{self.code}: {rule}: {self.standing}")
         check_values(self.code, (TEMPLATES[self.code], BROKEN_BY.get(self.code, "")), self.values)
         if not self.sentence or (self.standing is Standing.DECLARED and not self.broken_by):
             raise ValueError(
                 f"{self.code}: the sentence of this fact, or the sentence that says what would "
-                f"make it false, is empty for these values: {self.values}"
+                f"make it false, is empty for the recorded values: {self.values}"
             )
 
     @property
@@ -210,7 +214,9 @@ class Evidence:
 
     def __post_init__(self) -> None:
         if not self.facts:
-            raise ValueError("the evidence for a condition must have at least one fact")
+            raise ValueError(
+                "the evidence for a condition is empty, but it must have at least one fact"
+            )
 
     @property
     def standing(self) -> Standing:

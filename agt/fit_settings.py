@@ -127,8 +127,8 @@ class FitSettings(DataSettings):
             return given
         if "count" in batch:
             raise ConfigError(
-                f"batches={count!r} and batch={batch!r} both give the number of batches: "
-                "leave one of them out"
+                f"batches={count!r} and batch={batch!r} both determine the number of batches: "
+                "leave out either batches= or batch="
             )
         return given | {"batch": {"count": count, **batch}}
 
@@ -168,7 +168,7 @@ FIT_ARGUMENTS = ArgumentNames(
         "mechanism=release_weights": "agt.ReleaseWeights",
         "mechanism=randomized_response": "agt.RandomizedResponse",
         "agt unlearn": "the command agt unlearn",
-        "+dataset.csv.decimal=','": "convert the column to numbers",
+        "+dataset.csv.decimal=','": "convert this column to numbers",
     }
     | dict(LEDGER_ARGUMENTS.arguments)
 )

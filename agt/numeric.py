@@ -178,7 +178,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     """
     if not epsilon >= 0 or not math.isfinite(epsilon) or not 0 < delta < 1:
         raise ConfigError(
-            f"noise: epsilon={epsilon:g} and delta={delta:g} are out of range: Gaussian noise "
+            f"noise: epsilon={epsilon:g} and delta={delta:g} are not possible: Gaussian noise "
             "needs a finite epsilon >= 0, and 0 < delta < 1"
         )
     low = 0.0
@@ -426,7 +426,7 @@ def noisy(values: np.ndarray, sigma: float, source: Randomness) -> np.ndarray:
     if not bool((np.abs(values) < _LARGEST_VALUE).all()):  # NaN compares false
         raise UnsoundError(
             "a weight is NaN, infinite, or larger than any number that training reaches, so "
-            "nothing is released"
+            "nothing is released: scale the features by public constants, and train again"
         )
 
     def sample(source: Randomness) -> np.ndarray:
@@ -607,5 +607,6 @@ def check_norms(features: np.ndarray) -> None:
     width = features.shape[1]
     if not bool((squares <= 1 + width * 2 * UNIT).all()):
         raise UnsoundError(
-            "a feature vector is out of range: it has a NaN or infinite value, or a norm above 1"
+            "a feature vector has a NaN or infinite value, or a norm above 1: scale the "
+            "features by public constants"
         )

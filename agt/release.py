@@ -112,8 +112,8 @@ class Release(Generic[Drawn]):
             # The ledger would remember labels that anybody who knows the seed can compute, and
             # would repeat them as private ones.
             raise ConfigError(
-                f"ledger={payer.name}: a release that is drawn from a seed is only a simulation, "
-                "which a ledger does not count: leave out either the seed or the ledger"
+                f"ledger={payer.name}: a release that is drawn from a seed is only a "
+                "simulation, which a ledger does not count: leave out either seed= or ledger="
             )
         payer.check(self.claim)
 
@@ -148,7 +148,8 @@ class Release(Generic[Drawn]):
         """
         if self.reservation is not None:
             raise RuntimeError(
-                "this release is already reserved, and cannot be reserved a second time"
+                "this release is already reserved (paid for), and cannot be reserved a second "
+                "time: make a new release"
             )
         reservation = Reservation(0)
         if self.requested:
@@ -170,14 +171,18 @@ class Release(Generic[Drawn]):
         reservation = self.reservation
         if reservation is None:
             raise RuntimeError(
-                "a release must be reserved before it is drawn: call its method reserve() first"
+                "this release is not reserved (paid for) yet, so it cannot be drawn: call its "
+                "method reserve() first"
             )
         if reservation.size < self.requested and not self.may_be_partial:
-            raise RuntimeError("this release was not paid for in full, so it cannot be drawn")
+            raise RuntimeError(
+                "the budget covered only a part of this release, so the release cannot be "
+                "drawn: make one with fewer labels"
+            )
         if not reservation.take():  # True once, for the first caller in any thread
             raise RuntimeError(
-                "this release was already drawn, and neither it nor a copy of it can be drawn "
-                "a second time"
+                "this release was already drawn, and neither the release nor a copy of it can "
+                "be drawn a second time: make a new release"
             )
         return self._draw(reservation, on_progress)
 

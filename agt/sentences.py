@@ -33,12 +33,12 @@ OUTSIDE = (
     "the guarantee says nothing about how accurate the answers are",
 )
 APART = (
-    "publish either labels from this run's certificates or its noisy weights, but never both. "
-    "The guarantee of the labels treats the training noise as a public constant, and no "
-    "composition bound covers both together"
+    "publish either labels from this run's certificates or its noisy weights, but never both, "
+    "because the guarantee of the labels treats the training noise as a public constant, and "
+    "no composition bound covers both together"
 )
 COVERED = (
-    "; this guarantee is proved, although accounting=paper does not ask for a proof, because "
+    "; although accounting=paper does not ask for a proof, this guarantee is proved, because "
     "every condition that the mechanism needs is met"
 )
 NO_LIPSCHITZ = (
@@ -47,8 +47,8 @@ NO_LIPSCHITZ = (
     "members, so one record can change it by more than 1 (it is not 1-Lipschitz)"
 )
 UNFIXED = (
-    "these answers together have no guarantee, because their number was not fixed before the "
-    "first one was drawn"
+    "taken together, the answers of this release have no guarantee, because their number was "
+    "not fixed before the first one was drawn"
 )
 FREE = (
     "answers that were released earlier, or that are computed from weights released earlier, "
@@ -58,7 +58,7 @@ RELEASED_EARLIER = (
     "these labels were computed from weights that were released earlier, so they spend no further "
     "budget"
 )
-IN_FULL = "the full text is in report.md"
+IN_FULL = "the full text of the claim is in report.md"
 DRAWS_FROM_SEED = (
     "the random draws come from a seed, so they can be predicted: this is not a private release"
 )
@@ -83,18 +83,21 @@ NO_HEAD = (
     "therefore have replaced the ledger unnoticed, so that the same budget is spent again"
 )
 SAME_DISK = (
-    "the second copy of the ledger's end (the number and hash of its last entry) is on the same "
-    "disk as the ledger, so nobody would notice if the whole disk was restored to an older state"
+    "the second copy of the ledger's end (the number and hash of its last entry) is on the "
+    "same disk as the ledger, so nobody would notice if the whole disk was restored to an "
+    "older state. Put the copy on another disk with agt ledger admit LEDGER head=FILE"
 )
 _GIVEN = {  # by what is released
     "labels": "{} per query",
-    "a number": "{} for this one number",
+    "a number": "{} for the single published number",
     "weights": "the released weights are {}",
     "constants": "the ranges, lists and sizes reported here are {}",
 }
 _FOLLOWS = {
-    "weights": ", and so is every label that is computed from these weights",
-    "constants": "; releases of a model that is trained with these values spend further budget",
+    "weights": ", and so is every label that is computed from the released weights",
+    "constants": (
+        "; releases of a model that is trained with these measured values spend further budget"
+    ),
 }
 _REMEDIES = {
     "a": Message(
@@ -102,19 +105,24 @@ _REMEDIES = {
         "list of k values instead of k itself"
     ),
     "b": Message(
-        "let each record's batch, split and shard depend on its own id only (hashed splits, "
-        "unique ids)"
+        "give records unique ids, and let a hash of a record's own id decide its batch, split "
+        "and shard"
     ),
-    "c": Message("use public constants for sizes and normalisers, and train again"),
+    "c": Message(
+        "declare public constants for sizes and normalisers (dataset.declared_size), and "
+        "train again"
+    ),
     "d": Message("train with relation=add_remove"),
-    "e": Message("use public constants, choose the settings on public data, and train again"),
+    "e": Message(
+        "preprocess with public constants, choose the settings on public data, and train again"
+    ),
     "f": Message("train with {config:training.product}=exact"),
     "g": Message("train with relation=add_remove"),
 }
 _COUNTED = {  # by what of a release a ledger counts
     "entry": "entry {} of the ledger counts this release",
-    "answers": "each answer is debited before it is drawn",
-    "nothing": "nothing was debited for this release",
+    "answers": "each answer is debited from the ledger before the answer is drawn",
+    "nothing": "this release was not debited from the ledger",
 }
 
 
@@ -207,8 +215,8 @@ def spent_note(output: str) -> str:
     Args: output: labels, weights, a number or constants.
     """
     return (
-        f"from this time on, {output} may have been drawn, so count this release as spent budget, "
-        "even if this run failed"
+        f"{output} may have been drawn from this time on, so count the release as spent "
+        "budget, even if the command failed"
     )
 
 
@@ -237,7 +245,7 @@ def no_proof(output: str, given: str, reasons: Sequence[str]) -> str:
     """
     because = f", because {unproved(reasons)}" if reasons else ""
     guarantee = _GIVEN[output].format(given)
-    return f"NO PROOF OF PRIVACY{because}. The paper claims: {guarantee}"
+    return f"NO PROOF OF PRIVACY{because}. The mechanism's paper claims: {guarantee}"
 
 
 def unproved(reasons: Sequence[str]) -> str:
@@ -284,7 +292,7 @@ def condition_refusal(
 
 def vote_refusal() -> str:
     """Return why the published vote stops a release, and what to do."""
-    return f"{NO_LIPSCHITZ}; use the certified vote"
+    return f"{NO_LIPSCHITZ}. Use accounting=rigorous, which counts the votes in a certified way"
 
 
 def relation_refusal(relation: str, why: str) -> str:
@@ -326,7 +334,9 @@ def declined_ledger(holding: Sequence[str], unopened: bool) -> str:
     """
     populations = ", ".join(holding)
     which = f"the ledger of {populations}" if holding else "any ledger"
-    others = " and outside other ledgers that could not be opened" if unopened else ""
+    others = (
+        " and outside the ledgers in the same folder that could not be opened" if unopened else ""
+    )
     return (
         f"this release was made outside {which}{others} (ledger=none), so no ledger counts it, "
         "although the privacy losses of all releases about the same people add up"
@@ -351,8 +361,8 @@ def account(population: str, counts: str, entry: int, eps: float, delta: float, 
 def counter(so_far: float, allowed: str) -> str:
     """Return how much of a ledger's ``budget`` is spent."""
     return (
-        f"the ledger's total so far is eps = {so_far:.6g} of {allowed}; this is only a count "
-        "of what was spent, not a guarantee of its own"
+        f"the ledger's total so far is eps = {so_far:.6g} of {allowed}; this total only counts "
+        "what was spent, and is not a guarantee of its own"
     )
 
 
@@ -407,8 +417,8 @@ def tables(population_unit: str, admitted: Sequence[UnitTable]) -> str:
         parts.append(f"in {which}, {meaning}")
     if any(table.apart for table in admitted):
         parts[-1] += (
-            "; these people are not those in the other ledgers of the same folder, although "
-            "some of the names are the same"
+            "; the people of this ledger are not those in the other ledgers of the same "
+            "folder, although some names are the same"
         )
     several = sum(map(len, by_unit.values())) > 1
     same = (
@@ -422,9 +432,9 @@ def tables(population_unit: str, admitted: Sequence[UnitTable]) -> str:
 def lost_head(entry: int) -> str:
     """Return that a ledger's second head was lost."""
     return (
-        f"entry {entry} created a new second copy of the ledger's end (the number and hash of its "
-        "last entry), because the previous second copy was lost. Before this entry, an older copy "
-        "of the ledger could have replaced it unnoticed"
+        f"entry {entry} created a new second copy of the ledger's end (the number and hash of "
+        "its last entry), because the previous second copy was lost. Before this entry, an "
+        "older copy of the ledger could have replaced the newest one unnoticed"
     )
 
 
@@ -434,8 +444,10 @@ def moved_head(entry: int, time: str, before: str | None) -> str:
         "moved the second copy of the ledger's end (the number and hash of its last entry) from "
         f"{before} to another place"
         if before
-        else "created the second copy of the ledger's end (the number and hash of its last entry); "
-        "before that, there was no such copy"
+        else (
+            "created the first second copy of the ledger's end (the number and hash of "
+            "its last entry). Before this entry, only the ledger itself recorded its end"
+        )
     )
     return f"entry {entry} of {time} {how}"
 
@@ -445,7 +457,8 @@ def unreadable_ledger(file: str) -> str:
     name = printable(file)
     return (
         f"the file {name}, which is in the ledger's folder and could not be opened, does not "
-        "count any releases about these people; so nothing that this file counts is counted here"
+        "count any releases about the people of this ledger, so nothing from this file is "
+        "added to the total"
     )
 
 
@@ -453,8 +466,8 @@ def replaced_ledger(first_entry: str) -> str:
     """Return what is declared of a ledger that lay in this one's place."""
     return (
         "this ledger replaced another one (the hash of whose first entry begins with "
-        f"{first_entry}); releases that the replaced ledger counted are not counted here, "
-        "although their privacy losses add up with those counted here"
+        f"{first_entry}); the replaced ledger's releases are not in this total, although "
+        "privacy losses of both ledgers add up"
     )
 
 

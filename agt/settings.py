@@ -152,7 +152,7 @@ def accepting_removed(**unused: object) -> Any:
             if key in given and given[key] != value:
                 raise Superseded(
                     f"{key}={given[key]}: earlier versions of agt had this setting, but this "
-                    "version does not: leave it out"
+                    "version does not: leave this setting out"
                 )
         kept = {key: value for key, value in given.items() if key not in unused}
         return ArgsKwargs(values.args, kept) if isinstance(values, ArgsKwargs) else kept
@@ -173,20 +173,23 @@ class KGridConfig:
 
     def __post_init__(self) -> None:
         if (self.max is None) == (self.values is None):
-            raise ValueError("give either max (every integer 0..max) or values (a list), not both")
+            raise ValueError(
+                "give exactly one of kgrid.max (every integer k from 0 to max) and "
+                "kgrid.values (a list)"
+            )
         if self.max is not None and self.max >= MOST_KS:
             raise ValueError(
-                f"max={self.max} asks for every integer k up to {self.max}, but a grid holds "
-                f"at most {MOST_KS} values: use max={MOST_KS - 1} or less, or list some in "
-                "values"
+                f"max={self.max} asks for every integer k up to {self.max}, but at "
+                f"most {MOST_KS} values of k are possible: use max={MOST_KS - 1} or "
+                "less, or list some values of k in kgrid.values"
             )
         if self.values is not None:
             if not self.values:
                 raise ValueError("values is empty")
             if len(self.values) > MOST_KS:
                 raise ValueError(
-                    f"values has {len(self.values)} entries, but a grid holds at most {MOST_KS}: "
-                    "list fewer values"
+                    f"kgrid.values has {len(self.values)} entries, but at most {MOST_KS} "
+                    "values of k are possible: list fewer"
                 )
             repeated = sorted(k for k, times in Counter(self.values).items() if times > 1)
             if repeated:
@@ -334,14 +337,16 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         if self.nesterov and (self.dampening or not self.momentum):
-            raise ValueError("nesterov=true needs momentum above 0 and dampening=0")
+            raise ValueError(
+                "nesterov=true needs training.momentum above 0 and training.dampening=0"
+            )
         if self.dampening and not self.momentum:
-            raise ValueError("dampening needs momentum above 0")
+            raise ValueError("dampening above 0 needs training.momentum above 0")
         if self.decay_mode == "coupled" and self.momentum:
             raise ValueError(
-                "decay_mode=coupled puts the L2 term inside the momentum buffer, for which the "
-                "bounds would be wrong (reference.md section 2: in a run of 60 steps, weights "
-                "leave their bounds): use decay_mode=decoupled"
+                "decay_mode=coupled adds the weight decay to the gradient before momentum is "
+                "applied, and agt's bounds would then be wrong (docs/reference.md section 2: "
+                "in a run of 60 steps, weights leave their bounds): use decay_mode=decoupled"
             )
         product = max(self.lr, self.lr_min) * self.weight_decay
         if product > 1:
@@ -408,25 +413,25 @@ class FeaturesConfig:
         counted = self.map in USUAL_COUNTS
         if not counted and self.count is not None:
             raise ValueError(
-                f"count is only for the maps relu and landmarks; with map={self.map} it must "
-                "be null"
+                f"features.count is only for the maps relu and landmarks: with map={self.map}, "
+                "set count=null"
             )
         if counted and self.count is None:
             raise ValueError(
-                f"give count, the number of features that map={self.map} makes, such as "
-                f"count={USUAL_COUNTS[self.map]}"
+                f"features.count is missing: give the number of features that map={self.map} "
+                f"makes, such as count={USUAL_COUNTS[self.map]}"
             )
         if self.map == "landmarks" and self.public is None:
             raise ValueError(
-                "map=landmarks takes its landmarks from rows that are declared public: give "
-                "public=test (the test records, "
-                "without their labels) or public=train (training records marked public)"
+                "map=landmarks needs rows that are declared public, of which it takes "
+                "landmarks: give public=test (the test records, without their labels) or "
+                "public=train (training records marked public)"
             )
         reads_public_rows = bool(self.whiten or self.map == "landmarks" or self.centers)
         if reads_public_rows != (self.public is not None):
             raise ValueError(
-                "whitening needs rows that are declared public: give both whiten > 0 and "
-                "public, or neither of them"
+                "whitening needs rows that are declared public: give both features.whiten "
+                "above 0 and features.public, or neither"
             )
 
     @property
@@ -532,7 +537,7 @@ def _refuse_booleans(cls: Any, node: Mapping[Any, Any], where: str) -> None:
 _PLAIN = {  # pydantic's words that only a programmer understands
     "tuple_type": "expected a list such as [1, 2]",
     "path_type": "expected a path",
-    "dataclass_type": "expected a mapping of settings",
+    "dataclass_type": "expected a mapping of settings (key: value)",
     "mapping_type": "expected a mapping",
     "string_type": "expected text",
     "int_parsing": "expected a whole number, without thousands separators",
@@ -694,10 +699,13 @@ def read_document(
     node = of_earlier(node) if isinstance(node, dict) else {}
     given = node.get("schema")
     if given != version:
-        raise ConfigError(f"{name} has version {given!r}, but this version of agt reads {version}")
+        raise ConfigError(
+            f"{name} has version {given!r}, but this version of agt reads {version}: use "
+            "the version of agt that wrote the file"
+        )
     value = validate(cls, node, key)
     if odd := _misspelt(node, plain_of(value)):
-        raise ConfigError(f"{name} is not written as agt writes it: {odd}")
+        raise ConfigError(f"{name} was changed after agt wrote it ({odd}): restore a copy")
     return value
 
 

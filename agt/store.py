@@ -290,9 +290,14 @@ def unseal(raw: bytes, canonical: bool = False) -> dict[str, Any]:
     """
     content = json.loads(raw)
     if not isinstance(content, dict) or content.pop(_SEALS[canonical], None) is None:
-        raise ValueError("the file does not contain a checksum of itself")
+        raise ValueError(
+            "the file does not contain a checksum of its content: restore a copy of the file"
+        )
     if seal(content, canonical) != raw:
-        raise ValueError("the file's content does not match the checksum in it")
+        raise ValueError(
+            "the file was changed or damaged, because its content does not match its "
+            "checksum: restore a copy of the file"
+        )
     return content
 
 
@@ -344,11 +349,13 @@ def open_plain(path: Path, limit: int = MAX_FILE_BYTES, name: str = "") -> Itera
     try:
         status = os.fstat(handle)
         if kind := file_kind(status.st_mode):
-            raise Broken(f"{name} is {kind}, but must be a regular file")
+            raise Broken(
+                f"{name} is {kind}, but must be a regular file: replace it by the file itself"
+            )
         if status.st_size > limit:
             raise Broken(
                 f"{name} was not read, because it has {status.st_size:,} bytes, more than the "
-                f"limit of {limit:,}"
+                f"limit of {limit:,}: restore a copy of the right file"
             )
         with open(handle, "rb", closefd=False) as file:
             yield file
@@ -365,7 +372,8 @@ def read_file(path: Path, limit: int = MAX_TEXT_BYTES, name: str = "") -> bytes:
         content = file.read(size + 1)
     if len(content) > size:
         raise Broken(
-            f"{name or path.name} grew while it was being read: another process is writing it"
+            f"{name or path.name} grew while agt was reading the file, so another process is "
+            "writing it: wait for that process, and type the command again"
         )
     return content
 
@@ -387,7 +395,7 @@ def _why_not_opened(path: Path, error: OSError | ValueError) -> str:
     if isinstance(error, ValueError):  # a NUL in its name
         return f"cannot be read ({error})"
     return (
-        "is a link, which agt does not follow"
+        "is a link, which agt does not follow: replace the link by the file itself"
         if os.path.islink(path)
         else f"cannot be read ({error.strerror or error})"
     )
@@ -417,7 +425,10 @@ def parse_json(content: bytes, name: str) -> Any:
         )
         _check_depth(value)
     except RecursionError:
-        raise Broken(f"{name} cannot be read, because its values are nested too deeply") from None
+        raise Broken(
+            f"{name} cannot be read, because its values are nested too deeply: restore a "
+            "copy of the file"
+        ) from None
     except ValueError as error:
         raise Broken(f"{name} cannot be read as JSON ({error})") from None
     return value
@@ -427,15 +438,21 @@ def parse_object(content: bytes, name: str) -> dict[str, Any]:
     """A JSON object. Raises Broken as ``parse_json``."""
     value = parse_json(content, name)
     if not isinstance(value, dict):
-        raise Broken(f"{name} does not contain a JSON object")
+        raise Broken(
+            f"{name} does not contain a JSON object, so it was changed or damaged: restore "
+            "a copy of the file"
+        )
     return value
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(
-            "the file contains a key twice, so two programs could read different values"
+            f"the key {repeated!r} occurs twice, so two programs could read different values: "
+            "remove one of the two, or restore a copy of the file"
         )
     return value
 
@@ -458,15 +475,18 @@ def _finite(digits: str) -> float:
     value = float(digits)
     if not math.isfinite(value):
         raise ValueError(
-            "the file contains a value that is NaN, infinite, or too large for a float: "
-            f"{digits[:20]}"
+            f"the file contains the value {digits[:20]}, which is NaN, infinite, or too large "
+            "for a float: restore a copy of the file"
         )
     return value
 
 
 def _bounded_int(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
-        raise ValueError(f"the file contains a whole number of more than {MAX_DIGITS} digits")
+        raise ValueError(
+            f"the file contains a whole number of more than {MAX_DIGITS} digits, which agt "
+            "never writes: restore a copy of the file"
+        )
     return int(digits)
 
 
@@ -487,7 +507,10 @@ def parse_yaml(content: bytes, name: str) -> dict[str, Any]:
     except (ValueError, TypeError, OverflowError, RecursionError, yaml.YAMLError) as error:
         raise Broken(f"{name} cannot be read ({' '.join(str(error).split())[:200]})") from None
     if not isinstance(value, dict):
-        raise Broken(f"{name} does not contain a mapping (key: value)")
+        raise Broken(
+            f"{name} does not contain a mapping (key: value), so it was changed or "
+            "damaged: restore a copy of the file"
+        )
     return {str(key): unescaped(node) for key, node in value.items()}
 
 
@@ -520,7 +543,12 @@ def _yaml_loader() -> tuple[Any, Any]:
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
             value: dict[Any, Any] = super().construct_mapping(node, deep)
             if len(value) < len(node.value):
-                raise yaml.YAMLError("the file contains a key twice")
+                keys = [key.value for key, _ in node.value]
+                repeated = next((key for key in keys if keys.count(key) > 1), "")
+                raise yaml.YAMLError(
+                    f"the key {repeated!r} occurs twice: remove one of the two, or restore a "
+                    "copy of the file"
+                )
             return value
 
     return yaml, Loader
@@ -533,11 +561,14 @@ def _check_events(events: Iterator[Any]) -> None:
         kind = type(event).__name__
         depth += kind.endswith("StartEvent") - kind.endswith("EndEvent")
         if kind == "AliasEvent":
-            raise ValueError("the file contains a YAML alias (*name), which agt never writes")
+            raise ValueError(
+                "the file contains a YAML alias (*name), which agt never writes: restore "
+                "a copy of the file"
+            )
         if getattr(event, "tag", None) or _LONG_NUMBER.fullmatch(getattr(event, "value", "")):
             raise ValueError(
-                "the file contains a YAML tag (!name) or a number with very many digits, which "
-                "agt never writes"
+                "the file contains a YAML tag (!name) or a number with very many digits, "
+                "which agt never writes: restore a copy of the file"
             )
         if depth > MAX_DEPTH:
             raise ValueError("nested beyond measure")
@@ -573,9 +604,15 @@ class Manifest:
                 or str(path) != name
                 or name in (".", MANIFEST_FILE)
             ):
-                raise Broken(f"{MANIFEST_FILE} lists {name!r}, which is not a file of this folder")
+                raise Broken(
+                    f"{MANIFEST_FILE} lists {name!r}, which cannot be a file of this "
+                    f"folder, so {MANIFEST_FILE} was changed: restore a copy of it"
+                )
             if not isinstance(digest, str) or not HASH.fullmatch(digest):
-                raise Broken(f"{MANIFEST_FILE} lists {name} without a sha256 hash")
+                raise Broken(
+                    f"{MANIFEST_FILE} lists {name} without a sha256 hash, so "
+                    f"{MANIFEST_FILE} was changed: restore a copy of it"
+                )
 
     @classmethod
     def read(cls, content: bytes) -> "Manifest":
@@ -593,7 +630,8 @@ class Manifest:
         ):
             entries = ", ".join(sorted(MANIFEST_KEYS))
             raise Broken(
-                f"{MANIFEST_FILE} is damaged: it must contain exactly the entries {entries}"
+                f"{MANIFEST_FILE} is damaged, because it must contain exactly the entries "
+                f"{entries}: restore a copy of this file"
             )
         return cls(value["command"], value["files"])
 
@@ -646,12 +684,15 @@ class Manifest:
         if digest != expected:
             raise Broken(
                 f"{name} was changed: its sha256 is {digest[:16]}..., but {MANIFEST_FILE} "
-                f"lists {expected[:16]}..."
+                f"lists {expected[:16]}...: restore a copy of this file"
             )
 
     def _listed(self, name: str) -> str:
         if name not in self.files:
-            raise Broken(f"{name} is not listed in {MANIFEST_FILE}, so it is not part of this run")
+            raise Broken(
+                f"{name} is not listed in {MANIFEST_FILE}, so it does not belong to this "
+                "run: remove it, or give the right folder"
+            )
         return self.files[name]
 
 
@@ -662,8 +703,8 @@ def _path_inside(folder: Path, name: str) -> Path:
         path /= part
         if path.is_symlink():
             raise Broken(
-                f"{name} is not read, because {path.name} on its path is a link, which agt does "
-                "not follow"
+                f"{name} is not read, because {path.name} on its path is a link, which agt "
+                "does not follow: replace the link by the folder itself"
             )
     return folder / name
 
@@ -695,7 +736,10 @@ def unseal_manifest(content: bytes, name: str) -> dict[str, Any]:
     except (ValueError, AttributeError, RecursionError) as error:
         raise Broken(f"{name} is damaged: {error}") from None
     if content != seal_manifest(value):
-        raise Broken(f"{name} is damaged: agt would write other bytes for its content")
+        raise Broken(
+            f"{name} was changed or damaged, because agt would write other bytes for its "
+            "content: restore a copy of this file"
+        )
     return value
 
 
@@ -707,7 +751,10 @@ def read_digest(text: str) -> str:
     """
     number = text.strip().lower().removeprefix("sha256:")
     if not HASH.fullmatch(number):
-        raise ValueError("expected sha256: and 64 hexadecimal digits, as printed by `agt train`")
+        raise ValueError(
+            "a digest is sha256: followed by 64 hexadecimal digits: give the one that "
+            "`agt train` printed"
+        )
     return f"sha256:{number}"
 
 
@@ -742,7 +789,7 @@ class FolderWriter:
         if self.digest is not None:
             raise RuntimeError(
                 f"{pending.path}: this file cannot be written, because the run is finished and "
-                "the list of its files cannot be extended"
+                "no file can be added to a finished run: write into a new folder"
             )
         with pending.opened() as file:
             hashing = _Hashing(file)
@@ -829,13 +876,15 @@ class Folder:
             manifest = _manifest(folder)
             if manifest.command != command:
                 raise Broken(
-                    f"{MANIFEST_FILE} belongs to a run of {manifest.command!r}, not of {command!r}"
+                    f"{MANIFEST_FILE} says that `agt {manifest.command}` made this folder, but "
+                    f"the folder of an `agt {command}` is needed: give such a folder"
                 )
             if digest is not None and manifest.digest != digest:
                 setting = "digest" if key in ("", "run", "release") else f"{key}_digest"
                 raise Broken(
                     f"{MANIFEST_FILE} has the digest {manifest.digest}, but you gave "
-                    f"{setting}={digest}, so this is another run, or the run was changed"
+                    f"{setting}={digest}, so this is another run, or the run was changed: give "
+                    "the right folder or the right digest"
                 )
             manifest.verify(folder)
         return cls(folder, folder, manifest, key)
@@ -892,16 +941,19 @@ def refusing(folder: Path, key: str = "") -> Iterator[None]:
         yield
     except Broken as error:
         named = f"{key}={folder}" if key else str(folder)
-        raise ConfigError(f"{named}: {error}; restore the file, or run the command again") from None
+        raise ConfigError(
+            f"{named}: {error}. If this folder cannot be repaired, make it again with the same "
+            "command"
+        ) from None
 
 
 def _manifest(folder: Path) -> Manifest:
     if not folder.is_dir():
-        raise Broken("this folder does not exist")
+        raise Broken("this folder does not exist: give the folder of a finished run")
     if not os.path.lexists(folder / MANIFEST_FILE):
         raise Broken(
             f"{MANIFEST_FILE} is missing, because a very old version of agt made the run, or "
-            "because the run is damaged"
+            "because the run is damaged: restore a copy of the run"
         )
     return Manifest.open(folder)
 

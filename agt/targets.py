@@ -76,13 +76,13 @@ class UntrustedCode(ConfigError):
 
     def __init__(self, target: str, where: str) -> None:
         self.fact = (
-            f"{where}._target_ names {target}, which is not part of agt; none of its code was "
-            "imported"
+            f"{where}._target_ names {target}, which is not part of agt, so none of its code "
+            "was imported"
         )
         super().__init__(
-            f"{where}._target_: '{target}' is not part of agt, and neither this command line nor "
-            "a file in ./conf names it, so it was not imported. If you know this code and want "
-            f"it to run, add 'trust=[{target}]' to the command"
+            f"{where}._target_: '{target}' is not part of agt, and neither this command line "
+            f"nor a file in ./conf names it, so {target!r} was not imported. If you know this "
+            f"code and want it to run, add 'trust=[{target}]' to the command"
         )
 
 
@@ -118,11 +118,13 @@ def imported(target: str, where: str) -> Any:
         remedy = ""
         if target.startswith("agt_cli."):
             new_name = target.replace("agt_cli.", "agt.", 1)
-            remedy = f". This name has changed: write '{new_name}'"
+            remedy = f". The name of this class or function has changed: write '{new_name}'"
         root = module_name.partition(".")[0]
         here = Path(f"{root}.py").exists() or Path(root).is_dir()
         if isinstance(error, ModuleNotFoundError) and error.name == root and here:
-            remedy = ". The module is in this folder, so type PYTHONPATH=. in front of agt"
+            remedy = (
+                ". The module is in the present folder, so put PYTHONPATH=. in front of the command"
+            )
         raise ConfigError(f"{where}._target_: cannot import '{target}' ({error}){remedy}") from None
 
 

@@ -84,7 +84,7 @@ ON_RECORD_AGAIN, PARAMETERS = "on record", "parameters"
 CERTIFIED_LABELS, LABELS_WITHIN_BOUNDS = "certified labels", "labels within bounds"
 MEMORISATION, OTHER_MEMORISATION = (
     "memorisation of certified records",
-    "memorisation of records that are not certified",
+    "memorisation of records whose stable distance is 0",
 )
 NESTING_BOXES, STABLE_DISTANCES, BATCHES = "nesting", "stable distances", "batches and constants"
 BOUND = {"each parameter": "the bounds for k"}
@@ -524,7 +524,7 @@ class Certificate(AuditKind):
         then, now = opened.trained.finished.environment, Run.at(record.folder).environment
         differing = [(key, then.get(key), now.get(key)) for key in CODE_KEYS]
         differences = "; ".join(
-            f"made with {key} {old_value}, audited with {key} {new_value}"
+            f"{key}={old_value} in the run, {key}={new_value} in this audit"
             for key, old_value, new_value in differing
             if old_value != new_value
         )
@@ -836,8 +836,8 @@ class Auditor:
         if shares.get(name, 0.0) > 1:
             edits = ", ".join(edit.story)
             self.outside.append(
-                f"the parameters '{name}' of the model trained on a neighbouring dataset at "
-                f"distance {edit.distance} (its edits: {edits})"
+                f"the parameters '{name}' left their bound on a neighbouring dataset at distance "
+                f"{edit.distance} (made by these edits: {edits})"
             )
         return shares.get(name, 0.0)
 
@@ -874,8 +874,8 @@ class Auditor:
             edits = ", ".join(edit.story)
             changed_labels = counted(count, "label")
             self.turned.append(
-                f"{changed_labels} changed on a neighbouring dataset at distance {k} "
-                f"(its edits: {edits})"
+                f"{changed_labels} changed on a neighbouring dataset at distance {k} (made by "
+                f"these edits: {edits})"
             )
 
     # -- pairs, each with all its bounds
@@ -921,7 +921,7 @@ class Auditor:
         one by one, and left out.
         """
         asked = within = 0
-        untested_because = "the run is an ensemble, whose members are bounded one by one"
+        untested_because = "the run is an ensemble, in which each member has its own bounds"
         if not self.problem.settings.ensembled:
             queries = self.queries[-MAX_BESIDE:]
             farthest = int(self.known.stable_distance.max(initial=0))
@@ -938,8 +938,10 @@ class Auditor:
                 .sum()
             )
         looked = (
-            f"0 of {asked} labels change while the parameters stay within the bounds for the "
-            "label's stable distance"
+            (
+                f"0 of {asked} labels change while the parameters stay within the bounds "
+                "computed for the label's stable distance"
+            )
             if asked
             else (
                 f"no query was tested with parameters at their bounds, because {untested_because}"
@@ -955,8 +957,10 @@ class Auditor:
             f"{asked} queries",
             "labels that change",
             float(within) if asked else None,
-            f"{within} of {asked} labels change although the parameters stay within the bounds "
-            "for the label's stable distance"
+            (
+                f"{within} of {asked} labels change although the parameters stay within the bounds "
+                "computed for the label's stable distance"
+            )
             if within
             else looked,
             "a single label that changes; for a linear model, also a stable distance that is "
@@ -1058,7 +1062,7 @@ class Auditor:
             "one of which lacks every other record",
             "the batches and shards of all records that are in both datasets were compared, for "
             "the first two epochs",
-            "constants and records that differ",
+            "wrong constants, and records in another batch or shard",
             float(constants + moved),
             differ
             if constants or moved
@@ -1066,7 +1070,7 @@ class Auditor:
                 "all constants have their declared values, and every record is in the same "
                 "batch and shard as in the run"
             ),
-            "a single constant, batch or shard that differs",
+            "a single wrong constant, or a single record in another batch or shard",
         )
 
     @cached_property
@@ -1104,25 +1108,26 @@ class Auditor:
             outcome = Outcome.VIOLATED
             meaning = (
                 f"{differ:,} of {numbers:,} numbers stored in the run's folder differ from those "
-                "that training again gives, so the files of the run were changed"
+                "that training again gives, so the files of the run were changed: restore them "
+                "from a copy, or train again"
             )
         elif differ:
             reason = self.other_code or (
-                "a different processor or number of threads could explain this, but if env.json "
-                "of the run and env.json of this audit name the same processor and number of "
+                "the cause may be a different processor or number of threads; but if env.json of "
+                "the run and env.json of this audit name the same processor and number of "
                 "threads, the files of the run were changed"
             )
             outcome = Outcome.REPORTED
             meaning = (
                 f"{differ:,} of {numbers:,} numbers stored in the run's folder differ from those "
-                "that training again gives, but the parameters are within the allowed rounding: "
-                f"{reason}"
+                "that training again gives, but the parameters differ by no more than the "
+                f"allowed rounding: {reason}"
             )
         on_record = ON_RECORD.get(self.certificate.bounded, "weights")
         return Finding(
             f"{on_record} on record",
-            "the numbers stored in the run's folder are what training with the run's settings "
-            "on its records gives",
+            "training with the run's settings on the run's records gives the numbers that are "
+            "stored in the run's folder",
             "the run was trained again on the same records, and its bounds were computed again",
             f"{numbers:,} numbers compared",
             outcome,
@@ -1188,13 +1193,13 @@ class Auditor:
             )
         elif not self.trained:
             meaning = (
-                "no model was trained on a neighbouring dataset: raise audit.units, "
-                "audit.neighbours or audit.seconds"
+                "no model was trained on a neighbouring dataset, so the bounds were not tested: "
+                "raise audit.units, audit.neighbours or audit.seconds"
             )
         elif not self.groups:
             meaning = (
-                "no neighbouring dataset could be compared, because all of them are farther "
-                "from the run's dataset than the largest distance k for which the run has bounds"
+                "the bounds were not tested, because all neighbouring datasets are farther from "
+                "the run's dataset than the largest distance k for which the run has bounds"
             )
         shares = sorted(self.groups.items(), key=lambda each: -each[1])
         narrowings = {
@@ -1211,8 +1216,9 @@ class Auditor:
             "constants; some of these datasets lack units (people), and others were edited to "
             "change answers",
             self.effort, "deviation/bound", self.share if self.groups else None, meaning,
-            f"bounds that are too narrow for a whole group of parameters ({detectable}; other "
-            "groups lie between these). A single bound that is too narrow might not be noticed",
+            f"bounds that are too narrow for a whole group of parameters ({detectable}; for other "
+            "groups, the percentage lies between these). A single bound that is too narrow might "
+            "not be noticed",
             1.0,
         )  # fmt: skip
 
@@ -1225,7 +1231,7 @@ class Auditor:
         )
         if self.turned:
             first_case = self.turned[0]
-            meaning = f"certified labels changed; for example, {first_case}"
+            meaning = f"some certified labels changed; for example, {first_case}"
         return counterexamples(
             f"{CERTIFIED_LABELS}: {self.subject}",
             "a label with stable distance L is the same for models trained on any dataset "
@@ -1255,14 +1261,17 @@ class Auditor:
         found: dict[str, Finding] = {}
         found[MEMORISATION] = counterexamples(
             f"{MEMORISATION}: {self.subject}",
-            "if the stable distance of a record is at least 1, training on it does not change "
-            "the probability that it is labelled correctly",
+            "training on a record whose stable distance is at least 1 does not change the "
+            "probability that the model labels this record correctly",
             left_out,
             f"{self.units} units were left out, and {len(self.memorised)} records were used as "
             "queries",
             "records memorised",
             float(broken) if certified else None,
-            f"{broken:,} of {len(certified):,} records were memorised although they are certified"
+            (
+                f"{broken:,} of {len(certified):,} certified records were memorised, which their "
+                "certificates rule out"
+            )
             if broken
             else meaning,
             "one record",
@@ -1283,15 +1292,16 @@ class Auditor:
         return found
 
     def _of_pairs(self) -> Iterator[tuple[str, Finding]]:
-        largest_difference = "1" if self.dense else "one step of the grid of k"
+        largest_difference = "1" if self.dense else "one step of the run's grid of values of k"
         apart = (
             "on two neighbouring datasets, the stable distances of a query differ by at most "
             f"{largest_difference}, and its labels differ only if its stable distance is 0 on "
             "both datasets"
         )
         attack = (
-            "models of neighbouring datasets at distance 1 were trained with all their bounds; "
-            "queries were moved, by bisection, to points where the answer of either model changes"
+            "models were trained on neighbouring datasets at distance 1, and all their bounds "
+            "were computed; queries were moved, by bisection, to points where the answer of "
+            "either model changes"
         )
         if self.other_code:
             attack += (
@@ -1308,8 +1318,8 @@ class Auditor:
                 why = self._unclaimed
             elif not self.pairs:
                 why = (
-                    "no model with all its bounds was trained on a neighbouring dataset: raise "
-                    "audit.bounded or audit.seconds"
+                    "no model was trained with all its bounds on a neighbouring dataset, so this "
+                    "claim was not tested: raise audit.bounded or audit.seconds"
                 )
             tested = claimed and self.pairs and looked
             yield about, counterexamples(
@@ -1324,13 +1334,13 @@ class Auditor:
         """Why bounds of neighbours are not claimed to go together."""
         if self.exact:
             return (
-                "nothing is claimed here, because the run has bounds for some distances k only "
-                "(its grid of k skips values)"
+                "nothing is claimed here, because the run's grid of k skips values, so the run "
+                "has bounds for only some distances k"
             )
         if self.stay:
             return (
                 "nothing is claimed here, because relation.radius limits every change of a "
-                "record separately, so on a neighbouring dataset a record that was already "
+                "record separately. So on a neighbouring dataset, a record that was already "
                 "changed may be changed by the radius again"
             )
         product = self.problem.setup.training.product
@@ -1344,8 +1354,8 @@ class Auditor:
         units = len(np.unique(self.problem.dataset.train.units))
         yield (
             "a violation is a counterexample and therefore certain, but finding none proves "
-            "nothing. The largest deviation, as a share of its bound, shows how much too narrow "
-            "a bound must be for this audit to detect it"
+            "nothing. If the largest deviation is 90 % of its bound, for example, this audit "
+            "detects only bounds that are too narrow by more than 10 %"
         )
         if self.units < units and not self.stay:
             limit = "audit.seconds" if self.cut else "audit.units"
@@ -1356,14 +1366,14 @@ class Auditor:
         if self.cut:
             planned = self.planned.total()
             yield (
-                f"audit.seconds={self.extent.seconds:g} ended the search early: {self.trained:,} "
-                f"of {planned:,} planned models were trained on neighbouring datasets, and "
-                f"{self.pairs} of {self.extent.bounded} models with all their bounds. Each kind "
-                "of attack had a share of the time"
+                f"audit.seconds={self.extent.seconds:g} ended the search early. On neighbouring "
+                f"datasets, {self.trained:,} of {planned:,} planned models were trained, and "
+                f"{self.pairs} of {self.extent.bounded} planned models with all their bounds. "
+                "Each kind of attack had a share of the time"
             )
         for reason, refused in self.why.most_common(MAX_REFUSALS_SHOWN):
             refused_datasets = counted(refused, "neighbouring dataset")
-            yield f"training refused {refused_datasets}, with this reason: {reason}"
+            yield f"training refused {refused_datasets}, for this reason: {reason}"
         if self.unreached:
             yield (
                 f"{self.unreached} comparisons with neighbouring datasets were left out, because "
@@ -1371,9 +1381,9 @@ class Auditor:
             )
         if self.names_far_newcomers:
             yield (
-                "some records that the audit added (marked as beyond the ranges) have values "
-                "outside the declared ranges of their columns; the certificates must hold for "
-                "such records as well"
+                "some records that the audit added (marked 'beyond the ranges of the columns') "
+                "have values outside the declared ranges of their columns; the certificates must "
+                "hold for such records as well"
             )
         yield (
             "this report is only for the data owner, because its edits and deviations reveal "

@@ -119,8 +119,8 @@ class CanaryHead:
         if loss not in LOSSES:
             losses = " or ".join(LOSSES)
             raise ConfigError(
-                f"training.loss={loss}: agt audit dpsgd can only audit runs that were trained "
-                f"with training.loss={losses}"
+                f"training.loss={loss}: `agt audit dpsgd` can only audit runs that were trained "
+                f"with training.loss={losses}. Give the folder of such a run with run=..."
             )
         self.module, self.loss = module, loss
         self.parameters = {name: p.detach().double() for name, p in module.state_dict().items()}
@@ -177,14 +177,14 @@ def signs(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator)
 
 
 GRADIENTS = {
-    "dirac": ("canaries with a gradient in one coordinate each", dirac),
-    "gaussian": ("canaries with gradients in random directions", gaussian),
-    "signs": ("canaries whose gradients have the same size in every coordinate", signs),
+    "dirac": ("the gradient of each canary is 0 except in one coordinate", dirac),
+    "gaussian": ("the gradient of each canary has a random direction", gaussian),
+    "signs": ("the gradient of each canary has the same size in every coordinate", signs),
 }
 RECORDS = {
-    "mislabelled": "mislabelled records",
-    "blank": "a blank record",
-    "adversarial": "the records whose gradients are largest, correctly labelled or mislabelled",
+    "mislabelled": "canaries are mislabelled records",
+    "blank": "the canary is a blank record",
+    "adversarial": "canaries are the records with the largest gradients (labels right or wrong)",
 }
 KINDS = (*GRADIENTS, *RECORDS)
 
@@ -686,18 +686,21 @@ def judged(
     confidence = 100 * effort.confidence
     lower_bound = least(best.found, config.epsilon)
     verdict = (
-        f"this exceeds the claimed epsilon of {claimed_epsilon}"
+        f"the bound exceeds the claimed epsilon of {claimed_epsilon}"
         if violated
-        else f"this does not contradict the claimed epsilon of {claimed_epsilon} (it is not a "
-        "proof)"
+        else (
+            f"the bound does not contradict the claimed epsilon of {claimed_epsilon} (but does "
+            "not prove it either)"
+        )
     )
     once = sorted({each.seen for each in sure if each.canaries})
     return Finding(
         subject=f"training with noise in every step, claimed epsilon {config.epsilon:.3g}",
         claim=trainer.claim,
         attack=(
-            f"an attacker guesses whether canaries were trained on ({canary.words}); the "
-            f"{len(sure)} rigorous bounds share the error probability"
+            "an attacker guesses whether training used the audit's canaries, which are added "
+            f"records or gradients ({canary.words}); the {len(sure)} rigorous bounds share the "
+            "error probability"
         ),
         effort="; ".join(
             [
@@ -730,8 +733,8 @@ def judged(
             "only training that reveals in nearly every run whether the canary was used"
             if noticed is None
             else (
-                f"noise so small that the true epsilon is {noticed:.3g} or more, in about half "
-                "of all audits (by an attacker who sees every noisy sum)"
+                f"noise so small that the true epsilon is {noticed:.3g} or more; about half of "
+                "all audits detect this (by an attacker who sees every noisy sum)"
             )
         ),
         noticed=noticed,
@@ -789,7 +792,7 @@ class DpSgdAudit(AuditKind):
         if model.noise is None or network is None:
             raise ConfigError(
                 f"run={given.run}: this run was trained without noise, so it makes no privacy "
-                "claim about its weights. agt audit dpsgd needs a run that was trained with "
+                "claim about its weights. `agt audit dpsgd` needs a run that was trained with "
                 "noise.epsilon=NUMBER (it no longer trains a DP-SGD model of its own)"
             )
         if self.records > len(records):

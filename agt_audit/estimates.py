@@ -89,14 +89,15 @@ MAX_THRESHOLDS = 200  # of numbers that are looked at on the draws that choose
 SHOWN_DELTA = 1e-5  # at which epsilon is shown beside a claimed mu
 MEANS = {
     Strength.CONFIDENT: (
-        "this is another rigorous bound, from the same numbers of false alarms and misses"
+        "another rigorous bound, computed from the false alarms and misses of the same trials"
     ),
     Strength.ASYMPTOTIC: (
         "this bound is valid only as the number of trials goes to infinity, so it "
         "cannot contradict the claim"
     ),
-    Strength.CREDIBLE: "this is a credible bound under Jeffreys' prior, so it cannot "
-    "contradict the claim",
+    Strength.CREDIBLE: (
+        "this is a Bayesian credible bound under Jeffreys' prior, so it cannot contradict the claim"
+    ),
 }
 _TAIL = 8.0  # of a normal law; what lies beyond is less than 10^-14
 _LARGEST = 100.0  # epsilon and mu that are told apart
@@ -129,8 +130,8 @@ class Mistakes:
             and self.having
         ):
             raise ValueError(
-                f"{self}: both numbers of trials must be at least 1, and neither number of "
-                "mistakes may exceed its number of trials"
+                f"the counts {self} are not possible, because both numbers of trials must be at "
+                "least 1, and neither number of mistakes may exceed its number of trials"
             )
 
     @property
@@ -425,20 +426,20 @@ class TestedClaim:
             f"the record and in {mistakes.misses:,} of {mistakes.having:,} trials with it, so "
             f"{quantity} is at least {lower_bound}, with {confidence:.12g} % confidence"
         )
-        setting = (
-            f"audit.trials={self.together * needed}"
-            if self.together > 1 and needed < MOST_TRIALS
-            else "audit.trials"
-        )
+        remedy = ""
+        if needed < MOST_TRIALS and self.together > 1:
+            remedy = f". Set audit.trials={self.together * needed} or more"
+        elif needed < MOST_TRIALS:
+            remedy = ". Raise audit.trials (for `agt audit unlearning`, raise audit.releases)"
         said = {
-            Outcome.VIOLATED: f"this exceeds the claimed value of {claimed_value:g}",
+            Outcome.VIOLATED: f"this bound exceeds the claimed value of {claimed_value:g}",
             Outcome.STANDS: (
-                f"this does not contradict the claimed value of {claimed_value:g} (it is not a "
-                "proof)"
+                f"this bound does not contradict the claimed value of {claimed_value:g} (but does "
+                "not prove it either)"
             ),
             Outcome.UNTESTED: (
                 "but there are too few trials to contradict the claimed value of "
-                f"{claimed_value:g}, whatever their results: {trials_needed} (setting: {setting})"
+                f"{claimed_value:g}, whatever their results: {trials_needed}{remedy}"
             ),
         }
         return f"{counts}; {said[outcome]}"
@@ -449,9 +450,9 @@ def _noticeable(measure: Measure, noticed: float | None, needed: int) -> str:
         return f"nothing: {_enough(needed)}"
     detected = number(noticed, up=True)
     return (
-        f"a true {measure} of {detected}, in about half of all audits (a larger one more often), "
-        "if the best attack makes false alarms and misses equally often. If one of these "
-        f"mistakes is rare, only a larger {measure} is detected as often"
+        f"a true {measure} of {detected}, which about half of all audits would detect (a larger "
+        "one is detected more often), if the best attack makes false alarms and misses equally "
+        f"often. If one of these mistakes is rare, only a larger {measure} is detected as often"
     )
 
 

@@ -66,7 +66,7 @@ class AuditInputs:
         """
         if self.run is None:
             raise ConfigError(
-                "run: give the folder of a finished agt train run, or write run=latest"
+                "run: give the folder of a finished `agt train` run, or write run=latest"
             )
         if not inputs and self.config.get("inputs") is not None:
             raise ConfigError(
@@ -96,8 +96,8 @@ class AuditInputs:
         if trained.settings.noise is not None:
             raise ConfigError(
                 f"run={self.run}: the training of this run used random noise. A model of a "
-                "neighbouring dataset would be trained with other noise, so the two models "
-                "could not be compared. Use agt audit dpsgd for this run"
+                "neighbouring dataset would be trained with other noise, so the two models could "
+                "not be compared. Use `agt audit dpsgd` for this run"
             )
         return trained
 

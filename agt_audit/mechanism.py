@@ -88,7 +88,7 @@ class Side:
     evidence: int
 
     def __str__(self) -> str:
-        return f"label {self.label} with stable distance or vote margin {self.evidence}"
+        return f"label {self.label} with evidence (stable distance or vote margin) {self.evidence}"
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,8 @@ class Exact:
             comparison = "exceeds" if self.exceeds else "does not exceed"
             exact_value = least(value, claimed.value)
             meaning = (
-                f"computed exactly, without sampling: {quantity} is {exact_value} for this pair "
-                f"of inputs, which {comparison} the claimed {claimed.value:g}"
+                f"computed exactly, without sampling: for this pair of inputs, {quantity} is "
+                f"{exact_value}, which {comparison} the claimed {claimed.value:g}"
             )
         outcome = Outcome.VIOLATED if self.exceeds else Outcome.STANDS
         return Finding(
@@ -189,9 +189,9 @@ class Exact:
             Strength.CERTAIN,
             noticeable=noticeable
             or (
-                "any privacy loss above the claim on this pair of inputs, according to the "
-                "distribution that the mechanism states. An error in how the mechanism actually "
-                "draws would not be noticed"
+                "any privacy loss above the claim on this pair of inputs, computed from the "
+                "output probabilities that the mechanism states. An error in how the mechanism "
+                "actually draws would not be noticed"
             ),
         )
 
@@ -272,7 +272,8 @@ def audit_debits(mechanism: Mechanism) -> Finding:
     wrong = sum(unpaid(Lot(guarantee, size).cost, (guarantee, size)) for size in LOTS)
     return counterexamples(
         f"{mechanism.name}: the privacy cost that is charged to a ledger",
-        f"each answer is charged as much as its guarantee states: {guarantee}",
+        "for each answer, a ledger is charged as much as the guarantee of the answer states: "
+        f"{guarantee}",
         f"the privacy costs of {numbers} answers were recomputed with the auditor's own formulas",
         "nothing was drawn",
         "differences",
@@ -330,7 +331,7 @@ def audit_pair(
     table = table_finding(
         mechanism,
         exact_loss(mechanism, pair),
-        f"output probabilities were compared, from the mechanism's own table, for {pair}",
+        f"output probabilities from the mechanism's own table were compared for {pair}",
         pair.where,
     )
     claim = tested(words_of(mechanism), mechanism.guarantee, str(pair), pair.where, plan)
@@ -355,7 +356,7 @@ def audit_quantile(
 
     subject, sides = (
         f"certified_quantile with eps={mechanism.eps:g}",
-        f"a certified quantile (of the queries' stable distances) of {k} on one dataset and of "
+        f"the certified quantile (of the queries' stable distances) is {k} on one dataset and "
         f"{other} on its neighbour",
     )
     exact, guarantee = (
@@ -365,7 +366,7 @@ def audit_quantile(
     law = exact.finding(
         f"{subject}: its table",
         guarantee,
-        f"the exact distributions of the noisy quantile were compared, for {sides}",
+        f"the exact distributions of the noisy quantile on two datasets were compared; {sides}",
         where,
     )
     claim = tested(subject, guarantee, sides, where, plan)
@@ -399,8 +400,8 @@ def audit_alone(
     table = table_finding(
         mechanism,
         exact,
-        "output probabilities were compared, from the mechanism's own table, for all "
-        f"{len(losses)} pairs of neighbouring inputs; the worst pair is {worst}",
+        f"output probabilities from the mechanism's own table were compared for all {len(losses)} "
+        f"pairs of neighbouring inputs; the worst pair is {worst}",
         worst.where,
     )
     drawn = (
@@ -585,7 +586,7 @@ def search(
         sides = LabellingPair(labelling, replace(labelling, model=other))
         queries = between_roots(sides, anchors, rng, 8 * width)
         for label, evidence, theirs, away in np.unique(sides.evidence(queries), axis=1).T:
-            where = f"two datasets, namely the run's own data and the same data {edit}"
+            where = f"two datasets were used: the run's own data, and the same data {edit}"
             pair = NeighbourPair(
                 Side(int(label), int(evidence)), Side(int(theirs), int(away)), where
             )
@@ -776,7 +777,7 @@ class MechanismAudit(AuditKind):
             kind = mechanism_kind(node)
             if kind.output is Output.WEIGHTS:  # before anything about its budget
                 raise ConfigError(
-                    f"mechanism={kind.name} releases model weights, which agt audit mechanism "
+                    f"mechanism={kind.name} releases model weights, which `agt audit mechanism` "
                     "cannot audit: use `agt audit weights` or `agt audit replay`"
                 )
         mechanism = given.mechanism()
@@ -885,15 +886,16 @@ class MechanismAudit(AuditKind):
     def _without_data(self, mechanism: AnyMechanism, plan: TrialPlan) -> Audited:
         self._check_values(mechanism)
         notes = (
-            "no run and no data were used; instead, the evidence for a label (its stable "
-            "distance or its votes) takes all values that two neighbouring datasets can have",
+            "no run and no data were used; instead, the audit tried all pairs of evidence "
+            "(stable distances or votes) that a label can have on two neighbouring datasets",
         )
         if isinstance(mechanism, CertifiedQuantile):
             middle = self.farthest // 2
             sides, where = (
                 (np.array([middle]), np.array([middle + 1])),
-                "no data were used; two inputs were made up whose certified quantiles of stable "
-                "distances differ by 1",
+                "no data were used; the audit made up two inputs whose certified quantiles "
+                "(quantiles of the queries' stable distances) differ by 1, the largest "
+                "difference between neighbouring datasets",
             )
             audited = audit_quantile(mechanism, sides, max(self.farthest, 1), plan, where)
             return Audited(mechanism.name, None, audited, notes)

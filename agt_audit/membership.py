@@ -43,7 +43,7 @@ from agt_cli.runs.queries import OpenedRun
 
 LABELS = "labels"
 WORDS = {
-    "loss": "one threshold on the loss, the same for all records (Yeom et al. 2018)",
+    "loss": "attack by the loss, with one threshold for all records (Yeom et al. 2018)",
     "lira_online": (
         "LiRA, online: likelihood ratio between models trained with and without the record "
         "(Carlini et al. 2022)"
@@ -69,8 +69,8 @@ CLASSES_DIFFER = 0.05  # shares of classes that differ by more are told beside e
 RATES = (0.001, 0.01)
 UNCLAIMED = "nothing is claimed about this attack, because certificates cover labels but not scores"
 NOBODY = (
-    "there are no non-members to compare with, because all test records were trained on or "
-    "there are no test records"
+    "the attack was not tested, because there are no non-members to compare with: the run has no "
+    "test records, or all of them were trained on"
 )
 UPSIDE_DOWN = (
     "the scores of this attack are UPSIDE DOWN: the AUC, {shown}, is far below 0.5, so "
@@ -81,12 +81,13 @@ UPSIDE_DOWN = (
 EXPOSED = "exposed_NOT_FOR_PUBLICATION"
 BINS = (0, 1, 10, 50)
 COLUMNS = (
-    f"columns of tables/{EXPOSED}.csv: 'score_lira' is the logarithm of LiRA's likelihood ratio "
-    "for the run's model, which was trained on more records than the shadow models were; "
-    "'standard_error' is its asymptotic standard error, from the means of the shadow models; "
-    "'shift' is by how many standard deviations training on the record raises the confidence in "
-    "it, on average over pairs of shadow models in which a fair coin decides which one has the "
-    "record; 'shift_error' is the standard error of that mean"
+    f"the column 'score_lira' of tables/{EXPOSED}.csv is the logarithm of LiRA's likelihood ratio "
+    "for the run's own model, which was trained on more records than the shadow models were; the "
+    "column 'standard_error' is its asymptotic standard error, from the means of the shadow models",
+    f"the column 'shift' of tables/{EXPOSED}.csv says by how many standard deviations training on "
+    "the record raises the confidence in it, on average over pairs of shadow models in which a "
+    "fair coin decides which one has the record; the column 'shift_error' is the standard error "
+    "of this average",
 )
 
 
@@ -181,7 +182,10 @@ def _rehearsed(
         return (
             None,
             None,
-            ("the attack was not made, because there are no shadow models (audit.shadows=0)"),
+            (
+                "the attack was not made, because there are no shadow models (audit.shadows=0): "
+                "set audit.shadows=64, for example"
+            ),
         )
     reference = Reference.of(shadows, pool.records.labels)
     try:
@@ -298,7 +302,7 @@ class AttackedModel:
         test_records = len(self.pool) - members
         sides = f"{members:,} training records are compared with {test_records:,} test records"
         differ = (
-            f" (training against test records, whose class shares differ by up to {points:.1f} "
+            f" (of training and test records, whose class shares differ by up to {points:.1f} "
             "percentage points)"
         )
         differ = differ if difference >= CLASSES_DIFFER else ""
@@ -422,7 +426,7 @@ class AttackedModel:
                     f"model number {index}, failed with this error: {error}"
                 )
         if self.rehearsal is not None:
-            yield COLUMNS
+            yield from COLUMNS
 
 
 def _area(roc: Roc, confidence: float) -> dict[str, float]:
@@ -485,7 +489,7 @@ def _in_turn(name: str, rehearsal: Rehearsal, confidence: float) -> Finding:
             "attack it"
         ),
         effort=f"{len(rocs)} target models, each attacked on {records:,} records, about half of "
-        "which are its members",
+        "which it was trained on",
         outcome=Outcome.REPORTED,
         meaning=(
             f"{name}, on models trained on random halves: the mean AUC over the target models is "
@@ -524,7 +528,7 @@ def draw_curves(
         models = len(rehearsal.included)
         about = (
             f"{models} models, each trained on half of the records, are attacked in turn, with "
-            "one threshold for all."
+            "one threshold for all of these models."
         )
         captions |= _draw(record, "roc_halves", pooled, "members", f"{dataset}: {about}")
     return captions

@@ -146,8 +146,8 @@ def gaussians(phi: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def too_few(models: int) -> str:
     """Why LiRA cannot be made."""
     return (
-        "LiRA needs at least 4 shadow models (for each record, two that were trained on it and "
-        "two that were not), and 6 if each shadow model is to be the target in turn, but there "
+        "LiRA needs at least 4 shadow models: for each record, two that were trained on it and "
+        "two that were not (or 6, if each shadow model is to be the target in turn). But there "
         f"are only {models}: raise audit.shadows"
     )
 
@@ -333,13 +333,14 @@ def compare_labels(
         "labels at certified queries",
         "the labels of certified queries do not reveal whether a unit was trained on, so any "
         "attack on them has advantage 0",
-        "models trained with and without a unit answered the same queries; the units that were "
-        "left out are the most exposed ones and random ones",
+        "the same queries were put to models trained with and without a unit (a person's "
+        "records). Of the units that were left out, half are those that the attack by scores "
+        "detects most clearly, and half are random",
         effort,
         "labels that differ",
         found,
         meaning,
-        "a single label that differs; nothing is claimed about uncertified queries",
+        "a single certified label that differs; nothing is claimed about uncertified queries",
     )
 
 

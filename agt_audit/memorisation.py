@@ -176,15 +176,16 @@ NOTES = (
     "this report is only for the data owner, because it names records and shows how much the "
     "model learnt about each of them",
     "the tables and the figure do not describe the run's own model, but models trained on "
-    "random halves of its data. Most of their numbers are rough estimates from few models, and "
-    "the largest ones were picked from many, so some are large by chance (about as many as lie "
-    "equally far below 0). Only the column 'at_least' is certain: it is a rigorous bound for "
-    "all records together, and a value above 0 shows memorisation. The run's certificate does "
-    "not cover these models; it says that a label of the run's own model stays the same if only "
-    "that record is left out of training",
+    "random halves of its data. The run's certificate does not cover these models; it says that "
+    "a label of the run's own model stays the same if only that record is left out of training",
+    "most numbers of the tables and the figure are rough estimates from few models. The largest "
+    "numbers were picked from many, so some are large by chance (about as many as lie equally "
+    "far below 0)",
+    "only the column 'at_least' of tables/memorised.csv is certain: its numbers are rigorous lower "
+    "bounds that hold for all records together, and a value above 0 shows memorisation",
     SIZES,
-    "half of the records that were left out in turn are the certified records with the smallest "
-    "margin, and half are uncertified records",
+    "of the records that were left out one at a time, half are the certified records with the "
+    "smallest stable distance, and half are uncertified records",
 )
 COLOURS = {"certified": "#2c7fb8", "not certified": "#d95f0e"}
 QUARTER = 0.25
@@ -311,7 +312,7 @@ class Memorisation(AuditKind):
         if refused:
             unusable, first_error = len(refused), refused[0]
             parts.append(
-                f"training refused the data without a record for {unusable} records; the first "
+                f"for {unusable} records, training refused the data without the record; the first "
                 f"error is: {first_error}"
             )
         return counterexamples(
@@ -320,7 +321,7 @@ class Memorisation(AuditKind):
             "when only that record is left out of training",
             "the run was trained again without a record's unit (person), with everything else "
             "unchanged",
-            f"{len(certified)} certified records with the smallest margin and "
+            f"{len(certified)} certified records with the smallest stable distance and "
             f"{len(others)} uncertified records were left out, one at a time",
             "certified records memorised", float(sum(certified)) if certified else None,
             "; ".join(parts), "a single memorised record among those that were left out",
@@ -378,14 +379,14 @@ def memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
         "that models trained on the record label it correctly more often than other models"
     )
     noticeable = (
-        f"a difference of {least_seen} between the probabilities of a correct label, if all "
-        "models trained on the record label it correctly"
+        f"a difference of at least {least_seen} between the probabilities of a correct label "
+        "(with and without the record), if all models trained on the record label it correctly"
     )
     result = why or sure
     if why:
         noticeable = (
-            "nothing, because there are too few models. With more models, a record that all "
-            "models trained on it label correctly and no other model does"
+            "nothing, because there are too few models. With more models, the audit could detect "
+            "a record that all models trained on it label correctly and no other model does"
         )
     return Finding(
         subject="memorisation",
@@ -399,7 +400,7 @@ def memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
         meaning=(
             f"{result}. For {many:,} records, models trained on random halves of the data give an "
             "estimated probability of a correct label that is at least 0.25 higher if the record "
-            "was trained on; for some of these records, this is chance"
+            "was trained on. For some of these records, this difference is due to chance"
         ),
         measure="records memorised",
         noticeable=noticeable,
@@ -415,22 +416,29 @@ def influence_finding(
     """
     why, surely, least_seen, found = _surely(decided, looks, confidence, "pair", 4)
     sure = why or (
-        f"for {surely} pairs of a training and a test record, among those with the largest "
-        "estimates, it is certain (with the stated confidence) that models trained on the "
-        "training record answer the test record correctly more often"
+        f"for {surely} pairs of a training and a test record, it is certain (with the stated "
+        "confidence) that models trained on the training record answer the test record correctly "
+        "more often. Only the pairs with the largest estimates were examined"
     )
     noticeable = (
-        f"an influence of {least_seen}, if all models trained on the training record answer the "
-        "test record correctly"
+        f"an influence of at least {least_seen} (a difference between probabilities), if all "
+        "models trained on the training record answer the test record correctly"
     )
     if why:
         noticeable = (
-            "nothing, because there are too few models. With more models, a pair for which all "
-            "models trained on the training record answer the test record correctly and no "
-            "other model does"
+            "nothing, because there are too few models. With more models, the audit could detect "
+            "a pair for which all models trained on the training record answer the test record "
+            "correctly and no other model does"
         )
     strongest = float(decided.value[0]) if len(decided.value) else 0.0
-    top = f"; the strongest influence is estimated at {strongest:.3g}" if len(decided.value) else ""
+    top = (
+        (
+            f"; the strongest influence is estimated at {strongest:.3g} (a difference between "
+            "probabilities)"
+        )
+        if len(decided.value)
+        else ""
+    )
     return Finding(
         subject="influence of a training record on a test record's answer",
         claim=(
@@ -442,8 +450,8 @@ def influence_finding(
             "training record with those not trained on it"
         ),
         effort=(
-            f"{models} models; {looks:,} pairs of a training record and one of {targets:,} test "
-            "records, which were chosen by audit.seed"
+            f"{models} models; {looks:,} pairs, each of a training record and one of {targets:,} "
+            "test records (seed=... chose these test records)"
         ),
         meaning=f"{sure}{top}",
         measure="pairs",
@@ -474,7 +482,10 @@ def _surely(
         "more"
     )
     if not len(contrast.value):
-        why = "no influence could be estimated, because no test record was used (see audit.targets)"
+        why = (
+            "no influence could be estimated, because no test record was used: set "
+            "audit.targets=NUMBER, for a run with test records"
+        )
     elif min(int(side.max(initial=0)) for side in (contrast.having, contrast.without)) >= fewest:
         surely = int((contrast.bounds(confidence, looks)[0] > 0).sum())
         found = {"outcome": Outcome.REPORTED, "found": float(surely), "confidence": confidence}

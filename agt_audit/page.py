@@ -108,8 +108,9 @@ def risk(finding: Finding, question: str) -> str:
     if finding.measure == "mu":
         right = percent(0.5 + most / 2)
         return (
-            f"mu = {number(claimed)}: an attacker who guesses whether {question}, with prior "
-            f"probability 50 %, is right with probability at most {right}; {advantage_limit}"
+            f"mu = {number(claimed)}: an attacker who guesses whether {question}, and considers "
+            f"both equally likely before, is right with probability at most {right}; "
+            f"{advantage_limit}"
         )
     privacy_loss = f"epsilon = {number(claimed)}"
     if delta:

@@ -155,12 +155,12 @@ class LabelEvent:
         """What it is, without the labels' names, which may be private."""
         if self.answers == 1:
             return (
-                "event: the released label is more likely with the unit in the training data "
-                "than without it"
+                "the attacker's event: the released label is one that is more likely if the "
+                "unit's records are in the training data"
             )
         return (
-            f"event: at least {self.least} of {self.answers} released labels are more likely "
-            "with the unit in the training data than without it"
+            f"the attacker's event: at least {self.least} of {self.answers} released labels are "
+            "more likely if the unit's records are in the training data"
         )
 
 
@@ -238,9 +238,9 @@ def alike(
             if len(np.unique(made[:count], axis=0)) == count:
                 return made[:count]
     raise ConfigError(
-        "audit.trials: every trial asks a row that differs from the chosen query only in its "
-        "last digits, but such rows do not get the same answers as the query, so they cannot "
-        "replace it. Give another seed=NUMBER"
+        "audit.trials: every trial needs a row that differs from the chosen query only in its "
+        "last digits but gets the same answers, and no such rows were found for this query. Give "
+        "another seed=NUMBER"
     )
 
 
@@ -260,10 +260,12 @@ def judged(
     parts = [f"{len(having):,} labels were drawn from each of the two models"]
     if event.answers > 1:
         parts.append(
-            f"the labels were counted in {mistakes.having:,} trials of {event.answers} each"
+            f"the labels were counted in {mistakes.having:,} trials of {event.answers} labels each"
         )
     if attacked.events > 1:
-        parts.append(f"{attacked.events} bounds share the error probability")
+        parts.append(
+            f"{attacked.events} bounds share the error probability, so all of them hold together"
+        )
     # so that all of them hold with the confidence asked for
     each = 1 - (1 - attacked.confidence) / attacked.events
     told = replace(
@@ -390,14 +392,14 @@ TEST_DELTA = 0.01  # of a test ledger for Gaussian releases
 MAX_DELTAS = 0.2  # of the answers on one test ledger, added up
 MAX_QUERIES = 1000  # natural ones that are looked at
 DRAWN = (
-    "this audit drew labels about the real data as agt predict draws them, but did not publish "
+    "this audit drew labels about the real data as `agt predict` draws them, but did not publish "
     "them. They were only in a folder of this audit, which was deleted, so they do not spend "
     "privacy budget, and none of your ledgers was opened"
 )
 TRIALS = (
     "each trial is a different query, because a repeated query would get its stored answer. The "
     "queries differ from the chosen one only in their last digits, and both models were checked "
-    "to give the same evidence for all of them"
+    "to give the same evidence (stable distance or votes) for all of them"
 )
 OWNER = (
     "this report is only for the data owner, because the audit searched the private data for "
@@ -552,8 +554,8 @@ class Stage:
             if refused:
                 labels_paid = len(some)
                 raise CheckError(
-                    f"a test ledger that has a budget for {labels_paid} labels refused some of "
-                    f"these labels: {refused}"
+                    f"a test ledger refused some of {labels_paid} labels, although its budget "
+                    f"covers all of them, so agt contains an error (please report it): {refused}"
                 )
             parts.append(labels)
         return np.concatenate(parts)
@@ -641,13 +643,13 @@ class PredictionAudit(AuditKind):
         if not issubclass(config.kind, Mechanism):
             label_mechanisms = " or ".join(MECHANISMS)
             raise ConfigError(
-                f"mechanism={config.kind.name}: agt audit prediction can only audit mechanisms "
+                f"mechanism={config.kind.name}: `agt audit prediction` can only audit mechanisms "
                 f"that release labels. Give mechanism={label_mechanisms}"
             )
         if str(given.config.get("inputs")) == str(LINES):
             raise ConfigError(
                 "inputs=-: the audit chooses its own queries, so it does not read queries from "
-                "standard input. Give inputs=FILE with typical queries, or leave inputs out"
+                "standard input. Give inputs=FILE with typical queries, or leave inputs=- out"
             )
         if self.together > self.trials:
             raise ConfigError(
@@ -714,8 +716,8 @@ class _Audit:
             folder = opened.trained.finished.folder
             raise ConfigError(
                 f"run={folder}: the training of this run used random noise. A model of a "
-                "neighbouring dataset would be trained with other noise, so the two models "
-                "could not be compared. Use agt audit dpsgd for this run"
+                "neighbouring dataset would be trained with other noise, so the two models could "
+                "not be compared. Use `agt audit dpsgd` for this run"
             )
         self.totals = composed(mechanism.guarantee, config.together)
         self.events = 2 * (1 + len(self.totals))
@@ -725,7 +727,7 @@ class _Audit:
             raise ConfigError(
                 f"audit.trials={config.trials} is too few to contradict the claimed {measure} of "
                 f"{claimed_value:g} with confidence {given.confidence:g} over {self.events} "
-                f"events: give at least {needed}, and more for a margin"
+                f"events: set audit.trials={needed} or, to have a margin, more"
             )
 
     def audited(self) -> Audited:
@@ -741,8 +743,8 @@ class _Audit:
                 report(done, len(scenes), done, len(scenes))
         if not self.claim.proved:
             self.missing.append(
-                "no test ledger was charged for this release, because its guarantee is not "
-                "proved (accounting=paper)"
+                "no test ledger was charged for this release, because the guarantee of the "
+                "release is not proved (accounting=paper)"
             )
         metrics = {"trials": self.config.trials, "adversaries": len(scenes)}
         about = {"tables": {"adversaries": pd.DataFrame(rows)}, "metrics": metrics}
@@ -786,7 +788,8 @@ class _Audit:
             raise ConfigError(
                 f"run={finished.folder}: if any of the records that were tried is removed, "
                 "training refuses the remaining data, so there is no neighbouring dataset to "
-                "compare with and nothing to audit"
+                "compare with and nothing to audit. Raise audit.targets, or audit a run with "
+                "more records"
             )
         yield self._best(
             "an attacker who takes the record and the query from the run's data", made, chosen=False
@@ -805,8 +808,8 @@ class _Audit:
         private = np.flatnonzero(~records.public)
         if not len(private):
             raise ConfigError(
-                f"run={self.opened.trained.finished.folder}: every training record is "
-                "public, so there is nothing to attack"
+                f"run={self.opened.trained.finished.folder}: every training record is public, so "
+                "there is nothing to attack. Audit a run with private records"
             )
         found += self.rng.permutation(private).tolist()
         return list(dict.fromkeys(found))[: self.config.targets]
@@ -880,7 +883,7 @@ class _Audit:
                 nothing_to_tell(
                     attacked,
                     f"{len(having):,} labels were drawn from each of the two models, and all "
-                    "labels were the same",
+                    "these labels were the same",
                 )
                 for attacked, _ in attacks
             ]

@@ -205,7 +205,8 @@ def replay(
     different = [name if name in before else f"{name}: {after[name]}" for name in names]
     if len(replayed.draws) < len(recorded.draws):
         different.append(
-            f"only {len(replayed.draws)} random draws were made on the neighbouring dataset"
+            f"only {len(replayed.draws)} random draws were made on the neighbouring dataset, "
+            "fewer than were recorded"
         )
     share = max(tilt, largest_loss(guarantee, composed, recorded.draws, replayed.draws))
     share = share if share > 1 + ROUNDING else min(share, 1.0)
@@ -214,8 +215,8 @@ def replay(
         "random draws"
     )
     effort = (
-        f"{len(recorded.draws)} random draws and {len(before)} published fields were compared; "
-        f"{where}"
+        f"{len(recorded.draws)} random draws and {len(before)} published fields of the two "
+        f"releases were compared; {where}"
     )
     fields = "; ".join(different)
     told = (
@@ -225,12 +226,13 @@ def replay(
     )
     equal = counterexamples(
         f"{subject}: what is published",
-        "if its random draws are fixed, a release does not depend on private data",
+        "if its random draws are fixed, what a release publishes does not depend on private "
+            "data",
         attack, effort, "differences", len(different), f"{told}; {effort}",
     )  # fmt: skip
     lost = (
-        f"between the two datasets, the private inputs of the random draws differ by {share:.3g} "
-        "times as much as their noise covers (more than 1 would break the guarantee)"
+        f"the private inputs of the random draws on the two datasets differ by {share:.3g} times "
+        "as much as the noise covers (more than 1 would break the guarantee)"
     )
     inputs = counterexamples(
         f"{subject}: the private inputs of its random draws", str(guarantee),
@@ -427,7 +429,7 @@ class ReplayedRelease:
         middle = (begin + (end - begin) / 2).astype(begin.dtype)
         for edit, other in islice(neighbours(self.model, middle, count), count):
             yield from self.pair(
-                other, f"two datasets, namely the run's own data and the same data {edit}", rng
+                other, f"two datasets were used: the run's own data, and the same data {edit}", rng
             )
 
     def pair(self, other: Model, where: str, rng: np.random.Generator) -> tuple[Finding, Finding]:
@@ -539,6 +541,7 @@ class Replay(AuditKind):
 NOTES = (
     OWNER,
     "a replay compares one recorded release of this run with the same release on the "
-    "neighbouring datasets that were tried. It detects neither differences on other data or "
-    "with other random draws, nor a draw that does not have the distribution that it names",
+    "neighbouring datasets that were tried. It does not detect differences on other data or with "
+    "other random draws. It also does not detect random draws whose distribution is not the one "
+    "that the code states",
 )

@@ -646,18 +646,22 @@ def removals(seed: int) -> Finding:
 
 PLANTED: dict[str, Plant] = {
     "randomized response that draws labels with twice the budget that it claims": twice_the_budget,
-    "smooth_cauchy with stable distances that can only be 0 or 50": gap_of_the_grid,
-    "smooth_cauchy with distances that jump between neighbouring datasets": jump_of_the_evidence,
+    "mechanism=smooth_cauchy with stable distances that can only be 0 or 50": gap_of_the_grid,
+    "mechanism=smooth_cauchy with stable distances that jump between neighbouring datasets": (
+        jump_of_the_evidence
+    ),
     "released weights whose noise is sized for half the sensitivity": half_the_noise,
     "released weights whose noise is 20 % too small": less_noise,
     "noisy statistics whose noise is 20 % too small": partial(
         replayed, mechanism=LessNoise(mu=1.0)
     ),
-    "randomized response that draws again until the first label is the model's own": partial(
+    "randomized response that draws again and again until the label is the model's own": partial(
         replayed, mechanism=UntilRight(eps=1.0)
     ),
     "objective perturbation whose privacy loss omits the Jacobian determinant": no_determinant,
-    "objective perturbation with noise for one row, but people of twenty rows": rows_of_one_unit,
+    (
+        "objective perturbation with noise for one row per person, although people have twenty rows"
+    ): rows_of_one_unit,
     "labels of two linear models, drawn with epsilon 2 although epsilon 1 is claimed": answered,
     "parameter bounds that are 1 % too narrow": lambda seed: audited(
         widened(boxed(seed), 0.99), seed, PARAMETERS
@@ -665,17 +669,22 @@ PLANTED: dict[str, Plant] = {
     "parameter bounds computed for feature changes that are half as large as claimed": partial(
         moving_as_far, radius=0.1
     ),
-    "parameter bounds computed with another training.product than recorded": box_of_other_products,
-    "stable distances that are too large by one step of the grid": lambda seed: audited(
+    "parameter bounds computed with another training.product than the run records": (
+        box_of_other_products
+    ),
+    "stable distances that are too large by one step of the grid of k": lambda seed: audited(
         flawed(OverstatedDistance, boxed(seed), more=1), seed, CERTIFIED_LABELS
     ),
-    "a record that was memorised although it is certified": memorised_and_certified,
+    "a record that the model memorised, although its certificate rules this out": (
+        memorised_and_certified
+    ),
     "stable distances that are 5 % too large": partial(
         stretched, times=1.05, about=LABELS_WITHIN_BOUNDS, extent=NOBODY
     ),
-    "stable distances that are twice too large, detected on a neighbouring dataset": partial(
-        stretched, times=2.0, about=CERTIFIED_LABELS
-    ),
+    (
+        "stable distances that are twice as large as they should be, detected on a neighbouring "
+        "dataset"
+    ): partial(stretched, times=2.0, about=CERTIFIED_LABELS),
     "a gradient normaliser that is set to the number of private records": partial(
         counting, dealt=False
     ),
@@ -691,20 +700,22 @@ PLANTED: dict[str, Plant] = {
     "training that leaves out its noise, detected step by step": partial(
         audited_training, kept=0.0, adversary=STEPS
     ),
-    "training that leaves out its noise, detected in a single run": partial(
+    "training that leaves out its noise, detected by an attack on a single run": partial(
         audited_training, kept=0.0, adversary=ONE_RUN, canary="dirac"
     ),
-    "stable distances that are too large by 1, detected by leaving units out": overstated_labels,
+    "stable distances that are too large by 1, detected by leaving units (people) out": (
+        overstated_labels
+    ),
     "unlearning that removes nothing": partial(
         unlearned, "epsilon", request(), removed=lambda rows: rows[:0]
     ),
-    "unlearning that removes other records than requested": partial(
+    "unlearning that removes other records than those requested": partial(
         unlearned, "distance/claimed", request(), removed=lambda rows: rows + 1
     ),
     "unlearning with a third of the noise": partial(
         unlearned, "noise/claimed", request(), scale=1 / 3
     ),
-    "unlearning that releases every state with the same noise": partial(
+    "unlearning that adds the same noise to every released state of the model": partial(
         unlearned, "epsilon", looking(), reused=True
     ),
     "unlearning by retraining that keeps a record whose erasure was requested": partial(

@@ -60,10 +60,10 @@ from agt_cli.report.console import Console
 from agt_cli.runs.queries import OpenedRun
 
 SIZES = (
-    "shadow models are trained on about half of the training and test records together, with "
-    "the run's own settings, except that the declared size, the normaliser and n_max (the "
-    "maximum batch size) are reduced to that half. Settings that the recipe chooses are chosen "
-    "for that size"
+    "shadow models are trained on about half of the training and test records together, with the "
+    "run's own settings. But the declared size, the normaliser and n_max (the maximum batch "
+    "size) are set for half as many records, and settings that the recipe chooses are chosen for "
+    "that number"
 )
 
 FORMAT = 1
@@ -198,7 +198,9 @@ def train_shadows(
         on_done(count)
         logits = None if why else _stored(home, index)
         if logits is None:
-            failures[index] = why or "the model's file was damaged right after it was written"
+            failures[index] = (
+                why or "the file of the shadow model was damaged right after it was written"
+            )
         else:
             there[index] = logits
     if not there:
@@ -325,7 +327,7 @@ def _train(half: Problem, pool: Pool, side: np.ndarray, index: int, home: Path) 
         )
         logits = class_logits(model, pool.records.features)
         if not np.isfinite(logits).all():
-            raise ConfigError("a logit is NaN or infinite")
+            raise ConfigError("a logit of the shadow model is NaN or infinite")
     except (AgtError, ArithmeticError, ValueError, MemoryError) as error:
         return index, first_line(error)
     content = save({"logits": torch.from_numpy(np.ascontiguousarray(logits))})

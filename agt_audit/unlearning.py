@@ -281,7 +281,7 @@ def not_tested(subject: str, claim: str, why: str) -> Finding:
         "none",
         "none",
         Outcome.UNTESTED,
-        why or "no attack was made on this method",
+        why or "nothing was tested, because no attack was made on this method",
         "-",
         strength=Strength.CERTAIN,
     )
@@ -295,7 +295,10 @@ def _carried_out(
     for choose in attack.requests:
         rows = choose(served)
         if not len(rows):
-            raise ConfigError(f"the attack '{attack.name}' has no record left to choose")
+            raise ConfigError(
+                f"the attack '{attack.name}' has no record left to choose: set a smaller "
+                "audit.records"
+            )
         gone = np.concatenate([gone, rows])
         served = unlearn(rows)
         seen.append(served)
@@ -317,9 +320,15 @@ def _equal(
         differ, compared = _differences(pair.mine, pair.other)
         total += compared
         words = (
-            f"{differ:,} of {compared:,} values differ from those of training without the records"
+            (
+                f"{differ:,} of {compared:,} values differ from those of training without the "
+                "erased records"
+            )
             if differ
-            else f"all {compared:,} values are the same as those of training without the records"
+            else (
+                f"all {compared:,} values are the same as those of training without the erased "
+                "records"
+            )
         )
         words = (
             words
@@ -335,8 +344,8 @@ def _equal(
         )
     wrong = next((trial for trial in trials if trial.violated), None)
     same = (
-        "in every attack, unlearning gave the same result as training without the records: "
-        f"{total:,} values were compared"
+        "in every attack, unlearning gave the same result as training without the erased records "
+        f"({total:,} values were compared)"
     )
     meaning = same
     if wrong is not None:
@@ -344,8 +353,8 @@ def _equal(
         meaning = f"after the attack {attack_made}, {wrong.words}"
     noticeable = "a single value that differs, in the attacks that were made"
     compared_by = (
-        "the result of unlearning and the result of training without the records are "
-        "compared value by value"
+        "the result of unlearning is compared, value by value, with the result of training "
+        "without the erased records"
     )
     return trials, _seen(
         subject, claimed, trials, compared_by, "values that differ", meaning, noticeable, 0.0
@@ -376,8 +385,8 @@ def _near(
                 "distance",
                 away / allowed,
                 away > allowed,
-                f"a distance of {away:.3g} between the weights, of which the claim allows at "
-                f"most {allowed:.3g}",
+                f"a distance of {away:.3g} between the weights, while the claim allows at most "
+                f"{allowed:.3g}",
             )
         )
     if not trials:
@@ -387,14 +396,15 @@ def _near(
     attack_made = _after(worst)
     attack = (
         "the weights, before noise is added, were compared with those of training without the "
-        "records"
+        "erased records"
     )
     noticeable = (
-        "weights that are farther away than their recorded bounds, in the attacks that were made"
+        "weights that are farther away than their recorded bounds allow, in the attacks that "
+        "were made"
     )
     meaning = (
-        "between the weights of unlearning (before noise is added) and those of training "
-        f"without the records, the worst attack, {attack_made}, found {worst.words}"
+        "the weights of unlearning (before noise is added) were compared with those of training "
+        f"without the erased records. The worst attack, {attack_made}, found {worst.words}"
     )
     about = f"{subject}: weights before noise"
     return trials, _seen(
@@ -419,13 +429,17 @@ def _distinguished(
         covered = claimed.adaptive or not pair.attack.adaptive
         counted_draws = len(mine) - half
         words = (
-            f"projected on {direction}: {mistakes.alarms} false alarms and {mistakes.misses} "
-            f"misses in {counted_draws} draws from each of the two models"
+            f"with weights projected on {direction}, the attacker made {mistakes.alarms} false "
+            f"alarms and {mistakes.misses} misses in {counted_draws} draws from each of the two "
+            "models"
         )
         words += (
             ""
             if covered
-            else "; the claim does not cover requests that are chosen after looking at outputs"
+            else (
+                "; the claim does not cover requests that are chosen after looking at outputs of "
+                "the model"
+            )
         )
         trials.append(_trial(pair, "distinguished", bound, covered and bound > claimed.eps, words))
         if covered:
@@ -434,12 +448,13 @@ def _distinguished(
         return trials, None
     directions = ", ".join(dict.fromkeys(direction for _, direction, *_ in looks))
     attack = (
-        "an attacker guesses whether weights come from unlearning or from training without the "
-        f"records, from all that was released before, by projecting them on: {directions}"
+        "an attacker sees everything that was released before, and guesses whether weights come "
+        "from unlearning or from training without the erased records. For this, the attacker "
+        f"projects the weights on: {directions}"
     )
     drawn = (
         f"{plan.trials:,} draws from each of the two models in each of {len(looks)} tests; half "
-        "of the draws were used to choose thresholds"
+        "of the draws were used only to choose thresholds"
     )
     worst = max(counts, key=lambda trial: trial.found or 0)
     about = f"{subject}: the weights that are used for answers"
@@ -510,8 +525,8 @@ def _noise(subject: str, pairs: Sequence[AttackedSides], plan: TrialPlan) -> Fin
     )
     size, again = noise_size(subject, squares, coordinates, sure, effort), most > limit
     meaning = (
-        f"{size.meaning}; between two states, the largest correlation of the noise is "
-        f"{most:.3g} standard deviations away from 0"
+        f"{size.meaning}; nothing shows that noise was used twice, because the largest correlation "
+        f"between the noises of two states is only {most:.3g} standard deviations away from 0"
     )
     if again:
         meaning = (
@@ -622,7 +637,10 @@ class ForgetSets:
             sorted(row for row in last.values() if not train.public[row]), dtype=np.int64
         )
         if not len(self.free):
-            raise ConfigError("every training record is public, so there is nothing to erase")
+            raise ConfigError(
+                "every training record is public, so there is nothing to erase. Audit a run with "
+                "private records"
+            )
         if records > len(self.free) - 2:
             most = max(1, len(self.free) - 2)
             raise ConfigError(
@@ -727,10 +745,11 @@ class ForgetSets:
 
 QUIET = Console(json=True, quiet=True)  # what would be said is of copies, and not of the run
 NOTES = (
-    "the methods were carried out with agt unlearn's own code on copies of the run; the copies "
-    "were deleted, and the run was not changed",
-    "training without the records was done by this program on this machine, so errors in code "
-    "that training shares with an unlearning method (such as loading data) would not be noticed",
+    "the methods were carried out with the code of `agt unlearn` on copies of the run; the "
+    "copies were deleted, and the run was not changed",
+    "training without the erased records was done by this program on this machine, so errors in "
+    "code that training shares with an unlearning method (such as loading data) would not be "
+    "noticed",
     "the audit shows nothing about sets of records that were not tried: an attack that finds "
     "nothing does not prove anything",
 )
@@ -762,7 +781,7 @@ class Unlearning(AuditKind):
         if unknown:
             unknown_method, known = unknown[0], ", ".join(METHODS)
             raise ConfigError(
-                f"audit.methods: agt unlearn has no method '{unknown_method}'. Give some of "
+                f"audit.methods: `agt unlearn` has no method '{unknown_method}'. Give some of "
                 f"these methods: {known}"
             )
 
@@ -865,7 +884,7 @@ class Sides:
             return (
                 "unlearning with certificate.masking=loss was not tested, because its noise is "
                 "drawn once, in training, so every trial would need a training of its own. In "
-                "addition, its guarantee is not proved (agt unlearn says so, too)"
+                "addition, its guarantee is not proved (`agt unlearn` also says so)"
             )
         return ""
 

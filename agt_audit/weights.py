@@ -145,7 +145,7 @@ def audit_weights(
     )
     how = (
         "an attacker projects the released weights onto the difference between the weights of "
-        "the two models, with the threshold in the middle"
+        "the two models, and guesses the model that is nearer"
     )
     effort = (
         f"{plan.trials:,} releases of {heads.first.size:,} weights from each of the two models; "
@@ -157,13 +157,13 @@ def audit_weights(
         f"{subject}: the noise compared with the distance between the two models",
         mechanism.guarantee,
         "the distance between the weights of the two models was divided by the standard "
-        "deviation of the noise",
+        "deviation of the noise, and compared with the claimed value",
         heads.where,
         f"noise that is sized for less than {share:.3g} times the claimed sensitivity",
     )
     mu_of_pair = least(table.found or 0.0, mechanism.mu)
     meaning = (
-        f"computed exactly, without sampling: mu is {mu_of_pair} for this pair of models, and "
+        f"computed exactly, without sampling: mu is {mu_of_pair} for this pair of models, while "
         f"{mechanism.mu:g} is claimed; the distance between the two models is {share:.3g} times "
         "the sensitivity"
     )
@@ -202,8 +202,8 @@ def noise_size(subject: str, squares: float, count: int, confidence: float, effo
         found=ratio,
         confidence=confidence,
         noticeable=(
-            f"a standard deviation below {least_seen:.4g} times the claimed one, in more than "
-            "half of all audits"
+            f"noise whose standard deviation is below {least_seen:.4g} times the claimed one; "
+            "more than half of all audits would detect this"
         ),
         estimator="chi-squared",
     )
@@ -224,7 +224,7 @@ def farthest(
     for edit, other in neighbours(model, (a + (b - a) / 2).astype(a.dtype), count):
         head = other.linear_head
         assert head is not None
-        where = f"two datasets, namely the run's own data and the same data {edit}"
+        where = f"two datasets were used: the run's own data, and the same data {edit}"
         pairs.append((head, Heads(mine, head.trained.weight.numpy(), model.l2_sensitivity, where)))
     return max(
         (pair for pair in pairs if pair[1].apart), key=lambda pair: pair[1].apart, default=None
@@ -259,13 +259,14 @@ class Problems:
             ErmWithLinearTerm.from_labels(x[:n], y[:n], shape.strength, shape.clamp)
             for n in (pulls, pulls + rows)
         )
-        added = "one more record" if rows == 1 else f"{rows} more rows of one unit"
+        added = "one more record" if rows == 1 else f"{rows} rows of one unit (person)"
         return cls(
             few,
             more,
             shape,
-            f"no data of a run were used; {pulls} made-up records on one line are compared with "
-            f"the same records and {added} of the other class",
+            f"no data of a run were used; the audit compares a made-up dataset of {pulls} records "
+            f"of one class, all with the same features, with the same dataset plus {added} of "
+            "another class",
         )
 
     @classmethod
@@ -339,7 +340,7 @@ def audit_line(guarantee: ApproximateDP, problems: Problems, noises: ObjectiveNo
     """What is known without a draw of a pair along one line."""
     how = (
         "the probability densities of the released weights under both datasets are integrated "
-        "along one line"
+        "along the only direction in which the records' features are not 0"
     )
     exact = line_loss(guarantee, problems, noises.tilt)
     return exact.finding(f"{objective_words(guarantee)}: its table", guarantee, how, problems.where)
@@ -486,7 +487,7 @@ class WeightsAudit(AuditKind):
         config = given.mechanism(RELEASE)
         if not config.releases_weights or config.kind.noise_law not in ATTACKS:
             raise ConfigError(
-                f"mechanism={config.kind.name}: agt audit weights cannot draw releases of this "
+                f"mechanism={config.kind.name}: `agt audit weights` cannot draw releases of this "
                 "mechanism. Use `agt audit replay` for it, or give mechanism=release_weights "
                 "(with mechanism.mu or a total budget) or mechanism=objective_perturbation"
             )
@@ -520,7 +521,7 @@ class WeightsAudit(AuditKind):
             claim.text,
             OWNER,
             f"models were trained on at most {self.neighbours} of all possible neighbouring "
-            "datasets",
+            "datasets, so a violation on other neighbouring datasets would not be noticed",
         )
         return Audited.of(opened.trained.finished, found, notes)
 

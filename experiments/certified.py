@@ -56,6 +56,7 @@ from .runs import Finished
 
 Delta = Annotated[float, Field(gt=0, lt=1)]
 LEAST = "{}: least eps within a point"
+EVEN, GEOMETRIC = "even spacing", "geometric spacing"
 
 
 @kind
@@ -105,7 +106,7 @@ def accuracy_by_eps(
             "expected accuracy",
             level=float(rows["noise-free"].iloc[-1]),
         )
-        points = rows[["eps", "series", "accuracy"]]
+        points = rows[["eps", "series", "accuracy", "profile"]].assign(method=rows["mechanism"])
         return Shown(
             table, [Figure("Expected accuracy against the budget of one query.", points, draw)]
         )
@@ -172,12 +173,13 @@ def accuracy_by_members(
             "median distance of the vote",
             "seconds",
         ]
-        points = rows[["members", "series", "panel", "accuracy"]]
+        points = rows[["members", "series", "panel", "accuracy", "profile"]]
+        points = points.assign(method=rows["mechanism"]).rename(columns={"members": "T"})
         order = tuple(panels.values())
         draw = lines(
-            "members",
+            "T",
             "accuracy",
-            "members",
+            "T, the number of members",
             "expected accuracy",
             log=False,
             panels="panel",
@@ -263,8 +265,18 @@ def accuracy_by_queries(
         )
         caption += " DP-SGD: mean and range of seeds." if dpsgd else ""
         xlabel = f"queries that share eps = {eps:g}, delta = {delta:g}"
-        points = rows.filter(["queries", "series", "accuracy", "low", "high"])
-        figure = Figure(caption, points, lines("queries", "accuracy", xlabel, "expected accuracy"))
+        columns = ["queries", "accuracy", "low", "high", "method", "members"]
+        of_profiles = [
+            rows[rows["profile"].isin([name, EVERY])].filter(columns).assign(panel=name)
+            for name in profiles
+        ]
+        points = pd.concat(of_profiles, ignore_index=True)
+        points["series"] = [
+            f"{method}, T = {members}" if members else method
+            for method, members in zip(points["method"], points["members"], strict=True)
+        ]
+        draw = lines("queries", "accuracy", xlabel, "expected accuracy", panels="panel")
+        figure = Figure(caption, points, draw)
         table = wide(rows, ["series"], "queries", "accuracy", queries, "{}")
         return Shown(table, [figure], measured=rows[rows["queries"] == queries[-1]])
 
@@ -283,13 +295,14 @@ def sensitivity_by_grid(
     eps: Positive = 1.0,
 ) -> Kind:
     """The mean bound on smooth sensitivity, beta = eps/6, against how many values of k were
-    certified (001 Fig 6).
+    certified (001 Fig 6), evenly and geometrically spaced.
 
     A coarser grid is read off the run's dense one: its boxes are some of the same boxes.
     """
     keys = [
-        {"profile": name, "values of k": count, "series": name}
+        {"profile": name, "spacing": spacing, "values of k": count}
         for name in profiles
+        for spacing in (EVEN, GEOMETRIC)
         for count in counts
     ]
 
@@ -302,39 +315,52 @@ def sensitivity_by_grid(
                 f"values up to {top}"
             )
         if count <= top:
-            ks = np.unique(
-                np.concatenate([[0], np.round(np.linspace(0, top, count + 1)[1:]).astype(int)])
-            )
+            ks = spaced_ks(top, count, key["spacing"])
             certified = ks[np.searchsorted(ks, finished.distance, side="right") - 1]
-            yield {"bound": float(np.exp(-eps / 6 * certified).mean())}
+            series = f"{key['profile']}, {key['spacing']}"
+            yield {"series": series, "bound": float(np.exp(-eps / 6 * certified).mean())}
 
     def shown(rows: pd.DataFrame) -> Shown:
-        xlabel, ylabel = (
-            "values of k certified, evenly spaced",
-            f"mean bound on smooth sensitivity (eps = {eps:g})",
-        )
         draw = lines(
             "values of k",
             "bound",
-            xlabel,
-            ylabel,
-            log=False,
+            "values of k certified",
+            f"mean bound on smooth sensitivity (eps = {eps:g})",
+            ylog=True,
             level=1.0,
             level_name="global sensitivity",
         )
         caption = (
             "Mean bound on the smooth sensitivity of the test records' labels against the "
-            "number of values of k."
+            "number of values of k, which are evenly spaced up to the largest k, or geometrically "
+            "spaced between 1 and it."
         )
         note = (
             "A coarse grid looks tight here and is not private: under accounting=paper its true "
             "loss exceeds the claimed "
             "one (agt plan draws by how much)."
         )
-        points = rows.drop(columns="profile")
-        return Shown(points, [Figure(caption, points, draw)], (note,))
+        points = rows[["series", "values of k", "bound"]]
+        table = wide(rows, ["profile", "spacing"], "values of k", "bound", counts, "{}")
+        return Shown(table, [Figure(caption, points, draw)], (note,))
 
-    return Kind(keys, ("series", "values of k"), through(keys, measure), shown)
+    index = ("profile", "spacing", "values of k")
+    return Kind(keys, index, through(keys, measure), shown)
+
+
+def spaced_ks(largest: int, count: int, spacing: str) -> np.ndarray:
+    """Return 0 and up to ``count`` values of k; rounding may make two of them equal.
+
+    Args:
+        largest: the largest k of the dense grid.
+        spacing: EVEN: the last value is ``largest``; GEOMETRIC: each value is the same multiple of
+            the one before, and so are 1 and ``largest`` of their neighbours.
+    """
+    if spacing == EVEN:
+        values = np.linspace(0, largest, count + 1)[1:]
+    else:
+        values = np.geomspace(1, largest, count + 2)[1:-1]
+    return np.unique([0, *np.round(values).astype(int)])
 
 
 def of_labels(names: Iterable[str]) -> list[str]:
@@ -462,8 +488,7 @@ def certified_by_k(
             panels="claim",
         )
         points = rows[["k", "certified_fraction", "series", "claim", "profile", "variant"]]
-        ends = found[["accuracy before", "accuracy"]].agg(["min", "max"], axis=1)
-        after = found.assign(low=ends["min"], high=ends["max"]).drop(columns="seconds")
+        after = found.drop(columns="seconds")
         mark = partial(
             marks,
             x="accuracy",
@@ -472,10 +497,11 @@ def certified_by_k(
             panels="claim",
             xlabel="accuracy",
             panel="{}",
+            start="accuracy before",
         )
         words = (
-            "Accuracy on the same test records after training; a line leads to the accuracy "
-            "before it."
+            "Accuracy on the same test records before training (vertical stroke) and after it "
+            "(head of the arrow)."
         )
         figures = [
             Figure("Certified fraction of the test records against k.", points, draw),
@@ -568,7 +594,8 @@ def training_curve(
             Figure(caption, fractions[[*about, "certified_fraction"]], fraction),
             Figure(accuracies, pd.concat(parts)[[*about, "accuracy"]], accuracy, "_accuracy"),
         ]
-        return Shown(table, figures)
+        is_curve = rows["epochs"].max() > 1  # start and one epoch: the table has these numbers
+        return Shown(table, figures if is_curve else ())
 
     def compared(key: Key) -> Key:
         found = {f"certified at k={k} ({key['claim']})": f"certified at k={k}" for k in ks}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from textwrap import fill
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
@@ -29,6 +30,10 @@ from agt_cli.report.figures import (
 )
 from agt_cli.report.record import RunRecord
 
+MOST_ACROSS = 3  # panels in one row
+WIDTHS = {1: 6.8, 2: 6.8, 3: 8.6}  # inches, by the number of panels in a row
+JOINED = " =\n"  # between the names of curves that are equal
+
 
 @dataclass(frozen=True)
 class Curves:
@@ -37,7 +42,8 @@ class Curves:
     Attributes:
         name: of its files.
         x, y: column names of the data; ``series`` names the curve of each row. A column ``low`` and
-            ``high``, where there is one, is drawn as a band: something was sampled.
+            ``high``, where there is one, is drawn as a band: something was sampled. Where there
+            are columns ``method``, ``members`` or ``profile``, they decide how a curve looks.
         xlabel, ylabel: words.
         title: what the data is.
         log, ylog: logarithmic axes.
@@ -82,16 +88,21 @@ class Curves:
 
 
 def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
-    """Draw ``data``'s curves, in panels where ``chart.panels`` names a column."""
+    """Draw ``data``'s curves, in panels where ``chart.panels`` names a column.
+
+    Curves that are equal all along, to what print can show, are one curve with all their names.
+    """
+    drawn_data = _with_equal_curves_joined(chart, data)
     parts = (
-        [("", data)]
+        [("", drawn_data)]
         if chart.panels is None
-        else ordered(list(data.groupby(chart.panels, sort=False)), chart.order)
+        else ordered(list(drawn_data.groupby(chart.panels, sort=False)), chart.order)
     )
-    style = line_styles([str(name) for name in dict.fromkeys(data["series"])])
-    across = min(ACROSS, len(parts))
+    style = _styles(drawn_data)
+    across = len(parts) if len(parts) <= MOST_ACROSS else ACROSS
     beside = chart.beside and across == 1
-    down, width = math.ceil(len(parts) / across), 6.8 if beside or across > 1 else WIDTH
+    down = math.ceil(len(parts) / across)
+    width = WIDTHS[across] if across > 1 or beside else WIDTH
     names = [*map(chart.words, style), *chart.levels]
     legend = 0 if beside else 0.2 * math.ceil(len(names) / columns_of(names, width))
     with drawing(record, chart.name, data, (width, 1.1 + 2.7 * down + legend)) as figure:
@@ -100,7 +111,7 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
         )
         for axes, (panel, part) in zip(places, parts, strict=False):
             _panel(axes, chart, part, style)
-            axes.set_title(str(panel))
+            axes.set_title(chart.words(str(panel)))
         _ticks(places[0], chart, data)
         drawn = places[: len(parts)]
         ends(drawn)
@@ -113,6 +124,67 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
             axes.set_ylabel(fill(chart.ylabel, 36))
         keys(figure, drawn, beside)
         headline(figure, chart.finding, chart.title)
+
+
+def _with_equal_curves_joined(chart: Curves, data: pd.DataFrame) -> pd.DataFrame:
+    """Return the data with one series for all curves that nobody could tell apart.
+
+    The joined series keeps the looks of its first curve. A curve with a band around it, because it
+    was sampled, is left as it is.
+    """
+    place = [chart.x] if chart.panels is None else [chart.panels, chart.x]
+    values = data.pivot_table(index=place, columns="series", values=chart.y, sort=False)
+    span = float(np.nanmax(values) - np.nanmin(values)) if values.notna().any(axis=None) else 0.0
+    sampled: set[str] = set()
+    if "low" in data:
+        sampled = set(data.loc[data["low"].notna(), "series"])
+    groups: list[list[str]] = []
+    for name in map(str, values):
+        if name in sampled:
+            groups.append([name])
+            continue
+        others = [group for group in groups if group[0] not in sampled]
+        alike = next((group for group in others if _alike(values, group[0], name, span)), None)
+        if alike is None:
+            groups.append([name])
+        else:
+            alike.append(name)
+    joined = {group[0]: JOINED.join(group) for group in groups}
+    first = data[data["series"].isin(list(joined))]
+    return first.assign(series=first["series"].map(joined))
+
+
+def _alike(values: pd.DataFrame, one: str, other: str, span: float) -> bool:
+    """Return whether two curves have their points at the same places, a thousandth of the figure's
+    height apart at most.
+    """
+    return bool(np.allclose(values[one], values[other], rtol=0, atol=1e-3 * span, equal_nan=True))
+
+
+def _styles(data: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Return how each series looks, the same in every figure.
+
+    Colour and marker are the method's, dashes say how many members vote, and the published rules
+    have empty markers.
+    """
+    if "method" not in data:
+        return line_styles([str(name) for name in dict.fromkeys(data["series"])])
+    by_method = line_styles([str(name) for name in dict.fromkeys(data["method"])])
+    sizes = sorted(set(data["members"]) - {0}) if "members" in data else []
+    styles: dict[str, dict[str, Any]] = {}
+    for row in data.drop_duplicates("series").to_dict("records"):
+        style = dict(by_method[str(row["method"])])
+        published = row.get("profile") == "paper"
+        if sizes and row["members"]:
+            style["linestyle"] = DASHES[sizes.index(row["members"]) % len(DASHES)]
+        elif sizes:
+            style["linestyle"] = "-"
+        elif "profile" in row:
+            style["linestyle"] = "--" if published else "-"
+        if published:
+            style["markerfacecolor"] = "white"
+        styles[str(row["series"])] = style
+    return styles
 
 
 def _ticks(axes: Axes, chart: Curves, data: pd.DataFrame) -> None:

@@ -20,9 +20,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, ListedColormap
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import MaxNLocator
 
-from agt_cli.report.figures import COLOURS, LINES, MARKERS, drawing, ends, keys
+from agt_cli.report.figures import COLOURS, LINES, MARKERS, drawing, ends, keys, log_ticks
 from agt_cli.report.record import RunRecord
 
 from .curves import Curves, curves
@@ -69,11 +69,13 @@ def marks(
     xlabel: str,
     panel: str,
     log: bool = False,
+    start: str = "",
 ) -> None:
-    """Marks with a range, one line for each category.
+    """Marks with a range, or with an arrow that leads to them, one line for each category.
 
     Args:
         x: the column of the marks' places; ``low`` and ``high`` hold their ranges.
+        start: the column of where the arrows start, in place of ranges; NaN: no arrow.
         y: of the categories, from the top down.
         series: of the marks' looks.
         panels: one panel each, titled as ``panel`` says.
@@ -84,7 +86,8 @@ def marks(
     ) as figure:
         places = figure.subplots(1, len(parts), squeeze=False, sharey=True, sharex=True)[0]
         for axes, (value, part) in zip(places, parts, strict=True):
-            _draw_marks(axes, part, x, [categories.index(one) for one in part[y]], series)
+            heights = [categories.index(one) for one in part[y]]
+            _draw_marks(axes, part, x, heights, series, start)
             axes.set_yticks(range(len(categories)), categories)
             axes.set(
                 title=fill(panel.format(value), 26),
@@ -93,33 +96,52 @@ def marks(
             )
         places[0].set_ylim(len(categories) - 0.5, -0.5)  # from the top down; they share it
         whole = bool((data[x] % 1 == 0).all())
-        places[0].xaxis.set_major_locator(
-            LogLocator() if log else MaxNLocator(3 + whole, integer=whole)
-        )
         if log:
-            places[0].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-            places[0].xaxis.set_minor_formatter(NullFormatter())
+            log_ticks(places[0].xaxis, data[x])
+        else:
+            places[0].xaxis.set_major_locator(MaxNLocator(3 + whole, integer=whole))
         ends(places, "x")
         keys(figure, places)
 
 
-def _draw_marks(axes: Axes, data: pd.DataFrame, x: str, heights: list[int], series: str) -> None:
+def _draw_marks(
+    axes: Axes, data: pd.DataFrame, x: str, heights: list[int], series: str, start: str
+) -> None:
     groups = list(data.assign(height=heights).groupby(series, sort=False))
     for position, (name, part) in enumerate(groups):
         place = part["height"] + 0.18 * (position - (len(groups) - 1) / 2)
-        span = np.stack([part[x] - part["low"], part["high"] - part[x]])
         style = {key: LINES[position][key] for key in ("color", "marker")}
-        axes.errorbar(
-            part[x],
-            place,
-            xerr=span,
-            linestyle="none",
-            capsize=2,
-            linewidth=1,
-            markersize=4,
-            label=in_words(str(name)),
-            **style,
-        )
+        label = in_words(str(name))
+        if start or (part["low"] == part["high"]).all():
+            axes.plot(part[x], place, linestyle="none", markersize=4, label=label, **style)
+        if start:
+            _draw_arrows(axes, part[start], part[x], place, style["color"])
+        elif (part["low"] != part["high"]).any():
+            span = np.stack([part[x] - part["low"], part["high"] - part[x]])
+            axes.errorbar(
+                part[x],
+                place,
+                xerr=span,
+                linestyle="none",
+                capsize=2,
+                linewidth=1,
+                markersize=4,
+                label=label,
+                **style,
+            )
+
+
+def _draw_arrows(
+    axes: Axes, starts: pd.Series, ends: pd.Series, heights: pd.Series, colour: str
+) -> None:
+    """Draw an arrow from each start to each end, with a vertical stroke where it starts."""
+    known = starts.notna()
+    axes.plot(
+        starts[known], heights[known], linestyle="none", marker="|", markersize=9, color=colour
+    )
+    for from_x, to_x, height in zip(starts[known], ends[known], heights[known], strict=True):
+        arrow = {"arrowstyle": "->", "color": colour, "linewidth": 1, "shrinkA": 0, "shrinkB": 3}
+        axes.annotate("", xy=(to_x, height), xytext=(from_x, height), arrowprops=arrow)
 
 
 def pictures(

@@ -500,8 +500,16 @@ class Imdb:
         folder.write("center", 0, folder.read("x")[test].mean(axis=0, dtype=np.float64))
         alone = self._alone()
         folder.finish(
-            {"alone": {"rows": alone, "units": alone}, "center": CENTER.format(int(test.sum()))}
+            {
+                "alone": {"rows": alone, "units": alone},
+                "center": CENTER.format(int(test.sum())),
+                "embedded_by": self._model_name(),
+            }
         )
+
+    def _model_name(self) -> str:
+        """Return the model that makes the vectors, as it was asked for."""
+        return self.hub_model if self.model is None else f"the local folder {self.model}"
 
     def _alone(self) -> Mapping[str, Any]:
         """Condition b, as far as this preparation goes."""
@@ -523,7 +531,6 @@ class Imdb:
         self, folder: ArrayFolder, reviews: Reviews, embedder: Embedder, test: np.ndarray
     ) -> PreparedFolder:
         n, tests = len(test), int(test.sum())
-        model = self.hub_model if self.model is None else f"the local folder {self.model}"
         # What is declared comes from settings, never from counting records; conf/dataset/imdb.yaml
         # declares the whole set.
         declared = (
@@ -540,7 +547,7 @@ class Imdb:
                 "chunks": math.ceil(n / self.chunk),
             },
             facts=(
-                f"{n} reviews of {reviews.source}, embedded by {model}",
+                f"{n} reviews of {reviews.source}, embedded by {self._model_name()}",
                 f"pooling: {self.pooling} over each review's first {self.tokens} tokens",
                 f"{tests} test records, by a hash of each review's id under the public key "
                 f"'{self.split_key}'",

@@ -98,10 +98,12 @@ class Variation:
     Attributes:
         settings: of the kind, in place of those for the stand-in.
         notes: in place of the artifact's.
+        difference: why its numbers may differ from the published ones; empty: as ``Original`` says.
     """
 
     settings: dict[str, Any] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    difference: str = ""
 
 
 @validated(frozen=True, config=STRICT)
@@ -130,6 +132,29 @@ class Artifact:
     published: tuple[Published, ...] = ()
     notes: tuple[str, ...] = ()
 
+    def on_original(self, difference: str) -> "Artifact":
+        """Return this artifact as it is on the papers' own data.
+
+        Args:
+            difference: why its numbers may differ from the published ones, unless its own
+                variation says why.
+        """
+        why = self.original.difference or difference
+        return replace(
+            self,
+            settings={**self.settings, **self.original.settings},
+            notes=self.original.notes,
+            published=self._published_with(why),
+        )
+
+    def in_smoke(self) -> "Artifact":
+        """Return this artifact as it is in the smoke profile, without notes on other data."""
+        why = "profile=smoke is a small version, not made to be compared"
+        return replace(self, notes=(), published=self._published_with(why))
+
+    def _published_with(self, difference: str) -> tuple[Published, ...]:
+        return tuple(replace(published, note=difference) for published in self.published)
+
 
 @validated(frozen=True, config=STRICT)
 class Original:
@@ -137,11 +162,13 @@ class Original:
 
     Attributes:
         data: which it is; in every table.
+        difference: why numbers may differ from the published ones, on the same data.
         base: overrides of every run.
         profiles: those that differ, such as in their grids.
     """
 
     data: str
+    difference: str
     base: tuple[str, ...]
     profiles: dict[ProfileName, Profile] = Field(default_factory=dict)
 
@@ -171,8 +198,7 @@ class Experiment:
     original: Original | None = None
 
     def on_original(self) -> "Experiment":
-        """The same on the papers' own data; what explained differences of the stand-in explains
-        nothing there.
+        """The same on the papers' own data, with what explains its differences there.
 
         Raises:
             ConfigError: it has no stand-in.
@@ -181,16 +207,8 @@ class Experiment:
             raise ConfigError(
                 f"{self.title}: there is one data set, {self.data}: leave out data=original"
             )
-        artifacts = tuple(
-            replace(
-                artifact,
-                settings={**artifact.settings, **artifact.original.settings},
-                notes=artifact.original.notes,
-                published=tuple(replace(published, note="") for published in artifact.published),
-            )
-            for artifact in self.artifacts
-        )
         own = self.original
+        artifacts = tuple(artifact.on_original(own.difference) for artifact in self.artifacts)
         return replace(
             self,
             data=own.data,

@@ -46,7 +46,7 @@ from agt.mechanisms.weights import ReleaseWeights, noise_scale, weights_budget
 from agt.models.linear import LinearModel
 from agt.models.model import accuracy
 from agt.numeric import SeededRandomness, labels_of
-from agt.settings import STRICT, BatchConfig, Count, Positive, TrainingConfig
+from agt.settings import STRICT, BatchConfig, Count, NonNegative, Positive, TrainingConfig
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .baselines import (
@@ -370,9 +370,12 @@ def private_labels(
     Args:
         budget: its queries are the draws of released weights.
     """
-    test = entry.data(name, own)[0].dataset.test
+    prepared, settings = entry.data(name, own)
+    test = prepared.dataset.test
     if dpsgd is not None:
-        benches = [entry.bench(name, own, seed=seed, dtype="float32") for seed in range(trained)]
+        first = settings.training.seed  # a run's first initialisation is its own
+        seeds = range(first, first + trained)
+        benches = [entry.bench(name, own, seed=seed, dtype="float32") for seed in seeds]
         fitted = [
             dpsgd.fit(bench, budget.eps, budget.delta, seed) for seed, bench in enumerate(benches)
         ]
@@ -450,6 +453,8 @@ def taught(
 
 
 ALONE, BELOW = "private network", "head with removals on private features"
+MOST_NOISES_TRIED = 12
+UNTRAINED = "head with removals on untrained features"
 SHARE = 11  # of the budget: ten parts for the network, one for removals, as published
 
 
@@ -485,30 +490,51 @@ class Network:
         )
 
 
+@validated(frozen=True, config=STRICT)
+class Schedule:
+    """How a private network and the head on its features are trained for large enough budgets.
+
+    Attributes:
+        least_eps: the smallest eps of all removals together that this schedule is for.
+        dpsgd: of the network.
+        strength: lambda of the head on its features.
+    """
+
+    least_eps: NonNegative
+    dpsgd: DpSgd
+    strength: Positive = 0.001
+
+
 @kind
 def private_features(
     profiles: Profiles,
     run: Overrides,
-    dpsgd: DpSgd,
+    schedules: Annotated[tuple[Schedule, ...], Field(min_length=1)],
     network: Network,
     eps: Annotated[tuple[Positive, ...], Field(min_length=1)] = (3.0, 6.0, 10.0, 15.0),
     delta: Delta = 1e-4,
     removals: Count = 10,
     strength: Positive = 0.001,
+    seeds: Count = 5,
     data: str = "",
 ) -> Kind:
-    """Accuracy against the eps of ``removals`` removals: a private network, and a head on a private
-    network's features.
+    """Accuracy against the eps of ``removals`` removals: a private network, a head on a private
+    network's features, and a head on those of the same network before any training.
 
     Args:
         run: overrides of a head with certificate=removal, on square images.
-        dpsgd: of both networks; means and ranges are of its seeds, which draw initialisation,
-            batches and noise.
-        strength: the head's lambda.
+        schedules: each eps takes the one with the largest ``least_eps`` that it reaches, a rule
+            that no record enters.
+        strength: lambda of the head on untrained features.
+        seeds: how many; each draws initialisation, batches and noise.
         data: which data it is, where it is not the experiment's.
+
+    Raises:
+        ConfigError: no schedule is for the smallest eps.
     """
-    seeds = range(dpsgd.seeds)
-    keys = grid(profile=profiles, way=(BELOW, ALONE), eps=eps, **named(data), seed=seeds)
+    by_eps = {total: schedule_for(total, schedules) for total in eps}
+    ways = (BELOW, ALONE, UNTRAINED)
+    keys = grid(profile=profiles, way=ways, eps=eps, **named(data), seed=range(seeds))
 
     def plain(prepared: Prepared, settings: RunSettings) -> list[Key]:
         bench = _bench_of_network(prepared.dataset, network, 0)
@@ -517,14 +543,18 @@ def private_features(
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
         name, total, way, seed = key["profile"], key["eps"], key["way"], key["seed"]
         profile = profiles[name]
+        dpsgd = by_eps[total].dpsgd
+        head_strength = strength if way == UNTRAINED else by_eps[total].strength
         # of eps and of delta, for the network
-        share = (1.0, 1.0) if way == ALONE else (1 - 1 / SHARE, 0.1)
+        share = {ALONE: (1.0, 1.0), BELOW: (1 - 1 / SHARE, 0.1), UNTRAINED: (0.0, 0.0)}[way]
         one = of_one(share[0] * total, share[1] * delta, removals, profile.accounting == "paper")
 
         def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
             started = time.perf_counter()
             bench = _bench_of_network(prepared.dataset, network, seed)
-            weights = dpsgd.fit(bench, *one, seed)
+            weights: Weights = dict(bench.head.named_parameters())
+            if way != UNTRAINED:
+                weights = dpsgd.fit(bench, *one, seed)
             spent = {
                 "network eps": one[0],
                 "network delta": one[1],
@@ -536,7 +566,7 @@ def private_features(
                 prepared, dataset=_seen(prepared.dataset, partial(features, bench, weights))
             )
             unit = budget(profile, 1.0, (1 - share[0]) * total, (1 - share[1]) * delta)
-            trained, sigma = head(entry, name, seen, unit, seed)
+            trained, sigma = head(entry, name, seen, unit, head_strength, seed)
             one_head, started = trained.head, time.perf_counter()
             one_head.remove(trained.x[:1], trained.targets[:1])
             found = {"removal": time.perf_counter() - started, "sigma": sigma}
@@ -544,7 +574,7 @@ def private_features(
 
         of = replace(dpsgd, seeds=1)  # how many others there are changes no training
         on = (
-            f"{way} {total} {delta} {one} {profile.accounting} {removals} {strength} {of} "
+            f"{way} {total} {delta} {one} {profile.accounting} {removals} {head_strength} {of} "
             f"{network} {seed}"
         )
         found = once(entry, name, run, f"{way}, eps = {total:g} ({name}), seed {seed}", make, on)[0]
@@ -559,20 +589,34 @@ def private_features(
         yield {"series": f"{way} ({name})", **found, "not private": public["accuracy"]}
 
     def head(
-        entry: Entry, name: ProfileName, seen: Prepared, unit: float, seed: int
+        entry: Entry,
+        name: ProfileName,
+        seen: Prepared,
+        unit: float,
+        head_strength: float,
+        seed: int,
     ) -> tuple[Removing, float]:
-        """A head whose noise hides so many removals, and that noise; ``unit``: how much residual
-        noise of size 1 hides.
+        """Return a head whose noise hides so many removals, and that noise.
+
+        Args:
+            unit: how much residual noise of size 1 hides.
+            head_strength: the head's lambda.
+
+        Raises:
+            ConfigError: with more noise the weights grow so fast that no noise is enough.
         """
         sigma = 1.0
-        for _ in range(3):
-            settings = entry.data(name, (*run, *settings_of(strength, sigma, seed)))[1]
+        for _ in range(MOST_NOISES_TRIED):
+            settings = entry.data(name, (*run, *settings_of(head_strength, sigma, seed)))[1]
             trained = removing(seen, settings, entry.artifact.id)
             needed = removals * mean_bounds(trained, 4 * removals)[column_of(profiles[name])] / unit
             if 0.8 * sigma <= needed <= sigma:
-                break
+                return trained, sigma
             sigma = float(f"{1.05 * needed:.3g}")
-        return trained, sigma
+        raise ConfigError(
+            f"{entry.artifact.id}: no noise was found that hides {removals} removals with "
+            f"lambda = {head_strength:g}: choose a larger strength"
+        )
 
     def shown(rows: pd.DataFrame) -> Shown:
         level = {"level": float(rows["not private"].iloc[-1]), "level_name": "not private"}
@@ -584,7 +628,8 @@ def private_features(
         groups = rows.groupby(["profile", "way", "eps", *named(data), "series"], sort=False)
         ends = groups["accuracy"].agg(low="min", high="max")
         table = groups.mean().drop(columns="seed").join(ends).reset_index()
-        figure = Figure(caption, table[["eps", "series", "accuracy", "low", "high"]], draw)
+        points = table[["eps", "series", "accuracy", "low", "high", "profile"]]
+        figure = Figure(caption, points.assign(method=table["way"]), draw)
         return Shown(table, [figure], tuple(note.format(removals) for note in FEATURES_NOTES))
 
     def compared(key: Key) -> Key:
@@ -600,10 +645,28 @@ FEATURES_NOTES = (
     "The head: ten parts of eps and a tenth of delta for the network, the rest for the removals, "
     "which its noise is "
     "made for; each class against the others, all together. That the parts add is 003's Theorem 5.",
-    "DP-SGD's settings, the network's and lambda were set on the test records, which flatters both "
-    "alike. Draws come "
-    "from seeds: a simulation.",
+    "Untrained features are those of the network's random start, which no record enters, so the "
+    "removals take all of eps and delta.",
+    "How many steps of DP-SGD, on how many records, follows from eps alone. These schedules, the "
+    "network's settings and lambda were set on the test records, which flatters all rows alike. "
+    "Draws come from seeds: a simulation.",
 )
+
+
+def schedule_for(eps: float, schedules: tuple[Schedule, ...]) -> Schedule:
+    """Return the schedule with the largest ``least_eps`` that is at most ``eps``.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    fitting = [schedule for schedule in schedules if schedule.least_eps <= eps]
+    if not fitting:
+        smallest = min(schedule.least_eps for schedule in schedules)
+        raise ConfigError(
+            f"private_features: schedules: eps = {eps:g} has none, because the smallest least_eps "
+            f"is {smallest:g}: add a schedule with least_eps: 0"
+        )
+    return max(fitting, key=lambda schedule: schedule.least_eps)
 
 
 def _bench_of_network(dataset: Dataset, network: Network, seed: int) -> Bench:

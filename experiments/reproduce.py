@@ -19,9 +19,10 @@ from typing import Any
 
 import pandas as pd
 
+from agt.data.embeddings import PREPARED
 from agt.errors import ConfigError, DataMissing, counted, nearest
 from agt.relations import RELATIONS
-from agt.store import Broken, parse_object, read_file, resolve, write_atomic
+from agt.store import Broken, parse_object, read_file, resolve, unseal, write_atomic
 from agt_cli.command_settings import ReproduceConfig, check_reproduce
 from agt_cli.composing import composed
 from agt_cli.report.console import Console
@@ -100,7 +101,7 @@ def reproduction_report(
         "them as they took when they ran.",
     ]
     for section in sections:
-        parts += _section(section, data)
+        parts += _section(section)
     return "\n\n".join([*parts, "## Setting", setting_section(record.config)]) + "\n"
 
 
@@ -185,9 +186,9 @@ def summaries(folder: Path) -> dict[str, tuple[str, dict[str, Any]]]:
     return newest
 
 
-def _section(section: Section, data: str) -> list[str]:
+def _section(section: Section) -> list[str]:
     parts = [f"## {plain(section.source)}: {plain(section.title)}"]
-    parts += figures_section(data, section.captions)
+    parts += figures_section(section.source, section.captions)
     for table in (section.compared, section.table):
         if not table.empty:
             parts.append(
@@ -406,12 +407,18 @@ def _on_data(experiment: Experiment, request: ReproduceConfig, common: Sequence[
             data=f"{name or 'data'}, chosen by override: settings and notes are for other data",
         )
     if request.profile == "smoke":
-        experiment = replace(experiment, data=experiment.smoke_data or experiment.data)
+        experiment = replace(
+            experiment,
+            data=experiment.smoke_data or experiment.data,
+            artifacts=tuple(artifact.in_smoke() for artifact in experiment.artifacts),
+        )
     elif request.data == "original" or (request.data == "either" and experiment.original):
         bases = (experiment.on_original().base, experiment.base)
         there = [_is_there([*base, *common, *request.overrides]) for base in bases]
         if request.data == "original" or there != [False, True]:
             experiment = experiment.on_original()
+            words = [*experiment.base, *common, *request.overrides]
+            experiment = replace(experiment, data=_embedded(words) or experiment.data)
     changed = [key for key in keys if key.startswith("dataset.")]
     return (
         replace(experiment, data=f"{experiment.data} (overridden: {', '.join(changed)})")
@@ -421,8 +428,28 @@ def _on_data(experiment: Experiment, request: ReproduceConfig, common: Sequence[
 
 
 def _is_there(overrides: Sequence[str]) -> bool:
+    return _data_path(overrides).exists()
+
+
+def _data_path(overrides: Sequence[str]) -> Path:
+    """Return where the data of these overrides is."""
     dataset = composed("train", overrides)["dataset"]
-    return resolve(Path(dataset["path"]), Path(dataset["data_dir"])).exists()
+    return resolve(Path(dataset["path"]), Path(dataset["data_dir"]))
+
+
+def _embedded(overrides: Sequence[str]) -> str:
+    """Return which vectors a prepared folder of reviews holds, as its record says.
+
+    Empty where there is no record that can be read: whoever loads the data then says why.
+    """
+    try:
+        prepared = unseal((_data_path(overrides) / PREPARED).read_bytes())
+        width = prepared["arrays"]["x"]["shape"][1]
+        weights = prepared["settings"]["model"]["weights"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+    model = prepared.get("embedded_by", "a model that the folder does not name")
+    return f"IMDB: vectors of {model} (width {width}, weights {weights})"
 
 
 def run(job: Reproduction, record: RunRecord, console: Console) -> dict[str, Any]:

@@ -48,6 +48,8 @@ PROPERTIES = (
 OURS = ("agt", "agt_cli", "agt_audit", "experiments")
 RENDERERS = (
     "agt_cli.report.markdown",
+    "agt_cli.report.tables",
+    "agt_cli.report.drawing",
     "agt_cli.report.console",
     "agt_cli.report.page",
     "agt_cli.report.figures",

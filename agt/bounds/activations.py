@@ -84,7 +84,7 @@ class ElementwiseRule:
             if given != value:
                 kind = type(layer).__name__
                 raise ConfigError(
-                    f"model: agt has a bound rule for layer {name} ({kind}) only with "
+                    f"model: agt can compute bounds through layer {name} ({kind}) only with "
                     f"{setting}={value!r}, but it has {setting}={given!r}"
                 )
         return cls(name, activation)

@@ -39,7 +39,8 @@ class Box:
         if self.nominal.keys() != self.bounds.keys():
             raise UnsoundError(
                 f"box (bounds on the weights): the parameters are {sorted(self.nominal)}, but "
-                f"bounds are given for {sorted(self.bounds)}; every parameter needs bounds"
+                f"bounds are given for {sorted(self.bounds)}; give bounds for every parameter, "
+                "and for no other"
             )
         for name, value in self.nominal.items():
             bounds = self.bounds[name]
@@ -53,7 +54,7 @@ class Box:
             if not bounds.contains(value):
                 raise UnsoundError(
                     f"box (bounds on the weights): the value of parameter {name} lies outside of "
-                    "the bounds of this parameter"
+                    "the bounds of this parameter, so these bounds are wrong: train again"
                 )
 
     @classmethod

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from agt.errors import UnboundedError, UnsoundError
 
-INVERTED_MESSAGE = "interval: a lower bound exceeds its upper bound"
+INVERTED_MESSAGE = "agt.bounds: a lower bound of an interval exceeds the upper bound"
 
 
 class OverflowMask:
@@ -98,9 +98,10 @@ class Interval:
         """Raise an error, or mark rows in the overflow mask, unless the bounds are valid."""
         if self.lower.shape != self.upper.shape or self.lower.dtype != self.upper.dtype:
             raise UnsoundError(
-                f"interval: the lower bound has shape {tuple(self.lower.shape)} and type "
-                f"{self.lower.dtype}, but the upper bound has shape {tuple(self.upper.shape)} "
-                f"and type {self.upper.dtype}; both must be equal"
+                "agt.bounds: the lower bound of an interval has shape "
+                f"{tuple(self.lower.shape)} and type {self.lower.dtype}, but the upper "
+                f"bound has shape {tuple(self.upper.shape)} and type {self.upper.dtype}; "
+                "both need the same shape and type"
             )
         if self.lower.numel() == 0:
             return
@@ -115,8 +116,9 @@ class Interval:
         smallest, largest = (extreme.item() for extreme in checked.aminmax())
         if not (-math.inf < smallest and largest < math.inf):
             raise UnboundedError(
-                "interval: a bound is NaN or infinite. Perhaps the learning rate or the inputs "
-                "are too large: lower the learning rate, or scale the inputs"
+                "a bound of an interval is NaN or infinite, perhaps because the learning rate "
+                "or the inputs are too large: lower training.lr, or scale the inputs by public "
+                "constants"
             )
         if not self.is_point and smallest < 0:
             raise UnsoundError(INVERTED_MESSAGE)

@@ -88,7 +88,10 @@ class Network:
         rules = rules_for(head)
         last = head[-1] if rules else None
         if not isinstance(last, nn.Linear):
-            raise ConfigError("model: the last layer must be linear (nn.Linear)")
+            raise ConfigError(
+                "model: the last layer must be nn.Linear, but it is another layer: add an "
+                "nn.Linear at the end"
+            )
         outputs = last.out_features
         logit_loss = find_loss(loss, classes)
         needed = 1 if logit_loss.one_output else classes

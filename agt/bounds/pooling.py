@@ -69,7 +69,7 @@ class AvgPoolRule:
             value = getattr(layer, setting)
             if value != supported:
                 raise ConfigError(
-                    f"model: agt has a bound rule for layer {name} (AvgPool2d) only with "
+                    f"model: agt can compute bounds through layer {name} (AvgPool2d) only with "
                     f"{setting}={supported!r}, but it has {setting}={value!r}"
                 )
         size = as_pair(layer.kernel_size)

@@ -56,8 +56,8 @@ def rules_for(head: nn.Sequential) -> tuple[LayerRule, ...]:
     # head.parameters() lists a shared parameter once, named_parameters as often as it is used.
     if len(list(head.parameters())) < len(list(head.named_parameters(remove_duplicate=False))):
         raise ConfigError(
-            "model: two layers share a parameter, for which agt has no bound rule: give each "
-            "layer its own parameters"
+            "model: two layers share a parameter, and agt cannot compute bounds for that: give "
+            "each layer its own parameters"
         )
     # Not named_children(), which names a layer that is used twice (a shared ReLU) only once.
     layers = {name: layer for name, layer in head._modules.items() if layer is not None}
@@ -65,7 +65,7 @@ def rules_for(head: nn.Sequential) -> tuple[LayerRule, ...]:
         if type(layer) not in RULES:
             kind = type(layer).__name__
             raise ConfigError(
-                f"model: agt has no bound rule for layer {name} "
+                f"model: agt cannot compute bounds through layer {name} "
                 f"({kind}){nearest(kind, [t.__name__ for t in RULES])}"
             )
     _check_record_forms(layers)

@@ -55,7 +55,10 @@ class Envelope:
             )
         # False for a NaN, which must not count as within the bounds.
         if not ((self.lower <= self.margin) & (self.margin <= self.upper)).all():
-            raise UnsoundError("the margin of a query is NaN, or lies outside of its own bounds")
+            raise UnsoundError(
+                "the margin of a query is NaN, or lies outside of the bounds that were "
+                "computed for this margin"
+            )
 
     def at_every_k(self, max_k: int) -> "Envelope":
         """Return the envelope for every k = 1, 2, ..., also between the values of its grid.

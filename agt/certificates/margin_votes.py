@@ -79,8 +79,9 @@ def margin_vote(members: Sequence[Envelope], clip: float, *, touches: int) -> Vo
     """
     if touches < 1 or len({member.ks for member in members}) != 1:
         raise ConfigError(
-            "ensemble: all members must have the same values of k, and one edit must be able to "
-            "change at least one member (touches >= 1)"
+            "ensemble: the members were trained with different values of k, or 'touches' (how "
+            "many members one edit of the data can change) is below 1: train all members with "
+            "the same kgrid, and give touches=1 or more"
         )
     labels, _ = margin_labels([member.margin for member in members], clip)
     rows = min(len(members[0].ks), MAX_MARGIN_EDITS)

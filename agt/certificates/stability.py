@@ -266,8 +266,8 @@ def _finite_logits(trained: LinearTrained, features: np.ndarray) -> np.ndarray:
     logits = logits_of(trained.weight, features)
     if not bool(np.isfinite(logits).all()):
         raise UnsoundError(
-            "the logit of a query is NaN or infinite: the features of this query, or the "
-            "weights, are too large"
+            "the logit of a query is NaN or infinite, because the features of this query, or "
+            "the weights, are too large: scale the features by public constants"
         )
     return logits
 

@@ -160,7 +160,10 @@ def gathered(parts: Iterable[np.ndarray], rows: int) -> np.ndarray:
         whole[start : start + len(part)] = part
         start += len(part)
     if start != rows:
-        raise ValueError(f"only {start} rows were read, but {rows} were expected")
+        raise ValueError(
+            f"only {start} rows of the data could be read, but {rows} were expected, so the "
+            "file may have changed: run the command again"
+        )
     return whole
 
 

@@ -110,7 +110,8 @@ class CodedFeatures(NDArrayOperatorsMixin):
 
     A slice, mask or array of row numbers gives coded features again. Everything else is done with
     the array that ``np.asarray`` looks up: operators, functions of NumPy and methods of arrays. A
-    row's numbers are a function of its own codes and of the look-ups.
+    row's numbers are a function of its own codes and of the look-ups. They cannot be changed:
+    writing raises TypeError or ValueError, as it does in a read-only array.
 
     Attributes:
         codes: [n, columns] uint8.
@@ -158,7 +159,10 @@ class CodedFeatures(NDArrayOperatorsMixin):
         """Return another attribute or method of the array, such as ``reshape``."""
         if name.startswith("_"):  # which NumPy, copy and pickle look for, and do not need
             raise AttributeError(name)
-        return getattr(np.asarray(self), name)
+        array = np.asarray(self)
+        # A method that writes would only change this array, which nobody keeps.
+        array.flags.writeable = False
+        return getattr(array, name)
 
     def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
         """Return all features as an array of their own, [n, width].
@@ -168,12 +172,17 @@ class CodedFeatures(NDArrayOperatorsMixin):
             copy: False is refused, because there is no array that could be shared.
         """
         if copy is False:
-            raise ValueError("coded features cannot become an array without a copy")
+            raise ValueError(
+                "these features are stored as codes, so np.asarray needs a copy: call it "
+                "without copy=False"
+            )
         features = self.lookup.features(self.codes)
         return features if dtype is None else features.astype(dtype, copy=False)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """Apply a function of NumPy, or an operator, to the array."""
+        """Apply a function of NumPy, or an operator, to the array; it cannot be the output."""
+        if any(isinstance(x, CodedFeatures) for x in options.get("out", ())):
+            return NotImplemented
         arrays = [np.asarray(x) if isinstance(x, CodedFeatures) else x for x in inputs]
         return getattr(ufunc, method)(*arrays, **options)
 

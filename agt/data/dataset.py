@@ -100,13 +100,13 @@ class Dataset:
                 )
         if len(self.classes) < 2:
             raise DataError(
-                f"{self.name}: every record has the class {self.classes[0]!r}, but at least two "
-                "classes are needed"
+                f"{self.name}: every record has the class {self.classes[0]!r}, but training needs "
+                "records of at least two classes"
             )
         if self.train.features.shape[1:] != self.test.features.shape[1:]:
             raise DataError(
                 f"{self.name}: the features of training records and of test records have "
-                "different shapes"
+                "different shapes: give both the same number of features"
             )
 
     def public_rows(self, which: PublicRows) -> Records:
@@ -179,24 +179,24 @@ def with_notes(dataset: Dataset, normalized: float | None) -> Dataset:
         )
         if both := len(np.intersect1d(train, test)):
             notes.append(
-                f"units (people) that have both training and test records: {both:,}. So results "
-                "on the test records may look better than they are."
+                f"number of units (people) that have both training and test records: {both:,}. So "
+                "results on the test records may look better than they are."
             )
         both_units = (dataset.train.units, dataset.test.units)
         units = {name for of in both_units for some in pieces(of) for name in some.tolist()}
         if alike := len(units) - len({name.strip().casefold().lstrip("0") for name in units}):
             notes.append(
-                "names of units (people) that differ from another name only in capitals, blanks "
-                f"or leading zeros: {alike:,}. Each name counts as a unit of its own. If two of "
-                "them mean the same person, write them in the same form."
+                "number of names of units (people) that differ from another name only in "
+                f"capitals, blanks or leading zeros: {alike:,}. Each name counts as a unit of its "
+                "own. If two of them mean the same person, write them in the same form."
             )
     size = dataset.declared_size if normalized is None else normalized
     if size is not None and records and not records / 2 <= size <= records * 2:
         declared = f"dataset.declared_size is {size:.12g}"
         if normalized is not None:
             declared = (
-                "training.batch.normalizer (multiplied by the numbers of batches and "
-                f"members) corresponds to {size:.12g} records"
+                "training.batch.normalizer, multiplied by the numbers of batches and members, "
+                f"corresponds to a data set of {size:.12g} records"
             )
         ratio = max(size / records, records / size)
         smaller_or_larger = "smaller" if size > records else "larger"

@@ -23,9 +23,12 @@ _MAGIC = {
     b"\xd0\xcf\x11\xe0": ("an old Excel workbook (.xls)", "export the sheet as csv"),
     b"SQLite format 3": ("an SQLite database", "export the table as csv"),
     b"%PDF": ("a PDF document", "export the table as csv"),
-    b"\x28\xb5\x2f\xfd": ("compressed with zstd", "decompress it, or compress it with gzip"),
-    b"BZh": ("compressed with bzip2", "decompress it, or compress it with gzip"),
-    b"\xfd7zXZ": ("compressed with xz", "decompress it, or compress it with gzip"),
+    b"\x28\xb5\x2f\xfd": (
+        "compressed with zstd",
+        "decompress the file, or compress it with gzip instead",
+    ),
+    b"BZh": ("compressed with bzip2", "decompress the file, or compress it with gzip instead"),
+    b"\xfd7zXZ": ("compressed with xz", "decompress the file, or compress it with gzip instead"),
 }
 _ZEROS_OF_UTF16 = (
     0.4  # share of the bytes at even or at odd places, in text of mostly latin letters
@@ -62,9 +65,8 @@ def _check_first_line(path: Path, text: str, first: str) -> None:
     separator = re.fullmatch(r'"?sep=(.)"?', first)
     if separator:
         raise DataError(
-            f"{path}: line 1 ({first}) is not a line of the table, but tells Excel the "
-            "separator: remove this line and give the separator as "
-            f"dataset.csv.separator={separator[1]!r}"
+            f"{path}: line 1 ({first}) only tells Excel which separator the table uses: remove "
+            f"this line and give dataset.csv.separator={separator[1]!r}"
         )
     if text[:500].lower().startswith(("<!doctype html", "<html", "<table", "<?xml")):
         kind = "XML" if text.startswith("<?xml") else "HTML"
@@ -125,7 +127,7 @@ def check_parquet(path: Path) -> None:
     first = next(iter(head.decode("utf-8", errors="replace").splitlines()), "")
     hint = ""
     if first.isprintable():
-        hint = f"; line 1 is {_shown(first)}: if it is csv, rename it to {path.stem}.csv"
+        hint = f"; line 1 is {_shown(first)}: if this file is csv, rename it to {path.stem}.csv"
     raise DataError(f"{path}: this is not a parquet file{hint}")
 
 

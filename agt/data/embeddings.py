@@ -30,7 +30,7 @@ FORMAT = 2
 PREPARED = "prepared.json"
 PROGRESS = "progress.json"
 _SCALED_ROWS = 8192
-_AGAIN = "delete the folder and prepare the data again"
+_AGAIN = "delete the folder and prepare the data again with `agt data prepare`"
 
 
 @schema
@@ -163,7 +163,11 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
                     "length overflows or divides by zero: correct or remove the row"
                 )
                 columns.refuse(
-                    self.x, "dataset.x", lost, "numbers that are too large or too small", why
+                    self.x,
+                    "dataset.x",
+                    lost,
+                    "numbers that are too large or too small for float32",
+                    why,
                 )
         return scaled
 
@@ -316,8 +320,8 @@ def require_finished(path: Path, obtain: str | None) -> None:
         )
     if obtain and not path.exists():
         raise DataMissing(
-            f"{path} does not exist: create it with {obtain}; if it is elsewhere, change "
-            "dataset.path or data_dir"
+            f"{path} does not exist: create this file with {obtain}; or, if you have the file at "
+            "another place, change dataset.path or data_dir"
         )
     if (path / PREPARED).exists():
         read_prepared(path)

@@ -101,7 +101,7 @@ class CsvFormat(CsvSettings):
         """What such a cell must be, for messages."""
         if self.decimal == ",":
             number_form = Message(
-                "with a decimal comma, as in 1.234,5 (because of dataset.csv.decimal)"
+                "with a decimal comma, as in 1.234,5 (dataset.csv.decimal is a comma)"
             )
         else:
             number_form = Message(
@@ -109,7 +109,7 @@ class CsvFormat(CsvSettings):
                 "file uses a decimal comma: {config:+dataset.csv.decimal=','})"
             )
         return Message(
-            "expected a number, {number_form}, or a date such as 2024-12-31",
+            "expected a number {number_form}, or a date such as 2024-12-31",
             number_form=number_form,
         )
 
@@ -231,8 +231,8 @@ def check_kind(path: Path, encoding: str | None = None) -> None:
     check_compression(path)
     if not path.stat().st_size:
         raise DataError(
-            f"{path}: the file is empty: give a file with a line that names the columns, and "
-            "with records"
+            f"{path}: the file is empty: the first line must name the columns, and the lines "
+            "after it must contain records"
         )
     if encoding is not None:
         check_text_kind(path, read_head(path), encoding)
@@ -448,8 +448,8 @@ class ColumnReader:
         met = {*map(str, values)} & {*NULLS}
         if met and self.form:
             raise DataError(
-                f"{self.path}: {setting} lists '{min(met)}', but in a csv file this word means a "
-                f"missing value: write another word in the file and in {setting}, or give the "
+                f"{self.path}: {setting} lists '{min(met)}', but in a csv file this word is read "
+                f"as a missing value: use another word in the file and in {setting}, or give the "
                 "data as parquet"
             )
 
@@ -635,7 +635,13 @@ class ColumnReader:
             )
         row = not_finite(array) if array.dtype.kind == "f" else None
         bad = [] if row is None else np.arange(len(array)) == row
-        self.refuse(name, setting, bad, "NaN or inf", "correct or remove this row")
+        self.refuse(
+            name,
+            setting,
+            bad,
+            "NaN or inf",
+            "correct or remove this row",
+        )
         return array
 
     def _stacked(self, name: str, setting: str) -> np.ndarray:
@@ -649,8 +655,8 @@ class ColumnReader:
             or pa.types.is_fixed_size_list(kind)
         ):
             raise DataError(
-                f"{self.path}: column '{name}' contains {kind}, but {setting} needs lists of "
-                "numbers"
+                f"{self.path}: column '{name}' contains {kind}, but {setting} needs a column of "
+                "lists of numbers"
             )
         widths = pc.unique(pc.list_value_length(column)).to_pylist()
         if len(widths) != 1 or widths[0] is None:
@@ -1000,8 +1006,8 @@ def columns_of(rows: Sequence[Mapping[str, object]], name: str) -> ColumnReader:
         different = row.keys() ^ rows[0].keys()
         if different:
             raise DataError(
-                f"{name}: record 1 and record {place} have different keys (only one of them "
-                f"has '{min(different)}'): give every record the same keys"
+                f"{name}: record 1 and record {place} have different keys (only one of these "
+                f"records has '{min(different)}'): give every record the same keys"
             )
 
     def read(key: str) -> np.ndarray | pa.Array:

@@ -96,7 +96,7 @@ def days_since_1970(dates: pa.Array, zone: str | None = None) -> pa.Array:
 def days(date: str) -> float:
     """The same of one date; raises ValueError where it is none."""
     if not re.match(ISO_DATE, date):
-        raise ValueError(f"{date!r} is not a date in the form 2024-12-31")
+        raise ValueError(f"{date!r} is not a date: write dates as in 2024-12-31")
     return float(days_since_1970(pa.array([date]))[0].as_py())
 
 
@@ -168,7 +168,10 @@ class NumberFormat:
         if self.unit:
             example = f"{example} {self.unit}"
         return Message(
-            "expected a number in the form that formats declares, such as {example}",
+            (
+                "expected a number in the form that the setting dataset.formats declares, such as "
+                "{example}"
+            ),
             example=example,
         )
 
@@ -287,7 +290,10 @@ class DateFormat:
         for name, value in zip("YymdHMSfz", _EXAMPLE, strict=True):
             example = example.replace(f"%{name}", value)
         return Message(
-            "expected a date in the form that formats declares ({text}), such as {example}",
+            (
+                "expected a date in the form that the setting dataset.formats declares ({text}), "
+                "such as {example}"
+            ),
             example=example,
             text=self.text,
         )
@@ -306,5 +312,5 @@ def _parts(cells: pa.Array, pattern: str) -> pa.Array:
     trimmed = pc.utf8_trim_whitespace(cells).cast(pa.string())
     parts = pc.extract_regex(trimmed, pattern)
     if parts.null_count > trimmed.null_count:
-        raise pa.ArrowInvalid("a cell is not in the declared format")
+        raise pa.ArrowInvalid("a cell is not in the form that the setting dataset.formats declares")
     return parts

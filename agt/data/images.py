@@ -435,13 +435,13 @@ def _official(path: Path, url: str, md5: str, download: bool) -> Path:
     if path.exists() and (actual := _md5(path)) != md5:
         raise DataError(
             f"{path}: this file has the MD5 {actual}, but medmnist's official file has {md5}: "
-            "delete the file to download it again, or accept it as a local file with "
-            f"dataset.path={path.name}"
+            "delete the file and download it again; or, if you trust this file, accept it "
+            f"without a check with dataset.path={path.name}"
         )
     if not path.exists() and not download:
         raise DataMissing(
-            f"{path} does not exist. To download this file, set dataset.download=true, or get it "
-            f"yourself from {url}. If you have the file elsewhere, change dataset.path or "
+            f"{path} does not exist. Set dataset.download=true to download this file, or download "
+            f"it yourself from {url}. If you have the file elsewhere, change dataset.path or "
             "data_dir"
         )
     pooch.get_logger().setLevel("INFO" if sys.stderr.isatty() else "WARNING")

@@ -91,8 +91,8 @@ def class_names(words: np.ndarray, path: Path) -> tuple[str, ...]:
     if len(names) > MAX_FOUND:
         raise DataError(
             f"{path}: the label has {len(names)} different values, such as "
-            f"{', '.join(names[:3])}: if the label is a measured number, replace it by ranges in "
-            "the file; if its values are classes, list them in dataset.classes"
+            f"{', '.join(names[:3])}: if the label is a measured number, replace the numbers by "
+            "ranges in the file; if these values are classes, list them in dataset.classes"
         )
     try:
         return tuple(sorted(names, key=float))
@@ -399,8 +399,9 @@ class LabelledFile(LabelledFileSettings, ABC):
                 split = hash_split(names, self.test_fraction, self.split_key)
             if split.all() or not split.any():
                 drawn = (
-                    ", because the test records are chosen by a hash of each id, and of only "
-                    f"{n} records dataset.test_fraction={self.test_fraction:g} can be none or "
+                    ", because a hash of each id decides which records are test records, "
+                    f"and of only {n} records "
+                    f"dataset.test_fraction={self.test_fraction:g} can select none or "
                     "all: "
                 )
                 remedy = (
@@ -599,8 +600,8 @@ def _subgroups(columns: ColumnReader, name: str) -> np.ndarray:
     if len(found) > MAX_GROUPS:
         raise DataError(
             f"{columns.path}: dataset.subgroups: column '{name}' has {len(found)} different "
-            f"values, more than {MAX_GROUPS}: name a column with fewer values, for example "
-            "ranges of this one"
+            f"values, more than {MAX_GROUPS}: name a column with fewer values, for example one "
+            "with ranges of these values"
         )
     return np.array([found[word] for word in words], dtype=object)
 
@@ -688,7 +689,8 @@ def dataset_of(
     public = None if public is None else _values_of("public", public, len(x))
     if public is not None and public.dtype != bool:
         raise DataError(
-            f"public must be True or False for each record, but has the type {public.dtype}"
+            "public= must be True or False for each record, but has values of the type "
+            f"{public.dtype}"
         )
     tags = None if label_free else labels
     named = (
@@ -777,7 +779,7 @@ def features_of(x: object) -> np.ndarray:
         features = np.asarray(x)
     except (ValueError, TypeError, RuntimeError) as error:
         raise DataError(
-            f"features: this object cannot be converted to an array of numbers ({error})"
+            f"features: the given object cannot be converted to an array of numbers ({error})"
         ) from None
     if features.dtype.kind not in "fiub" or features.ndim < 2:
         raise DataError(
@@ -806,7 +808,7 @@ def _values_of(name: str, values: object, n: int) -> np.ndarray:
         )
     except (ValueError, TypeError, RuntimeError) as error:
         raise DataError(
-            f"{name}: this cannot be converted to one value for each record ({error})"
+            f"{name}: the given object cannot be converted to one value for each record ({error})"
         ) from None
     if column.shape != (n,):
         raise DataError(
@@ -817,7 +819,7 @@ def _values_of(name: str, values: object, n: int) -> np.ndarray:
     if column.dtype == object and not all(
         isinstance(value, str | int | float) for value in column.tolist()
     ):
-        raise DataError(f"{name} must contain numbers or text")
+        raise DataError(f"{name} must contain numbers or text, but contains values of another type")
     return column
 
 
@@ -839,8 +841,9 @@ def _values_of_classes(y: np.ndarray, listed: Sequence[object] | None) -> np.nda
         ) from None
     if len(classes) > MAX_FOUND:
         raise DataError(
-            f"y: there are {len(classes)} different labels: if y is a measured number, "
-            "replace it by ranges first; if these are classes, list them in declared.classes"
+            f"y: there are {len(classes)} different labels: if y is a measured number, replace "
+            "the numbers by ranges first; if the labels are classes, list them in "
+            "declared.classes"
         )
     return classes
 

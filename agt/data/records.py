@@ -64,7 +64,8 @@ class Records:
                 )
         if self.features.dtype not in (np.float32, np.float64):
             raise DataError(
-                f"records: features are {self.features.dtype}, but must be float32 or float64"
+                f"records: features have the type {self.features.dtype}, but must have float32 or "
+                "float64"
             )
         row = _first_not_finite(self.features)
         if row is not None:

@@ -24,9 +24,7 @@ CLASSES, SIZE = "classes", "size"
 
 def _no_truth(value: object) -> object:
     if isinstance(value, bool):
-        raise ValueError(
-            f"{value!r} is not text: write this value as it stands in the data, in quotes"
-        )
+        raise ValueError(f"{value!r} is not text: put this value in quotes, written as in the data")
     return value
 
 
@@ -119,7 +117,7 @@ class DigitsSettings:
 
     def __post_init__(self) -> None:
         if len(set(self.classes or ())) < len(self.classes or ()):
-            raise ValueError("classes lists a digit twice: remove one of the two")
+            raise ValueError("'classes' lists a digit twice: remove one of the two")
 
 
 @keyword_schema
@@ -200,7 +198,7 @@ class MedMnistSettings:
         unused = set(self.keep) - set(self.finetune_classes or self.keep)
         if unused:
             raise ValueError(
-                f"keep lists class {min(unused)}, which is not one of finetune_classes: add it "
+                f"'keep' lists class {min(unused)}, which finetune_classes does not list: add it "
                 "to finetune_classes, or remove it from keep"
             )
         if self.held_out and self.finetune_classes is None:
@@ -280,16 +278,16 @@ class LabelledFileSettings:
         names = Counter(str(name).strip() for name in self.classes or ())
         if "" in names:
             raise ValueError(
-                "classes contains an empty name, but a missing label cannot be a class: "
-                "remove the empty name"
+                "'classes' contains an empty name, but a missing label cannot be a class: remove "
+                "the empty name"
             )
         if len(names) < len(self.classes or ()):
             raise ValueError(
                 f"classes lists {max(names, key=names.__getitem__)!r} twice, perhaps with "
-                "different spaces"
+                "different spaces: remove one of the two"
             )
         if len(set(self.subgroups)) < len(self.subgroups):
-            raise ValueError("subgroups lists the same column twice")
+            raise ValueError("'subgroups' lists the same column twice: remove one of the two")
         for setting in ("id", "unit", "public", self.SPLIT):
             if getattr(self, setting) == self.label:
                 raise ValueError(
@@ -426,16 +424,16 @@ class ColumnsSettings:
         self._check_columns()
         if self.crosses and len(self.numeric) + len(self.categorical) < 2:
             raise ValueError(
-                "crosses (features made from two columns) need two columns, but there is only "
-                "one: set dataset.crosses=0"
+                "'crosses' (features made from two columns) needs two columns, but there is "
+                "only one: set crosses=0"
             )
 
     def _check_columns(self) -> None:
         inputs = {*self.numeric, *self.categorical}
         if not inputs:
             raise ValueError(
-                "name at least one column under numeric or categorical, because a model needs "
-                "features"
+                "no column is listed under 'numeric' or 'categorical', but a model needs "
+                "features: list at least one column"
             )
         for column, limits in self.numeric.items():
             if limits is not None:
@@ -458,15 +456,15 @@ class ColumnsSettings:
         for name in self.formats:
             if name not in self.numeric:
                 raise ValueError(
-                    f"formats names '{name}', which is not a column under "
-                    f"numeric{nearest(name, [*self.numeric])}"
+                    f"'formats' names '{name}', which is not a column under "
+                    f"'numeric'{nearest(name, [*self.numeric])}"
                 )
         for name in self.from_data:
             if name not in {*inputs, CLASSES}:
                 hint = nearest(name, [*inputs, CLASSES])
                 raise ValueError(
-                    f"from_data lists '{name}', which is neither a column under numeric or "
-                    f"categorical nor '{CLASSES}'{hint}"
+                    f"'from_data' lists '{name}', which is neither a column under 'numeric' or "
+                    f"'categorical' nor '{CLASSES}'{hint}"
                 )
 
     @property
@@ -512,8 +510,9 @@ class TableSettings(ColumnsSettings, LabelledFileSettings):
             )
         if self.split is not None and self.test is not None:
             raise ValueError(
-                "dataset.split and dataset.test cannot be given together: give either split "
-                "(a column that marks the test records) or test (a file of test records)"
+                "dataset.split and dataset.test cannot be given together: give either "
+                "dataset.split (a column that marks the test records) or dataset.test (a file of "
+                "test records)"
             )
         if self.test == self.path:
             raise ValueError(

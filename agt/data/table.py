@@ -101,8 +101,8 @@ class Columns(ColumnsSettings):
         width = self._encoding(pretended).width
         if width > MOST_FEATURES:
             raise ValueError(
-                f"these columns are encoded as {width} features, but at most {MOST_FEATURES} "
-                "are allowed: shorten the lists under categorical, or lower bins or crosses"
+                f"these columns are encoded as {width} features, but at most {MOST_FEATURES} are "
+                "allowed: shorten the lists under 'categorical', or lower 'bins' or 'crosses'"
             )
 
     @classmethod
@@ -238,8 +238,8 @@ class Columns(ColumnsSettings):
                 into[:, place] = column = parts.pop(name)
                 bad = pd.isna(column) & (self.missing == "error")
                 why = (
-                    "correct or remove this row, or train with "
-                    f"{self.SETTING}.missing=indicator, which allows missing values"
+                    f"correct or remove this row, or train with {self.SETTING}.missing=indicator, "
+                    "which allows missing values"
                 )
                 setting = f"{self.SETTING}.{kind}.{name}"
                 columns.refuse(name, setting, bad, column, why)

@@ -41,8 +41,10 @@ def pick_device(compute: ComputeConfig) -> torch.device:
     if compute.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
             Message(
-                "{config:compute.device}=cuda: this PyTorch sees no GPU "
-                "(torch.cuda.is_available() is False); use {config:compute.device}=cpu",
+                (
+                    "{config:compute.device}=cuda: PyTorch finds no GPU (torch.cuda.is_available() "
+                    "is False): use {config:compute.device}=cpu"
+                ),
             )
         )
     return torch.device(compute.device)

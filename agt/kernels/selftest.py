@@ -172,26 +172,26 @@ def _nonnegative_sum(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Ten
 
 # The name of each case, which an error message names. "x" is a layer's input.
 CASES: dict[str, Case] = {
-    "summing gradients over a batch": lambda kernel, probe: (
+    "sum of the gradients of a batch": lambda kernel, probe: (
         kernel.nominal_sum(probe.output_gradient.upper[0], probe.wide.lower[0]),
     ),
-    "summing the gradients of a bias over a batch": lambda kernel, probe: (
+    "sum of the gradients of a bias over a batch": lambda kernel, probe: (
         kernel.nominal_sum(probe.output_gradient.upper[0], None),
     ),
-    "summing gradient bounds of a batch (exact inputs, narrow layer)": lambda kernel, probe: (
+    "sum of the gradient bounds of a batch (exact inputs, narrow layer)": lambda kernel, probe: (
         kernel.bound_sum(probe.output_gradient, probe.narrow, "exact")
     ),
-    "summing gradient bounds of a batch (exact inputs, wide layer)": lambda kernel, probe: (
+    "sum of the gradient bounds of a batch (exact inputs, wide layer)": lambda kernel, probe: (
         kernel.bound_sum(probe.output_gradient, probe.wide, "exact")
     ),
-    "summing gradient bounds of a batch (inputs with bounds)": lambda kernel, probe: (
+    "sum of the gradient bounds of a batch (inputs are intervals)": lambda kernel, probe: (
         kernel.bound_sum(probe.output_gradient, probe.interval, "exact")
     ),
-    "summing gradient bounds of a batch (inputs with bounds >= 0)": _nonnegative_sum,
-    "summing gradient bounds of a batch (inputs as midpoint and radius)": lambda kernel, probe: (
+    "sum of the gradient bounds of a batch (inputs are intervals >= 0)": _nonnegative_sum,
+    "sum of the gradient bounds of a batch (inputs as midpoint and radius)": lambda kernel, probe: (
         kernel.bound_sum(probe.output_gradient, probe.interval, "rump")
     ),
-    "summing gradient bounds of a bias over a batch": lambda kernel, probe: kernel.bound_sum(
+    "sum of the gradient bounds of a bias over a batch": lambda kernel, probe: kernel.bound_sum(
         probe.output_gradient, None, "exact"
     ),
     "selection, point x": lambda kernel, probe: _select(kernel, probe, probe.narrow, capped=False),

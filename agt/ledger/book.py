@@ -86,9 +86,9 @@ class Population:
                 name for name, relation in RELATIONS.items() if not relation.reason_not_releasable
             )
             raise ConfigError(
-                f"relation={self.relation}: this relation cannot have a budget, because a "
-                "guarantee that only covers removals is not differential privacy: give one of the "
-                f"relations {private}"
+                f"relation={self.relation}: a ledger cannot have this relation, because a "
+                "guarantee that only covers removals is not differential privacy: give one of "
+                f"the relations {private}"
             )
 
     def check_relation(self, relation: str) -> None:
@@ -98,8 +98,8 @@ class Population:
         if relation != self.relation:
             raise ConfigError(
                 f"relation={relation}: the ledger of {self.name} counts releases under "
-                f"relation={self.relation}, and an eps under another relation cannot be "
-                f"added to them: train with relation={self.relation}"
+                f"relation={self.relation}, and a release under another relation cannot be added "
+                f"to these: train with relation={self.relation}"
             )
 
     @classmethod
@@ -217,8 +217,10 @@ class AdmittedTable:
         common = len(shared)
         compared = min(len(self.people), len(admitted.people))
         return (
-            f"people (of {compared} names of people that were compared, {common} occur in both "
-            "tables)"
+            (
+                f"people ({common} of the {compared} people whose names were compared occur in "
+                "both tables)"
+            )
             if common >= min(2, compared) > 0
             else ""
         )
@@ -365,13 +367,15 @@ class Book:
         if opening.kind != "open":
             raise Broken(
                 "the first entry of the ledger must be of the kind 'open', but is of the kind "
-                f"{opening.kind!r}: the file was altered"
+                f"{opening.kind!r}, so the file was altered: restore the newest intact copy of "
+                "the ledger"
             )
         with _reading(opening) as body:
             if body["spent"] != Cost().as_json():
                 raise Broken(
-                    "the first entry of the ledger must record that nothing is spent, but records "
-                    "an amount: the file was altered"
+                    "the first entry of the ledger must record that nothing is spent, but "
+                    "records an amount, so the file was altered: restore the newest intact copy "
+                    "of the ledger"
                 )
             heads = [(1, str(body["head"]))] if body["head"] else []
             return cls(
@@ -462,8 +466,9 @@ class Book:
             if spent is self.spent:
                 if body["spent"] != self.last.body["spent"]:
                     raise Broken(
-                        f"entry {entry.number} changes the amount spent, but only a debit may "
-                        "do that"
+                        f"entry {entry.number} changes the amount spent, but only a debit may do "
+                        "that, so something other than agt wrote this entry: restore the newest "
+                        "intact copy of the ledger"
                     )
             elif not _same(spent, body["spent"]):
                 size = body["size"]
@@ -471,7 +476,8 @@ class Book:
                 recorded = body["spent"]
                 raise Broken(
                     f"entry {entry.number} records the wrong total: after the cost of its {size} "
-                    f"releases, the total should be {total}, but the entry says {recorded}"
+                    f"releases, the total should be {total}, but the entry says {recorded}. "
+                    "Restore the newest intact copy of the ledger"
                 )
         self.spent = spent if spent is self.spent else Cost.from_json(body["spent"])
         if entry.time < self.last.time:
@@ -488,20 +494,23 @@ class Book:
             or charge.relation != self.population.relation
         ):
             raise Broken(
-                f"entry {entry.number} pays for data that was not admitted to the ledger before "
-                "(or was replaced), or for another relation than the ledger's"
+                f"entry {entry.number} pays for a release from data that the ledger does not "
+                "count (never admitted, or replaced), or under another relation than the "
+                "ledger's. So something other than agt wrote this entry: restore the newest "
+                "intact copy of the ledger"
             )
         if not charge.unit.covers(self.tables[charge.data].unit):
             raise Broken(
-                f"entry {entry.number} pays for a smaller unit (fewer records of a person) than "
-                "the one with which its table was admitted"
+                f"entry {entry.number} pays for units (people) with fewer records than was "
+                "recorded when the table was admitted. So something other than agt wrote this "
+                "entry: restore the newest intact copy of the ledger"
             )
         lot = Lot(charge.guarantee, debit.size)
         spent = self.spent.plus(lot.cost)
         if not (self._within.holds(spent) or self._within.admits(self.spent, lot)):
             raise Broken(
-                f"entry {entry.number} exceeds the budget. agt refuses such a debit, so something "
-                "else wrote this entry"
+                f"entry {entry.number} exceeds the budget, which agt never allows. So something "
+                "other than agt wrote this entry: restore the newest intact copy of the ledger"
             )
         self.debits[entry.number] = debit
         return spent
@@ -510,8 +519,9 @@ class Book:
         paid, size = self.debits[body["debit"]], body["size"]
         if body["first"] != self.answered + 1 or not 1 <= size <= paid.size - paid.answered:
             raise Broken(
-                f"entry {entry.number} records answers that no debit paid for, or counts "
-                "them wrongly"
+                f"entry {entry.number} records answers that no debit paid for, or a wrong number "
+                "of answers. So something other than agt wrote this entry: restore the newest "
+                "intact copy of the ledger"
             )
         paid.answered += size
         self.answered += size
@@ -522,8 +532,9 @@ class Book:
         table = AdmittedTable.of(body)
         if not self.is_new(table) or table.data in self.closed or self.counted_otherwise(table):
             raise Broken(
-                f"entry {entry.number} admits data that was already admitted or replaced, "
-                "perhaps with another unit"
+                f"entry {entry.number} admits data that the ledger already counts or has replaced "
+                "(perhaps with another unit). So something other than agt wrote this entry: "
+                "restore the newest intact copy of the ledger"
             )
         self.tables[table.data] = table
         self.admitted.setdefault(table.data, entry.number)
@@ -539,7 +550,8 @@ class Book:
         if not body["head"] or not isinstance(body["lost"], bool):
             raise Broken(
                 f"entry {entry.number} moves the second copy of the ledger's end without naming "
-                "its new place, which no command of agt does"
+                "its new place. So something other than agt wrote this entry: restore the newest "
+                "intact copy of the ledger"
             )
         self.heads.append((entry.number, str(body["head"])))
         self.moved.append(entry)
@@ -549,8 +561,9 @@ class Book:
     def _declare(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         if not isinstance(body["declared"], str):
             raise Broken(
-                f"entry {entry.number} is a declaration, but does not contain the text of the "
-                "declaration"
+                f"entry {entry.number} is a declaration, but does not contain what is declared. "
+                "So something other than agt wrote this entry: restore the newest intact copy of "
+                "the ledger"
             )
         self.declarations[entry.number] = body["about"]
         _ = self.other_ledgers  # raises where what it is about is none
@@ -561,9 +574,9 @@ class Book:
         for name, value in self.state().items():
             if body[name] != value:
                 raise Broken(
-                    f"entry {entry.number} is a checkpoint that does not belong to this ledger, "
-                    f"because by the entries before it, the value of '{name}' should be {value}, "
-                    "but the checkpoint records another"
+                    f"entry {entry.number} is a checkpoint that does not fit the entries before "
+                    f"it: the value of '{name}' should be {value}, but the checkpoint records "
+                    "another value. Restore the newest intact copy of the ledger"
                 )
         since = Answered.of(entry)
         self.debits = {number: debit for number, debit in self.debits.items() if debit.open}
@@ -662,8 +675,8 @@ def digest_of(rows: Iterable[tuple[int, bytes, int]]) -> str:
         return sha256(b"".join(parts)).hexdigest()
     except (AttributeError, TypeError, OverflowError):
         raise Broken(
-            "stored answers were changed, because at least one of these has a form in which agt "
-            "never stores an answer"
+            "answers in the ledger were changed, because at least one does not have the form in "
+            "which agt stores answers: restore the newest intact copy of the ledger"
         ) from None
 
 
@@ -683,7 +696,7 @@ def _reading(entry: Entry) -> Iterator[Mapping[str, Any]]:
     except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
         raise Broken(
             f"entry {entry.number} (of the kind {entry.kind!r}) does not have the form in which "
-            f"agt writes such an entry: {error!r}"
+            f"agt writes such an entry ({error!r}): restore the newest intact copy of the ledger"
         ) from None
 
 
@@ -699,7 +712,8 @@ def clock(book: Book) -> list[str]:
     return [
         (
             f"the computer's clock went backwards between entries {number - 1} and {number}, so "
-            "only the numbers of the entries show their order, not the recorded times"
+            "use the numbers of the entries, not their recorded times, to tell which entry came "
+            "first"
         )
         for number in book.backwards
     ]
@@ -717,7 +731,10 @@ def refusal(population: Population, spent: Cost, guarantee: Guarantee) -> str:
     if largest is not None:
         fits = f"a release that is {largest} would still fit into the rest of the budget"
     elif isinstance(guarantee, GaussianDP) and not allowance.delta:
-        fits = "a release with Gaussian noise needs a ledger whose budget has a delta above 0"
+        fits = (
+            "this release uses Gaussian noise, which needs a ledger whose budget has a delta "
+            "above 0"
+        )
     elif isinstance(guarantee, ApproximateDP) and guarantee.delta > leak >= 0:
         remaining_delta = float(leak)
         fits = (

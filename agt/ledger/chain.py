@@ -157,23 +157,23 @@ class Entry:
             beginning = str(text)[:60]
             raise Broken(
                 f"entry {number} was changed after it was written (its text now begins with "
-                f"{beginning!r})"
+                f"{beginning!r}): restore the newest intact copy of the ledger"
             )
         vars(entry)["text"] = text  # known now
         if entry.hash != hash:
             raise Broken(
-                f"entry {number} was changed, because its hash is not the one that is recorded "
-                "with it"
+                f"entry {number} was changed, because the hash of its text differs from the hash "
+                "that is recorded with it: restore the newest intact copy of the ledger"
             )
         if entry.number != number:
             raise Broken(
-                f"entry {number} is missing, because the entry at its place has the number "
-                f"{entry.number}"
+                f"entry {number} is missing (the entry at its place has the number "
+                f"{entry.number}): restore the newest intact copy of the ledger"
             )
         if before is not None and entry.before != before:
             raise Broken(
-                f"the chain of hashes is broken: either entry {number - 1} was changed, or "
-                f"entry {number} was not written after it"
+                f"the chain of hashes is broken: either entry {number - 1} was changed, or entry "
+                f"{number} was not written after it. Restore the newest intact copy of the ledger"
             )
         return entry
 
@@ -193,7 +193,8 @@ def follow(rows: Iterable[Row], last: Entry | None = None) -> Iterator[Entry]:
         number += 1
         if place != number:
             raise Broken(
-                f"entry {number} is missing (the next entry that exists has the number {place})"
+                f"entry {number} is missing (the next entry that exists has the number {place}): "
+                "restore the newest intact copy of the ledger"
             )
         entry = Entry.read(text, number, before, written)
         before = entry.hash
@@ -212,13 +213,16 @@ def _check(value: object, key: str) -> None:
     if isinstance(value, str):
         if HALF_CHARACTER.search(value):
             raise ConfigError(
-                f"{key}: {value!r} contains half a character (a lone surrogate), which "
-                "cannot be stored"
+                f"{key}: {value!r} contains half a character (a lone surrogate), which a ledger "
+                "cannot store: correct the text"
             )
     elif isinstance(value, Mapping):
         for name, part in value.items():
             if not isinstance(name, str):
-                raise ConfigError(f"{key}: the key {name!r} is not text, as JSON needs it to be")
+                raise ConfigError(
+                    f"{key}: the key {name!r} is not text, but a ledger only stores keys that "
+                    "are text"
+                )
             _check(name, key)
             _check(part, name)
     elif isinstance(value, list | tuple):
@@ -227,17 +231,19 @@ def _check(value: object, key: str) -> None:
     elif isinstance(value, float):
         if not math.isfinite(value):
             raise ConfigError(
-                f"{key}: {value} is not finite (NaN or infinite), so it cannot be stored"
+                f"{key}: {value} is NaN or infinite, which a ledger cannot store: give a finite "
+                "number"
             )
     elif isinstance(value, int):
         if abs(value) > _EXACT:
             raise ConfigError(
-                f"{key}: whole numbers beyond 2^53 cannot be stored, because other programs "
-                "that read JSON may round them"
+                f"{key}: a ledger cannot store whole numbers beyond 2^53, because other programs "
+                "that read JSON may round them: give a smaller number"
             )
     elif value is not None:
         raise ConfigError(
-            f"{key}: a value of the type {type(value).__name__} cannot be stored in a ledger"
+            f"{key}: a ledger cannot store a value of the type {type(value).__name__}: give text, "
+            "a number, a list or a mapping"
         )
 
 
@@ -259,7 +265,7 @@ class Unit:
     def __post_init__(self) -> None:
         if self.column is not None and type(self.column) is not str:
             raise ConfigError(
-                f"unit_column={self.column!r}: this is not text: give the name of the column that "
+                f"unit_column={self.column!r}is not text: give the name of the column that "
                 "identifies people"
             )
         if type(self.rows) is not int or self.rows < 1:
@@ -376,7 +382,10 @@ def check_file(path: Path) -> None:
             )
         ) from None
     except OSError as error:
-        raise ConfigError(f"ledger={path}: this file cannot be read ({error.strerror})") from None
+        raise ConfigError(
+            f"ledger={path}: this file cannot be read ({error.strerror}): make it readable, "
+            "or give the path of another ledger"
+        ) from None
     if stat.S_ISDIR(status.st_mode):
         raise ConfigError(f"ledger={path}: this is a folder: give the ledger's file")
     if not stat.S_ISREG(status.st_mode):
@@ -445,9 +454,9 @@ def take_lock(
         except (BlockingIOError, PermissionError):  # as fcntl tells it on some systems
             if time.monotonic() > deadline:
                 raise Busy(
-                    f"{name}: another process has locked this file for {seconds:g} s, so "
-                    "nothing was written: check whether a process that uses the ledger is "
-                    "suspended"
+                    f"{name}: another process has locked this file for {seconds:g} s, so nothing "
+                    "was written: check whether a suspended process still uses the ledger (the "
+                    "command fuser -v lists such processes)"
                 ) from None
             time.sleep(0.001)
 
@@ -494,8 +503,9 @@ class SecondHead:
         if self.path.exists():
             raise ConfigError(
                 f"head={self.path}: this file already exists, but each ledger needs a file of its "
-                "own for the second copy of its end: choose another file; or, if an agt ledger "
-                "init that was interrupted left this file, delete it"
+                "own for the second copy of its end (the number and hash of its last entry): "
+                "choose another file; or, if an interrupted agt ledger init left this file "
+                "there, delete it"
             )
         write_atomic(self.path, 2 * self._block(head))
 
@@ -541,8 +551,8 @@ class SecondHead:
             raise AgtError(
                 f"head={self.path}: this second copy of the ledger's end cannot be written "
                 f"({reason}), but the debit was already written to the ledger. So the debit "
-                "counts as spent, although nothing is released for it. Make the file writable "
-                "again"
+                "counts as spent, although nothing is released for it. Make this file writable "
+                "before the next release"
             ) from error
 
     def _newest(self, handle: int) -> tuple[Head, int]:
@@ -555,13 +565,14 @@ class SecondHead:
         ]
         if not heads:
             raise Broken(
-                f"{self.path} is damaged, or is not a file that holds the second copy of a "
-                "ledger's end (the number and hash of its last entry)"
+                f"{self.path} is damaged, or is not the second copy of a ledger's end (the number "
+                "and hash of its last entry): restore this file, or give the right one with head="
             )
         if any(ledger != self.ledger for (ledger, _), _ in heads):
             raise Broken(
-                f"{self.path} belongs to another ledger: either this ledger replaced the "
-                "other one, or head= names the wrong file"
+                f"{self.path} is the second copy of another ledger's end (the number and hash of "
+                "its last entry): give the right file with head=; or, if another ledger replaced "
+                "the right ledger, restore the right ledger"
             )
         return max(((head, place) for (_, head), place in heads), key=lambda pair: pair[0].count)
 
@@ -571,24 +582,25 @@ class SecondHead:
             if not stat.S_ISREG(self.path.stat().st_mode):
                 raise Broken(
                     f"{self.path} is not a regular file, so it cannot hold the second copy of a "
-                    "ledger's end (the number and hash of its last entry)"
+                    "ledger's end (the number and hash of its last entry): give the right file "
+                    "with head="
                 )
             handle = os.open(self.path, flags | os.O_CLOEXEC)
         except FileNotFoundError:
             raise Broken(
                 "the second copy of the ledger's end (the number and hash of its last entry) "
-                f"should be in the file {self.path}, but this file is missing. Only with it can "
-                "agt tell the ledger from an older copy of the ledger. Restore the disk or the "
-                "file; or, if the file was moved, give head=FILE. To read just a copy of a "
-                "ledger, run agt verify with head=COUNT:HASH, as agt printed it earlier"
+                f"should be in the file {self.path}, but this file is missing. Without the file, "
+                "agt cannot tell the ledger from an older copy of itself. Restore the file; or, "
+                "if it was moved, give head=FILE. To check a mere copy of a ledger, run agt "
+                "verify with head=COUNT:HASH, as agt printed it earlier"
             ) from None
         except OSError as error:
             reason = error.strerror or error
             consequence = "" if flags == os.O_RDONLY else ", so nothing was spent"
             access = "read" if flags == os.O_RDONLY else "written"
             raise AgtError(
-                f"head={self.path}: the second copy of the ledger's end cannot be {access} "
-                f"({reason}){consequence}"
+                f"head={self.path}: the second copy of the ledger's end (in this file) cannot be "
+                f"{access} ({reason}){consequence}. Make the file readable and writable"
             ) from error
         try:
             yield handle

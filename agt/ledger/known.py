@@ -48,11 +48,11 @@ def check_same_ledger(path: Path, first: str = "", declared: Collection[object] 
     if known and known != first and known not in declared:
         command = "admit" if first else "init"
         raise CheckError(
-            f"ledger={path}: this is not the ledger that was in this place before (the hash of "
-            f"whose first entry began with {known}), so a budget that was already spent could be "
-            "spent again. Restore the earlier ledger; or declare the replacement with agt ledger "
-            f"{command} replaces={known}. The ledger and its claims record this declaration "
-            "permanently"
+            f"ledger={path}: another ledger was in this place before (the hash of its first entry "
+            f"began with {known}), so a budget that was already spent could be spent again. "
+            "Restore the earlier ledger; or, if you replaced it on purpose, declare that with "
+            f"agt ledger {command} replaces={known}. The ledger and its claims record this "
+            "declaration permanently"
         )
 
 
@@ -85,7 +85,8 @@ def recognise(ledger: Ledger) -> str | None:
     except (OSError, RuntimeError) as error:
         return (
             f"the list of the ledgers that were used on this account cannot be written ({error}), "
-            "so agt would not notice if another ledger replaced this one"
+            "so agt would not notice if this ledger was replaced by another: make the folder of "
+            "this list writable"
         )
     return None
 

@@ -120,8 +120,8 @@ def ledgers_in(folder: Path) -> list[Path]:
     except OSError as error:
         raise CheckError(
             f"{folder}: this folder cannot be listed ({error.strerror}), so agt cannot tell "
-            "whether a ledger in it already counts these people: restore the folder, or make it "
-            "readable"
+            "whether a ledger in this folder already counts the people of your data: restore the "
+            "folder, or make it readable"
         ) from None
     return sorted(folder / name for name in names if name.endswith(SUFFIX))
 
@@ -147,8 +147,8 @@ def check_unclaimed(
             name, same = found
             declare = (
                 (
-                    "; or, if these are other people who only have the same names, declare that "
-                    "with another_population=true"
+                    "; or, if both tables contain different people who only have the same names, "
+                    "declare that with another_population=true"
                 )
                 if "people" in same
                 else ""
@@ -156,7 +156,7 @@ def check_unclaimed(
             raise ConfigError(
                 f"the people of {table.name} already have a ledger, because {other} admitted the "
                 f"table {name} with the same {same}. The privacy losses under two ledgers would "
-                "add up. Use that ledger, and do not keep a copy of a ledger in its "
+                f"add up. Use {other}, and do not keep a copy of a ledger in the same "
                 f"folder{declare}"
             )
 
@@ -189,8 +189,9 @@ def similar(path: Path, table: AdmittedTable) -> list[str]:
     ]
     return [
         (
-            f"the ledger {path} already counts a table {name} with the same {same}. If the people "
-            "are the same, the privacy losses under both ledgers add up"
+            f"the ledger {path} already counts a table {name} with the same {same}. If both "
+            "tables are about the same people, use only that ledger, because the privacy losses "
+            "under two ledgers add up"
         )
         for name, same in alike
         if same
@@ -288,8 +289,8 @@ class Ledger:
         """
         if path.suffix != SUFFIX:
             raise ConfigError(
-                f"ledger={path}: give the file a name that ends in {SUFFIX}, because agt "
-                "finds ledgers by this ending"
+                f"ledger={path}: the file needs a name that ends in {SUFFIX}, because agt "
+                "finds ledgers by this ending: choose such a name"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
         place = None if head is None else head_file(head, path)
@@ -360,8 +361,8 @@ class Ledger:
             if last and (known := last.peek()):
                 raise ConfigError(
                     "lost=true declares that the second copy of the ledger's end is lost, but "
-                    f"this copy exists ({last.path}, with {known.count} entries): leave lost=true "
-                    "out"
+                    f"this copy exists ({last.path}, with {known.count} entries): leave out "
+                    "lost=true"
                 )
             ledger.move_head(head)
 
@@ -541,15 +542,17 @@ class Ledger:
             paid = self._book.debits.get(debit.entry.number)
             if paid is None or paid.entry.hash != debit.entry.hash:
                 raise ConfigError(
-                    f"ledger={self.path}: the debit {debit.entry.head} is not in this ledger"
+                    f"ledger={self.path}: the debit {debit.entry.head} is not in this ledger: "
+                    "give the ledger in which the release was reserved"
                 )
             left = paid.size - paid.answered
             new = len(fresh)
             if new > left:
                 raise ConfigError(
                     f"ledger={self.path}: {new} answers are to be stored for entry "
-                    f"{debit.entry.number}, but of the {debit.size} answers that this entry paid "
-                    f"for, only {left} are left"
+                    f"{debit.entry.number}, but of the {debit.size} answers that this entry "
+                    f"paid for, only {left} are not stored yet: reserve another release for "
+                    "more answers"
                 )
             if fresh:
                 first = self._book.answered + 1
@@ -639,7 +642,10 @@ class Ledger:
                     }
                 )
                 if self._store.count_answers() != self._book.answered:
-                    raise Broken("answers were added by something other than agt")
+                    raise Broken(
+                        "something other than agt added answers to the ledger: restore the newest "
+                        "intact copy of the ledger"
+                    )
             return self._book
 
     def _begun(self, bound: float) -> Book:
@@ -650,7 +656,10 @@ class Ledger:
         if row is None:
             opening = next(follow(self._store.texts()), None)
             if opening is None:
-                raise Broken("the ledger has no entries")
+                raise Broken(
+                    "the ledger has no entries, so its content was lost: restore the newest "
+                    "intact copy of the ledger"
+                )
             return Book.begin(opening)
         number, hash, text = row
         self._oldest = Entry.read(text, number, None, hash)
@@ -770,8 +779,8 @@ class Ledger:
         last = self._book.last
         if self._store.text(last.number) != last.text:
             raise Broken(
-                f"entry {last.number} changed while the ledger was open, so another file replaced "
-                "the ledger's, such as an older copy"
+                f"entry {last.number} changed while the ledger was open, so another file (such as "
+                "an older copy) replaced the ledger: restore the newest intact copy of the ledger"
             )
 
     def _check_whole(self, known: Mapping[str, Head]) -> None:
@@ -779,7 +788,10 @@ class Ledger:
         for place, head in known.items():
             self._compare(head, place)
         if self._store.last_answer() != self._book.answered:
-            raise Broken("answers were added or removed by something other than agt")
+            raise Broken(
+                "something other than agt added answers to the ledger, or removed some: "
+                "restore the newest intact copy of the ledger"
+            )
 
     def _compare(self, known: Head, place: str) -> None:
         """Raise Broken unless this chain goes through a head that was known."""
@@ -790,8 +802,8 @@ class Ledger:
             }
             interrupted = (
                 ". Or, if the command agt ledger admit head=... was interrupted right after it "
-                "created that second copy, nothing was spent since then: delete the file of the "
-                "second copy, and type the command again"
+                "created this second copy of the ledger's end, nothing was spent since then: "
+                "delete the file of the second copy, and type the command again"
             )
             remark = interrupted if never_named and known.count == last + 1 else ""
             raise Broken(
@@ -802,8 +814,9 @@ class Ledger:
             )
         if not hash_of(self._store.text(known.count) or "").startswith(known.hash):
             raise Broken(
-                f"entry {known.count} is not the one that is recorded in {place}, so the ledger "
-                "was rewritten, or two copies of the ledger were used"
+                f"entry {known.count} differs from the one that is recorded in {place}, so the "
+                "ledger was rewritten, or two copies of it were used: restore the newest intact "
+                "copy of the ledger"
             )
 
     def _check_counting(self, table: AdmittedTable, unit: str | None) -> None:
@@ -819,21 +832,21 @@ class Ledger:
         if other := self._book.counted_otherwise(table):
             shared = table.shares(other)
             raise ConfigError(
-                f"ledger={self.path}: in the table {table.name}, the unit is {table.unit}; but in "
-                f"the table {other.name}, which has the same {shared} and was admitted before, "
-                f"the unit is {other.unit}. The same people must be counted in the same way: "
-                f"train with {other.unit.settings}"
+                f"ledger={self.path}: the unit (whose data are protected) is {table.unit} in the "
+                f"table {table.name}, but {other.unit} in the table {other.name}, which has the "
+                f"same {shared} and was admitted earlier. Both tables need the same unit: train "
+                f"with {other.unit.settings}"
             )
         known = unit is not None or table.unit.name == population.unit
         meaning = sentences.unit_meaning(table.counted, population.unit)
         if not known and (first is None or first.unit.column != table.unit.column):
             raise ConfigError(
                 Message(
-                    "ledger={path}: the ledger's unit is {unit!r}, but in the table {name} the "
-                    "unit is {counted}. If, in this table, {meaning}, declare that with "
-                    "unit={unit!r}. Otherwise train with {config:dataset.unit}, which names the "
-                    "column that identifies the person of each record (from Python: give units=, "
-                    "or a ledger with unit='one record')",
+                    "ledger={path}: the unit (whose data are protected) of the ledger is "
+                    "{unit!r}, but in the table {name} it is {counted}. If, in this table, "
+                    "{meaning}, declare that with unit={unit!r}. Otherwise train with "
+                    "{config:dataset.unit}, which names the column that identifies the person of "
+                    "each record (from Python: give units=, or a ledger with unit='one record')",
                     path=self.path,
                     unit=population.unit,
                     name=table.name,
@@ -847,8 +860,8 @@ class Ledger:
             raise ConfigError(
                 f"ledger={self.path}: nothing more may be released from the data {data}, because "
                 f"some of its records were erased (entry {number} of the ledger continues without "
-                "these records). Use the run as it is after the erasure. Other runs that still "
-                "contain the erased records must erase them too (agt unlearn)"
+                "the erased records). Release from the run as it is after the erasure; in other "
+                "runs, first erase the same records with agt unlearn"
             )
 
     def _check_subject(self, relation: str, data: str, unit: Unit) -> None:
@@ -861,16 +874,17 @@ class Ledger:
             )
             raise ConfigError(
                 f"ledger={self.path}: this ledger has not admitted the data {data} (admitted "
-                f"tables: {names}). If the units of these data are the ledger's people (each unit "
-                f"is {self.population.unit}), declare that with agt ledger admit {self.path} "
+                f"tables: {names}). If these data are about the ledger's people (each unit is "
+                f"{self.population.unit}), declare that with agt ledger admit {self.path} "
                 "run=FOLDER. Otherwise these data need a ledger of their own"
             )
         table = self._book.tables[data]
         if not unit.covers(table.unit):
             raise ConfigError(
-                f"ledger={self.path}: in this run, the unit is {unit}; but when the table "
-                f"{table.name} was admitted, the unit was {table.unit}. Values of eps for "
-                f"different units cannot be added: train with {table.unit.settings}"
+                f"ledger={self.path}: the unit (whose data are protected) is {unit} in this run, "
+                f"but was {table.unit} when the table {table.name} was admitted to the ledger. "
+                "Values of eps for different units cannot be added: train with "
+                f"{table.unit.settings}"
             )
 
     def _check_answer(self, number: int) -> None:
@@ -878,7 +892,10 @@ class Ledger:
         says; once a process.
         """
         if not 1 <= number <= self._book.answered:
-            raise Broken("answers were added by something other than agt")
+            raise Broken(
+                "something other than agt added answers to the ledger: restore the newest intact "
+                "copy of the ledger"
+            )
         while number < self._book.batches[0].first:
             self._oldest = self._entry(*self._oldest.body["earlier"])
             self._book.batches.insert(0, Answered.of(self._oldest))
@@ -892,7 +909,8 @@ class Ledger:
         if batch.entry not in self._checked:
             if digest_of(self._store.answer_rows(batch.first, batch.size)) != batch.digest:
                 raise Broken(
-                    f"stored answers were changed or removed: they do not match entry {batch.entry}"
+                    "answers in the ledger were changed or removed, because they do not match "
+                    f"the hash in entry {batch.entry}"
                 )
             self._checked.add(batch.entry)
 

@@ -228,9 +228,9 @@ class ProcessAccount:
             if before and self.mode == "strict":
                 so_far = _so_far(_total(before))
                 raise PrivacySumError(
-                    f"{so_far}. agt.accounting('strict') refuses another release about any of "
-                    "these people. Give ledger=agt.Ledger.open(...), which keeps the total of "
-                    "releases within a budget"
+                    f"{so_far}. agt.accounting('strict') refuses another release about any of the "
+                    "same people. To release more, give ledger=agt.Ledger.open(...), which keeps "
+                    "the total of all releases within a budget"
                 )
             total = _total([*before, new])
             if search is not None:
@@ -289,14 +289,13 @@ def _so_far(total: PrivacyTotal) -> str:
 def _search_refusal(total: PrivacyTotal | None) -> str:
     """Return why a private fit is refused within a search or a cross-validation."""
     advice = (
-        "use the default settings, which come from a recipe that needs no search; or search on "
-        "public records (declared with declared=agt.Declared(public=True)), and fit only once on "
-        "the private records"
+        "use agt's default settings, which need no search; or search on public records (declared "
+        "with declared=agt.Declared(public=True)), and fit only once on the private records"
     )
     if total is None:
         return (
             "a search in several processes or threads would release results about the same "
-            f"people in each of them. Instead, {advice}"
+            f"people in each process or thread. Instead, {advice}"
         )
     so_far = _so_far(total)
     return (

@@ -95,9 +95,8 @@ def copy_folder(seconds: float) -> Iterator[Path]:
     status = home.lstat()
     if status.st_uid != os.getuid() or status.st_mode & ~0o700 != stat.S_IFDIR:
         raise AgtError(
-            f"{home}: this folder is also accessible to others, but agt puts copies of ledgers "
-            "there, which are private: remove the folder, or set TMPDIR to another temporary "
-            "folder"
+            f"{home}: other users can read this folder, but agt puts private copies of ledgers "
+            "there: delete the folder, or set TMPDIR to another temporary folder"
         )
     with ExitStack() as held:
         with folder_alone(home, seconds):
@@ -211,11 +210,12 @@ class LedgerFile:
                         return copies[0]
         except OSError as error:
             raise AgtError(
-                f"ledger={self.path}: this file cannot be read or copied ({error.strerror})"
+                f"ledger={self.path}: this file cannot be read or copied ({error.strerror}): make "
+                "it readable, and check the free space in the temporary folder"
             ) from None
         raise Busy(
-            f"ledger={self.path}: other processes changed the file each time agt tried to "
-            "read it: try again"
+            f"ledger={self.path}: other processes changed the file each time agt tried to read "
+            "it: type the command again"
         )
 
     @contextmanager
@@ -261,8 +261,8 @@ class LedgerFile:
         if os.getpid() != self._process:
             raise AgtError(
                 f"ledger={self.path}: the ledger was opened before this process was forked, but "
-                "SQLite does not allow a forked process to use it: open the ledger again in each "
-                "process"
+                "SQLite does not allow a forked process to use it: open the ledger in each "
+                "process, after the fork"
             )
         with self._turn, explained(self.path, self.seconds):
             yield
@@ -272,14 +272,15 @@ class LedgerFile:
         """Alone among all writers; committed, and on the disk, at the end."""
         if not self._writing:
             raise AgtError(
-                f"ledger={self.path}: the ledger was opened only for reading, so nothing can "
-                "be written to it"
+                f"ledger={self.path}: the ledger was opened only for reading, so nothing can be "
+                "written to it: open the ledger for writing first"
             )
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             if _identity(self.real) != self._file:
                 raise Broken(
-                    "another file replaced the ledger while it was open: open the ledger again"
+                    "another file replaced the ledger's file while the ledger was open: open "
+                    "the ledger again"
                 )
             yield
             self._connection.execute("COMMIT")
@@ -372,13 +373,16 @@ class LedgerFile:
         (fault,) = self._rows("PRAGMA integrity_check(1)", ())[0]
         if fault != "ok":
             damage = " ".join(str(fault).split())
-            raise Broken(f"SQLite finds the file damaged ({damage}): restore a copy")
+            raise Broken(
+                f"SQLite finds that the ledger's file is damaged ({damage}): restore the "
+                "newest intact copy of the ledger"
+            )
         (pages,), (size,) = (self._rows(f"PRAGMA page_{name}", ())[0] for name in ("count", "size"))
         more = self.real.stat().st_size - pages * size
         if more > 0:
             raise Broken(
-                f"the file has {more} extra bytes after the end of its content, which agt did not "
-                "write"
+                f"the ledger's file has {more} extra bytes after its end, which agt did not "
+                "write: restore the newest intact copy of the ledger"
             )
 
     def _rows(self, question: str, values: Sequence[object]) -> list[tuple]:
@@ -449,7 +453,8 @@ def _opened(path: Path, seconds: float) -> sqlite3.Connection:
         ):
             raise Broken(
                 "the tables or triggers of the ledger's file differ from those that agt creates, "
-                "so something else altered the file"
+                "so something other than agt altered the file: restore the newest intact copy of "
+                "the ledger"
             )
     except BaseException:
         connection.close()
@@ -470,12 +475,13 @@ def _check_header(path: Path) -> None:
     """Say what a file is that is no ledger, before SQLite makes a log beside it."""
     if not path.stat().st_size:
         raise CheckError(
-            f"ledger={path}: this file is empty, so either it was never a ledger, or its whole "
-            "content was lost: restore a copy"
+            f"ledger={path}: this file is empty, so it was never a ledger, or all of its content "
+            "was lost: restore the newest intact copy of the ledger"
         )
     if not os.access(path, os.R_OK):
         raise AgtError(
-            f"ledger={path}: you do not have permission to read this file (Permission denied)"
+            f"ledger={path}: you do not have permission to read this file (Permission denied): "
+            "ask its owner, or make it readable"
         )
     try:
         uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
@@ -488,11 +494,14 @@ def _check_header(path: Path) -> None:
         if _primary(error) != sqlite3.SQLITE_NOTADB:
             return  # it may be whole with its log alone
         raise CheckError(
-            f"ledger={path}: this is not a ledger (it is not an SQLite file, or its first "
-            "bytes are lost)"
+            f"ledger={path}: this file is not a ledger (it is not an SQLite file, or its first "
+            "bytes are lost): give the path of a ledger, or restore the newest intact copy"
         ) from None
     if application != APPLICATION:
-        raise CheckError(f"ledger={path}: this is an SQLite file of another program, not a ledger")
+        raise CheckError(
+            f"ledger={path}: this file is an SQLite file of another program, not a ledger: "
+            "give the path of a ledger"
+        )
     if version > FORMAT:
         raise ConfigError(
             f"ledger={path}: a newer version of agt wrote this ledger (in format {version}): use "
@@ -504,7 +513,9 @@ def _identity(path: Path) -> tuple[int, int]:
     try:
         status = path.stat()
     except FileNotFoundError:
-        raise Broken("the ledger's file no longer exists") from None
+        raise Broken(
+            "the ledger's file no longer exists: restore the newest intact copy of the ledger"
+        ) from None
     return status.st_dev, status.st_ino
 
 
@@ -540,7 +551,7 @@ def explained(path: Path, seconds: float) -> Iterator[None]:
             ) from None
         if primary in _DAMAGED:
             raise CheckError(
-                f"ledger={path}: the file is damaged ({error}): restore a copy, and check it "
-                "with agt verify"
+                f"ledger={path}: the file is damaged ({error}): restore the newest intact copy of "
+                "the ledger, and check it with agt verify"
             ) from None
         raise AgtError(f"ledger={path}: {error}") from error

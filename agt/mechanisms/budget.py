@@ -57,7 +57,7 @@ def _read_amount(value: object) -> Decimal:
     if value is None:
         return Decimal("Infinity")
     if not isinstance(value, str) or not _AMOUNT.fullmatch(value):
-        raise ValueError(f'{value!r} is not a decimal number in quotes (such as "0.5")')
+        raise ValueError(f'{value!r} is not a decimal number in quotes, such as "0.5"')
     return Decimal(value)
 
 
@@ -233,8 +233,10 @@ class Allowance:
         if not 0 < self.eps <= MAX_TOTAL_EPS:
             raise ConfigError(
                 Message(
-                    "{config:total.eps}={eps!r}: give the budget as a positive number, up to "
-                    "{maximum:g}",
+                    (
+                        "{config:total.eps}={eps!r}: give the total budget as a positive number, "
+                        "at most {maximum:g}"
+                    ),
                     eps=self.eps,
                     maximum=MAX_TOTAL_EPS,
                 )

@@ -136,13 +136,15 @@ class Claim:
         """
         if self.account is not None and self.uncounted is not None:
             raise ConfigError(
-                "a claim has both the account of a ledger ('account') and a reason why no ledger "
-                "counts it ('uncounted'), but only one of them is possible"
+                "the claim has both the entry 'account' (of the ledger that counts the "
+                "release) and the entry 'uncounted' (why no ledger does), but must have only "
+                "one of these two"
             )
         if self.most is not None and not (self.one_by_one and self.releases <= self.most):
             raise ConfigError(
-                "the entry 'most' of a claim is only for answers that are drawn one by one "
-                "(one_by_one), and must be at least the number of released answers"
+                "the claim's entry 'most' (the largest number of answers) is only for answers "
+                "that are drawn one by one (entry 'one_by_one'), and must be at least the "
+                "number of released answers"
             )
 
     @model_validator(mode="before")
@@ -342,7 +344,7 @@ def read_claim(content: bytes) -> Claim:
     claim: Claim = read_document(Claim, content, VERSION, "a claim", "claim", _current_form)
     if not claim.words:
         raise ConfigError(
-            "the entry 'words' of the claim is empty, but it must contain the claim's sentences"
+            "the claim's entry 'words' is empty, but must contain the sentences of the claim"
         )
     _check_numbers(claim)
     return claim
@@ -366,7 +368,8 @@ def _current_form(node: dict[str, Any]) -> dict[str, Any]:
     if version in (VERSION, SECOND_VERSION) and missing:
         name = missing[0]
         raise ConfigError(
-            f"the claim has no entry {name!r}, which this version of the format needs"
+            f"the claim has no entry {name!r}, which its format needs: the file may be "
+            "damaged, so restore a copy"
         )
     try:
         if version == FIRST_VERSION:
@@ -417,8 +420,8 @@ def _from_first_version(node: dict[str, Any]) -> dict[str, Any]:
     proved = node["proved"]
     if proved == bool(node.pop("reasons")):
         raise ConfigError(
-            "the claim must give reasons (in the entry 'reasons') if its guarantee is not proved, "
-            "and must not give any if it is"
+            "the claim's entry 'reasons' (why the guarantee is not proved) must be filled if "
+            "the guarantee is not proved, and empty if the guarantee is proved"
         )
     for holder in (node, account or {}):
         if "curve" in holder:
@@ -446,8 +449,8 @@ def _check_numbers(claim: Claim) -> None:
     releases = claim.most or claim.releases  # a fixed maximum counts, reached or not
     if claim.one_by_one and (claim.curve or (claim.totals and not claim.most)):
         raise ConfigError(
-            "the claim gives a total for answers that were drawn one by one, although their "
-            "number was not fixed beforehand"
+            "the claim gives a total guarantee for answers that were drawn one by one, "
+            "although the number of answers was not fixed before the first one"
         )
 
     def delta_of_releases(eps: float) -> float:
@@ -474,6 +477,6 @@ def _check_points(
         # The claim may have been written on a machine whose special functions round otherwise.
         if true_delta(eps) > delta * (1 + _MACHINE_TOLERANCE) + _UNDERFLOW_ALLOWANCE:
             raise ConfigError(
-                f"the claim states that (eps, delta) is ({eps!r}, {delta!r}), which is stronger "
-                "than what its guarantee proves"
+                f"the claim states that (eps, delta) is ({eps!r}, {delta!r}), which promises "
+                "more than the mechanism's guarantee proves"
             )

@@ -97,7 +97,7 @@ def total(
     if not math.isfinite(eps_of[best]):
         raise ConfigError(
             f"the total privacy loss of {queries} queries, each of which is {guarantee}, is "
-            "infinite: lower the number of queries or the budget of each query"
+            "infinite: use fewer queries, or a smaller budget for each query"
         )
     return Total(eps_of[best], delta, best)
 
@@ -152,7 +152,7 @@ def per_query(
     if not MIN_BUDGET <= eps < math.inf:
         raise ConfigError(
             Message(
-                "{config:eps} = {eps!r}: give the total budget as a number of at least {least:g}",
+                ("{config:eps} = {eps!r}: this total budget is too small; give at least {least:g}"),
                 eps=eps,
                 least=MIN_BUDGET,
             )
@@ -165,7 +165,7 @@ def per_query(
     if kind is ApproximateDP and not delta:
         raise ConfigError(
             "delta = 0: queries that are (eps, delta)-differentially private have a delta of "
-            "their own, so the total delta cannot be 0: give a total delta above 0"
+            "their own, so the total delta cannot be 0. Give a total delta above 0"
         )
     own_deltas = []
     if kind is ApproximateDP:
@@ -187,8 +187,9 @@ def per_query(
         # If no bound applies, this call raises the error that says why.
         total(guarantee_with(MIN_BUDGET), queries, delta, bounds)
         raise ConfigError(
-            f"a total of eps = {eps:g} over {queries} queries leaves less than {MIN_BUDGET:g} for "
-            "each query: ask fewer queries"
+            f"a total of eps = {eps:g} over {queries} queries leaves less than {MIN_BUDGET:g} "
+            "(the smallest budget that agt accepts) for each query: ask fewer queries, or "
+            "raise eps"
         )
     return guarantee_with(largest_holding(fits, MIN_BUDGET, MAX_BUDGET))
 
@@ -245,8 +246,8 @@ def pure_delta(guarantee: Guarantee, queries: int, eps: float) -> float:
     """
     if not isinstance(guarantee, PureDP):
         raise ConfigError(
-            f"this function only adds up pure eps-DP, but each query is {guarantee}: use the "
-            "function 'total' instead"
+            "this function only adds up guarantees that are eps-DP with delta = 0, but each "
+            f"query is {guarantee}: use the function 'total' instead"
         )
     query_eps = guarantee.eps
     if eps >= queries * query_eps * _ROUND_UP:

@@ -62,7 +62,9 @@ def bound_normal(x: Decimal) -> NormalBounds:
         ValueError: x is outside this range.
     """
     if not NORMAL_LEFT_END <= x <= 0:
-        raise ValueError(f"bound_normal({x}): the argument must be between {NORMAL_LEFT_END} and 0")
+        raise ValueError(
+            f"bound_normal({x}): the argument x must be between {NORMAL_LEFT_END} and 0"
+        )
     # Lemma 6 of docs/proofs/tables.md: Phi(x) = 1/2 - phi(x) S(v) with v = |x|, where S is a series
     # of positive terms and phi(x) = exp(-v^2 / 2) / sqrt(2 pi). Each quantity has a bound on both
     # sides, and a bound is rounded away from the true value.

@@ -166,5 +166,5 @@ def _check_budget(name: str, value: float) -> None:
     if not MIN_BUDGET <= value <= MAX_BUDGET:  # a NaN fails every comparison
         raise ConfigError(
             f"{name} = {value!r}: give a number from {MIN_BUDGET:g} to {MAX_BUDGET:g} (the "
-            "privacy budget of one release)"
+            "privacy parameter of one release)"
         )

@@ -116,8 +116,10 @@ def claim(
     if reasons and accounting == "rigorous":
         raise ConfigError(
             Message(
-                "accounting=rigorous: {refusals}; or use accounting=paper, which states the "
-                "paper's guarantee without a proof",
+                (
+                    "accounting=rigorous: {refusals}; or use accounting=paper, which states the "
+                    "guarantee that the mechanism's paper claims, without a proof"
+                ),
                 refusals=all_refusals,
             )
         )

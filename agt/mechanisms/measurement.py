@@ -116,7 +116,7 @@ class Measurement:
         if not RELATIONS[self.relation.name].sums_proved:
             raise ConfigError(
                 f"relation={self.relation.name}: counts with noise are only proved private "
-                "under add_remove or substitute: use one of these"
+                "under relation=add_remove or relation=substitute: use one of these two"
             )
         weights_budget(self.eps, self.delta / 2)  # called because it raises
 

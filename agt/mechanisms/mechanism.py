@@ -65,8 +65,8 @@ def register(kind: Named, registry: dict[str, Named]) -> None:
     known = registry.setdefault(name, kind)
     if (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
         raise ConfigError(
-            f"mechanism={name}: the module {known.__module__} already has a mechanism of this "
-            f"name: give {kind.__qualname__} another name"
+            f"mechanism={name}: the module {known.__module__} already has a mechanism of the "
+            f"same name: give {kind.__qualname__} another name"
         )
     registry[name] = kind  # the same class again: its module was reloaded
 

@@ -111,12 +111,15 @@ class MechanismConfig:
             )
         if own and self.total.eps is not None:
             own_key = own[0]
-            raise ConfigError(f"total.eps and {own_key} both state a budget: give only one of them")
+            raise ConfigError(
+                f"total.eps and {own_key} both state a budget: give only one of these two"
+            )
         if self.total.eps is None:
             validate(self.kind, self.given, "mechanism")  # raises ConfigError if out of range
         elif not self.total.delta and self.kind.spends is not PureDP:
             raise ConfigError(
-                f"mechanism={self.kind.name} needs a delta: give total.delta (1e-5, say) as well"
+                f"mechanism={self.kind.name} needs a delta: give total.delta as well, such as "
+                "total.delta=1e-5"
             )
 
     @property

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from agt.certificates.votes import Vote
     from agt.training.settings import EnsembleConfig
 
-MORE_NOISE = "needs more noise than randomized_response at every distance and budget"
+MORE_NOISE = (
+    "needs more noise than randomized_response, whatever the stable distance and the budget"
+)
 
 
 @keyword_schema
@@ -100,9 +102,9 @@ class SmoothLaplace(_ApproximateMechanism):
         largest_eps = 2.5 * math.log(2 / self.delta)
         if self.eps > largest_eps:
             raise ConfigError(
-                f"mechanism.eps={self.eps:g} is too large, because smooth_laplace is only proved "
-                f"up to eps = 2.5 ln(2/delta), which is {largest_eps:.4g} at delta = "
-                f"{self.delta:g}: lower mechanism.eps, or use mechanism=randomized_response"
+                f"mechanism.eps={self.eps:g} is too large, because mechanism=smooth_laplace is "
+                f"only proved up to eps = 2.5 ln(2/delta), which is {largest_eps:.4g} at delta "
+                f"= {self.delta:g}: lower mechanism.eps, or use mechanism=randomized_response"
             )
 
     @property

@@ -83,8 +83,8 @@ def certified_quantile(distances: np.ndarray, fraction: float) -> int:
     """
     if not len(distances):
         raise ConfigError(
-            "aggregate: without queries there is no stable distance to publish: give at least "
-            "one query"
+            "aggregate: there are no queries, so there is no stable distance to publish; give "
+            "at least one query"
         )
     if not 0 < fraction <= 1:
         raise ConfigError(

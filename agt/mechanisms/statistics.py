@@ -383,8 +383,8 @@ class NoisyStatistics(GaussianWeights):
         if max_records > _MAX_RECORDS:
             raise ConfigError(
                 f"mechanism={cls.name}: sums are only exact over at most {_MAX_RECORDS:,} "
-                f"records, but this run allows up to {max_records:,} records: declare a smaller "
-                "size of the data set (declared_size)"
+                f"records, but this run allows up to {max_records:,} records: declare a "
+                "smaller size of the data set with dataset.declared_size"
             )
         if not head.features.config.bias:
             raise ConfigError(

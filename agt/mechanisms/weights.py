@@ -143,8 +143,8 @@ def noise_scale(sensitivity: float, guarantee: GaussianDP) -> float:
     sigma = next_up(sensitivity / guarantee.mu) if sensitivity > 0 else math.nan
     if not math.isfinite(sigma):
         raise ConfigError(
-            f"sensitivity = {sensitivity!r}: give a positive bound on how far one unit "
-            "(person) moves the weights"
+            f"sensitivity = {sensitivity!r}: give a positive and finite bound on how far one "
+            "unit (person) moves the weights"
         )
     return sigma
 

@@ -99,7 +99,9 @@ class NoiseLaw(Enum):
 
     ADDED_GAUSSIAN = "independent normal noise is added to each trained weight"
     LINEAR_TERM = "a random linear term is added to the loss, and the minimiser is released"
-    OTHER = "the noise has another distribution, for which there is no audit attack"
+    OTHER = (
+        "the mechanism draws its noise from another distribution, for which agt audit has no attack"
+    )
 
 
 class WeightsMechanism:

@@ -498,8 +498,8 @@ class BoxKind(BoxConfig, CertificateKind):
         if settings.ensemble.members > 1:
             raise ConfigError(
                 f"noise.epsilon: an ensemble (ensemble.members={settings.ensemble.members}) "
-                "answers by vote and does not release its weights, so noise on the weights has "
-                "no use: leave the noise out, or train one model"
+                "answers by vote and does not release its weights, so noise on the weights "
+                "has no use: leave out noise.epsilon, or train one model (ensemble.members=1)"
             )
         relation.check_noise()
         # Called only because it raises if the relation has no sensitivity. The numbers of

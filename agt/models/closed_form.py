@@ -76,8 +76,8 @@ class ClosedFormKind(CertificateKind):
         """
         if self.features != FeaturesConfig():
             raise ConfigError(
-                "features: features= and certificate.features are both given, so there are two "
-                "feature maps: leave one of them out"
+                "features: features= and certificate.features both give a feature map, but a "
+                "model has only one: leave out either of the two"
             )
         return replace(self, features=features)  # type: ignore[type-var]
 
@@ -109,10 +109,12 @@ class ClosedFormKind(CertificateKind):
         if settings.noise is not None:
             raise ConfigError(
                 Message(
-                    "noise.epsilon: certificate={name} does not add noise to training steps. "
-                    "Release the weights with `agt predict` and "
-                    "{config:mechanism=release_weights} instead: this adds noise once, at the "
-                    "end, and needs less noise",
+                    (
+                        "noise.epsilon: certificate={name} does not add noise to training steps. "
+                        "Release the weights with `agt predict` and "
+                        "{config:mechanism=release_weights} instead, which adds noise only once, "
+                        "after training, and so needs less of it"
+                    ),
                     name=self.name,
                 )
             )

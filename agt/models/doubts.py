@@ -83,8 +83,8 @@ class Certainty:
         if self.settings.certificate.covers_every_k:
             remedy = Message("use more records, or a larger {config:training.caution}")
         return Message(
-            "Half or more of {count:,} answers have stable distance 0, so nothing is proved about "
-            "them if even one record changes: {remedy}.",
+            "Half or more of {count:,} answers have stable distance 0, so nothing is proved "
+            "about these answers if even one record changes: {remedy}.",
             count=self.count,
             remedy=remedy,
         )

@@ -192,8 +192,8 @@ def choose_landmarks(rows: np.ndarray, count: int, seed: int) -> np.ndarray:
     if len(distinct) < count:
         raise ConfigError(
             Message(
-                "{config:certificate.features.count}={count}: each landmark is a different "
-                "public row, but only {different} public rows are different. Use a smaller "
+                "{config:certificate.features.count}={count}: the landmarks must be different "
+                "public rows, but there are only {different} different ones. Use a smaller "
                 "count, or declare more records public",
                 count=count,
                 different=len(distinct),
@@ -624,7 +624,7 @@ class FeatureMap:
                 if not self.config.centers:
                     return self._scattering_features(rows, length)
                 assert self.center is not None, (
-                    "a feature map that subtracts a center must be given this center"
+                    "this feature map subtracts a center, but no center is given: train again"
                 )
                 centered = self._scattering_features(rows) - np.ldexp(
                     self.center, -ROW_FRACTION_BITS
@@ -668,7 +668,7 @@ class FeatureMap:
     def _directions(self) -> np.ndarray:
         """The matrix [width, count] of random directions or of landmarks."""
         assert self.projection is not None, (
-            "a feature map that uses directions must be given at least one direction"
+            "this feature map needs at least one direction, but none is given: train again"
         )
         return self.projection
 
@@ -760,7 +760,8 @@ def _check_sums_are_exact(count: int) -> None:
         raise ConfigError(
             Message(
                 "{config:certificate.features.public}: there are {count} public rows, but "
-                "sums are only exact over at most {maximum}. Declare fewer records public",
+                "sums are only exact over at most {maximum}. Declare fewer records public "
+                "(dataset.public)",
                 count=count,
                 maximum=MAX_PUBLIC_ROWS,
             )

@@ -149,8 +149,8 @@ class ConvConfig(ConvSettings, HeadConfig):
         """
         if len(shape) != 3:
             raise ConfigError(
-                "model: convolutions need images [channels, height, width], but a record has "
-                f"shape {shape}"
+                "model: convolutions need records that are images (channels, height, width), "
+                f"but a record has the shape {shape}"
             )
         windows = zip(
             self.channels, self.kernels, self.strides, self.paddings, self.pools, strict=True
@@ -236,7 +236,10 @@ class CustomNetwork:
         try:
             copy = deepcopy(network)
         except (RuntimeError, TypeError) as error:
-            raise ConfigError(f"model: the given network cannot be copied: {error}") from None
+            raise ConfigError(
+                "model: the given network cannot be copied, which agt needs to do before "
+                f"training: {error}"
+            ) from None
         return cls(partial(deepcopy, copy), "the network given")
 
     @property
@@ -290,8 +293,8 @@ class CustomNetwork:
             output_shape = tuple(outputs.shape[1:])
             raise ConfigError(
                 f"model: {self.origin} returns outputs of shape {output_shape} for a record of "
-                f"shape {shape}, but must return one row of numbers. Add an nn.Flatten() at the "
-                "beginning"
+                f"shape {shape}, but must return one row of numbers. Add an nn.Flatten() as "
+                "the first layer"
             )
         return plain_network
 
@@ -384,7 +387,7 @@ def from_layers(layers: LayerList) -> nn.Sequential:
         settings = {key: value for key, value in entry.items() if key not in ("name", "layer")}
         if entry["layer"] not in types:
             raise ConfigError(
-                f"model: agt has no bound rule for layer {entry['name']} ({entry['layer']})"
+                f"model: agt cannot compute bounds through layer {entry['name']} ({entry['layer']})"
             )
         network.add_module(entry["name"], types[entry["layer"]](**settings))
     return network
@@ -424,18 +427,20 @@ def _require_plain_layers(network: object, origin: str) -> nn.Sequential:
     if type(network) is not nn.Sequential:
         raise ConfigError(
             f"model: {origin} has the type {type(network).__name__}, but agt needs an "
-            "nn.Sequential, because it computes bounds layer by layer and cannot analyse the "
-            "forward() of another module"
+            "nn.Sequential, because agt computes bounds layer by layer and cannot analyse the "
+            "forward() of other modules"
         )
     rules_for(network)  # raises ConfigError for a layer without a bound rule
     for name, layer in network.named_modules(remove_duplicate=False):
         attributes = vars(layer)
         has_hooks = any(value for key, value in attributes.items() if key.endswith("hooks"))
         if "forward" in attributes or has_hooks:
-            part = f"layer {name}" if name else "the model itself (not only a layer of it)"
+            part = (
+                f"layer {name}" if name else "the nn.Sequential itself (not only one of its layers)"
+            )
             raise ConfigError(
-                f"model: {part} has hooks or its own forward(), for which agt has no bound rule. "
-                "Remove them, or use a standard layer"
+                f"model: {part} has hooks or its own forward(), and agt cannot compute bounds "
+                "through these. Remove them, or use a standard PyTorch layer"
             )
     for name, parameter in network.named_parameters():
         if not parameter.requires_grad:
@@ -445,8 +450,9 @@ def _require_plain_layers(network: object, origin: str) -> nn.Sequential:
             )
         if parameter._backward_hooks or not parameter.is_floating_point():
             raise ConfigError(
-                f"model: the parameter {name} has hooks, or does not consist of real numbers, so "
-                "agt has no bound rule for it. Remove the hooks, or use real numbers"
+                f"model: the parameter {name} has hooks, or does not consist of real numbers, "
+                "so agt cannot compute bounds for this parameter. Remove the hooks, or use "
+                "real numbers"
             )
     # Two parameters share memory if they begin at the same address.
     parameters = list(network.parameters())
@@ -484,6 +490,7 @@ def _require_rebuildable(network: nn.Sequential) -> None:
     if different or None in network._modules.values():
         part = f"parameter {different[0]}" if different else "a layer that is None"
         raise ConfigError(
-            f"model: {part} does not follow from the settings of the layers, so agt could not "
-            "load the model again after saving it. Use standard layers"
+            f"model: {part} cannot be built from the settings of the layers alone, so agt "
+            "could not load the model again after saving it. Use standard layers, and do not "
+            "change them after they are created"
         )

@@ -342,8 +342,8 @@ class ModelDefaults:
         """
         certificate = self.settings.certificate.name
         raise ConfigError(
-            f"certificate={certificate} does not store the random draws of its training, so the "
-            "training cannot be repeated"
+            f"certificate={certificate} does not store the random draws of its training, so "
+            "agt cannot repeat the training with the same draws"
         )
 
     def with_problem(self, problem: Problem) -> Self:

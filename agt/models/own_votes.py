@@ -248,8 +248,9 @@ class OwnVotesModel(Votes):
             raise ConfigError(
                 Message(
                     "{config:certificate.learner}: agt knows only the name of the learner, "
-                    "{learner}, and does not import code because a file of a run names it. Give "
-                    "the learner on the command line of `agt train`, or as learner= of agt.fit",
+                    "{learner}, and never imports code only because a run's file names it. "
+                    "Give the learner on the command line of `agt train`, or as learner= of "
+                    "agt.fit",
                     learner=self.config.learner["_target_"],
                 )
             )
@@ -303,11 +304,12 @@ class OwnVotesModel(Votes):
         if new and not self.members:
             raise ConfigError(
                 Message(
-                    "{unknown} of {queries} queries are new, but this model can only answer the "
-                    "{saved} queries that were given in training, because it stores the votes "
-                    "of its learners on these queries, not the learners. For a run, these are "
-                    "the test records ({config:dataset.test}); a map of the plane needs other "
-                    "queries, so give map_resolution=0",
+                    "{unknown} of {queries} queries are new, but this model can only answer "
+                    "the {saved} queries that were given in training, because it stores the "
+                    "votes of its learners on these queries, not the learners. For a run, the "
+                    "saved queries are the test records ({config:dataset.test}): ask only "
+                    "about these. A map of the plane needs other queries, so give "
+                    "map_resolution=0",
                     unknown=len(new),
                     queries=len(digests),
                     saved=len(self.ballots),
@@ -378,7 +380,8 @@ class OwnVotesModel(Votes):
         raised = tensors["raised"].numpy()
         if not ((votes >= 0) & (votes < problem.classes)).all() or raised.max(initial=0) > 1:
             raise UnsoundError(
-                f"{reader.folder}/{BALLOTS}: a vote is for a class that does not exist: train again"
+                f"{reader.folder}/{BALLOTS}: a vote is for a class that does not exist, so the "
+                "file was changed: restore the file, or train again"
             )
         ballots = {}
         for digest, votes_on_query in zip(digests, votes.T, strict=True):

@@ -300,10 +300,11 @@ class Portable:
             _check_weight(weight, features, node["width"])
             _check_fields(node, len(weight))
         except (ValueError, TypeError, KeyError, AttributeError, IndexError, MemoryError) as error:
-            what = str(error) or "reading it needs more memory than this machine has"
+            what = str(error) or "reading this file needs more memory than this machine has"
             raise ConfigError(
                 f"release={reader.folder}: cannot be read ({what}); perhaps another version of "
-                "agt wrote it"
+                "agt wrote this release: use that version, or get the release again from its "
+                "publisher"
             ) from None
         noise = node["noise"]
         return cls(
@@ -450,7 +451,8 @@ def _read_features(node: Mapping[str, Any], matrices: dict[str, np.ndarray]) -> 
     shapes = {name: matrix.shape for name, matrix in matrices.items()}
     if without_matrices.shapes != shapes:
         raise ValueError(
-            f"the matrices of the feature map do not have the shapes that {RELEASE} states"
+            f"the matrices of the feature map do not have the shapes that {RELEASE} states: "
+            "get the release again from its publisher"
         )
     return without_matrices.with_matrices(matrices)
 
@@ -496,8 +498,9 @@ def _read_arrays(content: bytes) -> dict[str, np.ndarray]:
             packings = {entry.compress_type for entry in entries}
             if size > MAX_ARRAY_BYTES or not packings <= {ZIP_STORED, ZIP_DEFLATED}:
                 raise ValueError(
-                    f"{WEIGHTS} was not read, because it would need {size:,} bytes when "
-                    "unpacked, or is compressed in an unusual way"
+                    f"{WEIGHTS} was not read, because this file would need {size:,} bytes when "
+                    "unpacked, or is compressed in a way that agt never uses: get the release "
+                    "again from its publisher"
                 )
             for entry in entries:
                 name = entry.filename.removesuffix(".npy")
@@ -505,7 +508,10 @@ def _read_arrays(content: bytes) -> dict[str, np.ndarray]:
                     # Without a size, read() would unpack everything that the entry holds.
                     arrays[name] = _read_array(file.read(entry.file_size))
     except (BadZipFile, ZlibError, NotImplementedError, RuntimeError, OSError, EOFError) as error:
-        raise ValueError(f"{WEIGHTS} is not a valid npz file: {error}") from None
+        raise ValueError(
+            f"{WEIGHTS} is not a valid npz file, so get the release again from its "
+            f"publisher: {error}"
+        ) from None
     return arrays
 
 
@@ -523,7 +529,10 @@ def _read_array(content: bytes) -> np.ndarray:
     """
     head = _NPY_HEAD.match(content)
     if head is None:
-        raise ValueError(f"{WEIGHTS} contains something that is not an array of numbers")
+        raise ValueError(
+            f"{WEIGHTS} contains something that is not an array of numbers: get the "
+            "release again from its publisher"
+        )
     dtype, in_fortran_order, shape_text = (part.decode() for part in head.groups())
     shape = tuple(int(size) for size in shape_text.split(",") if size.strip())
     order: Literal["F", "C"] = "F" if in_fortran_order == "True" else "C"
@@ -546,25 +555,30 @@ def _check_fields(node: Mapping[str, Any], rows: int) -> None:
     texts = [node["name"], *classes, *node["words"], *node.get("brief", ())]
     if not node["words"] or not all(isinstance(text, str) for text in texts):
         raise ValueError(
-            "the entries 'name', 'classes' and 'words' must be text, and 'words' must not be empty"
+            "the release's entries 'name', 'classes' and 'words' must be text, and 'words' "
+            "must not be empty: get the release again from its publisher"
         )
     if not all(text.isprintable() for text in texts):
         raise ValueError(
-            "one of the entries 'name', 'classes' and 'words' contains control characters, "
-            "which agt does not print on a terminal"
+            "one of the release's entries 'name', 'classes' and 'words' contains control "
+            "characters, which agt does not print on a terminal, so the release is refused"
         )
     # Two classes need only one row of weights, whose logit is that of class 1.
     is_one_row_of_two_classes = rows == 1 and len(classes) == 2
     if rows != len(classes) and not is_one_row_of_two_classes:
         raise ValueError(
-            f"there are {len(classes)} classes, but the weights are for {rows} classes"
+            f"the release lists {len(classes)} classes, but its weights are for {rows} "
+            "classes: get the release again from its publisher"
         )
     are_numbers = all(
         type(number) in (int, float) and isfinite(number) for number in noise.values()
     )
     mechanism = node.get("mechanism", mechanism_from_noise(noise))
     if not isinstance(mechanism, str) or not mechanism.isidentifier():
-        raise ValueError(f"the entry 'mechanism' is {mechanism!r}, which is not a name")
+        raise ValueError(
+            f"the release's entry 'mechanism' is {mechanism!r}, which is not the name of a "
+            "mechanism: get the release again from its publisher"
+        )
     names = set(noise)
     if "mechanism" in node:  # a mechanism of the user's own, which may have any other constants
         are_names = all(map(str.isidentifier, noise)) and not _ANSWER_METRICS & names
@@ -572,8 +586,8 @@ def _check_fields(node: Mapping[str, Any], rows: int) -> None:
         are_names = names <= _NOISE_CONSTANTS
     if not {"sigma", "step"} <= names or not are_names or not are_numbers:
         raise ValueError(
-            "the entry 'noise' must contain the numbers 'sigma' and 'step', and must not "
-            "contain unknown entries"
+            "the release's entry 'noise' must contain the numbers 'sigma' and 'step', and "
+            "nothing else: get the release again from its publisher"
         )
     dtype = node["dtype"]
     source = node["source"]
@@ -616,9 +630,9 @@ def _check_no_formulas(portable: Portable, folder: Path) -> None:
         cells = _CELL_END.split(normalize("NFKC", name))
         if any(_FORMULA.match(cell) for cell in cells):
             raise ConfigError(
-                f"release={folder}: a spreadsheet program would read the class name {name!r} as "
-                "a formula. If you trust this release, give digest=sha256:... with the digest "
-                "that its publisher gave you"
+                f"release={folder}: a spreadsheet program would read the class name {name!r} "
+                "as a formula. If you trust the release, give digest=sha256:... with the "
+                "digest that its publisher gave you"
             )
 
 

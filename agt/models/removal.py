@@ -302,11 +302,17 @@ class RemovalModel(LinearModel):
         closeness = self._closeness()
         spread = f"with standard deviation {self.config.sigma:g} in every coordinate"
         return (
-            "records can be removed later without training again. This is not proved here, but "
-            f"the paper claims that the model after a removal is {closeness}",
-            f"a random linear term in the loss, {spread}, is meant to hide the error of such "
-            "removals. The published proof assumes that this error is independent of the random "
-            "term, but the weights depend on this term. certificate.masking=output has a proof",
+            (
+                "records can be removed later without training again. agt does not prove this, "
+                "but the paper on this method (Guo et al. 2020) claims that the model after a "
+                f"removal is {closeness}"
+            ),
+            (
+                f"a random linear term in the loss, {spread}, is meant to hide the error of such "
+                "removals. The published proof assumes that this error is independent of the "
+                "random term, but the error depends on weights that were computed with this term. "
+                "Use certificate.masking=output for a guarantee that is proved"
+            ),
         )
 
     def _sentences_on_noise_on_weights(self) -> tuple[str, ...]:
@@ -436,8 +442,9 @@ def _read_state(
         ) from None
     if not np.array_equal(noise, state.noise):
         raise UnsoundError(
-            f"{reader.folder}/{MODEL}: the weights that are used for answers differ from "
-            f"those in {STATE}: train again"
+            f"{reader.folder}/{MODEL}: the weights that are used for answers differ from those "
+            f"in {STATE}, so one of these two files was changed: restore both files, or train "
+            "again"
         )
     objective = build_removal_problem(config, problem, features, state.tilt).objective
     for name, implied in (("loss", objective.loss), ("strength", objective.strength)):
@@ -462,7 +469,8 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
     own_erasure = "newton"
     retraining_refusal = Message(
         "certificate=removal draws new noise in each training, so training again would not "
-        "give the same model: remove records from such a run with {config:agt unlearn}"
+        "give the same model, so removals are not checked by training again: remove records "
+        "from this run with {config:agt unlearn}"
     )
 
     @property

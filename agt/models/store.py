@@ -172,7 +172,10 @@ def read_boxes(reader: FileReader, ks: tuple[int, ...], expected: Tensors) -> Bo
         for name in expected:
             is_ordered = box[f"lower.{name}"] <= box[f"upper.{name}"]
             if not bool(is_ordered.all()):
-                raise UnsoundError(f"{path}: the lower bound of {name} exceeds its upper bound")
+                raise UnsoundError(
+                    f"{path}: the lower bound of {name} exceeds its upper bound, so the "
+                    "file was changed: restore the file, or train again"
+                )
     lower: Tensors = {}
     upper: Tensors = {}
     for name in expected:
@@ -192,9 +195,9 @@ def _check_files_of_grid(reader: FileReader, ks: tuple[int, ...]) -> None:
     missing_or_extra = reader.names(BOUNDS) ^ files_of_grid
     for name in sorted(missing_or_extra):
         if name in files_of_grid:
-            problem = "missing, although the run certifies this k"
+            problem = "missing, although this run has certificates for its k"
         else:
-            problem = "for a k that the run does not certify"
+            problem = "for a k for which this run has no certificates"
         raise ConfigError(
             f"run={reader.folder}: the file {BOUNDS}/{name} is {problem}; restore the file, or "
             "train again"

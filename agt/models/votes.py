@@ -368,7 +368,8 @@ class FlipModel(VotesModel):
         if ends != sorted(ends):
             raise UnsoundError(
                 f"{reader.folder / MODEL}: the positions at which the members' parts of the "
-                "records (shards) end are not in increasing order: train again"
+                "records (shards) end are not in increasing order, so the file was changed: "
+                "restore the file, or train again"
             )
         record_count = ends[-1]
         # In the file, "pulls" is the influence and "given" are the labels of all members' records.
@@ -385,13 +386,15 @@ class FlipModel(VotesModel):
         if not all(_is_countable(shard, problem.classes) for shard in shards):
             raise UnsoundError(
                 f"{reader.folder / FLIPS}: the recorded influence of a training record is too "
-                "large for exact counting, or a label is not a class: train again"
+                "large for exact counting, or a label is not a class, so the file was "
+                "changed: restore the file, or train again"
             )
         model = untrained._with_members(shards)
         if not torch.equal(model.weight, stored["weight"]):
             raise UnsoundError(
-                f"{reader.folder / MODEL}: the weights do not follow from the influence of the "
-                f"training records in {FLIPS}: train again"
+                f"{reader.folder / MODEL}: the weights differ from those that result from the "
+                f"influences of the training records in {FLIPS}, so one of these two files was "
+                "changed: restore both files, or train again"
             )
         return model
 

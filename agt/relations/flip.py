@@ -25,10 +25,10 @@ class Flip(Relation):
     """
 
     name = "flip"
-    ball_template = "up to {k} {units} given other labels"
+    ball_template = "up to {k} {units} with changed labels"
     edit_template = (
-        "{one_unit} given another label (the features of a record, and the fact that it is in "
-        "the data, are not protected)"
+        "{one_unit} with another label (a record's features, and the fact that it is in the "
+        "data, are not protected)"
     )
     changes = "labels"
     label_free_ids = True
@@ -41,10 +41,11 @@ class Flip(Relation):
         """
         return ConfigError(
             Message(
-                "relation={name}: agt can only count changed labels for linear heads. Use "
-                "certificate=votes learner=ridge (exact, also for one head on all records with "
-                "{config:ensemble.members}=1), certificate=stability or certificate=erm; or use "
-                "relation=substitute, which counts a changed label as a replaced record",
+                "relation={name}: agt can only bound the effect of changed labels for linear "
+                "heads. Use certificate=votes learner=ridge (exact, also for one head on all "
+                "records with {config:ensemble.members}=1), certificate=stability or "
+                "certificate=erm; or use relation=substitute, which counts a changed label as "
+                "a replaced record",
                 name=self.name,
             )
         )

@@ -28,7 +28,9 @@ class MeanRelation(Relation):
     """
 
     selects = True
-    published_rule = ", by the published rule (the mean over the records that are left)"
+    published_rule = (
+        ", by the published training rule (gradients are averaged over the records that remain)"
+    )
 
     @abstractmethod
     def divisor(self, rows: "Tensor", batch: int) -> "Tensor":
@@ -66,8 +68,8 @@ class MeanRelation(Relation):
         """
         if n_max > EXACT_ROWS:
             raise ConfigError(
-                f"relation={self.name}: means can only be compared exactly for batches of at "
-                f"most {EXACT_ROWS} rows, but training.batch.n_max={n_max} allows more. Use more "
+                f"relation={self.name}: bounds on means are only exact for batches of at most "
+                f"{EXACT_ROWS} rows, but training.batch.n_max={n_max} allows more. Use more "
                 "batches, or relation=add_remove"
             )
 
@@ -82,8 +84,8 @@ class MeanRelation(Relation):
         """
         raise ConfigError(
             f"relation={self.name} divides by the actual size of the batch, so one record "
-            "changes the weight of every other record. Only certificate=box covers this. With "
-            "any other certificate, use relation=add_remove, substitute or remove"
+            "changes the weight of every other record. Only certificate=box can bound this "
+            "effect. With any other certificate, use relation=add_remove, substitute or remove"
         )
 
     def step_sensitivity(
@@ -94,9 +96,9 @@ class MeanRelation(Relation):
         Noise inside training needs a sensitivity that is a public constant. No argument is used.
         """
         raise ConfigError(
-            f"relation={self.name} divides by the actual size of the batch, so its sensitivity "
-            "depends on the data, and noise cannot be fitted to it. For noise inside training, "
-            "use relation=add_remove or substitute"
+            f"relation={self.name} divides by the actual size of the batch, so the sensitivity "
+            "of a training step depends on the data, and no fixed amount of noise suffices. "
+            "For noise inside training, use relation=add_remove or substitute"
         )
 
     def count_selected(self, rows: int, batch: int, eligible: int) -> int:

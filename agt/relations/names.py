@@ -37,17 +37,18 @@ ENTRIES: dict[str, RelationEntry] = {
         "(ridge regressions with certificate=votes count changed labels exactly)"
     ),
     "perturb": RelationEntry(
-        "at most k units (people) given other features, each feature changed by at most a given "
-        "radius; only for certificate=box with one model and one batch; protects against "
-        "poisoning, not privacy",
+        "at most k units (people) with changed features, each feature by at most "
+        "relation.radius; only for certificate=box with one model and one batch; about "
+        "poisoning, not about privacy",
         takes_radius=True,
     ),
     "paper_privacy": RelationEntry(
-        "the papers' privacy relation: up to k removals and k additions, with the mean over the "
-        "batch; compare its k with 2k of add_remove"
+        "the privacy relation of the published papers (docs/bibliography.md 000, 001): up to "
+        "k removals and k additions, with the mean over the batch; compare its k with 2k of "
+        "add_remove"
     ),
     "paper_unlearning": RelationEntry(
-        "the papers' unlearning relation: at most k removals, with the mean over the batch; for "
-        "unlearning, never for a privacy release"
+        "the unlearning relation of the published papers (docs/bibliography.md 000): at most "
+        "k removals, with the mean over the batch; for unlearning, never for a privacy release"
     ),
 }

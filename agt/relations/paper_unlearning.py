@@ -30,8 +30,9 @@ class PaperUnlearning(MeanRelation):
     edit_template = "{one_unit} removed"
     edits = (Edit(removed=1, added=0),)
     reason_not_nested = (
-        "bounds on the weights (boxes) of neighbouring datasets need not contain each other, "
-        "because each is about the mean over the records that remain in its own dataset"
+        "the bounds on the weights (boxes) of one dataset need not lie within those of its "
+        "neighbour, because each dataset's bounds are about the mean over its own remaining "
+        "records"
     )
 
     def divisor(self, rows: "Tensor", batch: int) -> "Tensor":

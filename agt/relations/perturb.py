@@ -34,21 +34,22 @@ class Perturb(Relation):
 
     name = "perturb"
     ball_template = (
-        "up to {k} {units} given other features, each within {radius} of its earlier value; "
-        "labels, ids and split stay"
+        "up to {k} {units} with changed features, each feature by at most {radius}; their "
+        "labels, ids and split stay the same"
     )
-    edit_template = "{one_unit} given other features within a public radius"
+    edit_template = "{one_unit} with changed features, each feature by at most a public radius"
     changes = "features"
     selects = True
     private_only = True
     reason_not_nested = (
-        "a record whose features were already changed may be changed by the radius once more, so "
-        "bounds on the weights (boxes) of neighbouring datasets need not contain each other"
+        "a record whose features were already changed may be changed by the radius "
+        "(relation.radius) once more, so the bounds on the weights (boxes) of one dataset "
+        "need not lie within those of its neighbour"
     )
     reason_not_releasable = (
-        "bounds on the weights (boxes) of neighbouring datasets need not contain each other, so "
-        "certificates about features that change within a radius only hold against poisoning, "
-        "not for a private release"
+        "the bounds on the weights (boxes) of one dataset need not lie within those of its "
+        "neighbour, so certificates about features that change within a radius only hold "
+        "against poisoning, not for a private release"
     )
     remarks = ("Certificates under this relation are about poisoning, not about privacy.",)
 

@@ -250,8 +250,8 @@ class Relation:
             return ""
         return (
             "condition g (the relation is symmetric) is not met, because these certificates "
-            "cover only removals of records, not additions. That suffices for unlearning, but "
-            "not for a private release"
+            "cover only removals of records, not additions. Such certificates suffice for "
+            "unlearning, but not for a private release"
         )
 
     @property
@@ -337,8 +337,9 @@ class Relation:
             raise ConfigError(
                 Message(
                     "{config:dataset.label_free}=true is only for relation=flip: under "
-                    "relation={name}, if a record is removed, a copy of it with another label "
-                    "could take over its id. Leave {config:dataset.label_free} out",
+                    "relation={name}, if a record is removed, a copy of this record with "
+                    "another label could take over the same id. Leave "
+                    "{config:dataset.label_free} out",
                     name=self.name,
                 )
             )
@@ -361,8 +362,8 @@ class Relation:
             raise ConfigError(
                 Message(
                     "{config:ensemble.members}={members}: under relation={name}, one edit "
-                    "removes or adds several units, and it is not proved how many members that "
-                    "changes. Use {config:ensemble.members}=1",
+                    "removes or adds several units, and it is not proved how many members "
+                    "change. Use {config:ensemble.members}=1",
                     name=self.name,
                     members=members,
                 )

@@ -34,8 +34,8 @@ class Remove(Relation):
         """
         raise ConfigError(
             f"noise.epsilon: relation={self.name} is for unlearning. Training again without a "
-            "record would draw other noise than this run, so the certificates would not cover "
-            "that; and certificates about removals alone are not a privacy guarantee. Use "
+            "record would draw new noise, which the certificates do not cover, and "
+            "certificates about removals alone are no privacy guarantee. Use "
             "relation=add_remove"
         )
 

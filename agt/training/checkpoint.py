@@ -315,12 +315,15 @@ class CheckpointFolder(Checkpoints):
         try:
             value = store.unseal(path.read_bytes())
             if value["run"] != self.run:
-                raise ValueError("the file belongs to another run")
+                raise ValueError(
+                    "the file belongs to another run: give the checkpoints' folder of this run"
+                )
             return int(value["number"], 16)
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(
-                f"{path} is damaged ({error}). It holds a random number of this training, which "
-                "cannot be drawn again. Start a new run; a new run is another release"
+                f"{path} is damaged ({error}). It holds a random number of this training, "
+                "which cannot be drawn again, so this training cannot be resumed. Start a new "
+                "run (which is another private release)"
             ) from None
 
     def _is_due(self, elapsed: float, tensors: Callable[[], Tensors], is_last_step: bool) -> bool:
@@ -409,8 +412,8 @@ def open_checkpoints(
             _read_state(state_path, run)
         except ConfigError as error:
             note(
-                f"note: {error}. This checkpoint is deleted, and training continues from an "
-                "earlier step"
+                f"note: {error}. The file of this checkpoint is deleted, and training "
+                "continues from an earlier step"
             )
             state_path.unlink()
     return CheckpointFolder(folder, run, every, file_seconds)
@@ -486,7 +489,9 @@ def _check_same_run(path: Path, about: Mapping[str, Any]) -> None:
     try:
         recorded = store.unseal(path.read_bytes())
     except ValueError as error:
-        raise ConfigError(f"{path} is damaged ({error}). Start a new run") from None
+        raise ConfigError(
+            f"{path} is damaged ({error}), so this training cannot be resumed. Start a new run"
+        ) from None
     # "sha256" is the checksum that a file contains of itself. ``unseal`` has checked it, and
     # removed it from ``recorded``.
     for key in sorted({*recorded, *about} - {"sha256"}):
@@ -529,7 +534,7 @@ def _read_state(path: Path, run: str) -> CheckpointState:
     name = _STATE_NAME.fullmatch(path.name)
     if name is None or sha256(content).hexdigest() != name["digest"]:
         raise ConfigError(
-            f"{path} is damaged, because the hash of its content is not the one in its name"
+            f"{path} is damaged, because the hash of its content differs from the one in its name"
         )
     try:
         header = read_safetensors_header(content)

@@ -66,7 +66,10 @@ class LinearTrained:
     def __post_init__(self) -> None:
         """Raise UnsoundError if a weight is NaN or infinite."""
         if not bool(torch.isfinite(self.weight).all()):
-            raise UnsoundError("a parameter of the linear head is NaN or infinite")
+            raise UnsoundError(
+                "a parameter of the linear head is NaN or infinite: lower training.lr, or "
+                "scale the features by public constants"
+            )
 
 
 def train_linear(

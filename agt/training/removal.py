@@ -92,13 +92,20 @@ class RemovalState:
         self._check_shapes()
         for name in ("weight", "tilt", "served", "reference", "hessian", "gram", "norm", "allowed"):
             if not np.isfinite(getattr(self, name)).all():
-                raise UnsoundError("the state for removals is damaged: a number is NaN or infinite")
+                raise UnsoundError(
+                    "the stored state (for later removals) has a number that is NaN or "
+                    "infinite, so its file is damaged: restore the file, or train again"
+                )
         if min(self.norm, self.count, self.removed) < 0:
-            raise UnsoundError("the state for removals is damaged: a count or a norm is negative")
+            raise UnsoundError(
+                "the stored state (for later removals) has a count or a norm that is "
+                "negative, so its file is damaged: restore the file, or train again"
+            )
         if not 0 <= self.residual <= self.allowed:  # refuses a NaN, too
             raise UnsoundError(
-                "the state for removals is damaged: its residual (gradient norm) is "
-                f"{self.residual:.3g}, above the allowed {self.allowed:.3g}"
+                "the stored state (for later removals) is damaged, so restore the file, or "
+                f"train again: its residual (gradient norm) is {self.residual:.3g}, above the "
+                f"allowed {self.allowed:.3g}"
             )
 
     def _check_shapes(self) -> None:
@@ -109,15 +116,16 @@ class RemovalState:
             shape = getattr(self, name).shape
             if shape != expected:
                 raise UnsoundError(
-                    f"the state for removals is damaged: {name} has shape {shape}, but should "
-                    f"have {expected}"
+                    f"the stored state (for later removals) is damaged, because {name} has the "
+                    f"shape {shape} instead of {expected}: restore the file, or train again"
                 )
         for_each_output = (outputs, width, width)
         shared_by_outputs = (1, width, width)
         if self.hessian.shape not in (for_each_output, shared_by_outputs):
             raise UnsoundError(
-                "the state for removals is damaged: the Hessian has shape "
-                f"{self.hessian.shape}, but should have {for_each_output}"
+                "the stored state (for later removals) is damaged, so restore the file, or "
+                f"train again: the Hessian has shape {self.hessian.shape}, but should have "
+                f"{for_each_output}"
             )
 
     @property
@@ -167,10 +175,10 @@ class RemovalProblem:
         if not setting.plan.declared:
             raise ConfigError(
                 Message(
-                    "{config:dataset.declared_size}: certificate=removal needs a declared size, "
-                    "because a regulariser that depends on the actual number of records would "
-                    "change with every removal. Declare the size, or set "
-                    "{config:training.batch.normalizer}",
+                    "{config:dataset.declared_size}: certificate=removal needs a declared "
+                    "size, because without one, the regulariser would depend on the actual "
+                    "number of records and change with every removal. Declare the size, or "
+                    "set {config:training.batch.normalizer}",
                 )
             )
         strength = setting.training.weight_decay * setting.plan.normalizer
@@ -270,7 +278,8 @@ class RemovalProblem:
         if self.config.masking != "loss" and state.tilt.any():
             raise UnsoundError(
                 Message(
-                    "the state for removals is damaged: its loss has a random term, although "
+                    "the stored state (for later removals) is damaged, so restore the file, "
+                    "or train again: its loss has a random term, although "
                     "{config:certificate.masking} is not 'loss'",
                 )
             )
@@ -278,9 +287,10 @@ class RemovalProblem:
             if not np.array_equal(state.served, state.weight):
                 raise UnsoundError(
                     Message(
-                        "the state for removals is damaged: the weights that are used for "
-                        "answers differ from the trained ones, although "
-                        "{config:certificate.masking} adds no noise to them",
+                        "the stored state (for later removals) is damaged, so restore the "
+                        "file, or train again: the weights that are used for answers differ "
+                        "from the trained ones, although {config:certificate.masking} adds no "
+                        "noise to them",
                     )
                 )
             return
@@ -288,8 +298,9 @@ class RemovalProblem:
         is_off_lattice = np.fmod(state.served, lattice_step).any()
         if is_off_lattice or np.abs(state.served).max() > self.served_limit:
             raise UnsoundError(
-                "the state for removals is damaged: a weight that is used for answers is not a "
-                "multiple of the step of its noise, or exceeds the limit"
+                "the stored state (for later removals) is damaged, so restore the file, or "
+                "train again: a weight that is used for answers is not a multiple of the step "
+                "of its noise, or exceeds the limit"
             )
 
     def sensitivity(self, allowed: float) -> Sensitivity:

@@ -73,8 +73,9 @@ class LinearLoss:
         if training.loss not in ("binary_cross_entropy", "cross_entropy"):
             raise ConfigError(
                 Message(
-                    "{config:training.loss}={loss}: no closed-form certificate covers this "
-                    "loss; use {config:training.loss}=binary_cross_entropy, or certificate=box",
+                    "{config:training.loss}={loss}: certificates with a closed formula (such "
+                    "as certificate=stability and certificate=erm) do not cover this loss: "
+                    "use {config:training.loss}=binary_cross_entropy, or certificate=box",
                     loss=training.loss,
                 )
             )

@@ -107,8 +107,8 @@ def read_noise_config(node: object) -> NoiseConfig | None:
         without_epsilon = validate(NoiseConfig, {**node, "epsilon": 1.0}, "noise")
         if without_epsilon != NoiseConfig(epsilon=1.0):
             raise ConfigError(
-                "noise: epsilon is null, which means no noise, but other noise settings are "
-                "given. Give epsilon as well, or leave the other noise settings out"
+                "noise.epsilon is null, which means no noise, but other settings of noise are "
+                "given. Give noise.epsilon as well, or leave out the other settings of noise"
             )
         return None
     return validate(NoiseConfig, node, "noise")
@@ -163,14 +163,14 @@ class RemovalConfig:
         """Raise ValueError if the masking does not fit the loss, sigma or the seed."""
         if self.masking == "none" and self.loss != "least_squares":
             raise ValueError(
-                f"masking=none: with loss={self.loss}, removals leave an error that no noise "
-                "would hide; use masking=output, or loss=least_squares, for which removals are "
-                "exact"
+                f"masking=none: with loss={self.loss}, removals leave an error that must be "
+                "hidden by noise: use masking=output, or loss=least_squares, for which "
+                "removals are exact"
             )
         if self.masking == "none" and (self.sigma or self.seed is not None):
             raise ValueError(
-                "masking=none means no noise, so sigma and seed have no use: set sigma=0 and "
-                "leave out seed"
+                "masking=none means no noise, so certificate.sigma and certificate.seed have "
+                "no use: set sigma=0 and leave out seed"
             )
         if self.masking != "none" and not self.sigma:
             raise ValueError(

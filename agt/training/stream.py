@@ -242,8 +242,8 @@ def check_sizes(setup: TrainingSetup, plan: BatchPlan, parameters: int) -> None:
             Message(
                 "{config:kgrid}: bounds on the weights (boxes) for {ks} values of k and "
                 "{parameters} parameters need {needed:.1f} GiB, but this device has "
-                "{available:.1f} GiB: lower {config:kgrid.max}, or divide the grid among "
-                "several runs",
+                "{available:.1f} GiB: lower {config:kgrid.max}, or divide the values of k "
+                "among several runs",
                 ks=ks,
                 parameters=parameters,
                 needed=needed_bytes / _GIB,

@@ -58,18 +58,16 @@ TEMPLATES: dict[str, str] = {
     ),
     # What is promised while a request waits.
     "answers_as_retrained": (
-        "until the requested erasure is carried out, every label that is given is the one that a "
-        "model trained without the people who requested erasure would give, with the same "
-        "settings, seeds and public constants. The label's stable distance guarantees this for "
-        "every possible set of as many people, no matter who chose the set, even after seeing "
-        "answers"
+        "until the requested erasure is carried out, each label that is given equals the label "
+        "of a model trained without the people who requested erasure (with the same settings, "
+        "seeds and public constants). The label's stable distance guarantees this for any set "
+        "of as many people, even if the set was chosen after seeing answers"
     ),
     "others_abstain": (
         "queries whose label might change through the requested erasure are not answered until "
-        "the erasure is carried out (agt unlearn). Which queries these are depends on the "
-        "records, including those to be erased, and everyone who asks can see it; so leaving "
-        "queries unanswered is not private. Private releases are refused until the erasure is "
-        "carried out"
+        "the erasure is carried out (agt unlearn). Which queries are left unanswered depends on "
+        "the records, including those to be erased, and can be seen by everyone who asks, so it "
+        "is not private. Private releases are refused until the erasure is carried out"
     ),
     "state_still_holds": (
         "the model, its certificates and its figures still depend on the records that are to be "
@@ -97,18 +95,20 @@ TEMPLATES: dict[str, str] = {
         "the other"
     ),
     "close_as_published": (
-        "not proved here; the paper claims that the model is ({eps:upward}, {delta:g})-close "
-        "to one trained without the erased records, so any result computed from one of the "
-        "two models is nearly as likely with the other"
+        "agt does not prove this, but the paper on this method (Guo et al. 2020) claims that "
+        "the model is ({eps:upward}, {delta:g})-close to one trained without the erased "
+        "records, so any result computed from one of the two models is nearly as likely with "
+        "the other"
     ),
     "close_without_seed": (
-        "not proved, because the noise comes from a recorded seed; with unpredictable noise "
-        "the model would be ({eps:upward}, {delta:g})-close to one trained without the "
-        "erased records, so any result computed from one of the two models is nearly as "
-        "likely with the other"
+        "nothing is proved, because the noise comes from a recorded seed. With unpredictable "
+        "noise, the model would be ({eps:upward}, {delta:g})-close to one trained without the "
+        "erased records, so any result computed from one of the two models is nearly as likely "
+        "with the other"
     ),
     "proof_has_gap": (
-        "the proof of this method has a gap, because an assumption that it needs is not met"
+        "the proof of this erasure method has a gap, because the proof needs an assumption that "
+        "is not met here"
     ),
     "noise_of_training": (
         "the guarantee covers only the present state, and only requests that were chosen "
@@ -178,9 +178,9 @@ TEMPLATES: dict[str, str] = {
         "remaining records"
     ),
     "matrices_formed_anew": (
-        "the Hessian and the products of features were then recomputed from the remaining "
-        "records at the new weights, so no earlier weights, and no matrix that includes "
-        "erased records, are kept"
+        "the Hessian and the products of features were recomputed from the remaining records at "
+        "the new weights, so no earlier weights, and no matrix that includes erased records, "
+        "are kept"
     ),
     "served_noise_drawn_anew": "new noise was drawn for the weights that are used for answers",
     # Why no Newton step was taken.
@@ -242,10 +242,13 @@ TEMPLATES: dict[str, str] = {
         "records of {units:people}"
     ),
     "nothing_new": (
-        "this result released nothing new: the answers that it repeats are covered where they "
-        "were first released"
+        "this result released nothing new: its answers repeat those of earlier releases, for "
+        "which they are counted"
     ),
-    "claim_missing": "the claim of this earlier release is missing",
+    "claim_missing": (
+        "this earlier release has no claim (the file that states its guarantee), so no "
+        "guarantee is known"
+    ),
     "simulated": "the answers were drawn from a seed, so this is a simulation",
     "not_proved": "the guarantee of this release is not proved (its claim says so)",
     "relation_two_sided": (
@@ -268,11 +271,12 @@ TEMPLATES: dict[str, str] = {
         "differentially private for {units:people} together, by group privacy"
     ),
     "all_pure": (
-        "all these releases together are {eps:.6g}-differentially private for the erased people"
+        "all releases listed here together are {eps:.6g}-differentially private for the erased "
+        "people"
     ),
     "all_approximate": (
-        "all these releases together are ({eps:.6g}, {delta:.6g})-differentially private for "
-        "the erased people"
+        "all releases listed here together are ({eps:.6g}, {delta:.6g})-differentially private "
+        "for the erased people"
     ),
     # The search for traces.
     "other_runs": "other training runs (searched through their files records.bin)",
@@ -314,9 +318,9 @@ TEMPLATES: dict[str, str] = {
     ),
     # What no account shows.
     "not_for_publication": (
-        "this account must not be published: it is only for the owner and an auditor, because "
-        "budget, counts and times in it depend on the records, including the erased ones, and no "
-        "guarantee covers this dependence"
+        "this erasure report must not be published: it is only for the owner and an auditor, "
+        "because its budget, counts and times depend on the records, including the erased ones, "
+        "and no guarantee covers this dependence"
     ),
     "earlier_answers_remain": (
         "answers that were given or published earlier stay with whoever has them"
@@ -349,7 +353,7 @@ TEMPLATES: dict[str, str] = {
         "a given id was erased"
     ),
     # What an audit tests.
-    "as_promised": "the guarantee of this erasure method is the one that `agt unlearn` states",
+    "as_promised": "this erasure method has the guarantee that `agt unlearn` states for it",
 }
 
 

@@ -350,7 +350,8 @@ def keys(figure: Figure, drawn: Sequence[Axes], beside: bool = False, **style: A
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     shown = sorted(labels.items(), key=lambda item: -_last(item[1]))
-    names = [clip(name, 60 if beside else 48) for name, _ in shown]
+    longest = 60 if beside else 48
+    names = ["\n".join(clip(line, longest) for line in name.split("\n")) for name, _ in shown]
     columns = 1 if beside else columns_of(names, figure.get_figwidth())
     place: Any = "outside right upper" if beside else "outside lower left"
     figure.legend([handle for _, handle in shown], names, loc=place, ncols=columns, **style)

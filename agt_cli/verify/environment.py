@@ -105,7 +105,10 @@ def _history_of(record: Record) -> dict[str, Any]:
     if isinstance(resumed := environment.get("resumed"), list):
         times = [entry.get("time") if isinstance(entry, Mapping) else None for entry in resumed]
         if difference := first_difference(times, status.get("resumed"), "resumed"):
-            raise Broken(f"env.json does not match status.json: {difference}")
+            raise Broken(
+                "env.json does not match status.json, so one of these files was changed: "
+                f"{difference}"
+            )
     return {}
 
 
@@ -125,7 +128,7 @@ def compare_spent(record: Record, derived: Mapping[str, object], source: str) ->
         if name in spent or own_version:
             derived[name] = environment.get(name)
     if difference := first_difference({key: spent.get(key) for key in derived}, derived):
-        raise Broken(f"spent.json does not match {source}: {difference}")
+        raise Broken(f"spent.json does not match {source}, so the file was changed: {difference}")
     note_sentences(record)
     # to the second
     began, ended = (str(record.status.get(name))[:19] for name in ("started", "ended"))

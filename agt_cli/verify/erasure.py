@@ -46,10 +46,10 @@ from agt_cli.verify.folders import Record, check_version, first_difference
 
 OLD_SIGNATURE = "account.sig"
 SIGNED_EARLIER = (
-    f"this version of agt does not check the signature in {OLD_SIGNATURE}, which versions up to "
-    "0.6.0 wrote",
-    "to check the signature, type openssl pkeyutl -verify -pubin -inkey OWNER.pub -rawin -in "
-    "account.json -sigfile account.sig",
+    f"the signature in {OLD_SIGNATURE} was not checked, because only versions of agt up to 0.6.0 "
+    "wrote such signatures",
+    "to check the signature, type `openssl pkeyutl -verify -pubin -inkey OWNER.pub -rawin -in "
+    "account.json -sigfile account.sig`, where OWNER.pub is the owner's public key",
 )
 
 
@@ -59,8 +59,8 @@ def read_account_of(record: Record) -> ErasureReport | None:
     """
     if record.config.get("rehearse") and not record.holds(ACCOUNT_FILE):
         words = (
-            "this run has no account of an erasure, because it is a rehearsal on a copy "
-            "(rehearse=true), which erased nothing"
+            f"this folder has no {ACCOUNT_FILE} (the report of an erasure), because the run is a "
+            "rehearsal on a copy (rehearse=true), which erased nothing"
         )
         record.findings.note(ACCOUNT_FILE, words)
         return None
@@ -69,7 +69,8 @@ def read_account_of(record: Record) -> ErasureReport | None:
         check_version(account.agt, ACCOUNT_FILE, record)
         record.findings.ok(
             ACCOUNT_FILE,
-            f"the account of the erasure (format {account.schema}) does not contradict itself",
+            f"the entries of {ACCOUNT_FILE}, the report of the erasure (format "
+            f"{account.schema}), do not contradict each other",
         )
         return account
     return None
@@ -108,8 +109,8 @@ def check_account(account: ErasureReport, record: Record, run: Record | None) ->
     if run is None or not log.entries:
         record.findings.unchecked(
             "entry",
-            "the account was not compared with its run, because the run or its request log could "
-            "not be read",
+            f"{ACCOUNT_FILE} was not compared with its run, because the run or its request log "
+            "could not be read",
         )
     else:
         record.look("entry", _check_entry, account, log, run)
@@ -132,8 +133,9 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     entries = len(log.entries)
     if count > entries:
         raise Broken(
-            f"the account names entry {count} of the request log, but the log has only {entries} "
-            "entries, so the run may be an older copy"
+            f"{ACCOUNT_FILE} names entry {count} of the request log, but the log has only "
+            f"{entries} entries, so the run may be an older copy: verify with the present folder "
+            "of the run"
         )
     entry, then = log.entries[state.entry - 1], Log(log.entries[:count])
     recorded = account.removal
@@ -173,18 +175,21 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
         fields_of = _fields_of
         derived = replace(derived, agt=account.agt, outside=without_words(account.outside))
     if difference := first_difference(fields_of(account), fields_of(derived)):
-        raise Broken(f"{ACCOUNT_FILE} does not match the run's request log: {difference}")
+        raise Broken(
+            f"{ACCOUNT_FILE} does not match the run's request log, so one of them was changed: "
+            f"{difference}"
+        )
     record.findings.unchecked(
         "earlier, sweep, abstained",
-        "the fields 'earlier', 'sweep' and 'abstained' of the account could not be checked, "
+        f"the fields 'earlier', 'sweep' and 'abstained' of {ACCOUNT_FILE} could not be checked, "
         "because the request log does not contain them",
     )
     if in_words := recorded_in_words(account):
         texts = counted(in_words, "sentence")
         record.findings.unchecked(
             "words",
-            f"an earlier version of agt recorded {texts} of this account as text; the numbers of "
-            "the account were compared, but not the wording",
+            f"an earlier version of agt wrote {texts} of {ACCOUNT_FILE} as free text; the numbers "
+            "of this report were checked, but not its wording",
         )
     return (
         f"the erasure that {ACCOUNT_FILE} reports matches entry {state.entry} of the run's "
@@ -211,7 +216,8 @@ def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
     method = account.removal.promise.method
     if method not in METHODS:
         raise Broken(
-            f"{ACCOUNT_FILE} names method={method}, which this version of agt does not have"
+            f"{ACCOUNT_FILE} names method={method}, which this version of agt does not have: "
+            "verify with the version of agt that env.json names"
         )
     if method not in OWNERS:
         return
@@ -230,7 +236,7 @@ def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
         )
     check_promise(plain_of(account.removal.promise), run, method, recorded.spent)
     words = (
-        "the removal budget was recomputed and equals that of the account: "
+        f"the removal budget was recomputed and equals the one in {ACCOUNT_FILE}: "
         f"{recorded.spent:.6g} of {total:.6g} spent"
     )
     record.findings.ok("removal budget", words)
@@ -299,17 +305,19 @@ def erased_words(record: Record) -> Iterator[str]:
                 "trained on the erased records"
             )
         if (within := last.promise.get("within")) is not None:
-            what += f" up to an l2 distance of {within} between the weights"
-        also = "also" if last.promise.get("adaptive") is True else "not"
+            what += f" (allowing an l2 distance of up to {within} between the weights)"
+        validity = "also valid" if last.promise.get("adaptive") is True else "not valid"
         guarantee = (
-            f"{what}, {also} for requests that were chosen after looking at outputs of the model"
+            f"{what}; {validity} for requests that were chosen after looking at outputs of "
+            "the model"
         )
         if any(
             fact.get("standing") == Standing.VOID for fact in last.promise.get("assumptions") or ()
         ):
             yield (
                 "the guarantee of the last update is NOT PROVED here, because an assumption is "
-                f"not met. The paper of this method claims this guarantee: {guarantee}"
+                f"not met. The paper on which method={last.method} is based claims this "
+                f"guarantee: {guarantee}"
             )
         else:
             yield f"guarantee of the last update: {guarantee}"
@@ -388,7 +396,7 @@ def check_key(record: Record, trained: Record | None) -> str | None:
     if not lexists(record.folder / KEY_FILE):
         words = (
             f"{KEY_FILE} is missing, so it is not possible to check whether the record with a "
-            "given id was trained on or erased"
+            f"given id was trained on or erased: restore {KEY_FILE} from a copy"
         )
         record.findings.unchecked("key", words)
         return None
@@ -396,7 +404,10 @@ def check_key(record: Record, trained: Record | None) -> str | None:
         HashKey(read_file(record.folder / KEY_FILE, 64)).check
         != Index.read(record.read(RECORD_INDEX_FILE)).key
     ):
-        raise Broken(f"{KEY_FILE} is not the key that {RECORD_INDEX_FILE} was written with")
+        raise Broken(
+            f"{KEY_FILE} is not the key that {RECORD_INDEX_FILE} was written with: restore the "
+            "key file of this run"
+        )
     return (
         f"{KEY_FILE} is the key that {RECORD_INDEX_FILE} was written with (manifest.json does "
         "not list this secret file)"
@@ -416,9 +427,9 @@ def replaced(folder: Path, digest: str | None) -> str:
                     outcome = "carried out" if entry.kind == "removed" else "noted"
                     beginning = digest[:19]
                     return (
-                        f"an earlier state of this run was used (digest {beginning}...), which "
-                        f"entry {entry.number} of the request log has since replaced (erasure for "
-                        f"{people}, {outcome} by method={entry.method}, {entry.time})"
+                        f"an earlier state of this run was used (digest {beginning}...). Entry "
+                        f"{entry.number} of the request log has since replaced that state "
+                        f"(erasure for {people}, {outcome} by method={entry.method}, {entry.time})"
                     )
     return ""
 
@@ -433,8 +444,9 @@ def check_budget(record: Record, trained: Record | None) -> str | None:
     if bounds.hidden is not None and not bounds.spent <= bounds.hidden:
         raise Broken(
             "the bound on the gradient that removals and the optimiser left in this run (the "
-            f"residual) is {bounds.spent!r}, but the run's noise of {bounds.noise:g} hides only up "
-            f"to {bounds.hidden:.6g}"
+            f"residual) is {bounds.spent!r}, but the run's noise of {bounds.noise:g} hides only "
+            f"up to {bounds.hidden:.6g}. So the guarantee of the removals does not hold: train "
+            "again on the remaining records"
         )
     residual = (
         "the bound on the gradient that removals and the optimiser left in this run (the "
@@ -453,10 +465,12 @@ def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual
         Broken: more is promised, or the noise does not hide as much.
     """
     bounds = removal_bounds(run, method)
-    if not residual <= (bounds.total if bounds.hidden is None else bounds.hidden):
+    limit = bounds.total if bounds.hidden is None else bounds.hidden
+    if not residual <= limit:
         raise Broken(
-            f"method={method} left a gradient (residual) of {residual!r}, which is more than its "
-            "guarantee allows"
+            f"method={method} left a gradient (residual) of {residual!r}, but its guarantee "
+            f"allows at most {limit!r}. So the guarantee does not hold: train again on the "
+            "remaining records"
         )
     made = certificate_of(run).removal_promise(run, residual)
     right = {name: getattr(made, name) for name in ("exact", "adaptive", "eps", "delta", "within")}
@@ -474,7 +488,7 @@ def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual
     ):
         raise Broken(
             f"method={method}: under the run's settings an assumption of the guarantee is not "
-            "met, but the recorded promise does not say so"
+            "met, but the recorded promise does not say so, so it claims too much"
         )
 
 

@@ -57,9 +57,9 @@ MAX_READ_BYTES = 2**30  # of a file that is not only hashed
 MAX_NAMED = 12  # files that are named one by one
 MAX_STEPS = 10**7  # of a training that is followed
 WITHOUT_DIGEST = (
-    "give digest=sha256:..., the digest that was printed when the folder was made and that you "
-    "stored elsewhere; nothing else shows that a file was changed together with the list of files "
-    "(manifest.json)"
+    "give digest=sha256:... (the digest that was printed when the folder was made and that you "
+    "stored elsewhere). Without it, a change is not detected if a file and the list of files "
+    "(manifest.json) were changed together"
 )
 # files that say, or are, what was given away -> which commands write them, or did (tune)
 RELEASED = {
@@ -87,7 +87,7 @@ def inventory(folder: Path) -> dict[str, str]:
 
     def unlisted(error: OSError) -> None:
         found[Path(error.filename).relative_to(folder).as_posix()] = (
-            f"this folder's files cannot be listed ({error.strerror})"
+            f"this folder's files cannot be listed ({error.strerror}), so they were not checked"
         )
 
     for inside, folders, files in os.walk(folder, onerror=unlisted):
@@ -99,7 +99,8 @@ def inventory(folder: Path) -> dict[str, str]:
         folders[:] = [] if deep else folders
         if len(found) > MAX_ENTRIES:
             raise Broken(
-                f"the folder contains more than {MAX_ENTRIES:,} files, more than any run writes"
+                f"the folder contains more than {MAX_ENTRIES:,} files, but no run of agt "
+                "writes so many: give the folder of one run"
             )
     return found
 
@@ -191,10 +192,13 @@ class Record(Run):
         names = few(kinds, MAX_NAMED)
         words = (
             "these files are not listed in manifest.json, so they are not part of this run and "
-            f"cannot be checked: {names}"
+            f"cannot be checked (move them out of the folder): {names}"
         )
         self.findings.compare(
-            "nothing else", not kinds, "there are no other files in the folder", words
+            "nothing else",
+            not kinds,
+            "the folder contains no files that manifest.json does not list",
+            words,
         )
 
     def read(self, name: str, limit: int = MAX_READ_BYTES) -> bytes:
@@ -246,16 +250,18 @@ class Record(Run):
                 return ()
             if (letters := "".join(condition.letter for condition in conditions)) != "abcdefg":
                 raise Broken(
-                    f"conditions.json contains the conditions {letters!r}, but should contain a "
-                    "to g, each once"
+                    f"conditions.json contains the conditions {letters!r}, but should contain "
+                    "each of the conditions a to g once"
                 )
             difference = first_difference(nodes, _plain(conditions), "conditions")
             if not difference and nodes == recorded and content != as_json(nodes):
-                difference = "conditions.json does not have the form in which agt writes this file"
+                difference = (
+                    "the form of the file is not the form in which agt writes conditions.json"
+                )
             if difference:
                 raise Broken(
-                    "the conditions in conditions.json do not follow from the facts in this file: "
-                    f"{difference}"
+                    "the conditions in conditions.json do not match the facts in "
+                    f"conditions.json, so this file was changed: {difference}"
                 )
             counts = condition_counts(conditions)
             for name in COUNTS_SINCE_0_11 - self.metrics.keys():
@@ -269,8 +275,8 @@ class Record(Run):
                 facts = counted(count, "fact")
                 self.findings.unchecked(
                     "words",
-                    f"an earlier version of agt recorded {facts} in conditions.json as text, "
-                    "which cannot be compared with anything",
+                    f"an earlier version of agt wrote {facts} in conditions.json as free text, so "
+                    "the text could not be checked",
                 )
             return conditions
         return ()
@@ -358,14 +364,18 @@ class Record(Run):
         if str(self.environment.get("revision", "")).endswith("+changes"):
             self.findings.note(
                 "code",
-                "the source code that ran had changes that were not committed to any revision",
+                "agt ran from source code with changes that were not committed, so the "
+                "recorded revision does not identify this code",
             )
 
     def check_metrics(self, name: str, **numbers: object) -> None:
         """Raise Broken unless metrics.json has these numbers, which ``name`` makes."""
         difference = first_difference({key: self.metrics.get(key) for key in numbers}, numbers)
         if self.metrics and difference:
-            raise Broken(f"metrics.json does not match {name}: {difference}")
+            raise Broken(
+                f"metrics.json does not match {name}, so one of these files was changed: "
+                f"{difference}"
+            )
 
     def sources(self) -> Iterator[tuple[str, Path, str | None]]:
         """(name, place, digest) of each folder that it was made from; a digest that nobody asked
@@ -490,7 +500,7 @@ def _model_of(record: Record) -> Model | None:
     ):
         raise Broken(
             f"config.yaml asks for more than {MAX_STEPS:,} training steps, which are too many to "
-            "check"
+            "check, so the model was not checked"
         )
     choices = naming(settings.choices, settings.training.chosen_from)
     kept = run_without_records(record, replace(settings, choices=choices))
@@ -521,7 +531,10 @@ def _check_source(dataset: Mapping[str, Any], kept: RunWithoutRecords) -> None:
         if not difference and isinstance(classes, list) and is_own_code(str(given.get("_target_"))):
             difference = first_difference(names, [str(name) for name in classes], "names")
     if difference:
-        raise Broken(f"source.json does not describe the data set in config.yaml: {difference}")
+        raise Broken(
+            "source.json does not describe the data set in config.yaml, so one of these files "
+            f"was changed: {difference}"
+        )
 
 
 def _check_model(record: Record, model: Model) -> None:
@@ -535,7 +548,10 @@ def _check_model(record: Record, model: Model) -> None:
         else first_difference(_plain(record.conditions), _plain(model.conditions), "conditions")
     )
     if record.environment.get("agt") == __version__ and difference:
-        raise Broken(f"conditions.json does not match config.yaml: {difference}")
+        raise Broken(
+            "conditions.json does not match config.yaml, so one of these files was changed: "
+            f"{difference}"
+        )
     check_not_better(record, model.conditions, "config.yaml")
     plan, stepwise = model.plan, model.problem.settings.certificate.trains_in_steps
     sizes = {
@@ -567,12 +583,13 @@ def check_not_better(record: Record, conditions: Sequence[Condition], source: st
             if then.standing is now.standing:
                 declarations = counted(lost, "declaration")
                 raise Broken(
-                    f"condition {letter} is claimed too strongly, because conditions.json lacks "
-                    f"{declarations} on which this condition relies according to {source}"
+                    f"conditions.json claims condition {letter} too strongly, because the file "
+                    f"lacks {declarations} on which, according to {source}, this condition relies"
                 )
             raise Broken(
-                f"condition {letter} is claimed too strongly, because it is '{now.standing}' in "
-                f"conditions.json, but only '{then.standing}' according to {source}"
+                f"conditions.json claims condition {letter} too strongly, because the condition "
+                f"is '{now.standing}' in this file, but only '{then.standing}' according to "
+                f"{source}"
             )
 
 
@@ -683,8 +700,8 @@ def data_items(record: Record) -> tuple[VerifiedItem, ...]:
     findings, target = Findings(), (record.config.get("dataset") or {}).get("_target_")
     findings.unchecked(
         "data",
-        "the data were not checked, because they are not in a file of the owner, and agt verify "
-        "does not generate or download data",
+        "the data were not checked, because they are not in a file of the owner, and `agt "
+        "verify` does not generate or download data",
     )
     digest = record.environment.get("data_digest")
     name = f"data {digest}, which {target} generates or downloads"
@@ -699,7 +716,10 @@ def _data_file(name: str, entry: dict[str, Any]) -> VerifiedItem:
     )
     try:
         if path.is_dir() or not HASH.fullmatch(recorded):
-            raise Broken("env.json does not contain a hash of this file")
+            raise Broken(
+                "env.json does not contain the hash that this file had at training, so the file "
+                "was not compared"
+            )
         with open_plain(path) as file:
             digest = file_digest(file, "sha256").hexdigest()
         now = digest[:16]

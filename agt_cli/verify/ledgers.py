@@ -32,15 +32,15 @@ from agt_cli.verify.pages import CLAIM_FILE, by_lines
 from agt_cli.verify.release import guarantee_among, labels_of
 
 LEDGER_LIMITS = (
-    "the ledger may not contain everything that was released about these people, because it only "
-    "contains the releases for which it was debited",
+    "releases about these people may be missing from the ledger, because it only contains "
+    "releases that were debited to it",
     "whether the ledger's tables are about the same people, and what a unit (person) is, was only "
     "declared and cannot be checked",
-    "all entries from some point on may have been rewritten, together with the second copy of the "
-    "ledger's head (the number and the hash of its last entry): only a head that somebody else "
-    "stored reveals this (head=COUNT:HASH)",
-    "a release may have been drawn with less noise than was paid for; to check this, type agt "
-    "verify for each release",
+    "all entries from some point on may have been rewritten, together with the second copy of "
+    "the ledger's head (the number and the hash of its last entry). Only a head that somebody "
+    "else stored reveals this: give it as head=COUNT:HASH",
+    "a release may have been drawn with less noise than was paid for; to check this, type `agt "
+    "verify` for each release",
 )
 SQLITE_MAGIC = b"SQLite format 3\0"
 NotedHead = Head | Path | None
@@ -146,8 +146,10 @@ def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings)
     elif book.head:
         findings.unchecked(
             "second head",
-            f"{book.head}, the second copy of the ledger's head, was not found",
-            "give head=FILE, the place where the second copy of the ledger's head is now",
+            f"{book.head}, the second copy of the ledger's head (the number and the hash of "
+            "its last entry), was not found",
+            "give head=FILE, where FILE is the present path of the second copy of the "
+            "ledger's head",
         )
     if known is not None:
         findings.ok("noted head", f"the ledger contains the entry that head={known} names")
@@ -155,7 +157,7 @@ def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings)
         findings.note(
             "second head",
             sentences.NO_HEAD,
-            "give head=COUNT:HASH, as agt ledger show printed it earlier",
+            "give head=COUNT:HASH, as `agt ledger show` printed it earlier",
         )
     for line in clock(book):
         findings.note("clock", line)
@@ -192,7 +194,7 @@ def ledgers_of(
             role = f"entry {entry} of the ledger of {population} paid for this release"
         findings.unchecked(
             "ledger",
-            f"according to the files of this release, {role}, but this ledger was not found",
+            f"according to the files of this release, {role}, but that ledger was not found",
             "give the place of the ledger with ledger=NAME or ledger=FILE",
         )
         yield VerifiedItem(f"ledger of {population}", findings.checks)
@@ -209,14 +211,14 @@ def ledgers_of(
             classes and labels is not None and set(labels.cast("string").to_pylist()) - kept
         ):
             raise Broken(
-                f"no entry of this ledger paid for these answers (each {each}), so this ledger "
-                "did not store them"
+                "this ledger did not store the answers of this release, because no entry of the "
+                f"ledger paid for answers of this run with the guarantee {each}"
             )
         entries = counted(len(paid), "entry of the ledger", "entries of the ledger")
         findings.ok(
             "entry",
-            f"{entries} paid for answers of this run (each {each}); the answers of this release "
-            "may be among them",
+            f"{entries} paid for answers of this run with the guarantee {each}; the answers of "
+            "this release may be among them",
         )
 
     def compare(ledger: Ledger, findings: Findings) -> None:
@@ -339,8 +341,8 @@ def _compare_entry(
     lots = [debits[number] for number in numbers if number in debits]
     if paid is None or paid.entry.hash != facts["hash"]:
         raise Broken(
-            f"entry {entry} of this ledger did not pay for the release, so this is another "
-            "ledger, or the ledger was rewritten"
+            f"entry {entry} of this ledger did not pay for the release, so this is another ledger "
+            "(give the right one with ledger=...), or the ledger was rewritten"
         )
     # to the second
     began, ended = (str(record.status.get(name))[:19] for name in ("started", "ended"))
@@ -356,9 +358,8 @@ def _compare_entry(
         )
     ):
         raise Broken(
-            f"entries {numbers} of the ledger should be exactly the debits of this run, "
-            "in the same order and made during the run, but at least one of these conditions is "
-            "not met"
+            f"spent.json says that entries {numbers} of the ledger paid for this release, but "
+            "they are not exactly the debits of this run, in this order and made during the run"
         )
     size = spent["queries"] if spent["what"] == Output.LABELS else 1
     charge, counting = (

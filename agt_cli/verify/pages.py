@@ -103,7 +103,8 @@ def check_certified(record: Record, trained: Record | None) -> str:
         if difference:
             k = row["k"]
             raise Broken(
-                f"tables/certified.csv does not match certificates.parquet at k = {k}: {difference}"
+                f"tables/certified.csv does not match certificates.parquet at k = {k}, so one "
+                f"of these files was changed: {difference}"
             )
     return (
         "tables/certified.csv and metrics.json match the stable distances in certificates.parquet"
@@ -134,18 +135,18 @@ def open_parquet(content: bytes, words: list[str], count: object, dense: int) ->
     )
     packings = {column.compression for column in columns} - {"SNAPPY", "UNCOMPRESSED"}
     if rows != count:
-        raise ValueError(f"the file has {rows} rows, but metrics.json counts {count}")
+        raise ValueError(f"the parquet file has {rows} rows, but metrics.json counts {count}")
     if packings:
         compression = packings.pop()
         raise ValueError(
-            f"the file is compressed with {compression}, but agt only writes SNAPPY or no "
+            f"the parquet file is compressed with {compression}, but agt only writes SNAPPY or no "
             "compression"
         )
     size = len(content)
     if rows > dense * size:
         raise ValueError(
-            f"the file has {rows} rows in {size} bytes, more rows than agt can write into so few "
-            "bytes"
+            f"the parquet file has {rows} rows in {size} bytes, more rows than agt can write into "
+            "so few bytes"
         )
     return file
 

@@ -119,7 +119,7 @@ def check_portable(record: Record, runs: RunsBehind) -> Portable | None:
             findings.note(
                 "code",
                 f"queries to this release are read by the code {target}, which is not part of "
-                "agt; agt verify did not import this code",
+                "agt; `agt verify` did not import this code",
             )
         with findings.looking("noise"):
             check_lattice(portable.weight, portable.noise, findings)
@@ -150,7 +150,10 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
     left = sorted(set(recorded) - compared)
     difference = first_difference(_only(recorded, compared), _only(derived, compared))
     if difference:
-        raise Broken(f"{RELEASE} is not what agt writes for these weights: {difference}")
+        raise Broken(
+            f"some fields of {RELEASE} do not match the values recomputed from its weights and "
+            f"other fields: {difference}"
+        )
     if not (own_version and own_code):
         maker = "another version of agt"
         if not own_code:
@@ -162,7 +165,9 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
             f"compared, because {maker} wrote them",
         )
     elif not rendered_alike(record.read(README, MAX_TEXT_BYTES).decode(), portable.readme()):
-        raise Broken(f"{README} is not the page that agt writes for {RELEASE}")
+        raise Broken(
+            f"the text of {README} does not match {RELEASE}, so one of these files was changed"
+        )
     count = len(compared)
     return f"{count} fields of {RELEASE} were recomputed from its other fields and match"
 
@@ -193,7 +198,10 @@ def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> 
     fields = {**portable.recorded_fields, "mechanism": portable.mechanism}
     difference = first_difference(_json_of(_only(fields, set(derived))), _json_of(derived))
     if difference:
-        raise Broken(f"{RELEASE} does not match the run that released the weights: {difference}")
+        raise Broken(
+            f"{RELEASE} does not match the run that released the weights, so one of them was "
+            f"changed: {difference}"
+        )
     _compare_arrays({"weight": portable.weight, **portable.features.matrices}, arrays)
     names = ", ".join(derived)
     folder = runs.release.folder
@@ -215,8 +223,8 @@ def _derive_portable(
     head = model.release_head
     if head is None or encoder_of(model.problem.settings) is not None or drawn.simulated:
         raise Broken(
-            "this run is a simulation, has no linear head or needs an encoder, and agt does not "
-            f"write {RELEASE} for such a run"
+            f"{RELEASE} cannot come from this run, because the run is a simulation, has no linear "
+            "head or needs an encoder"
         )
     source = training.json(SOURCE_FILE)["source"]
     return Portable.from_release(head, drawn, source, portable.words, portable.brief)
@@ -262,7 +270,10 @@ def _compare_claim_with_release(claimed: Claim | None, release: Record | None) -
         return
     recorded, derived = plain_of(claimed), plain_of(replace(owner_claim, issued=None))
     if difference := first_difference(recorded, derived):
-        raise Broken(f"{CLAIM_FILE} does not match the run that released the weights: {difference}")
+        raise Broken(
+            f"{CLAIM_FILE} does not match the run that released the weights, so one of them was "
+            f"changed: {difference}"
+        )
 
 
 def _claim_in(release: Record) -> Claim | None:
@@ -302,8 +313,8 @@ def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | N
     )
     if claimed.issued is not None:
         raise Broken(
-            f"{CLAIM_FILE} names a day of issue, {claimed.issued}, but agt writes no day into a "
-            "folder of released weights"
+            f"{CLAIM_FILE} contains a day of issue ({claimed.issued}), but agt does not write a "
+            "day into a folder of released weights"
         )
     if not claimed.totals and not claimed.of_earlier_form:
         raise Broken(

@@ -270,7 +270,10 @@ def _read_claim(record: Record, simulated: bool) -> Claim:
     if spent_has_fields(record):
         said["guarantee"], beside["guarantee"] = claimed.guarantee.as_json, spent["guarantee"]
     if difference := first_difference(said, beside):
-        raise Broken(f"{CLAIM_FILE} does not match spent.json and the settings: {difference}")
+        raise Broken(
+            f"{CLAIM_FILE} does not match spent.json and the settings, so one of these files was "
+            f"changed: {difference}"
+        )
     started = str(status.get("started"))
     ended = str(status.get("ended"))
     if not started[:10] <= str(claimed.issued) <= ended[:10]:
@@ -340,14 +343,17 @@ def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
         {**plain_of(each), "words": [], "outside": []} for each in (claimed, derived)
     )
     if difference := first_difference(fields, expected):
-        raise Broken(f"{CLAIM_FILE} does not match this release: {difference}")
+        raise Broken(
+            f"{CLAIM_FILE} does not match this release, so one of its files was changed: "
+            f"{difference}"
+        )
     if not own_words:
         reason = (
-            f"agt {claimed.agt} wrote this file, but this is agt {__version__}, which may word "
+            f"agt {claimed.agt} wrote {CLAIM_FILE}, but this is agt {__version__}, which may word "
             "sentences differently"
         )
         if claimed.of_earlier_form or in_words:
-            reason = "this file has the form of an earlier version"
+            reason = f"{CLAIM_FILE} has the form of an earlier version of agt"
         findings.unchecked(
             "words", f"the sentences in {CLAIM_FILE} were not compared, because {reason}"
         )
@@ -403,7 +409,7 @@ def _check_free(record: Record) -> tuple[str, ...]:
     )
     wrong = (
         "spent.json is missing, although these answers come neither from a ledger nor from "
-        "weights released earlier"
+        "weights released earlier, so the budget that they spent is not known"
     )
     record.findings.compare("budget", free, right, wrong)
     return (sentences.FREE,) if free else ()
@@ -461,7 +467,10 @@ def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
     with record.findings.looking("claim"):
         mechanism = measurement(record.config)
         if record.relation is None:
-            raise Broken("config.yaml does not name a relation (entry 'relation')")
+            raise Broken(
+                "config.yaml does not name a relation (entry 'relation'), so the claim could not "
+                "be recomputed"
+            )
         granted = claim(record.conditions, record.relation, mechanism, output=Output.CONSTANTS)
         granted = replace(granted, simulated=simulated)
         _compare_spent(record, granted)
@@ -580,7 +589,10 @@ def check_weights(record: Record, trained: Record | None) -> str | None:
     simulated, drawn = record.config.get("seed") is not None, mechanism.noise(head)
     derived = {**mechanism.guarantee.parameters, **drawn, "simulated": simulated}
     if difference := first_difference(noise, derived):
-        raise Broken(f"{WEIGHTS_FILE} does not match the mechanism of this run: {difference}")
+        raise Broken(
+            f"{WEIGHTS_FILE} does not match the mechanism of this run, so one of its files was "
+            f"changed: {difference}"
+        )
     parameters = ", ".join(
         f"{name} = {value:.6g}" for name, value in drawn.items() if name != "step"
     )
@@ -605,16 +617,16 @@ def check_lattice(weight: np.ndarray, noise: Any, findings: Findings) -> None:
     sigma, step = float(noise["sigma"]), float(noise["step"])
     if not (sigma > 0 and step == step_of(sigma)):
         raise Broken(
-            f"the released weights have the step {step!r}, which does not belong to noise with "
-            f"sigma = {sigma!r}"
+            "the step of the released weights (the unit of which they are multiples) is "
+            f"{step!r}, which does not belong to noise with sigma = {sigma!r}"
         )
     if not np.isfinite(weight).all() or np.fmod(weight, step).any():
         raise Broken(
-            "a released weight is not a multiple of the noise's step, so the mechanism cannot have "
-            "drawn this weight"
+            "a released weight is not a multiple of the step (the smallest unit of the noise), "
+            "so the mechanism cannot have drawn this weight"
         )
     findings.ok(
         "weights",
-        f"all {weight.size} released weights are multiples of the step that belongs to noise with "
-        f"sigma = {sigma:.6g}",
+        f"all {weight.size} released weights are multiples of the step (the smallest unit of the "
+        f"noise) that belongs to sigma = {sigma:.6g}",
     )

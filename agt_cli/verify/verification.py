@@ -46,9 +46,9 @@ from agt_cli.verify.release import (
 
 ERASURE = "unlearn"
 MAKER_LIMIT = (
-    "hashes do not prove who made this folder: only a digest that was stored elsewhere when the "
-    "folder was made, or a signature of manifest.json with a key from another source (ssh-keygen "
-    "-Y verify), distinguishes this folder from an imitation"
+    "hashes do not prove who made this folder. Only a digest that was stored elsewhere when the "
+    "folder was made, or a signature of manifest.json with a key from another source "
+    "(`ssh-keygen -Y verify`), distinguishes this folder from an imitation"
 )
 PAGES_LIMIT = (
     "the sentences in report.md and report.html may be false: the hashes of these pages were "
@@ -58,7 +58,7 @@ ACCOUNT_LIMITS = (
     PAGES_LIMIT,
     "the model after the erasure was not recomputed; to check this model, train on the remaining "
     "records and compare the two models",
-    "the log may lack requests: a request that was never given to agt is not in any file",
+    "the request log may lack requests: a request that was never given to agt is not in any file",
     MAKER_LIMIT,
     "no file proves that agt's own code produced this folder, because the version and the revision "
     "in it are only text",
@@ -67,8 +67,8 @@ ACCOUNT_LIMITS = (
 HALF_COMMITTED = (
     "an erasure was carried out, but some of its files are still in unlearning/commit and have to "
     "be moved to their places",
-    "agt verify does not write files. Type any other agt command for the run, for example agt "
-    "certify run=..., which moves these files; then verify again",
+    "`agt verify` does not write files. Type any other agt command for the run, for example `agt "
+    "certify run=...`, which moves these files; then verify again",
 )
 RELEASE_FOLDER = "release"  # of a record: what may be handed on
 MAX_STEPS = 4  # steps from what is audited to what it rests on
@@ -150,12 +150,12 @@ class Verification:
             ConfigError: nothing that agt writes lies there.
         """
         if not path.exists():
-            raise ConfigError(f"{path}: this file or folder does not exist")
+            raise ConfigError(f"{path}: this file or folder does not exist: correct the path")
         if is_ledger(path):
             if digest is not None:
                 raise ConfigError(
                     "digest=... cannot be given for a ledger, because a ledger grows: give "
-                    "head=COUNT:HASH instead, as agt ledger show prints it"
+                    "head=COUNT:HASH instead, as `agt ledger show` prints it"
                 )
             return look_at_ledger(path, self.head)
         if not path.is_dir():
@@ -263,8 +263,8 @@ class Verification:
             return (), ()
         if not isinstance(place, str):
             raise Broken(
-                "neither env.json (trained_run) nor config.yaml (run) contains the path of the "
-                "run that the account is about"
+                "neither env.json (entry 'trained_run') nor config.yaml (entry 'run') contains "
+                "the path of the run from which records were erased"
             )
         subject, run = self._source("training run", Path(place), account.state.after, record.folder)
         return (subject,), check_account(account, record, run)
@@ -282,8 +282,8 @@ class Verification:
         if folder is None:
             findings.unchecked(
                 "folder",
-                "the folder was not found",
-                "copy the missing folder next to the verified one, and verify again",
+                f"the folder {place} was not found",
+                "copy this folder next to the verified folder, and verify again",
             )
             return VerifiedItem(f"{name} {place}", findings.checks, digest=digest or ""), None
         earlier = replaced(folder, digest)
@@ -377,8 +377,8 @@ def _unfinished(folder: Path) -> VerifiedItem:
             runs_inside = counted(len(runs), "run")
             newest = runs[-1]
             below = (
-                f". To verify one of the {runs_inside} in this folder, type for example agt verify "
-                f"{newest}"
+                f". To verify one of the {runs_inside} in this folder, type for example `agt "
+                f"verify {newest}`"
             )
         raise ConfigError(
             f"{folder}: this is neither a run nor a release, because both {MANIFEST_FILE} and "
@@ -391,8 +391,8 @@ def _unfinished(folder: Path) -> VerifiedItem:
         state = run.state
         if state == "done":
             raise Broken(
-                f"status.json says that the run is finished, but {MANIFEST_FILE} is missing, "
-                "so its files cannot be checked"
+                f"status.json says that the run is finished, but {MANIFEST_FILE} is missing, so "
+                f"its files cannot be checked: restore {MANIFEST_FILE} from a copy"
             )
         known = {
             "running": "a process is still working on this run",
@@ -404,7 +404,7 @@ def _unfinished(folder: Path) -> VerifiedItem:
         findings.problem(
             "status",
             f"the run is not finished ({reason}), so there is no list of hashes with which its "
-            "files could be checked",
+            "files could be checked: finish the run, and verify again",
         )
     if os.path.lexists(folder / "spent.json"):
         with findings.looking("budget"):

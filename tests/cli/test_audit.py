@@ -328,7 +328,9 @@ def test_what_cannot_be_audited_is_refused_by_key(
     assert (said.code, words in said.err) == (2, True), said.err
 
 
-CAUGHT = PLANTED["smooth_cauchy with distances that jump between neighbouring datasets"]
+CAUGHT = PLANTED[
+    "mechanism=smooth_cauchy with stable distances that jump between neighbouring datasets"
+]
 
 
 def missed(seed: int) -> Finding:

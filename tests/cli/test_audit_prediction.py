@@ -140,7 +140,7 @@ REFUSED = {
         "head",
         "mechanism=release_weights",
         "mechanism.mu=1",
-    ): "agt audit prediction can only audit mechanisms that release labels",
+    ): "`agt audit prediction` can only audit mechanisms that release labels",
     (
         "head",
         *RESPONSE,

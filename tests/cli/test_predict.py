@@ -162,7 +162,7 @@ def test_a_terminal_shows_a_claim_in_brief_and_the_page_all_of_it(predict: Predi
     said = predict("box", "mechanism.eps=1")
     report = (folder_of(said) / "report.md").read_text()
     shown = [line.removeprefix("  - ") for line in said.out.splitlines() if line.startswith("  - ")]
-    assert shown.pop() == "the full text is in report.md"
+    assert shown.pop() == "the full text of the claim is in report.md"
     written = [
         line.removeprefix("- ")
         for line in report.partition("## What is guaranteed")[2].splitlines()

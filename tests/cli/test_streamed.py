@@ -171,7 +171,7 @@ def test_a_budget_that_ends_in_the_middle(agt: Agt, home: Path, many: Callable[[
     [
         ({"x1": np.where(np.arange(N) == 44, np.nan, 0.5)}, "NaN or inf in row 45 of the data"),
         ({"x1": np.array(["1"] * N)}, None),
-        ({"x4": np.zeros(N)}, "x0..x4"),
+        ({"x4": np.zeros(N)}, "x0 to x4"),
         (
             {"x3": np.zeros(N)},
             "each record in this file has 4 features",

@@ -31,7 +31,7 @@ def test_it_trains_certifies_answers_and_is_verified(agt: Agt) -> None:
     said = agt("train", *HEAD, PUBLIC, "training.clip=0.5", "hydra.run.dir=run").ended(0)
     assert "(1, 0.0001)" in said.out, "so close is what is served after a removal"
     assert "not proved" not in said.out
-    assert "note: training.clip " in said.err
+    assert "note: training.clip: " in said.err
     state = json.loads(Path("run/removal.json").read_text())
     assert 0 < state["residual"] <= state["allowed"] == 1e-5
     served, tensors = (

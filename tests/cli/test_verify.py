@@ -375,7 +375,7 @@ def test_what_is_no_run_is_a_mistake(made: Path, agt: Agt, tmp_path: Path) -> No
     for path, words in (
         ("nowhere", "this file or folder does not exist"),
         ("empty", "neither a run nor a release"),
-        (str(made), "in this folder, type for example agt verify"),
+        (str(made), "in this folder, type for example `agt verify"),
         (str(made / "predict/labels/labels.csv"), "give the folder"),
     ):
         agt("verify", path).ended(2, words)
@@ -492,7 +492,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "train/box",
         {"conditions.json": lambda value: value.pop(2)},
         "",
-        "should contain a to g",
+        "should contain each of the conditions a to g",
     ),
     "a declaration made a proof": (
         "predict/labels",
@@ -550,7 +550,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/weights",
         {"released_weights.json": lambda value: value.update(sigma=value["sigma"] * 0.999)},
         "",
-        "released_weights.json does not match the mechanism of this run: sigma",
+        "one of its files was changed: sigma",
     ),
     "another mechanism": (
         "predict/labels",
@@ -771,7 +771,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             ),
         },
         "conditions",
-        "condition e is claimed too strongly",
+        "claims condition e too strongly",
     ),
     **{
         f"claim.json: {name}": ("predict/labels", {"claim.json": edit}, "", "claim.json")
@@ -858,7 +858,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/weights/release",
         {"claim.json": lambda value: value["totals"][0].update(eps=0.1)},
         "claim.json",
-        "stronger than what its guarantee proves",
+        "promises more than the mechanism's guarantee proves",
     ),
     **{
         f"free: {name}": (name, {"spent.json": None, "claim.json": None}, "budget", UNPAID)
@@ -903,13 +903,13 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/paid",
         debits([0, 0]),
         "entry",
-        "debits of this run, in the same order",
+        "debits of this run, in this order",
     ),
     "debits: not the newest": (
         "predict/paid",
         debits([0, 1]),
         "entry",
-        "debits of this run, in the same order",
+        "debits of this run, in this order",
     ),
     "debits: none": ("predict/paid", debits([]), "entry", "lacks an entry"),
     "debits: before the run": (
@@ -921,7 +921,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             )
         },
         "entry",
-        "debits of this run, in the same order",
+        "debits of this run, in this order",
     ),
     **{
         f"entry: {key}": (
@@ -1097,7 +1097,7 @@ def test_no_text_of_the_training_run_is_left_out_of_a_release(outputs: Path, agt
 
     tamper(Path("w"), {"conditions.json": leave_out})
     assert (
-        "condition e is claimed too strongly"
+        "claims condition e too strongly"
         in problems(agt("verify", "w", "--json", "-q"))["conditions"]
     )
 
@@ -1191,7 +1191,7 @@ def test_a_ledger_verifies_and_says_what_rests_on_it(made: Path, agt: Agt) -> No
         "3 stored answers",
         "declared, not checked: in the table",
         "latest entry is not recorded outside of the ledger",
-        "the ledger may not contain everything that was released about these people",
+        "releases about these people may be missing from the ledger",
     ):
         assert words in " ".join(said.out.split()), words
 

@@ -127,10 +127,10 @@ def test_what_was_made_from_an_earlier_state_is_recognised(made: Path, agt: Agt)
     said = agt("verify", "predict/one", "-q")
     words = " ".join(said.out.split())
     assert said.code == 0
-    for value in ("entry 1", "3 people", "method=certificate"):
+    for value in ("Entry 1", "3 people", "method=certificate"):
         assert value in words
     first = " ".join(agt("verify", "unlearn/go", "-q").ended(0).out.split())
-    for value in ("entry 3", "1 person", "method=retrain"):
+    for value in ("Entry 3", "1 person", "method=retrain"):
         assert value in first
 
 
@@ -140,7 +140,7 @@ def test_a_copy_of_an_earlier_state_is_used_where_it_lies(home: Path, agt: Agt) 
     said = agt("verify", "predict/one", "--json", "-q")
     assert checks(said)["claim"] == "ok"
     (trained,) = said.json["rests_on"]
-    assert "erasure 1" in str(trained["checks"]), "an account beside it says which replaced it"
+    assert "Erasure 1" in str(trained["checks"]), "an account beside it says which replaced it"
     gone = problems(agt("verify", "unlearn/more", "--json", "-q"))
     assert not gone, "the account is whole; the run that it names is not the one that lies there"
 

@@ -8,7 +8,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from agt_cli._experiments.curves import Curves, curves
+from agt_cli._experiments.curves import Curves, _styles, curves
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
@@ -188,3 +188,32 @@ def test_an_axis_of_names_ends_with_them(tmp_path: Path, drawn: list[Figure]) ->
         curves(record, Curves("c", "x", "y", "batches", "accuracy", "data", log=False), data)
     (axes,) = (one for one in drawn[-1].axes if one.axison)
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1 of 8", "2 of 8"]
+
+
+def test_curves_that_nobody_could_tell_apart_are_one_with_both_names(
+    tmp_path: Path, drawn: list[Figure]
+) -> None:
+    x = np.arange(5.0)
+    curve = {"one": x, "same": x + 1e-5, "other": x / 2}
+    rows = [{"x": v, "y": y[int(v)], "series": name} for name, y in curve.items() for v in x]
+    with RunRecord(tmp_path / "run", "plan", {}) as record:
+        curves(record, Curves("c", "x", "y", "x", "y", log=False), pd.DataFrame(rows))
+    names = {text.get_text() for text in drawn[-1].legends[0].get_texts()}
+    assert names == {"one =\nsame", "other"}
+
+
+def test_looks_follow_from_method_members_and_profile_and_not_from_the_order() -> None:
+    rows = [
+        {"series": f"{method} {members} {profile}", "method": method, "members": members}
+        | {"profile": profile}
+        for method in ("smooth_cauchy", "noisy_argmax")
+        for members in (1, 25)
+        for profile in ("paper", "ours")
+    ]
+    looks = _styles(pd.DataFrame(rows))
+    assert looks == _styles(pd.DataFrame(rows[::-1]))
+    assert len({str(look) for look in looks.values()}) == len(rows)
+    one, many = looks["smooth_cauchy 1 ours"], looks["smooth_cauchy 25 ours"]
+    assert one["color"] == many["color"]
+    assert one["linestyle"] != many["linestyle"]
+    assert looks["smooth_cauchy 1 paper"]["markerfacecolor"] == "white"

@@ -29,7 +29,7 @@ def test_a_refusal_says_what_would_fit(tmp_path: Path) -> None:
             ledger.debit(charge(1e-3), 1)
     with (
         new(tmp_path / "other", population=people(0.5)) as ledger,
-        pytest.raises(Exhausted, match="a release with Gaussian noise needs"),
+        pytest.raises(Exhausted, match="this release uses Gaussian noise, which needs"),
     ):
         ledger.debit(charge(GaussianDP(0.1)), 1)
     with new(tmp_path / "third", population=people(0.5, 1e-6)) as ledger:
@@ -80,7 +80,7 @@ def test_claims_say_that_a_table_is_about_other_people(tmp_path: Path) -> None:
     tables = [AdmittedTable("customers", DATA, apart=True)]
     with Ledger.create(tmp_path / "loans.ledger", people(), tables=tables) as ledger:
         assert (
-            "these people are not those in the other ledgers of the same folder"
+            "the people of this ledger are not those in the other ledgers of the same folder"
             in ledger.words()[0]
         )
 

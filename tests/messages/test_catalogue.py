@@ -99,11 +99,11 @@ train training.dtype=float16 | 2 | training.dtype: | did you mean 'float64'
 train training.loss=hinge | 2 | training.loss: | cross_entropy
 train training.seed=-1 | 2 | training.seed:
 train training.momentum=1 | 2 | training.momentum:
-train training.nesterov=true | 2 | nesterov=true needs momentum
-train training.dampening=0.5 | 2 | dampening needs momentum
+train training.nesterov=true | 2 | nesterov=true needs training.momentum
+train training.dampening=0.5 | 2 | dampening above 0 needs training.momentum
 train training.decay_mode=coupled training.momentum=.9 | 2 | decay_mode=coupled | decoupled
 train training.weight_decay=2 | 2 | lr * weight_decay = 4 exceeds 1
-train training.batch=3 | 2 | training.batch: expected a mapping of settings, got 3
+train training.batch=3 | 2 | training.batch: expected a mapping of settings (key: value), got 3
 train training.batch.count=0 | 2 | training.batch.count:
 train training.batch.normalizer=0 | 2 | training.batch.normalizer:
 train training.chosen_on=yes | 2 | training.chosen_on: | public
@@ -116,8 +116,8 @@ train kgrid.max=-1 | 2 | kgrid.max:
 train kgrid.max=1000000 | 2 | kgrid: max=1000000 | 65537
 train kgrid.max=1.5 | 2 | kgrid.max: expected a whole number
 train kgrid.max=many | 2 | kgrid.max: expected a whole number, without thousands separators, got 'many'
-train kgrid.max=null | 2 | kgrid: give either max
-train kgrid.values=[1,2] | 2 | kgrid: give either max
+train kgrid.max=null | 2 | kgrid: give exactly one of kgrid.max
+train kgrid.values=[1,2] | 2 | kgrid: give exactly one of kgrid.max
 train kgrid=sparse kgrid.values=[] | 2 | kgrid: values is empty
 train kgrid=sparse kgrid.values=[2,1,2] | 2 | kgrid: values repeats 2
 train kgrid=sparse kgrid.values=[1.5] | 2 | kgrid.values.0: expected a whole number
@@ -135,7 +135,7 @@ train ensemble=3 | 2 | ensemble: expected a mapping of settings
 train model=linear certificate=votes dataset.declared_size=9 ensemble=null | 2 | ensemble: expected a mapping
 train noise.epsilon=0 | 2 | noise.epsilon:
 train noise.epsilon=1 noise.delta=1 | 2 | noise.delta:
-train noise.seed=3 | 2 | noise: epsilon is null
+train noise.seed=3 | 2 | noise.epsilon is null
 train noise.epsilon=1 relation=remove | 2 | noise.epsilon: relation=remove
 train certificate=boxx | 2 | unknown certificate 'boxx' | did you mean 'box'
 train certificate=stability | 2 | model.hidden=[128] | model=linear
@@ -144,7 +144,7 @@ train dataset.n_train=1 | 2 | dataset.n_train:
 train dataset.std=0 | 2 | dataset.std:
 train dataset.test_fraction=0 | 2 | dataset.test_fraction:
 train dataset=digits dataset.classes=[3] | 2 | dataset.classes:
-train dataset=digits dataset.classes=[3,3] | 2 | classes lists
+train dataset=digits dataset.classes=[3,3] | 2 | 'classes' lists
 train dataset=digits dataset.classes=[3,11] | 2 | dataset.classes.1:
 train dataset=digits dataset.declared_size=0 | 2 | dataset.declared_size:
 {HEAD}  training.momentum=.9 | 2 | training.momentum=0.9
@@ -269,7 +269,7 @@ measure dataset=adult_census total.eps=1 name=../x | 2 | letters, digits
 measure dataset=adult_census | 2 | total.eps is missing: measuring spends privacy budget
 measure dataset=adult_census total.eps=1 total.delta=0 | 2 | delta
 measure dataset=adult_census total.eps=1 | 2 | there is nothing to measure
-measure dataset=adult_census dataset.label_free=true total.eps=1 relation=flip | 2 | under add_remove or substitute
+measure dataset=adult_census dataset.label_free=true total.eps=1 relation=flip | 2 | under relation=add_remove or relation=substitute
 tune dataset=blobs tune.folds=0 | 2 | tune
 tune dataset=blobs tune.objective=best | 2 | tune
 audit | 2 | `agt audit` is incomplete | selftest
@@ -331,7 +331,7 @@ train training.decay=-.1 | 2 | training.decay:
 train training.lr_min=1e300 | 2 | training.lr_min:
 train training.momentum=-.1 | 2 | training.momentum:
 train training.momentum=.5 training.dampening=1.5 | 2 | training.dampening:
-train training.nesterov=true training.momentum=.5 training.dampening=.1 | 2 | nesterov=true needs momentum
+train training.nesterov=true training.momentum=.5 training.dampening=.1 | 2 | nesterov=true needs training.momentum
 train training.weight_decay=-1 | 2 | training.weight_decay:
 train training.lr=.1 training.lr_min=.6 training.weight_decay=2 | 2 | exceeds 1
 train training.batch.n_max=0 | 2 | training.batch.n_max:
@@ -350,7 +350,7 @@ train compute.fragment=0 | 2 | compute.fragment: Input should be greater than or
 train dataset=digits dataset.test_fraction=1 | 2 | dataset.test_fraction: | less than 1
 train dataset=digits ++dataset.clases=[3,8] | 2 | dataset.clases: unknown key; did you mean 'classes'
 {SCANS}dataset.held_out=[2] | 2 | held_out needs finetune_classes
-{SCANS}dataset.keep='{{3: 0.5}}' dataset.finetune_classes=[0,1] | 2 | keep lists class 3
+{SCANS}dataset.keep='{{3: 0.5}}' dataset.finetune_classes=[0,1] | 2 | 'keep' lists class 3
 {SCANS}dataset.keep='{{3: 1.5}}' | 2 | dataset.keep.3: | less than or equal to 1
 {SCANS}dataset.finetune_classes=[0,1] dataset.positive=[1,1] | 2 | positive lists class 1 twice
 {SCANS}dataset.finetune_classes=[1,1] | 2 | finetune_classes lists class 1 twice
@@ -358,7 +358,7 @@ train dataset=digits ++dataset.clases=[3,8] | 2 | dataset.clases: unknown key; d
 {SCANS}dataset.size=32 | 2 | unknown value '32'
 {SCANS}dataset.scale=0 | 2 | dataset.scale: | greater than 0
 {SCANS}++dataset.positve=[1] | 2 | did you mean 'positive'
-{LISTS} | 2 | name at least one column under numeric or categorical
+{LISTS} | 2 | no column is listed under 'numeric' or 'categorical'
 {LISTS}+dataset.numeric='{{y: [0, 1]}}' | 2 | column y cannot be a feature
 {TABLE}t.csv dataset.numeric.a=[1,1] | 2 | numeric.a: the limits of a range, or the edges of bins, must increase
 {TABLE}t.csv dataset.numeric.a=[0,5,5,9] | 2 | 5 is followed by 5
@@ -373,18 +373,18 @@ train dataset=digits ++dataset.clases=[3,8] | 2 | dataset.clases: unknown key; d
 {TABLE}t.csv dataset.unit=y | 2 | dataset.label and unit both name column y
 {TABLE}t.csv dataset.public=y | 2 | dataset.label and public both name column y
 {TABLE}t.csv dataset.split=y | 2 | dataset.label and split both name column y
-{TABLE}t.csv dataset.split=s dataset.test=u.csv | 2 | either split
+{TABLE}t.csv dataset.split=s dataset.test=u.csv | 2 | either dataset.split
 {TABLE}t.csv dataset.missing=drop | 2 | unknown value 'drop'
 {TABLE}t.csv dataset.bins=-1 | 2 | bins
 {TABLE}t.csv dataset.bins=10000 | 2 | bins
 {TABLE}t.csv dataset.crosses=-1 | 2 | crosses
-{TABLE}t.csv dataset.crosses=8 | 2 | crosses (features made from two columns)
-{TABLE}t.csv dataset.from_data=[clases] | 2 | from_data lists 'clases' | did you mean 'classes'
-{TABLE}t.csv dataset.subgroups=[b,b] | 2 | subgroups lists the same column twice
+{TABLE}t.csv dataset.crosses=8 | 2 | 'crosses' (features made from two columns)
+{TABLE}t.csv dataset.from_data=[clases] | 2 | 'from_data' lists 'clases' | did you mean 'classes'
+{TABLE}t.csv dataset.subgroups=[b,b] | 2 | 'subgroups' lists the same column twice
 {TABLE}t.csv dataset.classes='[1,"1"]' | 2 | classes lists '1' twice
 {TABLE}t.csv dataset.classes='[no," no"]' | 2 | classes lists 'no' twice, perhaps with different spaces
-{TABLE}t.csv dataset.classes='["",no]' | 2 | classes contains an empty name
-{TABLE}t.csv dataset.classes='[" ",no]' | 2 | classes contains an empty name
+{TABLE}t.csv dataset.classes='["",no]' | 2 | 'classes' contains an empty name
+{TABLE}t.csv dataset.classes='[" ",no]' | 2 | 'classes' contains an empty name
 {TABLE}t.csv dataset.classes=[false,true] | 2 | dataset.classes.0: False is not text: | in quotes
 predict run=@box mechanism.eps=1 counting=steps | 2 | counting: unknown value 'steps'
 predict run=@box total.eps=0 | 2 | total.eps: Input should be
@@ -491,8 +491,8 @@ doctor now | 2 | 'now'
 {HEAD}  certificate=erm training.clip=.5 training.weight_decay=.1 certificate.tolerance=1e-30 | 2 | certificate.tolerance
 {HEAD}  training.clip=.5 training.lr=9 training.epochs=60 | 2 | training.lr: the learning rate 9 of step 0 | Use 5.
 {HEAD}  certificate.average=61 training.clip=.5 training.epochs=60 | 2 | certificate.average=61 exceeds the number of training steps, 60
-train dataset=imdb | 4 | data/imdb_gpt2 does not exist: create it with agt data prepare imdb
-train dataset=amex | 4 | data/amex does not exist: create it with agt data prepare amex
+train dataset=imdb | 4 | data/imdb_gpt2 does not exist: create this file with agt data prepare imdb
+train dataset=amex | 4 | data/amex does not exist: create this file with agt data prepare amex
 predict run=@box mechanism.eps=1 inputs=@no.csv | 4 | no.csv does not exist
 predict run=@box mechanism.eps=1 inputs=@q_nan.csv | 2 | q_nan.csv | row 2 of the data (line 3 of the file)
 predict run=@box total.eps=1 mechanism.classes=3 | 2 | mechanism.classes=3, but the model has 2
@@ -544,7 +544,7 @@ train -m training.seed=0,1 training=nowhere | 2 | training
 train -m 'training.lr=interval(0,1)' | 2 | cannot list the values of this sweep
 train -m hydra.launcher.n_jobs=1,2 hydra/launcher=joblib | 2 | give one value
 train -m training.seed=0,1 hydra/launcher=joblib hydra.launcher.n_jobs=0 | 2 | n_jobs=0 would run no job: give the number
-predict run=@box total.eps=1e-14 total.queries=1000 | 2 | leaves less than 1e-15 for each query: ask fewer queries
+predict run=@box total.eps=1e-14 total.queries=1000 | 2 | leaves less than 1e-15 (the smallest budget that agt accepts) for each query: ask fewer queries
 predict run=@box total.eps=1 total.queries=10000000000000 | 2 | queries = 10000000000000
 ledger show peple | 2 | peple.ledger
 ledger init people | 2 | total.eps

@@ -47,12 +47,12 @@ CLAIMS = [
     ),
     (
         claim(without("c"), ADD_REMOVE, RandomizedResponse(eps=20.0), "paper"),
-        "NO PROOF OF PRIVACY, because condition c is not met. The paper claims: "
+        "NO PROOF OF PRIVACY, because condition c is not met. The mechanism's paper claims: "
         "20-differentially private per query",
     ),
     (
         claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper"),
-        "proved, although accounting=paper",
+        "although accounting=paper does not ask for a proof, this guarantee is proved",
     ),
     (
         claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper", voting="published"),
@@ -60,7 +60,7 @@ CLAIMS = [
     ),
     (
         claim(HELD, ADD_REMOVE, RandomizedResponse(eps=50.0), output=Output.NUMBER),
-        "50-differentially private for this one number for add_remove neighbours",
+        "50-differentially private for the single published number for add_remove neighbours",
     ),
 ]
 
@@ -78,7 +78,7 @@ def test_a_simulation_says_of_each_line_what_it_would_be() -> None:
 
 def test_a_claim_without_recorded_reasons_says_that_nothing_is_proved() -> None:
     text = sentences.no_proof("labels", "20-differentially private", ())
-    assert text.startswith("NO PROOF OF PRIVACY. The paper claims: 20-diff")
+    assert text.startswith("NO PROOF OF PRIVACY. The mechanism's paper claims: 20-diff")
 
 
 def test_what_is_spent() -> None:

@@ -16,7 +16,7 @@ predict/labels | 1-differentially private per query for add_remove neighbours (o
 predict/labels | all 20 together: (20, 0)-differentially private in all, by the basic composition
 predict/labels | no ledger counts this release, although the privacy losses of all releases
 predict/labels | `labels.csv` may be published. To draw again is another release
-predict/number | 1-differentially private for this one number
+predict/number | 1-differentially private for the single published number
 predict/number | That number may be published.
 predict/weights | Gaussian differentially private for add_remove neighbours
 predict/weights | for any number of queries: (1, 1e-05)-differentially private in all

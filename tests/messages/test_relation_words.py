@@ -15,11 +15,10 @@ def test_its_words_say_what_one_k_is(name: str) -> None:
 
 def test_flip_says_that_features_are_not_protected() -> None:
     text = RELATIONS["flip"].describe_edit(1)
-    assert "the features of a record, and the fact that it is in the data, are not" in text
+    assert "a record's features, and the fact that it is in the data, are not" in text
 
 
 def test_a_ball_of_labels_or_features_says_what_changes() -> None:
-    assert "given other labels" in RELATIONS["flip"].describe_ball(1)
-    assert "given other features, each within 0.05" in RELATIONS["perturb"].describe_ball(
-        1, radius=0.05
-    )
+    assert "with changed labels" in RELATIONS["flip"].describe_ball(1)
+    ball = RELATIONS["perturb"].describe_ball(1, radius=0.05)
+    assert "with changed features, each feature by at most 0.05" in ball

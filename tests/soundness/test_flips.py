@@ -382,11 +382,11 @@ def test_it_is_read_back_whole() -> None:
 CHANGES: dict[str, tuple[Callable[[MemberInfluence], MemberInfluence], str]] = {
     "other labels": (
         lambda one: one._replace(labels=(one.labels + 1) % 3),
-        "the weights do not follow from",
+        "the weights differ from those that result from",
     ),
     "other pulls": (
         lambda one: one._replace(influence=one.influence // 2),
-        "the weights do not follow from",
+        "the weights differ from those that result from",
     ),
     "no class": (lambda one: one._replace(labels=one.labels + 3), "a label is not a class"),
     "too long": (

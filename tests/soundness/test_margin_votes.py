@@ -236,15 +236,15 @@ def test_what_fits_together_is_checked() -> None:
     refused(
         (
             ConfigError,
-            "same values of k",
+            "different values of k",
             lambda: margin_vote(
                 [one, Envelope((2,), margin, one.lower, one.upper)], CLIP, touches=1
             ),
         ),
-        (ConfigError, "same values of k", lambda: margin_vote([], CLIP, touches=1)),
+        (ConfigError, "different values of k", lambda: margin_vote([], CLIP, touches=1)),
         (
             UnsoundError,
-            "outside of its own bounds",
+            "outside of the bounds that were computed",
             lambda: Envelope((1,), margin, margin[None] + 1, margin[None] + 2),
         ),
         (

@@ -162,11 +162,11 @@ def test_shards_of_one_class_answer_it_and_labels_of_no_class_are_the_first() ->
 @pytest.mark.parametrize(
     ("learner", "said"),
     [
-        (own_learners.counting, "3 members that were trained again"),
-        (own_learners.unseeded, "3 members that were trained again"),
-        (own_learners.together, "3 members that were trained again"),
-        (partial(own_learners.remembering, []), "3 members that were trained again"),
-        (own_learners.Remembering(), "3 members that were trained again"),
+        (own_learners.counting, "3 members were trained again"),
+        (own_learners.unseeded, "3 members were trained again"),
+        (own_learners.together, "3 members were trained again"),
+        (partial(own_learners.remembering, []), "3 members were trained again"),
+        (own_learners.Remembering(), "3 members were trained again"),
     ],
     ids=[
         "global state",

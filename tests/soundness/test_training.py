@@ -335,7 +335,7 @@ def test_reduced_precision_matrix_products_are_refused_in_float32() -> None:
     head = make_head(training, WIDTH, 2, ())
     torch.set_float32_matmul_precision("high")
     try:
-        with pytest.raises(ConfigError, match="reduced-precision"):
+        with pytest.raises(ConfigError, match="reduced precision"):
             train(head, make_recipe(training), data)
     finally:
         torch.set_float32_matmul_precision("highest")

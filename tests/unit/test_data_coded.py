@@ -101,6 +101,33 @@ def test_whatever_else_is_asked_is_asked_of_the_array(use: Callable[[Any], objec
     assert same_bits(use(coded), use(array))
 
 
+def _add_in_place(x: Any) -> None:
+    x += 1
+
+
+def _set_a_row(x: Any) -> None:
+    x[3] = 0
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        _add_in_place,
+        _set_a_row,
+        lambda x: x.fill(0),
+        lambda x: x.sort(axis=0),
+        lambda x: x.reshape(-1).fill(0),
+        lambda x: np.negative(x, out=x),
+        lambda x: np.copyto(x, 0),
+    ],
+)
+def test_nothing_is_written_into_codes(write: Callable[[Any], object]) -> None:
+    array, coded = both(missing=True)
+    with pytest.raises((TypeError, ValueError)):
+        write(coded)
+    assert same_bits(coded, array)
+
+
 @pytest.mark.parametrize(
     "encoding",
     [

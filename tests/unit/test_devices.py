@@ -226,7 +226,7 @@ def test_precision_that_pytorch_has_no_one_answer_about_is_refused(
 
     monkeypatch.setattr(torch, "get_float32_matmul_precision", mixed)
     check_precision(torch.float64, torch.device("cpu"))
-    with pytest.raises(ConfigError, match="reduced-precision"):
+    with pytest.raises(ConfigError, match="reduced precision"):
         check_precision(torch.float32, torch.device("cpu"))
 
 

@@ -418,7 +418,7 @@ def test_landmarks_that_cannot_be_had_are_refused() -> None:
     refused(
         (
             ConfigError,
-            r"count=41: each landmark .* but only 40 public rows are different",
+            r"count=41: the landmarks .* but there are only 40 different ones",
             lambda: FeatureMap.from_dataset(replace(LANDMARKS, count=41), tabled()),
         ),
         (
@@ -505,7 +505,7 @@ def test_arrays_take_the_same_maps(tmp_path: Any) -> None:
             r'"public"\]=test.*\b0\b',
         ),
         ({"features": "reluu"}, "reluu"),
-        ({"features": {"map": "none", "count": 4}}, "features: count.*map=none"),
+        ({"features": {"map": "none", "count": 4}}, "features.count.*map=none"),
         ({"features": 5}, r"features: .*\b5\b"),
         (
             {"features": "relu", "network": (4,)},
@@ -513,7 +513,7 @@ def test_arrays_take_the_same_maps(tmp_path: Any) -> None:
         ),
         (
             {"features": "relu", "certificate": {"name": "erm", "features": {"bias": 0.5}}},
-            r"features: features= and certificate.features are both given",
+            r"features: features= and certificate.features both give",
         ),
     ],
 )

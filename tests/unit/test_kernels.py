@@ -380,9 +380,9 @@ class Bent(ReferenceKernel):
 
     def nominal_sum(self, d: torch.Tensor, x: torch.Tensor | None) -> torch.Tensor:
         return self.bend(
-            "summing the gradients of a bias over a batch"
+            "sum of the gradients of a bias over a batch"
             if x is None
-            else "summing gradients over a batch",
+            else "sum of the gradients of a batch",
             (super().nominal_sum(d, x),),
         )[0]
 
@@ -391,15 +391,15 @@ class Bent(ReferenceKernel):
         kind = (
             f"exact inputs, {'narrow' if few else 'wide'} layer"
             if x is not None and x.is_point
-            else "inputs with bounds"
+            else "inputs are intervals"
         )
         kind += " >= 0" if x is not None and not x.is_point and bool((x.lower >= 0).all()) else ""
         if product == "rump":
             kind = "inputs as midpoint and radius"
         case = (
-            "summing gradient bounds of a bias over a batch"
+            "sum of the gradient bounds of a bias over a batch"
             if x is None
-            else f"summing gradient bounds of a batch ({kind})"
+            else f"sum of the gradient bounds of a batch ({kind})"
         )
         return self.bend(case, super().bound_sum(d, x, product))
 

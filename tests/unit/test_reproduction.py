@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 import reproducing
 import torch
-from agt_cli._experiments.baselines import RECORD, Bench, features, network, of_one
-from agt_cli._experiments.certified import HALF
+from agt_cli._experiments.baselines import RECORD, Bench, DpSgd, features, network, of_one
+from agt_cli._experiments.certified import EVEN, GEOMETRIC, HALF, spaced_ks
 from agt_cli._experiments.frontier import (
     MONOTONE,
     Curve,
@@ -35,7 +35,7 @@ from agt_cli._experiments.kinds import (
     load_experiment,
 )
 from agt_cli._experiments.looseness import influences
-from agt_cli._experiments.private import Student, taught
+from agt_cli._experiments.private import Schedule, Student, schedule_for, taught
 from agt_cli._experiments.removal import (
     AT_RANDOM,
     SPREAD,
@@ -604,23 +604,49 @@ def test_a_head_on_private_features_is_compared_with_the_private_network(tmp_pat
     settings = {
         "run": ["dataset.declared_size=400"],
         "network": {"channels": [2, 2], "hidden": 6, "epochs": 1, "batches": 10},
-        "dpsgd": {"batch": 1000, "lr": 0.5, "clip": 1.0, "epochs": 2, "seeds": 2},
+        "schedules": [
+            {"least_eps": 0, "dpsgd": {"batch": 1000, "lr": 0.5, "clip": 1.0, "epochs": 2}}
+        ],
+        "seeds": 2,
         "eps": [8.0],
     }
     rows = made(entry, tmp_path / "record", **settings).table.set_index(["profile", "way"])
-    alone, below = (
-        rows.loc["ours", "private network"],
-        rows.loc["ours", "head with removals on private features"],
-    )
+    alone = rows.loc["ours", "private network"]
+    below = rows.loc["ours", "head with removals on private features"]
+    untrained = rows.loc["ours", "head with removals on untrained features"]
     assert (
         rows.loc["paper", "private network"]["network delta"] == 1e-4 > 100 * alone["network delta"]
     )
     assert alone["network eps"] == pytest.approx(0.8)
     assert below["network eps"] == pytest.approx(0.8 / 1.1)
-    assert below["sigma"] > 0
+    assert below["sigma"] > untrained["sigma"] > 0, "removals have all of eps where nothing trains"
+    assert untrained["network eps"] == 0
     assert 0 < alone["not private"] <= 1
     assert alone["low"] < alone["high"]
     assert alone["low"] + alone["high"] == pytest.approx(2 * alone["accuracy"]), "of two seeds"
+
+
+def test_a_schedule_follows_from_eps_alone() -> None:
+    dpsgd = DpSgd(batch=10, lr=1, clip=1, epochs=1)
+    schedules = tuple(Schedule(least, dpsgd) for least in (3.0, 0.0, 10.0))
+    chosen = {eps: schedule_for(eps, schedules).least_eps for eps in (0.1, 3.0, 9.0, 10.0)}
+    assert chosen == {0.1: 0.0, 3.0: 3.0, 9.0: 3.0, 10.0: 10.0}
+    with pytest.raises(ConfigError, match="least_eps"):
+        schedule_for(2.0, schedules[:1])
+
+
+@pytest.mark.parametrize(
+    ("count", "spacing", "ks"),
+    [
+        (1, EVEN, [0, 64]),
+        (2, EVEN, [0, 32, 64]),
+        (1, GEOMETRIC, [0, 8]),
+        (2, GEOMETRIC, [0, 4, 16]),
+        (5, GEOMETRIC, [0, 2, 4, 8, 16, 32]),
+    ],
+)
+def test_values_of_k_are_spaced(count: int, spacing: str, ks: list[int]) -> None:
+    assert spaced_ks(64, count, spacing).tolist() == ks
 
 
 # -- reproduction search

@@ -340,7 +340,7 @@ def test_a_spoilt_commit_changes_nothing(run: Path, tmp_path: Path, name: str) -
     for _ in range(2):
         with pytest.raises(
             ConfigError,
-            match=rf"{COMMIT} .*{COMMIT}",
+            match=rf"{COMMIT}\b.*{COMMIT}\b",
         ):
             open_run(run, "train")
         with pytest.raises(ConfigError, match=COMMIT):
