@@ -919,7 +919,9 @@ class Sides:
         job = ErasureJob(
             self.run, self.opened.trained.settings, prepared, prepared.erased, len(rows), len(rows)
         )
-        return self._served(fit(prepared.problem(from_the_start(job))), rows, "retrained")
+        return self._served(
+            fit(prepared.problem(from_the_start(job.run, job.settings))), rows, "retrained"
+        )
 
     @property
     def claimed(self) -> Promise:

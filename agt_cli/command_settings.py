@@ -42,9 +42,11 @@ class CertifySettings:
 
     Attributes:
         map_resolution: points of a side of the map of the plane, where there is one; 0: no map.
+        person: the ids of people without whose records the answers are computed, each alone.
     """
 
     map_resolution: Annotated[int, Field(ge=0, le=1000)] = 160
+    person: tuple[str, ...] = ()
 
 
 def check_certify(config: Mapping[str, Any]) -> CertifySettings:
@@ -53,14 +55,36 @@ def check_certify(config: Mapping[str, Any]) -> CertifySettings:
     Raises:
         ConfigError: by key.
     """
-    only_keys(config, (*ON_RUN, "map_resolution"))
+    only_keys(config, (*ON_RUN, "map_resolution", "person"))
     if str(config.get("inputs")) == str(LINES):
         raise ConfigError(
             "inputs=-: agt certify cannot read queries from standard input. Give a file, or use "
             "agt predict, which answers queries line by line"
         )
     check_on_run(config)
-    return validate(CertifySettings, {"map_resolution": config.get("map_resolution")}, "")
+    given = {
+        "map_resolution": config.get("map_resolution"),
+        "person": _ids_of_people(config.get("person")),
+    }
+    return validate(CertifySettings, given, "")
+
+
+def _ids_of_people(value: object) -> tuple[str, ...]:
+    """Return the ids that the setting ``person`` names, one of them or a list; empty: none.
+
+    Raises:
+        ConfigError: the list is empty, or an entry is neither text nor a whole number.
+    """
+    if value is None:
+        return ()
+    entries = value if isinstance(value, list | tuple) else [value]
+    valid = [type(entry) in (str, int) and str(entry) != "" for entry in entries]
+    if not entries or not all(valid):
+        raise ConfigError(
+            f"person={value}: give the id of a person, or a list of ids as in person=[p17,p18]. "
+            "Quote an id that is neither text nor a whole number, as in \"person='1.5'\""
+        )
+    return tuple(map(str, entries))
 
 
 def check_on_run(config: Mapping[str, Any]) -> None:

@@ -302,6 +302,8 @@ COMMANDS: dict[str, Command] = {
         (
             "agt certify run=outputs/train/2026-01-31_12-00-00-000000",
             "agt certify run=... inputs=queries.csv",
+            "agt certify run=... person=p17      which answers are the same without this "
+            "person's records",
         ),
     ),
     "plan": Command(

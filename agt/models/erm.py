@@ -53,6 +53,11 @@ class ErmKind(ErmConfig, LinearKind):
         """
         check_minimiser_settings(settings.training, self.name)
 
+    @property
+    def minimiser_tolerance(self) -> float:
+        """A bound on the norm of the loss's gradient at the trained weights: the tolerance."""
+        return self.tolerance
+
     def sensitivity(self, setting: LinearSetting) -> Sensitivity:
         """Return a bound on how far one edit of the training data moves the trained weights.
 

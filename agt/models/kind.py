@@ -326,6 +326,14 @@ class CertificateKind(CertificateConfig):
         """
         raise NotImplementedError
 
+    @property
+    def minimiser_tolerance(self) -> float | None:
+        """A bound on the norm of the loss's gradient at the trained weights of a linear head.
+
+        The loss is the regularised mean of training/erm.py. None: training does not minimise it.
+        """
+        return None
+
     def step_facts(self, trained: "LinearTrained") -> "tuple[Fact, Fact]":
         """Return the facts about a trained linear head for two conditions of a guarantee.
 

@@ -22,6 +22,7 @@ from agt.training.noise import NoisePlan
 if TYPE_CHECKING:
     from agt.models.box import BoxModel
     from agt.models.linear import LinearModel
+    from agt.models.voting import Votes
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,14 @@ class Model(Protocol):
         Such a release adds noise to the sums or to the objective that it minimises. A linear head
         returns itself, a model of votes an untrained head on the same records, and any other model
         None.
+        """
+
+    @property
+    def shard_votes(self) -> "Votes | None":
+        """The model itself if its members are handled as one model, and vote; or None.
+
+        Each member depends on its own shard of the records alone, so that a few members can be
+        trained again without the others.
         """
 
     @property
@@ -293,6 +302,11 @@ class ModelDefaults:
     @property
     def release_head(self) -> "LinearModel | None":
         """None: the model has no linear head that a release could train itself."""
+        return None
+
+    @property
+    def shard_votes(self) -> "Votes | None":
+        """None: the model has no members, or each is a model of its own."""
         return None
 
     @property

@@ -187,6 +187,33 @@ class OwnVotesModel(Votes):
         raised = np.array([member.raised for member in members], dtype=np.uint8)
         return replace(self, raised=raised, members=tuple(members), ballots={})
 
+    def retrained_labels(
+        self, records: Records, indices: Sequence[int], phi: np.ndarray
+    ) -> np.ndarray:
+        """Train some members on their shards of other records, and return their labels of queries.
+
+        Stored votes are neither read nor changed.
+
+        Args:
+            records: the records of all members, on the scale of the model's own dataset.
+            indices: the indices of the members to train.
+            phi: [n, w] the features of the queries, as members take them.
+
+        Returns:
+            [len(indices), n] int16.
+
+        Raises:
+            ConfigError: the learner is not available in this process, or a unit has more rows than
+                ``relation.unit_rows``.
+        """
+        learner = self._learner
+        labels = []
+        with single_threaded():
+            for index, shard in zip(indices, self._shards_of(records, indices), strict=True):
+                member = learner.train_member(self._shard(index, shard))
+                labels.append(member.labels(phi))
+        return np.stack(labels)
+
     def _shard(self, member: int, records: Records) -> Shard:
         """Return the input of one member's training: features, labels and a public seed.
 

@@ -17,7 +17,7 @@ Under relation=flip (``FlipModel``) there are also, for the data owner alone:
 docs/proofs/ridge.md proves that a member depends only on its own shard, to the last bit.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, Self
@@ -124,23 +124,59 @@ class VotesModel(Votes):
         Raises:
             ConfigError: a unit has more rows than ``relation.unit_rows``.
         """
+        count = self.settings.ensemble.members
+        return self._trained_on(self._member_records(records), count, on_progress)
+
+    def retrained_labels(
+        self, records: Records, indices: Sequence[int], phi: np.ndarray
+    ) -> np.ndarray:
+        """Train some members on their shards of other records, and return their labels of queries.
+
+        Args:
+            records: the records of all members, on the scale of the model's own dataset.
+            indices: the indices of the members to train.
+            phi: [n, width] the values of the public feature map for the queries.
+
+        Returns:
+            [len(indices), n] int16.
+
+        Raises:
+            ConfigError: a unit has more rows than ``relation.unit_rows``.
+        """
+        shards = self._shards_of(records, indices)
+        return self._trained_on(shards, len(indices)).labels(phi)
+
+    def _trained_on(
+        self,
+        shards: Iterable[Records],
+        count: int,
+        on_progress: OnProgress = lambda progress: None,
+    ) -> Self:
+        """Return the model with one member for each shard.
+
+        Args:
+            shards: the shards, at least one.
+            count: the number of shards.
+            on_progress: called after every member.
+        """
         learn = LEARNERS[self.config.learner]
-        count = len(self.weight)
-        weight = torch.zeros(self.weight.shape, dtype=torch.int32)
-        for member, (features, labels) in enumerate(self._training_arrays(records)):
+        weight = torch.zeros((count, *self.weight.shape[1:]), dtype=torch.int32)
+        for member, (features, labels) in enumerate(self._training_arrays(shards)):
             targets = encode_targets(labels, self.problem.classes)
             weight[member] = torch.from_numpy(learn(features, targets, self.config.strength))
             finished = member + 1
             on_progress(Progress(step=finished, steps=count, done=finished, total=count))
         return replace(self, weight=weight)
 
-    def _training_arrays(self, records: Records) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _training_arrays(
+        self, shards: Iterable[Records]
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield for each member the integer features [n, width] and labels [n] of its shard.
 
         Args:
-            records: the records of all members.
+            shards: the members' shards.
         """
-        for shard in self._member_records(records):
+        for shard in shards:
             yield _to_integer_features(self.phi(shard.features)), shard.labels
 
     @classmethod
@@ -272,25 +308,21 @@ class FlipModel(VotesModel):
     members: tuple[MemberInfluence, ...] = ()
     instant: ClassVar[bool] = False
 
-    def retrained(
+    def _trained_on(
         self,
-        records: Records,
+        shards: Iterable[Records],
+        count: int,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> Self:
-        """Return the model whose members are trained on the shards of other records.
+        """Return the model with one member for each shard.
 
         Args:
-            records: the records of all members, on the scale of the model's own dataset.
+            shards: the shards, at least one.
+            count: the number of shards.
             on_progress: called after every member.
-            checkpoints: not used, because training a member takes too little time.
-
-        Raises:
-            ConfigError: a unit has more rows than ``relation.unit_rows``.
         """
-        count = len(self.weight)
         members: list[MemberInfluence] = []
-        for features, labels in self._training_arrays(records):
+        for features, labels in self._training_arrays(shards):
             influence = label_influence(features, self.config.strength)
             members.append(MemberInfluence(influence, labels))
             finished = len(members)

@@ -5,10 +5,10 @@ edit of the dataset (one unit of k) can change only the votes of the members who
 touches, and the margin of the vote gives the certificate.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -133,6 +133,11 @@ class Votes(ClosedFormModel):
         raise NotImplementedError
 
     @property
+    def shard_votes(self) -> Self:
+        """The model itself: each of its members depends on its own shard alone."""
+        return self
+
+    @property
     def public_features(self) -> Callable[[np.ndarray], np.ndarray]:
         """The function from raw features [n, ...] to the features [n, w] that members take."""
         return self.phi
@@ -161,6 +166,41 @@ class Votes(ClosedFormModel):
             phi: [n, w] the values of the public feature map for the queries.
         """
         raise NotImplementedError
+
+    def retrained_labels(
+        self, records: Records, indices: Sequence[int], phi: np.ndarray
+    ) -> np.ndarray:
+        """Train some members on their shards of other records, and return their labels of queries.
+
+        The model itself, and votes that it stores, are not changed.
+
+        Args:
+            records: the records of all members, on the scale of the model's own dataset.
+            indices: the indices of the members to train.
+            phi: [n, w] the values of the public feature map for the queries.
+
+        Returns:
+            [len(indices), n] int16.
+
+        Raises:
+            ConfigError: a unit has more rows than ``relation.unit_rows``; or the members' learner
+                is the user's own, and is not available in this process.
+        """
+        raise NotImplementedError
+
+    def _shards_of(self, records: Records, indices: Sequence[int]) -> list[Records]:
+        """Return the shards of some members, in the order of ``indices``.
+
+        Args:
+            records: the records of all members.
+            indices: the indices of the members.
+
+        Raises:
+            ConfigError: a unit has more rows than ``relation.unit_rows``.
+        """
+        is_in_shards = np.isin(assign_shards(records.units, self.settings.ensemble), indices)
+        shards = list(self._member_records(records.take(is_in_shards)))
+        return [shards[index] for index in indices]
 
     def _member_records(self, records: Records) -> Iterator[Records]:
         """Return an iterator over the T shards of the records, in the order of the members.

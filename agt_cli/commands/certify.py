@@ -4,7 +4,7 @@ report.
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -12,6 +12,7 @@ from pydantic import InstanceOf
 
 from agt.models.doubts import Certainty
 from agt.settings import keyword_schema
+from agt.store import as_json
 from agt_cli.command_settings import CertifySettings, check_certify
 from agt_cli.releasing.noise import REDRAWN
 from agt_cli.report import figures
@@ -31,6 +32,14 @@ from agt_cli.report.release_md import outside_section
 from agt_cli.report.sections_md import median_words, within
 from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun, TrainedRun
+from agt_cli.unlearn.person import PersonAnswers, compare_people
+from agt_cli.unlearn.person_md import (
+    FIELDS,
+    person_fields,
+    person_metrics,
+    person_page,
+    say_people,
+)
 
 
 @keyword_schema
@@ -48,7 +57,10 @@ def configure(config: Mapping[str, Any]) -> CertifyConfig:
 
 def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str, Any]:
     """Certify the queries and write the record."""
-    trained, opened = config.trained, config.trained.open(record, console)
+    trained = config.trained
+    opened = trained.open(record, console, with_records=bool(config.person))
+    # First, because an unknown id should not be found after everything else.
+    people = compare_people(config.person, opened, console) if config.person else ()
     settings, finished, model = trained.settings, trained.finished, opened.model
     queries, labels, dataset = opened.queries, opened.labels, opened.dataset
     started = time.perf_counter()
@@ -91,7 +103,22 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
         "verdict": quality.verdict,
         "table": table.to_dict("records"),
     }
+    if people:
+        result["people"] = _write_people(people, record, subject, opened)
+        say_people(people, record, console)
     return result | {"trained_run": str(finished.folder)} | ({"owed": owed[0]} if owed else {})
+
+
+def _write_people(
+    people: Sequence[PersonAnswers], record: RunRecord, subject: Subject, opened: OpenedRun
+) -> list[dict[str, Any]]:
+    """Write the page about people and its fields; returns the fields."""
+    answers = subject.certificates.prediction
+    fields = person_fields(people, opened.queries, subject.classes, answers)
+    record.add_metrics(**person_metrics(people))
+    record.write(FIELDS, as_json(fields))
+    record.page("person", person_page(people, fields, subject.dataset, subject.queries))
+    return fields
 
 
 def _draw(

@@ -350,9 +350,17 @@ class RunRecord(FolderWriter):
             text: Markdown. At its end is added how many processes shared the work, if they were
                 several.
         """
-        text = "\n\n".join([text, *self._shared()])
-        self.write("report.md", text.encode())
-        self.write("report.html", report_page(text, self._figure).encode())
+        self.page("report", "\n\n".join([text, *self._shared()]))
+
+    def page(self, name: str, text: str) -> None:
+        """Write NAME.md, and NAME.html from it.
+
+        Args:
+            name: the name of both files, without its ending.
+            text: Markdown.
+        """
+        self.write(f"{name}.md", text.encode())
+        self.write(f"{name}.html", report_page(text, self._figure).encode())
 
     def _shared(self) -> Iterator[str]:
         if several := self._environment.get("processes"):

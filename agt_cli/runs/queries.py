@@ -128,7 +128,7 @@ class TrainedRun:
             source = config_with_constants(finished.config, prepared.loaded)
             run = RunWithoutRecords(prepared.problem(self.settings), source, prepared.encoder)
         model, dataset = load(run.problem, finished), run.problem.dataset
-        queries = dataset.test if self.inputs is None else _queries(self.inputs, run)
+        queries = dataset.test if self.inputs is None else read_queries(self.inputs, run)
         for line in [*outside_lines(queries), *id_lines(queries)]:
             console.note(line)
         record.environment(
@@ -164,7 +164,7 @@ class TrainedRun:
                 f"run={self.finished.folder}: this run was made by a version of agt that is "
                 "too old for several processes: start the command without torchrun"
             )
-        return load(run.problem, self.finished), _queries(self.inputs or LINES, run)
+        return load(run.problem, self.finished), read_queries(self.inputs or LINES, run)
 
     def agree(self, group: Group) -> None:
         """Raise ConfigError where another process of the group computes by other means, or has
@@ -307,7 +307,12 @@ def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
     )
 
 
-def _queries(path: Path, run: RunWithoutRecords) -> Records:
+def read_queries(path: Path, run: RunWithoutRecords) -> Records:
+    """Read a file of queries as a run's model takes them.
+
+    Raises:
+        DataError: there are none, or they do not fit.
+    """
     if path == LINES:
         return run.problem.dataset.test.take(np.arange(0))
     queries, encoder = run.source.load_queries(path), run.encoder

@@ -168,7 +168,9 @@ def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
             "run on these data (agt train ledger=...), and then delete this run"
         )
     settings, prepared = (
-        _drawn_anew(job, record) if job.fresh else (from_the_start(job), job.prepared)
+        _drawn_anew(job, record)
+        if job.fresh
+        else (from_the_start(job.run, job.settings), job.prepared)
     )
     model = fit(prepared, settings, console)
     seconds = time.perf_counter() - started
@@ -178,18 +180,20 @@ def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     return Removal(_retrain_promise(job, settings), job.count, seconds, facts, steps)
 
 
-def from_the_start(job: ErasureJob) -> RunSettings:
+def from_the_start(run: Run, settings: RunSettings) -> RunSettings:
     """The settings to train with again.
 
     The head as training begins: of a network of the user's own a run keeps the layers alone. And
     threads, kernel and pieces as the run had them: last bits depend on them.
+
+    Args:
+        run: the run that is trained again.
+        settings: that it was trained with, with the present command's ``compute``.
     """
-    recorded: ComputeConfig = validate(ComputeConfig, job.run.config.get("compute"), "compute")
-    compute = replace(recorded, device=job.settings.compute.device)
+    recorded: ComputeConfig = validate(ComputeConfig, run.config.get("compute"), "compute")
+    compute = replace(recorded, device=settings.compute.device)
     use_threads(compute)
-    return replace(
-        job.settings, model=head_from_config(job.run.config.get("model")), compute=compute
-    )
+    return replace(settings, model=head_from_config(run.config.get("model")), compute=compute)
 
 
 def fresh_config(config: Mapping[str, Any], batches: int) -> dict[str, Any]:
@@ -231,7 +235,9 @@ def _drawn_anew(job: ErasureJob, record: RunRecord) -> tuple[RunSettings, Prepar
     they are for.
     """
     record.reconfigure(fresh_config(record.config, job.batches))
-    settings = replace(settings_of(record.config), compute=from_the_start(job).compute)
+    settings = replace(
+        settings_of(record.config), compute=from_the_start(job.run, job.settings).compute
+    )
     void = settings.choices.standing is Standing.VOID
     return settings, replace(job.prepared, choices=settings.choices) if void else job.prepared
 
@@ -323,7 +329,7 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
             )
         removal = retrain(job, record, console)
         return replace(removal, promise=replace(removal.promise, method="sisa"))
-    started, settings = time.perf_counter(), from_the_start(job)
+    started, settings = time.perf_counter(), from_the_start(job.run, job.settings)
     with console.progress(
         "retraining the ensemble's members that used the erased records", "member"
     ) as report:

@@ -1,0 +1,403 @@
+"""How far the weights of a minimiser are from those without one person's records: one Newton step.
+
+The weights of ``certificate=erm`` minimise a strongly convex loss. For each person, one Newton step
+leads to approximate weights without the person's records, and a radius bounds the distance from
+there to the weights that training again gives. All people are computed at once, from matrices of
+the size of the weights. Proofs: docs/proofs/influence.md.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import expit
+
+from agt.errors import UnsoundError
+from agt.models.linear import LinearModel
+from agt.numeric import COVER, UNIT, gamma_up, labels_of
+from agt.training.linear import loss_derivative
+from agt.training.objective import fill_upper_triangle, gram, gram_rounding, lower_gram
+from agt.training.row_sums import float64_rows, row_blocks, sum_over_rows
+from agt.training.sensitivity import LinearLoss
+
+REFINEMENTS = 4  # of the solution of each linear system; each multiplies its error by the leverage
+MAX_THIRD_DERIVATIVE = 1 / (6 * math.sqrt(3))  # of the logistic loss in the logit
+MAX_SECOND_DERIVATIVE = 0.25  # of the logistic loss in the logit
+SIGMOID_ROUNDING = 8 * UNIT  # more than the rounding of a computed sigmoid and what follows it
+PEOPLE_AT_ONCE = 256  # whose logits of all queries are in memory together
+
+
+@dataclass(frozen=True)
+class MinimisersWithout:
+    """Approximate weights of a linear head without each person's records, with their errors.
+
+    Attributes:
+        weight: [J, d] float64 w, the trained weights.
+        steps: [P, J, d] float64, what is added to w for each of P people.
+        radii: [P, J] bounds on the l2 distance between w plus the step and the weights that
+            training without the person's records gives, for each output.
+    """
+
+    weight: np.ndarray
+    steps: np.ndarray
+    radii: np.ndarray
+
+    @classmethod
+    def from_head(
+        cls,
+        head: LinearModel,
+        features: np.ndarray,
+        labels: np.ndarray,
+        people: Sequence[np.ndarray],
+    ) -> "MinimisersWithout":
+        """Compute a step and its radius for each person.
+
+        Formal guarantees:
+            - Weights that training returns for the records without a person's are within the
+              radius of w plus the step, for each output (Lemma 3 of docs/proofs/influence.md).
+              This holds if training then uses the same loss, strength and normaliser.
+
+        Args:
+            head: the trained head, of a kind with a ``minimiser_tolerance``; its loss is not
+                ``softmax`` (``is_covered``).
+            features: [n, d] public features of all training records, rows of norm at most 1.
+            labels: [n] int64, their labels.
+            people: for each person the row numbers of the person's records.
+
+        Raises:
+            UnsoundError: the Hessian is not positive definite in floating point.
+        """
+        weight = head.trained.weight.numpy()
+        outputs, width = weight.shape
+        steps = np.zeros((len(people), outputs, width))
+        radii = np.zeros((len(people), outputs))
+        gram_matrix = gram(features)
+        counts = np.array([len(rows) for rows in people], dtype=np.int64)
+        removed = np.concatenate(people)
+        owners = np.repeat(np.arange(len(people)), counts)
+        for output in range(outputs):
+            problem = _OutputProblem.from_head(head, features, labels, output, gram_matrix)
+            removed_rows = _RemovedRows(
+                features=np.asarray(features[removed], dtype=np.float64),
+                slopes=problem.slopes[removed],
+                curvatures=problem.curvatures[removed],
+                owners=owners,
+                counts=counts,
+            )
+            steps[:, output], radii[:, output] = problem.step_without(removed_rows)
+        return cls(weight, steps, radii)
+
+    def labels(self, phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return each query's label without each person's records, and where it is proved.
+
+        Args:
+            phi: [n, d] the public features of the queries, rows of norm at most 1.
+
+        Returns:
+            [P, n] int64 labels under w plus the step; [P, n] bool, True where training without the
+            person's records provably gives this label (Lemma 4 of docs/proofs/influence.md).
+        """
+        queries = phi.astype(np.float64, copy=False)
+        people = len(self.steps)
+        labels = np.zeros((people, len(queries)), dtype=np.int64)
+        is_proved = np.zeros((people, len(queries)), dtype=bool)
+        base = queries @ self.weight.T  # [n, J]
+        norms = np.linalg.norm(queries, axis=1) * COVER
+        reach = self._reach()
+        for start in range(0, people, PEOPLE_AT_ONCE):
+            chunk = slice(start, start + PEOPLE_AT_ONCE)
+            moved = np.einsum("nd,pjd->pnj", queries, self.steps[chunk], optimize=True)
+            logits = base + moved
+            errors = norms[:, None] * reach[chunk][:, None, :]
+            labels[chunk], is_proved[chunk] = _decide(logits, errors)
+        return labels, is_proved
+
+    def _reach(self) -> np.ndarray:
+        """Return bounds [P, J] on how far a logit at features of norm 1 is from that of training.
+
+        Both computed logits are rounded: the one here, and the one of the trained weights.
+        """
+        # Lemma 4 of docs/proofs/influence.md: the radius, plus the rounding of both logits.
+        width = self.weight.shape[1]
+        lengths = np.linalg.norm(self.weight, axis=1) + np.linalg.norm(self.steps, axis=2)
+        rounding = 2 * gamma_up(width + 4) * (lengths + self.radii)
+        reach: np.ndarray = (self.radii + rounding) * COVER
+        return reach
+
+
+def is_covered(loss: LinearLoss) -> bool:
+    """Return whether the radius is proved for a loss: for logistic losses, clamped or not."""
+    return loss.kind in ("binary", "one_vs_all")
+
+
+def _decide(logits: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return labels, and whether no logits within the errors have another label.
+
+    Args:
+        logits: [P, n, J].
+        errors: [P, n, J] bounds on how far each logit may be from these.
+
+    Returns:
+        [P, n] int64; [P, n] bool.
+    """
+    people, count, outputs = logits.shape
+    labels = labels_of(logits.reshape(-1, outputs)).reshape(people, count)
+    if outputs == 1:
+        return labels, np.abs(logits[..., 0]) > errors[..., 0]
+    winner = labels[..., None]
+    lowest_winner = np.take_along_axis(logits - errors, winner, axis=2)[..., 0]
+    highest_others = logits + errors
+    np.put_along_axis(highest_others, winner, -np.inf, axis=2)
+    return labels, lowest_winner > highest_others.max(axis=2)
+
+
+@dataclass(frozen=True)
+class _RemovedRows:
+    """The records of all people, one row after another.
+
+    Attributes:
+        features: [m, d] float64.
+        slopes: [m] the first derivatives of their losses in the logit, at the trained weights.
+        curvatures: [m] the second derivatives.
+        owners: [m] the index of the person that each record belongs to.
+        counts: [P] how many records each person has.
+    """
+
+    features: np.ndarray
+    slopes: np.ndarray
+    curvatures: np.ndarray
+    owners: np.ndarray
+    counts: np.ndarray
+
+    def sum_by_person(self, factors: np.ndarray) -> np.ndarray:
+        """Return the sum of factor times features over each person's records, [P, d].
+
+        Args:
+            factors: [m], one for each record.
+        """
+        total = np.zeros((len(self.counts), self.features.shape[1]))
+        np.add.at(total, self.owners, factors[:, None] * self.features)
+        return total
+
+    def curvature_times(self, steps: np.ndarray) -> np.ndarray:
+        """Return the Hessian of each person's losses times the person's step, [P, d].
+
+        Args:
+            steps: [P, d].
+        """
+        moved = np.einsum("md,md->m", self.features, steps[self.owners])
+        return self.sum_by_person(self.curvatures * moved)
+
+
+@dataclass(frozen=True)
+class _OutputProblem:
+    """The minimisation problem of one output, at its trained weights.
+
+    The objective is F(w) = sum_j l(y_j, w.x_j) + (s / 2) |w|^2, the sum over all training records.
+
+    Attributes:
+        strength: s.
+        residual: a bound on |grad F(w)|, at these weights and at those of training again.
+        slopes: [n] l'_j, the first derivatives of the records' losses in the logit.
+        curvatures: [n] l''_j, the second derivatives; 0 where the derivative is clamped.
+        slope_error: a bound on the error of each computed slope.
+        curvature_error: the same of each curvature; not where the logit may lie on the other side
+            of a kink, which ``kink_distances`` counts.
+        hessian: [d, d] of F at w, as computed.
+        hessian_error: a bound on the Frobenius norm of its error.
+        gram_matrix: [d, d] the sum of x_j x_j'.
+        gram_error: a bound on the Frobenius norm of its error.
+        kink_distances: ascending, the least |D| at which each record's logit may reach a kink of
+            the clamped loss; infinite ones are left out.
+        kink_squares: [k + 1] the sums of the first |x_j|^2 in that order.
+    """
+
+    strength: float
+    residual: float
+    slopes: np.ndarray
+    curvatures: np.ndarray
+    slope_error: float
+    curvature_error: float
+    hessian: np.ndarray
+    hessian_error: float
+    gram_matrix: np.ndarray
+    gram_error: float
+    kink_distances: np.ndarray
+    kink_squares: np.ndarray
+
+    @classmethod
+    def from_head(
+        cls,
+        head: LinearModel,
+        features: np.ndarray,
+        labels: np.ndarray,
+        output: int,
+        gram_matrix: np.ndarray,
+    ) -> "_OutputProblem":
+        """Compute what the steps of all people share.
+
+        Args:
+            head: the trained head.
+            features: [n, d] public features of all training records.
+            labels: [n] int64, their labels.
+            output: the index of the output.
+            gram_matrix: [d, d] ``gram`` of the features.
+        """
+        trained = head.trained
+        count, width = features.shape
+        tolerance = head.settings.certificate.minimiser_tolerance
+        assert tolerance is not None  # the caller checked it
+        weight = trained.weight.numpy()
+        logits = np.zeros((count, len(weight)))
+        squares = np.zeros(count)
+        for rows in row_blocks(count):
+            block = float64_rows(features, rows)
+            logits[rows] = block @ weight.T
+            squares[rows] = np.einsum("nd,nd->n", block, block)
+        derivatives = loss_derivative(
+            trained.loss, torch.from_numpy(logits), torch.from_numpy(labels)
+        )
+        slopes = derivatives.numpy()[:, output]
+        shares = expit(logits[:, output])
+        bound = trained.loss.derivative_bound
+        curvatures = np.where(np.abs(slopes) < bound, shares * (1 - shares), 0.0)
+        strength = trained.training.weight_decay * trained.plan.normalizer
+        hessian = _weighted_gram(features, curvatures)
+        hessian[np.diag_indices(width)] += strength
+        length = float(np.linalg.norm(weight[output])) * COVER
+        logit_error = gamma_up(width + 2) * length
+        slope_error = MAX_SECOND_DERIVATIVE * logit_error + SIGMOID_ROUNDING
+        curvature_error = MAX_THIRD_DERIVATIVE * logit_error + SIGMOID_ROUNDING
+        hessian_error = gram_rounding(count) + count * (curvature_error + 4 * UNIT)
+        hessian_error += 2 * UNIT * float(np.linalg.norm(hessian))
+        gram_error = gram_rounding(count)
+        gram_error += gamma_up(2 * width + 4) * float(np.linalg.norm(gram_matrix))
+        distances = _kink_distances(logits[:, output], labels, bound, output, head.problem.classes)
+        distances = distances * (1 - SIGMOID_ROUNDING) - logit_error - SIGMOID_ROUNDING
+        distances = np.maximum(distances, 0.0)
+        lengths = np.sqrt(squares) * COVER
+        may_reach = np.isfinite(distances) & (lengths > 0)
+        least_steps = distances[may_reach] / lengths[may_reach] / COVER
+        order = np.argsort(least_steps)
+        sums = np.cumsum(squares[may_reach][order])
+        return cls(
+            strength=strength,
+            # A bound on the gradient of the mean over the normaliser, turned into one of the sum.
+            residual=tolerance * trained.plan.normalizer * COVER,
+            slopes=slopes,
+            curvatures=curvatures,
+            slope_error=slope_error,
+            curvature_error=curvature_error,
+            hessian=hessian,
+            hessian_error=hessian_error * COVER,
+            gram_matrix=gram_matrix,
+            gram_error=gram_error * COVER,
+            kink_distances=least_steps[order],
+            kink_squares=np.concatenate([[0.0], sums]) * (COVER + gamma_up(count)),
+        )
+
+    def step_without(self, removed: _RemovedRows) -> tuple[np.ndarray, np.ndarray]:
+        """Return each person's step [P, d], and its radius [P].
+
+        Raises:
+            UnsoundError: the Hessian is not positive definite in floating point.
+        """
+        gradients = removed.sum_by_person(removed.slopes)
+        try:
+            factor = cho_factor(self.hessian, check_finite=False)
+        except np.linalg.LinAlgError:
+            raise UnsoundError(
+                "training.weight_decay is too small for this data, because the Hessian is not "
+                "positive definite in floating point: give a larger one"
+            ) from None
+
+        def remainders_of(steps: np.ndarray) -> np.ndarray:
+            """Return g - H D for each person: what the step D still leaves of the gradient g."""
+            return gradients - steps @ self.hessian + removed.curvature_times(steps)
+
+        # The inverse of the Hessian with the person's records serves all people. The refinement
+        # accounts for the person's part, and the remainder is measured.
+        steps = np.zeros_like(gradients)
+        for _ in range(REFINEMENTS):
+            steps = steps + cho_solve(factor, remainders_of(steps).T, check_finite=False).T
+        remainders = np.linalg.norm(remainders_of(steps), axis=1)
+        return steps, self._radii(steps, gradients, remainders, removed.counts)
+
+    def _radii(
+        self,
+        steps: np.ndarray,
+        gradients: np.ndarray,
+        remainders: np.ndarray,
+        counts: np.ndarray,
+    ) -> np.ndarray:
+        """Return the bound [P] of Lemma 3 on the distance from each step to training again.
+
+        Args:
+            steps: [P, d].
+            gradients: [P, d] the sums of the removed records' gradients, as computed.
+            remainders: [P] the norms of what the steps leave of them, as computed.
+            counts: [P] how many records each person has.
+        """
+        lengths = np.linalg.norm(steps, axis=1) * COVER
+        # Lemma 2 of docs/proofs/influence.md: the Hessian changes along the step by at most the
+        # third derivative, and where a record reaches a kink by at most the second one.
+        quadratic_forms = np.einsum("pd,pd->p", steps @ self.gram_matrix, steps)
+        quadratic_forms = quadratic_forms + self.gram_error * lengths**2
+        reached = np.searchsorted(self.kink_distances, lengths, side="right")
+        curvature_change = MAX_THIRD_DERIVATIVE / 2 * np.maximum(quadratic_forms, 0.0)
+        kink_change = MAX_SECOND_DERIVATIVE * lengths * self.kink_squares[reached]
+        # Lemma 3 of docs/proofs/influence.md: what rounding hides in the remainder.
+        width = steps.shape[1]
+        size = float(np.linalg.norm(self.hessian))
+        terms = size * lengths + counts * (1 + lengths) + np.linalg.norm(gradients, axis=1)
+        rounding = gamma_up(width + counts.max(initial=0) + 8) * terms
+        rounding = rounding + self.hessian_error * lengths
+        rounding = rounding + counts * (self.slope_error + self.curvature_error * lengths)
+        left = 2 * self.residual + remainders + rounding
+        radii: np.ndarray = (left + curvature_change + kink_change) / self.strength * COVER
+        return radii
+
+
+def _weighted_gram(features: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Compute the sum of weight_j x_j x_j' over records x_j, [d, d].
+
+    Args:
+        features: [n, d] float32 or float64; may be memory-mapped.
+        weights: [n], at least 0.
+    """
+    roots = np.sqrt(weights)
+
+    def gram_of_rows(rows: slice) -> tuple[np.ndarray]:
+        return (lower_gram(float64_rows(features, rows) * roots[rows, None]),)
+
+    (total,) = sum_over_rows(len(features), gram_of_rows)
+    fill_upper_triangle(total)
+    return total
+
+
+def _kink_distances(
+    logits: np.ndarray, labels: np.ndarray, bound: float, output: int, classes: int
+) -> np.ndarray:
+    """Return how far each record's logit is from where the clamped derivative has a kink.
+
+    Args:
+        logits: [n] of one output.
+        labels: [n] int64.
+        bound: C, at which the derivative sigmoid(f) - t is clamped.
+        output: the index of the output, which is its class if there are more than two.
+        classes: the number of classes.
+
+    Returns:
+        [n]; infinite if C is at least 1, because then nothing is clamped.
+    """
+    if bound >= 1:
+        return np.full(len(logits), np.inf)
+    target_class = 1 if classes == 2 else output
+    # sigmoid(f) is C for records of target 0, and 1 - C for records of target 1.
+    kink = math.log(bound / (1 - bound))
+    kinks = np.where(labels == target_class, -kink, kink)
+    distances: np.ndarray = np.abs(logits - kinks)
+    return distances

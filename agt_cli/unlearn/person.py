@@ -1,0 +1,262 @@
+"""The answers of a run without one person's records: people found by their ids, and compared."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from agt.data.dataset import Dataset
+from agt.data.erasure import families
+from agt.data.records import fingerprint
+from agt.errors import CheckError, ConfigError
+from agt.facts import Standing
+from agt.unlearning.influence import AnsweredModel, Influence, Neighbour, Outcome
+from agt_cli.process import current_team
+from agt_cli.report.console import Console
+from agt_cli.runs.erased import gone_of
+from agt_cli.runs.prepare import RunWithoutRecords, config_with_constants, prepare
+from agt_cli.runs.queries import OpenedRun, read_queries
+from agt_cli.unlearn.methods import from_the_start
+
+
+@dataclass(frozen=True)
+class Person:
+    """A person whose records are left out.
+
+    Attributes:
+        name: the id, as the data has it: of a unit where the data names units, else of a record.
+        rows: the row numbers of the person's training records, ascending.
+        tested: the number of the person's test records, which training did not use.
+    """
+
+    name: str
+    rows: np.ndarray
+    tested: int
+
+
+@dataclass(frozen=True)
+class PersonAnswers:
+    """How a run's answers to its queries depend on one person's records.
+
+    Attributes:
+        person: whose records are left out.
+        influence: the answers without them.
+    """
+
+    person: Person
+    influence: Influence
+
+    @property
+    def same(self) -> int:
+        """The number of answers that are the same without the person's records."""
+        return self.influence.count(Outcome.SAME)
+
+    @property
+    def changed(self) -> int:
+        """The number of answers that are others without the person's records."""
+        return self.influence.count(Outcome.CHANGED)
+
+    @property
+    def not_shown(self) -> int:
+        """The number of answers of which neither is shown."""
+        return self.influence.count(Outcome.NOT_SHOWN)
+
+    @property
+    def changed_rows(self) -> np.ndarray:
+        """The positions of the queries whose answers change, ascending."""
+        return np.flatnonzero(self.influence.outcomes == Outcome.CHANGED)
+
+
+def find_people(names: Sequence[str], opened: OpenedRun) -> tuple[Person, ...]:
+    """Find the records of people in the data of a run, each id once.
+
+    Args:
+        names: the ids, at least one.
+        opened: the run, with its training records.
+
+    Raises:
+        ConfigError: ids that no record has, which the message all names; or records that are
+            public, which no method removes.
+    """
+    dataset = opened.dataset
+    train = dataset.train
+    test = dataset.test
+    by_unit = train.units_named
+    train_names = train.units if by_unit else train.ids
+    test_names = test.units if by_unit else test.ids
+    people = []
+    for name in dict.fromkeys(names):
+        rows = np.flatnonzero(train_names == name)
+        people.append(Person(name, rows, int((test_names == name).sum())))
+    unknown = [person.name for person in people if not len(person.rows) and not person.tested]
+    if unknown:
+        what = "person (dataset.unit)" if by_unit else "record (dataset.id)"
+        raise ConfigError(
+            f"person={_shown(names)}: no {what} of the run's data has the id "
+            f"{', '.join(unknown)}: write ids as in the data"
+        )
+    public = [person.name for person in people if train.public[person.rows].any()]
+    if public:
+        raise ConfigError(
+            f"person={_shown(names)}: records of {', '.join(public)} are marked public "
+            "(dataset.public), and public records are never removed: leave these ids out"
+        )
+    of_test = [person.name for person in people if person.tested]
+    if of_test and opened.kept.problem.settings.certificate.features.public == "test":
+        raise ConfigError(
+            f"person={_shown(names)}: {', '.join(of_test)} have test records, from which the "
+            "features were computed (certificate.features.public=test), so leaving out training "
+            "records alone would not leave these people out: leave these ids out"
+        )
+    if by_unit:
+        return tuple(people)
+    copies = families(opened.trained.settings.source, train)
+    return tuple(replace(person, rows=_last_copies(person.rows, copies)) for person in people)
+
+
+def _last_copies(rows: np.ndarray, copies: np.ndarray) -> np.ndarray:
+    """Return the rows of the last copies, as many as the given rows of the same content.
+
+    Ids that are made from the content number copies in their order. So the data without one of
+    them has the ids of the first ones (agt/data/erasure.py).
+
+    Args:
+        rows: row numbers.
+        copies: [n] the same text for records that are copies of each other.
+    """
+    chosen = []
+    for family in np.unique(copies[rows]):
+        wanted = int((copies[rows] == family).sum())
+        chosen.extend(np.flatnonzero(copies == family)[-wanted:].tolist())
+    return np.array(sorted(chosen), dtype=np.int64)
+
+
+def compare_people(
+    names: Sequence[str], opened: OpenedRun, console: Console
+) -> tuple[PersonAnswers, ...]:
+    """Compare a run's answers to its queries with those without each person's records.
+
+    Each person is left out alone, not together with the others.
+
+    Args:
+        names: the ids of the people.
+        opened: the run, with its training records, and the queries.
+        console: shows the progress.
+
+    Raises:
+        ConfigError: an id is unknown; several processes share the work; requests to erase are
+            pending; or the training drew noise that training again does not draw.
+        CheckError: training again with everybody's records gives other answers, or without a
+            person's records there are other classes.
+    """
+    finished = opened.trained.finished
+    settings = opened.trained.settings
+    if current_team.get() is not None:
+        raise ConfigError(
+            f"person={_shown(names)}: several processes cannot share this: start the command "
+            "without torchrun"
+        )
+    if opened.waiting.units:
+        raise ConfigError(
+            f"person={_shown(names)}: requests to erase are pending in this run, so its model "
+            f"still has records that its data has not: carry them out with agt unlearn "
+            f"run={finished.folder}"
+        )
+    if settings.noise is not None or settings.certificate.noise == "drawn":
+        raise ConfigError(
+            f"person={_shown(names)}: the training of this run drew noise, and training again "
+            "draws other noise, so answers with and without a person cannot be compared: use a "
+            "run without noise in its training"
+        )
+    people = find_people(names, opened)
+    kept = opened.kept.problem
+    again = replace(from_the_start(finished, settings), choices=kept.settings.choices)
+    problem = replace(kept, settings=again)
+    answered = AnsweredModel(problem, opened.model, finished, opened.queries.features)
+    rows_of_people = [person.rows for person in people]
+    reads_no_constants = _reads_no_constants(opened.dataset, rows_of_people)
+
+    def neighbour_of(rows: np.ndarray) -> Neighbour:
+        if not reads_no_constants:
+            return _read_without(rows, opened, answered, console)
+        remaining = replace(kept.dataset, train=kept.dataset.train.take(_kept(rows, opened)))
+        without = replace(problem, dataset=replace(remaining, plane=None))
+        return Neighbour(without, opened.queries.features, untouched=True)
+
+    with console.progress("answers without these people", "person") as report:
+        influences = answered.influences(
+            rows_of_people,
+            neighbour_of,
+            reads_no_constants,
+            lambda done, of: report(done, of, done, of),
+        )
+    return tuple(map(PersonAnswers, people, influences))
+
+
+def _reads_no_constants(dataset: Dataset, people: Sequence[np.ndarray]) -> bool:
+    """Return whether leaving people out provably changes no constant that reads other records.
+
+    Args:
+        dataset: the data.
+        people: for each person the row numbers of the person's training records.
+    """
+    if dataset.preprocessing.standing is not Standing.PROVED:
+        return False
+    labels = dataset.train.labels
+    totals = np.bincount(labels, minlength=len(dataset.classes))
+    for rows in people:
+        removed = np.bincount(labels[rows], minlength=len(dataset.classes))
+        if ((removed > 0) & (removed == totals)).any():  # the classes may be read off the labels
+            return False
+    return True
+
+
+def _read_without(
+    rows: np.ndarray, opened: OpenedRun, answered: AnsweredModel, console: Console
+) -> Neighbour:
+    """Read the data of a run without some records, with the constants of the others.
+
+    Args:
+        rows: the row numbers of the records.
+        opened: the run, with its training records.
+        answered: the model, with the settings to train it again.
+        console: shows the progress of an encoder.
+    """
+    dataset = opened.dataset
+    erased_before = gone_of(opened.trained.finished)
+    removed = dataset.train.ids[rows]
+
+    def is_erased(ids: np.ndarray, units: np.ndarray) -> np.ndarray:
+        marked: np.ndarray = erased_before(ids, units) | np.isin(ids, removed)
+        return marked
+
+    prepared = prepare(opened.trained.settings, console, is_erased)
+    without = prepared.dataset
+    if without.classes != dataset.classes:
+        raise CheckError(
+            f"without the records of this person the data has the classes "
+            f"{', '.join(without.classes)} instead of {', '.join(dataset.classes)}, so answers "
+            "cannot be compared"
+        )
+    problem = replace(answered.problem, dataset=without)
+    queries = without.test
+    if opened.trained.inputs is not None:
+        source = config_with_constants(opened.trained.finished.config, prepared.loaded)
+        run = RunWithoutRecords(problem, source, prepared.encoder)
+        queries = read_queries(opened.trained.inputs, run)
+    remaining = dataset.train.take(_kept(rows, opened))
+    untouched = fingerprint(remaining) == fingerprint(without.train)
+    untouched = untouched and fingerprint(opened.queries) == fingerprint(queries)
+    return Neighbour(problem, queries.features, untouched)
+
+
+def _kept(rows: np.ndarray, opened: OpenedRun) -> np.ndarray:
+    """Return [n] bool, True for the training records that are not left out."""
+    kept = np.ones(len(opened.dataset.train), dtype=bool)
+    kept[rows] = False
+    return kept
+
+
+def _shown(names: Sequence[str]) -> str:
+    """Return ids as a command line has them."""
+    return names[0] if len(names) == 1 else f"[{','.join(names)}]"

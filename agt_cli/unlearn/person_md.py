@@ -1,0 +1,153 @@
+"""The page about the answers of a run without one person's records, and its fields."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from agt.data.records import Records
+from agt.errors import counted
+from agt_cli.report.console import Console
+from agt_cli.report.markdown import Markdown, document, markdown_table, plain
+from agt_cli.report.record import RunRecord
+from agt_cli.unlearn.person import PersonAnswers
+
+MAX_ROWS_SHOWN = 100  # of the table of changed answers
+FIELDS = "person.json"
+TITLES = ("person", "training records", "test records", "same", "changed", "not shown")
+METHODS = {
+    "nothing": "the person has no training record, so training did not use the person's data",
+    "members": "the members with the person's records in their shards were trained again without "
+    "these; all other members are the same",
+    "newton": "one Newton step from the trained weights, with a proved bound on its distance from "
+    "training again",
+    "retraining": "the model was trained again without the person's records",
+}
+PRIVATE = (
+    "It depends on private records, so it must not be published. It is not evidence for a "
+    "release: no release reads it, and a release has to rest on the run's certificates."
+)
+
+
+def person_fields(
+    found: Sequence[PersonAnswers], queries: Records, classes: Sequence[str], answers: np.ndarray
+) -> list[dict[str, Any]]:
+    """Return what was found of each person, as a record has it.
+
+    Args:
+        found: the comparisons.
+        queries: the queries.
+        classes: the names of the classes.
+        answers: [n] the run's labels of the queries.
+    """
+    fields = []
+    for each in found:
+        changed = []
+        for row in each.changed_rows.tolist():
+            without = classes[each.influence.labels[row]]
+            query = {"row": row, "id": str(queries.ids[row])}
+            changed.append({**query, "answer": classes[answers[row]], "without": without})
+        fields.append(
+            {
+                "person": each.person.name,
+                "training_records": len(each.person.rows),
+                "test_records": each.person.tested,
+                "same": each.same,
+                "changed": each.changed,
+                "not_shown": each.not_shown,
+                "method": each.influence.method,
+                "retrained": each.influence.retrained,
+                "changed_queries": changed,
+            }
+        )
+    return fields
+
+
+def person_metrics(found: Sequence[PersonAnswers]) -> dict[str, int]:
+    """Return flat numbers over all people that were asked about."""
+    return {
+        "people": len(found),
+        "answers_same": sum(each.same for each in found),
+        "answers_changed": sum(each.changed for each in found),
+        "answers_not_shown": sum(each.not_shown for each in found),
+    }
+
+
+def say_people(found: Sequence[PersonAnswers], record: RunRecord, console: Console) -> None:
+    """Say what was found of each person, and whom it is for."""
+    console.table("answers without one person's records", TITLES, _rows(found))
+    for method in dict.fromkeys(each.influence.method for each in found):
+        console.say(f"how: {METHODS[method]}")
+    console.say(f"{_reader(found)}: {record.folder / 'person.html'}. {PRIVATE}")
+
+
+def person_page(
+    found: Sequence[PersonAnswers], fields: Sequence[dict[str, Any]], dataset: str, queries: str
+) -> str:
+    """Return the page in Markdown.
+
+    Args:
+        found: the comparisons, at least one.
+        fields: ``person_fields`` of them.
+        dataset: the name of the data.
+        queries: which queries were answered, in words.
+    """
+    count = len(found[0].influence.outcomes)
+    methods = dict.fromkeys(each.influence.method for each in found)
+    several = "Each person is left out alone, not together with the others."
+    not_shown = (
+        "Not shown: the Newton step does not decide whether the answer is the same, and the model "
+        "was not trained again for it."
+    )
+    untrained = [each.person.name for each in found if not len(each.person.rows)]
+    alone = ", ".join(untrained)
+    return document(
+        f"# Answers without one person's records: {plain(dataset)}, {count:,} {plain(queries)}",
+        Markdown(f"**{_reader(found)}.** {PRIVATE}"),
+        "The records with and without the person are two known data sets. So this is computed, and "
+        "not bounded over all data sets as a certificate is. An answer is the same if training "
+        "without the person's records, with the same settings, seeds and keys, gives it too.",
+        markdown_table(TITLES, _rows(found)),
+        [several] if len(found) > 1 else [],
+        [f"All records of {alone} are test records, which training did not use."] * bool(untrained),
+        [not_shown] * any(each.not_shown for each in found),
+        "## How it was found",
+        [METHODS[method] for method in methods],
+        "## Changed answers",
+        _changed_table(fields),
+        f"All of them, and every number of this page, are fields of `{FIELDS}`. If the person asks "
+        "to be erased, delete this record, too: it has the person's id.",
+    )
+
+
+def _reader(found: Sequence[PersonAnswers]) -> str:
+    """Return for whom a page is."""
+    if len(found) > 1:
+        return "For the data owner only, because it is about several people"
+    return "For the data owner, or for this person, and for nobody else"
+
+
+def _rows(found: Sequence[PersonAnswers]) -> list[tuple[str, ...]]:
+    """Return the cells of the table of people, under ``TITLES``."""
+    rows = []
+    for each in found:
+        records = (len(each.person.rows), each.person.tested)
+        numbers = (*records, each.same, each.changed, each.not_shown)
+        rows.append((each.person.name, *(f"{number:,}" for number in numbers)))
+    return rows
+
+
+def _changed_table(fields: Sequence[dict[str, Any]]) -> str:
+    """Return the table of changed answers, or that there is none."""
+    rows = []
+    for person in fields:
+        for query in person["changed_queries"]:
+            cells = (person["person"], query["id"], query["answer"], query["without"])
+            rows.append(cells)
+    if not rows:
+        return "No answer is known to change."
+    table = markdown_table(("person", "query", "answer", "without"), rows[:MAX_ROWS_SHOWN])
+    hidden = len(rows) - MAX_ROWS_SHOWN
+    if hidden <= 0:
+        return table
+    return f"{table}\n\nNot in this table: {counted(hidden, 'changed answer')}."
