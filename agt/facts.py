@@ -80,11 +80,11 @@ class Fact:
                 "come from a newer version of agt: use that version"
             )
         if (self.standing is Standing.DECLARED) != (self.code in BROKEN_BY):
-            rule = (
-                "a fact that is declared must have the entry 'broken_by' (what would make "
-                "the declaration false), and other facts must not have it"
+            only = "can only be" if self.code in BROKEN_BY else "cannot be"
+            raise ValueError(
+                f"{self.code}: a fact with this code {only} declared, but it is stated as "
+                f"'{self.standing}'"
             )
-            raise ValueError(f"{self.code}: {rule}: {self.standing}")
         check_values(self.code, (TEMPLATES[self.code], BROKEN_BY.get(self.code, "")), self.values)
         if not self.sentence or (self.standing is Standing.DECLARED and not self.broken_by):
             raise ValueError(

@@ -191,7 +191,7 @@ class KGridConfig:
             raise ValueError(
                 f"max={self.max} asks for every integer k up to {self.max}, but at "
                 f"most {MOST_KS} values of k are possible: use max={MOST_KS - 1} or "
-                "less, or list some values of k in kgrid.values"
+                "less, or list some values of k"
             )
         if self.values is not None:
             if not self.values:

@@ -76,7 +76,7 @@ def test_the_page_says_what_was_found_and_no_word_of_it_is_a_proof(audited: Agt)
     audited("audit", "toy", "run=latest", "audit.found=0.981").ended(0)
     page = (audits()[0] / "report.md").read_text()
     for words in (
-        "**2 attacks, 0 violations found (this is not a proof); 1 attack could not be made.**",
+        "2 attacks, 0 violations found (this is not a proof); 1 attack could not be carried out.",
         "a \\| toy",
         "its \\*label\\*; 100 labels a side",
         "epsilon ≥ 0.981 (95 %)",

@@ -136,7 +136,7 @@ def test_odd_names_on_the_command_line(agt: Agt, tmp_path: Path) -> None:
         line = [word.replace("=45", f"={size}") for word in table if word != "-q"]
         said = agt(*line, "+dataset.numeric={a.b: [0, 60], c d: [0, 60]}").ended(0)
         # as docs/recipe.md has it
-        assert ("certificate=votes may be better here" in said.err) == (size == 5000)
+        assert ("certificate=votes may be better for this table" in said.err) == (size == 5000)
     agt(*table, '+dataset.numeric={"a.b": [0, 60]}').ended(2, "{a.b: [0, 1]")
 
 

@@ -110,7 +110,7 @@ def test_plane_map_and_public_features(agt: Agt) -> None:
         "train", "dataset.n_train=200", *BASE, *SGD, *features, "training.clip=1", "training.lr=2"
     ).ended(0)
     report = (Path(said.json["run"]) / "report.md").read_text()
-    assert re.search(r"\b40\b.*\brelu\b", report)
+    assert re.search(r"(?i)\b40\b.*\brelu\b", report)
     _, folder = certified(agt, said.json["run"], "map_resolution=24")
     data = pd.read_csv(folder / "figures" / "plane_map.csv")
     assert len(data) == 24 * 24

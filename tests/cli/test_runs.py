@@ -127,7 +127,7 @@ READERS = {
     ("command", "given", "words"),
     [
         ("certify", 64 * "0", "another run"),
-        ("plan", "sha256:12", "digest=sha256:12: expected sha256:"),
+        ("plan", "sha256:12", "digest=sha256:12: a digest is sha256:"),
     ],
 )
 def test_readers_take_the_digest_of_the_run_that_they_may_read(

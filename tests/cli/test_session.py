@@ -131,7 +131,7 @@ BAD: list[tuple[Any, str]] = [
     (b'{"id": 7, "records": []}\n', "'records' must be"),
     (
         b'{"id": 7, "records": [[1, 2], {"x1": 1, "x2": 2}]}\n',
-        "record 1 and record 2 have different keys (only one of them has 'x')",
+        "record 1 and record 2 have different keys (only one of these records has 'x')",
     ),
     (b'{"id": 7, "records": [[1, 2], [1]]}\n', "different lengths"),
     (b'{"id": 7, "features": [1, 2, 3]}\n', "3 features"),

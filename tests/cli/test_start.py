@@ -22,7 +22,7 @@ from agt_cli.commands.data import COUNTS_ROWS
 from .conftest import Agt
 
 ANSWERS = ("label=churn", "id=none", "public=yes", "purpose=both", "eps=2")
-WORDS = 300
+WORDS = 350
 
 
 def shop(path: Path, rows: int = 1500) -> Path:
@@ -295,7 +295,7 @@ def test_a_record_keeps_the_comparison_the_plan_and_the_recommendation(
     comparison = pd.read_csv(record / "tables" / "comparison.csv")
     assert list(comparison.name) == [
         "this model",
-        "published weights, eps = 2 (expected)",
+        "published weights, eps = 2 (expected accuracy)",
         "majority class 'no'",
     ]
     plan = pd.read_csv(record / "tables" / "plan.csv")

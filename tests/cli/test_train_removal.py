@@ -30,7 +30,7 @@ PUBLIC = "training.chosen_on=public"
 def test_it_trains_certifies_answers_and_is_verified(agt: Agt) -> None:
     said = agt("train", *HEAD, PUBLIC, "training.clip=0.5", "hydra.run.dir=run").ended(0)
     assert "(1, 0.0001)" in said.out, "so close is what is served after a removal"
-    assert "not proved" not in said.out
+    assert "not prove" not in said.out
     assert "note: training.clip: " in said.err
     state = json.loads(Path("run/removal.json").read_text())
     assert 0 < state["residual"] <= state["allowed"] == 1e-5
@@ -76,13 +76,13 @@ def test_served_weights_under_output_noise_are_not_the_inner_ones_and_a_seed_is_
         load_file("run/model.safetensors")["weight"],
         load_file("run/removal.safetensors"),
     )
-    assert "not proved" in said.out
+    assert "not prove" in said.out
     assert np.array_equal(served, noisy(tensors["weight"], 0.5, SeededRandomness(4)))
 
 
 def test_as_published_nothing_is_claimed(agt: Agt) -> None:
     said = agt("train", *HEAD, *LOSS, "hydra.run.dir=run").ended(0)
-    assert "not proved" in said.out
+    assert "not prove" in said.out
     assert "(1, 0.0001)" in said.out
     served, tensors = (
         load_file("run/model.safetensors")["weight"],

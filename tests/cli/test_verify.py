@@ -502,7 +502,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             ]
         },
         "",
-        "what would make it false",
+        "can only be declared",
     ),
     "one-sided relation": (
         "train/box",

@@ -116,7 +116,7 @@ def test_metrics_are_flat_and_finite(tmp_path: Path) -> None:
         record.add_metrics(a=1)
         record.add_metrics(b=0.5)
         for bad in (float("nan"), float("inf")):
-            with pytest.raises(UnsoundError, match="metric c"):
+            with pytest.raises(UnsoundError, match="metric 'c'"):
                 record.add_metrics(c=bad)
     assert open_run(tmp_path / "run", "train").metrics == {"a": 1, "b": 0.5}
 
@@ -210,8 +210,8 @@ def test_a_box_of_another_k_is_refused(finished: Run) -> None:
 @pytest.mark.parametrize(
     ("ks", "message"),
     [
-        ((0, 2, 3, 5), r"k=00003\.safetensors is missing, although the run"),
-        ((0, 5), r"k=00002\.safetensors is for a k that the run"),
+        ((0, 2, 3, 5), r"k=00003\.safetensors is missing"),
+        ((0, 5), r"k=00002\.safetensors is for a k"),
     ],
 )
 def test_there_is_one_box_for_every_k_of_the_grid(

@@ -196,7 +196,7 @@ certify run=@edited_metrics | 2 | metrics.json
 predict run=@edited_config mechanism.eps=1 | 2 | config.yaml
 certify run=@no_bounds | 2 | k=00002.safetensors
 certify run=@no_manifest | 2 | manifest.json
-certify run=@box digest=abc | 2 | digest=abc: expected sha256:
+certify run=@box digest=abc | 2 | digest=abc: a digest is sha256:
 certify run=@box digest=sha256:0000000000000000000000000000000000000000000000000000000000000000 | 2 | another run
 certify run=@box map_resolution=-1 | 2 | map_resolution:
 certify run=@box map_resolution=1e9 | 2 | map_resolution: | 1000

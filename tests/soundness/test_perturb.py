@@ -314,6 +314,6 @@ def test_it_is_refused_where_nothing_is_proved() -> None:
         (ConfigError, "Set both to 1", lambda: fitted(members=2)),
         (ConfigError, "Set both to 1", lambda: fitted(certificate="votes", network=(), members=2)),
         (ConfigError, "Set both to 1", lambda: fitted(batch={"count": 2})),
-        (ConfigError, "needs radius", lambda: fitted(radius=None)),
-        (ConfigError, "needs radius", lambda: fitted(relation="add_remove")),
+        (ConfigError, "radius must be given", lambda: fitted(radius=None)),
+        (ConfigError, "radius must be given", lambda: fitted(relation="add_remove")),
     )
