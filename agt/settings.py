@@ -31,6 +31,7 @@ from typing import (
 )
 
 from pydantic import (
+    BeforeValidator,
     ConfigDict,
     Field,
     TypeAdapter,
@@ -72,7 +73,16 @@ MOST_ROWS = 2**30  # rows of a batch, and rows at stake at one k: docs/proofs/su
 QUANTA = 2**30  # quanta in one clip level gamma: docs/proofs/sums.md
 MOST_BATCHES = 10**6  # of an epoch
 MOST_KS = 2**16 + 1  # values in a grid: no mechanism tells longer distances apart
-DeclaredSize = Annotated[int, Field(ge=1, le=MOST_ROWS)]
+
+
+def _no_decimal_point(value: object) -> object:
+    # A German or Spanish 9.000 is the number 9 in YAML, and would be taken as a size.
+    if isinstance(value, float):
+        raise ValueError(f"{value:g} was written with a point or an exponent: write all its digits")
+    return value
+
+
+DeclaredSize = Annotated[int, BeforeValidator(_no_decimal_point), Field(ge=1, le=MOST_ROWS)]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 RECIPE = "recipe"
 _PENDING = {"lr": 1.0, "epochs": 1, "weight_decay": 0.0}
