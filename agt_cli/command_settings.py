@@ -42,11 +42,12 @@ class CertifySettings:
 
     Attributes:
         map_resolution: points of a side of the map of the plane, where there is one; 0: no map.
-        person: the ids of people without whose records the answers are computed, each alone.
+        person: the ids of people without whose records the answers are computed, each alone. An id
+            that was read as a whole number stays one, because ``+7`` and ``7`` are then the same.
     """
 
     map_resolution: Annotated[int, Field(ge=0, le=1000)] = 160
-    person: tuple[str, ...] = ()
+    person: tuple[str | int, ...] = ()
 
 
 def check_certify(config: Mapping[str, Any]) -> CertifySettings:
@@ -69,7 +70,7 @@ def check_certify(config: Mapping[str, Any]) -> CertifySettings:
     return validate(CertifySettings, given, "")
 
 
-def _ids_of_people(value: object) -> tuple[str, ...]:
+def _ids_of_people(value: object) -> tuple[str | int, ...]:
     """Return the ids that the setting ``person`` names, one of them or a list; empty: none.
 
     Raises:
@@ -84,7 +85,7 @@ def _ids_of_people(value: object) -> tuple[str, ...]:
             f"person={value}: give the id of a person, or a list of ids as in person=[p17,p18]. "
             "Quote an id that is neither text nor a whole number, as in \"person='1.5'\""
         )
-    return tuple(map(str, entries))
+    return tuple(entries)
 
 
 def check_on_run(config: Mapping[str, Any]) -> None:

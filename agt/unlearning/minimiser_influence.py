@@ -381,7 +381,9 @@ def _weighted_gram(features: np.ndarray, weights: np.ndarray) -> np.ndarray:
 def _kink_distances(
     logits: np.ndarray, labels: np.ndarray, bound: float, output: int, classes: int
 ) -> np.ndarray:
-    """Return how far each record's logit is from where the clamped derivative has a kink.
+    """Return how far each record's logit is at least from a kink of the clamped derivative.
+
+    It is 0 where the computed derivative may be of the other side.
 
     Args:
         logits: [n] of one output.
@@ -399,5 +401,8 @@ def _kink_distances(
     # sigmoid(f) is C for records of target 0, and 1 - C for records of target 1.
     kink = math.log(bound / (1 - bound))
     kinks = np.where(labels == target_class, -kink, kink)
-    distances: np.ndarray = np.abs(logits - kinks)
+    # A computed sigmoid may lie on the other side of C although the logit is this far from the
+    # kink, because the sigmoid's slope there is only C (1 - C).
+    sigmoid_error = 2 * SIGMOID_ROUNDING / (bound * (1 - bound))
+    distances: np.ndarray = np.maximum(np.abs(logits - kinks) - sigmoid_error, 0.0)
     return distances

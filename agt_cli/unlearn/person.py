@@ -1,13 +1,15 @@
 """The answers of a run without one person's records: people found by their ids, and compared."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from agt.data.dataset import Dataset
+from agt.data.dataset import Dataset, DataSource
+from agt.data.embeddings import Embeddings
 from agt.data.erasure import families
 from agt.data.records import fingerprint
+from agt.data.table import Table
 from agt.errors import CheckError, ConfigError
 from agt.facts import Standing
 from agt.unlearning.influence import AnsweredModel, Influence, Neighbour, Outcome
@@ -67,16 +69,16 @@ class PersonAnswers:
         return np.flatnonzero(self.influence.outcomes == Outcome.CHANGED)
 
 
-def find_people(names: Sequence[str], opened: OpenedRun) -> tuple[Person, ...]:
+def find_people(names: Sequence[str | int], opened: OpenedRun) -> tuple[Person, ...]:
     """Find the records of people in the data of a run, each id once.
 
     Args:
-        names: the ids, at least one.
+        names: the ids, at least one; a whole number where the id was not given as text.
         opened: the run, with its training records.
 
     Raises:
-        ConfigError: ids that no record has, which the message all names; or records that are
-            public, which no method removes.
+        ConfigError: ids that no record has, which the message all names; a whole number that
+            several ids could mean; or records that are public, which no method removes.
     """
     dataset = opened.dataset
     train = dataset.train
@@ -84,8 +86,11 @@ def find_people(names: Sequence[str], opened: OpenedRun) -> tuple[Person, ...]:
     by_unit = train.units_named
     train_names = train.units if by_unit else train.ids
     test_names = test.units if by_unit else test.ids
+    for name in names:
+        if isinstance(name, int):
+            _check_one_meaning(name, {*train_names.tolist(), *test_names.tolist()})
     people = []
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys(map(str, names)):
         rows = np.flatnonzero(train_names == name)
         people.append(Person(name, rows, int((test_names == name).sum())))
     unknown = [person.name for person in people if not len(person.rows) and not person.tested]
@@ -114,6 +119,30 @@ def find_people(names: Sequence[str], opened: OpenedRun) -> tuple[Person, ...]:
     return tuple(replace(person, rows=_last_copies(person.rows, copies)) for person in people)
 
 
+def _check_one_meaning(number: int, ids: Collection[str]) -> None:
+    """Raise ConfigError if several ids are the same whole number, such as 7, +7 and 007.
+
+    Settings are read as numbers, so which of them was typed is not known here.
+
+    Args:
+        number: the id as it was read.
+        ids: all ids of the data.
+    """
+    alike = []
+    for text in ids:
+        try:
+            is_alike = int(text) == number
+        except ValueError:
+            continue
+        if is_alike and text != str(number):
+            alike.append(text)
+    if alike:
+        raise ConfigError(
+            f"person={number}: {', '.join(sorted(alike))} would be read as the same whole number: "
+            f"quote the id, as in \"person='{number}'\""
+        )
+
+
 def _last_copies(rows: np.ndarray, copies: np.ndarray) -> np.ndarray:
     """Return the rows of the last copies, as many as the given rows of the same content.
 
@@ -132,7 +161,7 @@ def _last_copies(rows: np.ndarray, copies: np.ndarray) -> np.ndarray:
 
 
 def compare_people(
-    names: Sequence[str], opened: OpenedRun, console: Console
+    names: Sequence[str | int], opened: OpenedRun, console: Console
 ) -> tuple[PersonAnswers, ...]:
     """Compare a run's answers to its queries with those without each person's records.
 
@@ -174,7 +203,7 @@ def compare_people(
     problem = replace(kept, settings=again)
     answered = AnsweredModel(problem, opened.model, finished, opened.queries.features)
     rows_of_people = [person.rows for person in people]
-    reads_no_constants = _reads_no_constants(opened.dataset, rows_of_people)
+    reads_no_constants = _reads_no_constants(opened.dataset, settings.source, rows_of_people)
 
     def neighbour_of(rows: np.ndarray) -> Neighbour:
         if not reads_no_constants:
@@ -193,14 +222,20 @@ def compare_people(
     return tuple(map(PersonAnswers, people, influences))
 
 
-def _reads_no_constants(dataset: Dataset, people: Sequence[np.ndarray]) -> bool:
-    """Return whether leaving people out provably changes no constant that reads other records.
+def _reads_no_constants(dataset: Dataset, source: DataSource, people: Sequence[np.ndarray]) -> bool:
+    """Return whether leaving people out changes no constant that reads other records.
 
     Args:
         dataset: the data.
+        source: what reads it.
         people: for each person the row numbers of the person's training records.
     """
-    if dataset.preprocessing.standing is not Standing.PROVED:
+    # Constants that are declared public are settings of agt's own sources, which therefore read
+    # none off the records, whoever is left out. A user's own source may read some nevertheless.
+    if not dataset.preprocessing.held:
+        return False
+    reads_settings_alone = type(source) in (Table, Embeddings)
+    if dataset.preprocessing.standing is not Standing.PROVED and not reads_settings_alone:
         return False
     labels = dataset.train.labels
     totals = np.bincount(labels, minlength=len(dataset.classes))
@@ -257,6 +292,6 @@ def _kept(rows: np.ndarray, opened: OpenedRun) -> np.ndarray:
     return kept
 
 
-def _shown(names: Sequence[str]) -> str:
+def _shown(names: Sequence[str | int]) -> str:
     """Return ids as a command line has them."""
-    return names[0] if len(names) == 1 else f"[{','.join(names)}]"
+    return str(names[0]) if len(names) == 1 else f"[{','.join(map(str, names))}]"

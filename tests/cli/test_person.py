@@ -118,6 +118,31 @@ def test_unknown_ids_are_all_named_in_one_error(agt: Agt, run: Path) -> None:
     agt("certify", f"run={run}", "person=[nobody,p3,stranger]").ended(2, "nobody, stranger")
 
 
+def test_a_whole_number_that_two_ids_could_mean_is_refused_until_it_is_quoted(
+    agt: Agt, tmp_path: Path
+) -> None:
+    write(tmp_path)
+    table = pd.read_csv("people.csv")
+    table["person"] = table["person"].replace({"p3": "7", "p7": "+7"})
+    table.to_csv("people.csv", index=False)
+    folder = train(agt, "runs/everybody", *RUNS["votes"], "dataset.id_as_text=true")
+    asked = ("certify", f"run={folder}", "-q", "--json")
+    agt(*asked, "person=+7", "hydra.run.dir=runs/number").ended(2, "person=7")
+    agt(*asked, "person=[p4,7]", "hydra.run.dir=runs/list").ended(2, "person=7")
+    (found,) = agt(*asked, "person='+7'", "hydra.run.dir=runs/text").ended(0).json["people"]
+    assert found["person"] == "+7"
+
+
+def test_a_minimiser_of_a_table_with_declared_constants_is_not_trained_again(
+    agt: Agt, tmp_path: Path
+) -> None:
+    write(tmp_path)
+    folder = train(agt, "runs/everybody", *RUNS["minimiser"])
+    asked = ("certify", f"run={folder}", "person=[p3,p10,p42]", "-q", "--json")
+    people = agt(*asked, "hydra.run.dir=runs/letter").ended(0).json["people"]
+    assert "newton" in {each["method"] for each in people}
+
+
 @pytest.mark.parametrize("person", ["[]", "1.5", "{a: 1}", "true"])
 def test_a_person_that_is_no_id_is_refused_before_data_is_read(
     agt: Agt, run: Path, person: str

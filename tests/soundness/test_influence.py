@@ -3,12 +3,14 @@
 Brute force on purpose: it shares nothing with what it checks but ``agt.fit``.
 """
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from joblib import parallel_config
 
 from agt.api import Declared, Fitted, fit
@@ -18,7 +20,7 @@ from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import labels_of
 from agt.training import ensemble as training_ensemble
-from agt.unlearning import influence
+from agt.unlearning import influence, minimiser_influence
 from agt.unlearning.influence import AnsweredModel, Influence, Neighbour, Outcome
 from agt.unlearning.minimiser_influence import MinimisersWithout
 
@@ -183,6 +185,19 @@ def test_the_radius_covers_records_at_a_kink_of_the_clamped_loss(pairs: int) -> 
         exact = again.trained.weight.numpy()
         distance = np.linalg.norm(exact - steps.weight - steps.steps[person])
         assert distance <= steps.radii[person, 0]
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_a_logit_whose_sigmoid_rounds_to_the_clamp_counts_as_at_the_kink(label: int) -> None:
+    bound = 1 - 1e-14
+    logits = np.linspace(31, 34, 30_001) * (1 if label == 0 else -1)
+    target = float(label)
+    computed = np.abs(torch.sigmoid(torch.from_numpy(logits)).numpy() - target) >= bound
+    is_beyond = np.abs(logits) >= math.log(bound / (1 - bound))
+    labels = np.full(len(logits), label)
+    distances = minimiser_influence._kink_distances(logits, labels, bound, 0, 2)
+    assert (computed != is_beyond).any()  # rounding matters here
+    assert (distances[computed != is_beyond] == 0).all()
 
 
 @pytest.mark.parametrize(("classes", "clip"), MINIMISERS)
