@@ -9,15 +9,20 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from agt.mechanisms.planning import Budget, PlannedRelease
+from agt.mechanisms.statistics import NoisyStatistics
 from agt_cli.commands import start
 from agt_cli.commands.data import COUNTS_ROWS
+from agt_cli.commands.start import weights_release
 
 from .conftest import Agt
 
@@ -315,3 +320,28 @@ def test_the_path_of_the_page_is_printed(agt: Agt, tmp_path: Path) -> None:
     page = re.search(r"^report: (.*)$", said.out, re.MULTILINE)
     assert page is not None
     assert (tmp_path / page[1]).read_text().startswith("<!doctype html>")
+
+
+@dataclass(frozen=True)
+class Planned:
+    releases: tuple[PlannedRelease, ...]
+
+
+def _planned(**accuracies: float) -> Any:
+    guarantee = NoisyStatistics.within(1.0, 1e-5).guarantee
+    budget = Budget(1.0, 1e-5, 1)
+    return Planned(
+        tuple(PlannedRelease(name, budget, guarantee, rate) for name, rate in accuracies.items())
+    )
+
+
+def test_the_mechanism_for_weights_does_not_depend_on_private_results() -> None:
+    for rates in ((0.9, 0.5), (0.5, 0.9)):
+        offered = dict(zip(("release_weights", "noisy_statistics"), rates, strict=True))
+        chosen = weights_release(_planned(**offered, randomized_response=1.0))
+        assert chosen is not None
+        assert chosen.mechanism == "noisy_statistics"
+    only = weights_release(_planned(release_weights=0.5))
+    assert only is not None
+    assert only.mechanism == "release_weights"
+    assert weights_release(_planned(randomized_response=1.0)) is None
