@@ -120,7 +120,7 @@ def find_people(names: Sequence[str | int], opened: OpenedRun) -> tuple[Person, 
 
 
 def _check_one_meaning(number: int, ids: Collection[str]) -> None:
-    """Raise ConfigError if several ids are the same whole number, such as 7, +7 and 007.
+    """Raise ConfigError if several ids are the same whole number, such as 7, +7 and 07.
 
     Settings are read as numbers, so which of them was typed is not known here.
 
