@@ -468,7 +468,7 @@ def _check_weight(weight: np.ndarray, features: FeatureMap, width: object) -> No
     fits_features = weight.ndim == 2 and weight.shape[1] == features.outputs
     if not fits_features or weight.dtype != np.float64 or not np.isfinite(weight).all():
         expected = (
-            f"with these matrices of the feature map and {width} features in a query, the "
+            f"with these matrices of the feature map and width={width} (features in a query), the "
             f"weights must have {features.outputs} columns"
         )
         raise ValueError(
