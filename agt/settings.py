@@ -75,14 +75,18 @@ MOST_BATCHES = 10**6  # of an epoch
 MOST_KS = 2**16 + 1  # values in a grid: no mechanism tells longer distances apart
 
 
-def _no_decimal_point(value: object) -> object:
-    # A German or Spanish 9.000 is the number 9 in YAML, and would be taken as a size.
-    if isinstance(value, float):
-        raise ValueError(f"{value:g} was written with a point or an exponent: write all its digits")
+def _no_thousands_point(value: object) -> object:
+    # A German or Spanish 9.000 is the number 9 in YAML. Numbers from 1000 on cannot come from such
+    # a point: 1.234.567 is no number, and 1e5 is one hundred thousand.
+    if isinstance(value, float) and value < 1000:
+        raise ValueError(
+            f"{value:g} was written with a decimal point: write all digits (9.000 is 9, and 9000 "
+            "is nine thousand)"
+        )
     return value
 
 
-DeclaredSize = Annotated[int, BeforeValidator(_no_decimal_point), Field(ge=1, le=MOST_ROWS)]
+DeclaredSize = Annotated[int, BeforeValidator(_no_thousands_point), Field(ge=1, le=MOST_ROWS)]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 RECIPE = "recipe"
 _PENDING = {"lr": 1.0, "epochs": 1, "weight_decay": 0.0}

@@ -44,7 +44,7 @@ from agt.data.files import NULLS, ColumnReader, CsvFormat, open_columns, same_le
 from agt.data.formats import CellFormat, DateFormat, DeclaredFormat
 from agt.data.ids import keyed_hash
 from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
-from agt.data.population import FEW_VALUES, Outside, population_mismatches
+from agt.data.population import Outside, population_mismatches
 from agt.data.settings import (
     CLASSES,
     MOST_FEATURES,
@@ -257,7 +257,7 @@ class Columns(ColumnsSettings):
         self, content: Sequence[np.ndarray], ranges: Mapping[str, Limits], path: Path
     ) -> tuple[str, ...]:
         # How columns and declarations fit, for the data owner. Raises DataError where every value
-        # would count as other, or would be clipped.
+        # would count as other.
         notes = []
         for outside in self._compared(content, ranges):
             column, share = (
@@ -281,12 +281,13 @@ class Columns(ColumnsSettings):
                     f"{share} of {column} are not in the list {setting}, so they count as "
                     f'"other" (for example {outside.seen}).'
                 )
-            elif outside.count == outside.total >= FEW_VALUES and not listed:
-                raise DataError(
-                    f"{path}: all {outside.total} values of {column} are outside the declared "
-                    f"range {outside.declared}, so clipping would leave nothing to learn from. The "
-                    f"values range from {outside.seen}. Correct {self.SETTING}.numeric."
-                    f"{outside.column} (a point there is a decimal point, so 10.000 is 10)"
+            elif outside.count == outside.total and not listed:
+                # No error: an erasure may leave such records, and must not be refused.
+                notes.append(
+                    f"ALL {outside.total} values of {column} are outside the declared range "
+                    f"{outside.declared}, so clipping leaves next to nothing to learn from. The "
+                    f"values range from {outside.seen}. Check {self.SETTING}.numeric."
+                    f"{outside.column} (a point there is a decimal point, so 10.000 is 10)."
                 )
             elif outside.count and not listed:
                 notes.append(

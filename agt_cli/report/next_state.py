@@ -174,7 +174,8 @@ def _take_lock(folder: Path, key: str) -> Lock:
         (folder / HOME).mkdir(exist_ok=True)
         got = lock.take()
     except OSError as error:
-        file, reason = error.filename or STATE_LOCK, error.strerror or error
+        file = error.filename or STATE_LOCK
+        reason = error.strerror or error
         raise ConfigError(
             f"{key}={folder}: {file} cannot be written ({reason}), but an erasure has to change "
             "the run in its folder: make the file writable"
