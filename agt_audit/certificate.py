@@ -1438,7 +1438,8 @@ def share_words(share: float) -> str:
     """How far of the way to its bound a neighbour went: only the bound itself is 100 %, whatever
     is left or beyond.
     """
-    apart, percentage = abs(1 - share), 100 * share
+    apart = abs(1 - share)
+    percentage = 100 * share
     if share >= 2:
         return f"{share:.3g} times the bound"
     if 0 < apart < 0.01:

@@ -378,7 +378,8 @@ class TestedClaim:
             if same and estimate.strength is Strength.CONFIDENT:
                 continue  # that is the verdict
             quantity = f"epsilon at delta {delta:g}" if epsilon and delta else estimate.measure
-            bound, reliability = least(estimate.found), MEANS[estimate.strength]
+            bound = least(estimate.found)
+            reliability = MEANS[estimate.strength]
             meaning = f"{estimate.estimator}: {quantity} is at least {bound} ({reliability})"
             numbers = {
                 "claimed": self.claimed.value if same else None,
@@ -417,7 +418,8 @@ class TestedClaim:
         )
 
     def _meaning(self, bound: float, outcome: Outcome, mistakes: Mistakes, needed: int) -> str:
-        claimed_value, quantity = self.claimed.value, self.claimed.words
+        claimed_value = self.claimed.value
+        quantity = self.claimed.words
         confidence = 100 * self.confidence
         lower_bound = least(bound, claimed_value)
         trials_needed = _enough(needed)

@@ -402,7 +402,8 @@ class AttackedModel:
     def notes(self) -> Iterator[str]:
         """What a reader must know beside the findings."""
         yield (f"the label-only attack was given {self.how} and asked each query once")
-        rate, points = 100 * RATES[0], 100 * self.difference if self.two_sided else 0.0
+        rate = 100 * RATES[0]
+        points = 100 * self.difference if self.two_sided else 0.0
         few = fewest(RATES[0], int((~self.pool.member).sum()))
         if few and self.two_sided:
             yield (
@@ -439,7 +440,8 @@ def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
     upside down show nothing.
     """
     low, high = roc.area_limits(confidence)
-    percentage, rate = 100 * confidence, 100 * RATES[1]
+    percentage = 100 * confidence
+    rate = 100 * RATES[1]
     shown = f"{roc.area:.3f} ({low:.3f} to {high:.3f} with {percentage:.12g} % confidence)"
     if roc.area < 0.45 and high < 0.5:  # higher for non-members, surely
         return replace(blank, meaning=f"{name}: {UPSIDE_DOWN.format(shown=shown)}")
@@ -480,7 +482,8 @@ def _in_turn(name: str, rehearsal: Rehearsal, confidence: float) -> Finding:
     false_alarms, detected, detected_spread = (
         100 * share for share in (RATES[1], rate, rate_spread)
     )
-    attack, records = WORDS[name], rehearsal.included.shape[1]
+    attack = WORDS[name]
+    records = rehearsal.included.shape[1]
     return Finding(
         subject=f"membership by {name}, on models trained on half of the records",
         claim=UNCLAIMED,
@@ -560,7 +563,8 @@ def _draw(
             axis.set_major_formatter(FuncFormatter(lambda share, place: f"{100 * share:g} %"))
         keys(figure, [axes])
         point = rocs[best].at(0.01, 0.95)
-        false_alarms, detected = 100 * point.fpr, 100 * point.tpr
+        false_alarms = 100 * point.fpr
+        detected = 100 * point.tpr
         headline(
             figure,
             f"At {false_alarms:.2g} % false alarms, {detected:.2g} % of the {members} are "

@@ -288,13 +288,10 @@ def compare_labels(
         why: no units can be left out; empty: they can.
     """
     train, held = model.problem.dataset.train, distance >= 1
-    found, effort, meaning = (
-        None,
-        "none",
-        why
-        or (
-            "no models were compared, because there was no unit to leave out or no certified query"
-        ),
+    found = None
+    effort = "none"
+    meaning = why or (
+        "no models were compared, because there was no unit to leave out or no certified query"
     )
     if not why and held.any() and len(units):
         labels, differ = model.predict(features), list[tuple[str, int]]()

@@ -265,7 +265,8 @@ class Memorisation(AuditKind):
         )
         notes: tuple[str, ...] = NOTES
         if shadows.failed:
-            failed, first_error = len(shadows.failed), shadows.failed[0][1]
+            failed = len(shadows.failed)
+            first_error = shadows.failed[0][1]
             notes += (f"shadow models that failed: {failed}. The first error is: {first_error}",)
         counts = {"shadows": len(shadows), "shadows_reused": shadows.reused}
         drawn = {"tables": tables, "captions": captions, "metrics": counts}
@@ -310,7 +311,8 @@ class Memorisation(AuditKind):
                     "wrongly labelled, or back, when only that record was left out of training"
                 )
         if refused:
-            unusable, first_error = len(refused), refused[0]
+            unusable = len(refused)
+            first_error = refused[0]
             parts.append(
                 f"for {unusable} records, training refused the data without the record; the first "
                 f"error is: {first_error}"

@@ -183,7 +183,9 @@ def page(audit: Audit, audited: Audited, question: str) -> str:
                 f"## {plain(capital(name.replace('_', ' ')))}{plain(more)}",
                 data_table(table.head(shown_rows)),
             ]
-    kind, subject, verdict = plain(audit.kind), plain(audit.subject), plain(capital(audit.verdict))
+    kind = plain(audit.kind)
+    subject = plain(audit.subject)
+    verdict = plain(capital(audit.verdict))
     for_whom = "" if tested else f" {PRIVATE}{state}"
     return document(
         f"# Audit: {kind} of {subject}",

@@ -722,7 +722,8 @@ class _Audit:
         self.totals = composed(mechanism.guarantee, config.together)
         self.events = 2 * (1 + len(self.totals))
         needed = self.claimed.needed(given.confidence, self.events)
-        measure, claimed_value = self.claimed.measure, self.claimed.value
+        measure = self.claimed.measure
+        claimed_value = self.claimed.value
         if config.trials < needed:
             raise ConfigError(
                 f"audit.trials={config.trials} is too few to contradict the claimed {measure} of "

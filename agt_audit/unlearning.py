@@ -683,7 +683,8 @@ class ForgetSets:
         spared = len(np.unique(self.train.labels)) <= 2
         yield Attack.at_once("all records of the smallest class", rows[: len(rows) - spared])
         if k > 1:
-            at_first, afterwards = k // 2, k - k // 2
+            at_first = k // 2
+            afterwards = k - k // 2
             first = rng.choice(self.free, k // 2, replace=False)
             then = self._dissenting if by_shard else self._wrong
             yield Attack(
@@ -779,7 +780,8 @@ class Unlearning(AuditKind):
     def __post_init__(self) -> None:
         unknown = [method for method in self.methods or () if method not in METHODS]
         if unknown:
-            unknown_method, known = unknown[0], ", ".join(METHODS)
+            unknown_method = unknown[0]
+            known = ", ".join(METHODS)
             raise ConfigError(
                 f"audit.methods: `agt unlearn` has no method '{unknown_method}'. Give some of "
                 f"these methods: {known}"

@@ -137,7 +137,8 @@ def encoding_without_mark(head: bytes) -> str | None:
     """
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or len(head) < 4:
         return None
-    even, odd = head[0::2], head[1::2]
+    even = head[0::2]
+    odd = head[1::2]
     zeros_at_even = even.count(0) / len(even)
     zeros_at_odd = odd.count(0) / len(odd)
     if zeros_at_odd > _ZEROS_OF_UTF16 > 10 * zeros_at_even:
@@ -160,11 +161,13 @@ def odd_line(reader_of_lines: Any) -> str | None:
     Args:
         reader_of_lines: a ``csv.reader`` of the file.
     """
-    width, start = 0, 1
+    width = 0
+    start = 1
     for cells in reader_of_lines:
         end = reader_of_lines.line_num
         if cells and not width:
-            width, first = len(cells), start
+            width = len(cells)
+            first = start
         if cells and len(cells) != width:
             return _other_width(cells, width, start, end, first)
         start = end + 1

@@ -245,7 +245,8 @@ class DateFormat:
 
     @cached_property
     def _pattern(self) -> str:
-        pattern, end = "^", 0
+        pattern = "^"
+        end = 0
         matches = [*_DIRECTIVE.finditer(self.text)]
         # Digits that nothing separates have a fixed number.
         touching = {
@@ -256,7 +257,8 @@ class DateFormat:
         }
         for match in matches:
             pattern += re.escape(self.text[end : match.start()])
-            end, name = match.end(), match[1]
+            end = match.end()
+            name = match[1]
             digits = _DIRECTIVE_DIGITS.get(name, "1,6")
             if match.start() in touching:
                 digits = digits[-1]

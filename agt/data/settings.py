@@ -18,7 +18,8 @@ from agt.errors import nearest
 from agt.settings import MOST_ROWS, DeclaredSize, Positive, keyword_schema, schema
 
 MOST_FEATURES = 2**16
-CLASSES, SIZE = "classes", "size"
+CLASSES = "classes"
+SIZE = "size"
 """What ``from_data`` calls the list of classes."""
 
 

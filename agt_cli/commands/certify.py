@@ -158,7 +158,9 @@ def _say(
         console.say(quality.verdict)
     titles, rows = certified_rows(handful(table))
     relation = subject.relation
-    dataset, queries, changes = subject.dataset, subject.queries, subject.ball
+    dataset = subject.dataset
+    queries = subject.queries
+    changes = subject.ball
     title = f"{dataset}, {queries}; k is the number of {changes} (relation={relation.name})"
     console.table(title, titles, rows)
     median = float(record.metrics["stable_distance_median"])

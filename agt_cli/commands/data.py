@@ -210,7 +210,8 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     )
     unsaid, command = from_data(inspection), f"agt train dataset={settings.dataset}"
     console.say(f"written: {settings.target}")
-    features, not_public = len(inspection.features), len(unsaid) - 1
+    features = len(inspection.features)
+    not_public = len(unsaid) - 1
     console.say(
         f"the ranges or values of {not_public} of {features} columns, and the classes, were "
         "read from your data; they count as private until you replace them by public ones or "
@@ -279,7 +280,8 @@ def seen(column: Column) -> str:
     """What a column holds, in a few words for its owner."""
     count = f"{column.distinct} distinct"
     if column.low is not None and column.high is not None:
-        low, high = bound(column, column.low), bound(column, column.high)
+        low = bound(column, column.low)
+        high = bound(column, column.high)
         count = f"values from {low} to {high}; {count}"
     elif column.kind == "category" and column.values:
         count = f"{count}, most often {column.values[0][0]!r}"
@@ -341,7 +343,8 @@ def dataset_yaml(
     Raises:
         ConfigError: there is no feature, or a class that a configuration cannot hold.
     """
-    features, path = inspection.features, inspection.path
+    features = inspection.features
+    path = inspection.path
     if not features:
         remarks = few(
             (
@@ -392,7 +395,8 @@ def dataset_yaml(
         f"path: {_scalar(str(inspection.path))}",
     ]
     if form is not None and form != CsvFormat():
-        separator, header = _scalar(form.separator), str(form.header).lower()
+        separator = _scalar(form.separator)
+        header = str(form.header).lower()
         cells = f"separator: {separator}, encoding: {form.encoding}, header: {header}"
         cells += f", decimal: {_scalar(form.decimal)}" if form.decimal != "." else ""
         lines.append(f"csv: {{{cells}}}")

@@ -53,7 +53,8 @@ def check_compute(findings: Findings) -> None:
     _check_kernel("cpu", "cpu", findings)  # first: it loads Numba, and whatever that brings
     if torch.cuda.is_available():
         free, total = (size / 2**30 for size in torch.cuda.mem_get_info())
-        gpu, cuda = torch.cuda.get_device_name(), torch.version.cuda
+        gpu = torch.cuda.get_device_name()
+        cuda = torch.version.cuda
         name = f"{gpu} with {free:.1f} of {total:.1f} GiB of memory free; CUDA {cuda}"
         findings.ok("device", f"{name}: used with compute=gpu")
         _check_kernel("gpu", "cuda", findings)

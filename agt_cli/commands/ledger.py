@@ -234,7 +234,8 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
             "cannot be raised later"
         )
         if allowance.delta:
-            reserved, share = float(allowance.leak_limit), allowance.leaks
+            reserved = float(allowance.leak_limit)
+            share = allowance.leaks
             console.say(
                 f"{reserved:g} of the budget's delta is reserved for releases that have their "
                 "own delta, and the rest is for releases with Gaussian noise (setting "
@@ -377,7 +378,9 @@ def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
             or f"no table was admitted yet; to admit one, type agt ledger admit {ledger.path} "
             "run=FOLDER"
         )
-        name, limit, relation = population.name, budget(allowance), population.relation
+        name = population.name
+        limit = budget(allowance)
+        relation = population.relation
         console.say(
             f"ledger {name}: everything that is ever released under this ledger must stay "
             f"within the budget {limit}"
@@ -423,7 +426,8 @@ def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
 
 def _say_debits(debits: list[Debit], console: Console) -> None:
     count = len(debits)
-    all_shown, rows = count <= MAX_DEBITS_SHOWN, []
+    all_shown = count <= MAX_DEBITS_SHOWN
+    rows = []
     title = (
         "spent on"
         if all_shown
@@ -460,7 +464,9 @@ def _spent(now: float, more: int | None, eps: float) -> str:
 def _verify(config: LedgerConfig, console: Console) -> dict[str, Any]:
     with Ledger.open(config.path, config.second_head, writing=False) as ledger:
         book = ledger.verify(config.noted)
-        entries, debits, answers = book.last.number, book.kinds["debit"], book.answered
+        entries = book.last.number
+        debits = book.kinds["debit"]
+        answers = book.answered
         limit = budget(ledger.population.allowance)
         console.say(
             f"{ledger.path}: no problem found. Number of entries: {entries}, each of which "

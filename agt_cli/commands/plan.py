@@ -222,7 +222,8 @@ def plan_report(
     dataset = opened.dataset.name
     nominal = rate_words(planned.evidence.accuracy)
     always = rate_words(planned.evidence.majority)
-    dataset_name, queries = plain(dataset), plain(opened.trained.words)
+    dataset_name = plain(dataset)
+    queries = plain(opened.trained.words)
     approximate = _first_order(planned)
     return document(
         f"# Accuracy of private answers: {dataset_name}",

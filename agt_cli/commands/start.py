@@ -121,7 +121,8 @@ class StartSettings(InspectSettings):
         found, name = InspectSettings.inspect(replace(self, id=self.id_column)), self.id_column
         column = next(iter(found.names), None)
         if column and column.missing:
-            missing, rows = column.missing, found.rows
+            missing = column.missing
+            rows = found.rows
             raise ConfigError(
                 f"id={name}: {missing:,} of {rows:,} rows have no value in this column: fill in "
                 "to whom each row belongs, or give id=none"
@@ -417,7 +418,8 @@ def _say(settings: StartSettings, summary: Summary, console: Console) -> None:
     for line in summary.remarks:
         console.say(line)
     comparison = summary.comparison
-    table, rows = summary.table, comparison.rows
+    table = summary.table
+    rows = comparison.rows
     title = f"{table}: accuracy on {rows:,} held-out rows (not private: do not publish)"
     console.table(
         title,
@@ -554,7 +556,8 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
     claimed by one.
     """
     likely = inspection.label or next(iter(inspection.labels), "")
-    table, rows = inspection.path, inspection.rows
+    table = inspection.path
+    rows = inspection.rows
     label = f"{table}: {rows:,} rows. Which column should be predicted?"
     groups = "".join(f"\n  {name}: {what}" for name, what in _grouped(inspection).items())
     groups += "".join(f"\n  {line}" for line in _lost(inspection))
@@ -572,7 +575,8 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
         f"income in the file is not.{groups} Answer yes (all, and which columns are used), "
         "no, or names, such as ranges,classes"
     )
-    unit, parts = inspection.unit, ",".join(GROUPS)
+    unit = inspection.unit
+    parts = ",".join(GROUPS)
     return {
         "label": (label, f"COLUMN ({likely or NONE}?)", likely),
         "id": (
@@ -617,7 +621,8 @@ def _grouped(inspection: Inspection) -> dict[str, str]:
 
 
 def _range_words(column: Column) -> str:
-    low, high = bound(column, column.numeric[0]), bound(column, column.numeric[-1])
+    low = bound(column, column.numeric[0])
+    high = bound(column, column.numeric[-1])
     return f"{column.name} from {low} to {high}"
 
 
@@ -709,7 +714,8 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
     useful, mechanism, (count, name) = False, "", planned.one_by_one.get(eps, (0, ""))
     release = weights_release(planned)
     if held and release:
-        accuracy, mechanism = release.accuracy, release.mechanism
+        accuracy = release.accuracy
+        mechanism = release.mechanism
         useful = accuracy > max(evidence.majority, (evidence.accuracy + evidence.majority) / 2)
         reason = ""
         if not useful and evidence.useful:
@@ -723,7 +729,8 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
         weights = f"any number of answers, {rate} of them correct{reason}"
     if held and count:
         accuracy = evidence.accuracy - ACCURACY_TOLERANCE
-        answers, rate = counted(count, "answer"), rate_words(accuracy)
+        answers = counted(count, "answer")
+        rate = rate_words(accuracy)
         singly = f"{answers}, {rate} of them correct, with mechanism={name}"
     lines = [
         f"weights, published once ({cost}): {weights}",

@@ -309,7 +309,8 @@ def _row(choice: Choice, scores: np.ndarray) -> dict[str, Any]:
 def _say(
     table: pd.DataFrame, at: int, tuning: PublicTuning, data: TuningData, console: Console
 ) -> None:
-    tune, eps = tuning.tune, tuning.total.eps or USUAL
+    tune = tuning.tune
+    eps = tuning.total.eps or USUAL
     shown = {
         "accuracy": "accuracy",
         "certified": f"fraction of answers that are correct and certified at k = {tune.k}",

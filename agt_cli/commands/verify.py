@@ -136,7 +136,8 @@ def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
 
 def headline(subject: VerifiedItem) -> str:
     """Whether it verifies, in one line."""
-    name, count = subject.name, len(subject.problems)
+    name = subject.name
+    count = len(subject.problems)
     if count:
         problems = counted(count, "problem")
         return f"DOES NOT VERIFY: {name} (problems: {problems})"
@@ -169,7 +170,8 @@ def tree(subject: VerifiedItem, above: VerifiedItem | None = None) -> TreeBranch
 
 
 def _unmet_words(condition: Condition) -> str:
-    name, reason = excerpt(condition.name), excerpt(condition.evidence.missing, 1000)
+    name = excerpt(condition.name)
+    reason = excerpt(condition.evidence.missing, 1000)
     return f"condition {condition.letter} ({name}) is not met: {reason}"
 
 

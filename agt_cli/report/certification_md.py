@@ -201,8 +201,10 @@ def certify_report(
     first, *more = figures_section(subject.dataset, captions)
     trained_folder = os.path.relpath(trained.folder, record.folder)
     count = len(subject.certificates.prediction)
-    dataset, queries = plain(subject.dataset), plain(subject.queries)
-    shown, run_name = len(least), plain(trained.folder.name)
+    dataset = plain(subject.dataset)
+    queries = plain(subject.queries)
+    shown = len(least)
+    run_name = plain(trained.folder.name)
     return document(
         f"# Certificates: {dataset}, {count:,} {queries}",
         *headline(quality, int(trained.metrics["n_train"]), subject.relation, subject.conditions),

@@ -282,12 +282,14 @@ def _weak(tested: list[Finding]) -> str:
     if not weak:
         return ""
     worst, _ = max(weak, key=lambda each: each[1])
-    detectable, claimed = number(worst.noticed or 0.0, up=True), number(worst.claimed or 0.0)
+    detectable = number(worst.noticed or 0.0, up=True)
+    claimed = number(worst.claimed or 0.0)
     limit = (
         f"for one of the claims, only a value of {worst.measure} >= {detectable} could "
         f"have been detected, but the claim is {claimed}"
     )
-    weak_attacks, attacks = len(weak), len(known)
+    weak_attacks = len(weak)
+    attacks = len(known)
     return (
         f", but {weak_attacks} of {attacks} attacks could have detected only a privacy loss "
         f"far larger than the claimed one ({limit})"
@@ -300,7 +302,8 @@ def _selftest_verdict(tested: list[Finding]) -> str:
         [each for each in tested if (each.measure == PASSED) == passed] for passed in (False, True)
     )
     missed, accused = (sum(each.violated for each in some) for some in (planted, sound))
-    violations, correct = len(planted), len(sound)
+    violations = len(planted)
+    correct = len(sound)
     first = f"{violations} of {violations} planted faults were detected"
     if missed:
         first = f"{missed} of {violations} planted faults were MISSED"

@@ -104,7 +104,8 @@ def _check_done(run: Run, command: str) -> None:
     if command == "train":
         resume = f"type agt train resume={run.folder} to resume the run"
     if run.state == "running":
-        why, resume = " (its process is still running)", "wait until it ends"
+        why = " (its process is still running)"
+        resume = "wait until it ends"
     elif run.state == "killed" and run.is_alive is None:
         why, resume = f", and {UNKNOWN}", again
     elif run.state == "killed":

@@ -391,12 +391,15 @@ class Quality:
 
     @property
     def _usefulness(self) -> str:
-        n, records = self.whole.records, f"{self.whole.records:,} {self.records}"
+        n = self.whole.records
+        records = f"{self.whole.records:,} {self.records}"
         if n < LEAST or (self.majority is None and not self.constant):
             return ""
-        which, nearly = "each of", ""
+        which = "each of"
+        nearly = ""
         if self.exceptions:
-            which, nearly = f"all but {self.exceptions:,} of", "nearly "
+            which = f"all but {self.exceptions:,} of"
+            nearly = "nearly "
         constant = (
             f"This model answers '{self.answer}' for {which} the {records}, so it is "
             f"{nearly}constant"
@@ -413,7 +416,8 @@ class Quality:
                 f"All {records} have the label '{self.majority}', so a constant answer would "
                 "be as accurate, and the accuracy says little about the model."
             )
-        baseline, accuracy = rate_words(self.whole.majority.value), self.whole.accuracy
+        baseline = rate_words(self.whole.majority.value)
+        accuracy = self.whole.accuracy
         against = (
             f"its accuracy is {accuracy}, while always answering '{self.majority}' has "
             f"accuracy {baseline}{self._ranks}"

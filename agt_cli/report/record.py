@@ -364,7 +364,8 @@ class RunRecord(FolderWriter):
 
     def _shared(self) -> Iterator[str]:
         if several := self._environment.get("processes"):
-            processes, machines = several["count"], len(set(several["hosts"]))
+            processes = several["count"]
+            machines = len(set(several["hosts"]))
             threads = self._environment["threads"]
             yield (
                 f"Computed by {processes} processes (machines: {machines}, threads per process: "

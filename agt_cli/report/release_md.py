@@ -99,7 +99,8 @@ def _outside_columns(queries: Records) -> list[str]:
     worst = sorted(outside, key=lambda part: -part.rate)[:COLUMNS]
     lines = []
     for part in worst:
-        column, rate = part.column, rate_words(part.rate)
+        column = part.column
+        rate = rate_words(part.rate)
         lines.append(
             f"{column}: {part.count:,} of {part.total:,} values (a fraction of {rate}) are "
             f"outside {part.declared}; values in the queries: {part.seen}"

@@ -230,7 +230,8 @@ def _commands(lines: Sequence[str]) -> str:
 
 
 def _links(summary: Summary, folder: Path) -> str:
-    run_folder, run_name = os.path.relpath(summary.run, folder), plain(summary.run.name)
+    run_folder = os.path.relpath(summary.run, folder)
+    run_name = plain(summary.run.name)
     return (
         f"Trained run: [{run_name}](<{run_folder}/report.html>). What is declared about the "
         f"table: `{summary.dataset}`. Settings: `config.yaml`."

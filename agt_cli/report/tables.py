@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 MISSING = ("", "-")
 # letters from which a table says a text once: one that is in every row, and in more than one
-CLAUSE, SENTENCE = 24, 32
+CLAUSE = 24
+SENTENCE = 32
 
 
 def told_once(
@@ -15,7 +16,9 @@ def told_once(
     A column that says one sentence in every row is taken out; a sentence in more than one has (1),
     (2), ... in its place.
     """
-    kept, notes, told = [], [], dict[str, str]()
+    kept = []
+    notes = []
+    told = dict[str, str]()
     for name, cells in zip(columns, zip(*rows, strict=True), strict=False):
         there = [cell for cell in cells if cell not in MISSING]
         if len(there) > 1 and len(set(there)) == 1 and len(there[0]) >= CLAUSE:

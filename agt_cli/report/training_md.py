@@ -35,7 +35,8 @@ def caution_words(training: Mapping[str, Any]) -> list[str]:
     if training.get("chosen_on") != "recipe":
         return []
     now = float(training.get("caution", 1))
-    double, half = 2 * now, now / 2
+    double = 2 * now
+    half = now / 2
     return [
         (
             f"training.caution is {now:g}. With training.caution={double:g}, stable distances "

@@ -502,7 +502,8 @@ def _values(
     words, counts = pc.value_counts(cells if single else pa.nulls(0)).flatten()
     numeric = pa.types.is_integer(words.type) or pa.types.is_floating(words.type)
     text = pa.types.is_string(words.type)
-    form, possible = declared_format, list[NumberFormat]()
+    form = declared_format
+    possible = list[NumberFormat]()
     if numeric:
         numbers = words.cast(pa.float64(), safe=False)
     elif text:

@@ -329,7 +329,8 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
             )
         removal = retrain(job, record, console)
         return replace(removal, promise=replace(removal.promise, method="sisa"))
-    started, settings = time.perf_counter(), from_the_start(job.run, job.settings)
+    started = time.perf_counter()
+    settings = from_the_start(job.run, job.settings)
     with console.progress(
         "retraining the ensemble's members that used the erased records", "member"
     ) as report:

@@ -336,7 +336,8 @@ def _compare_entry(
     Values are compared, worked out from settings.
     """
     entry = facts["entry"]
-    spent, paid = record.spent, debits.get(entry)
+    spent = record.spent
+    paid = debits.get(entry)
     numbers = facts.get("entries", [entry])
     lots = [debits[number] for number in numbers if number in debits]
     if paid is None or paid.entry.hash != facts["hash"]:
