@@ -127,7 +127,7 @@ def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str,
     changes = subject.ball
     return {
         "certified_fraction": (
-            f"Fraction of the answers that are certified, against k (the number of {changes})."
+            f"Fraction of the answers that are certified, against k ({changes})."
         )
     }
 
@@ -302,7 +302,7 @@ def _colour_bar(
     bar.ax.set_yticklabels(_names(edges))
     bar.ax.tick_params(length=0)
     bar.ax.minorticks_off()
-    bar.set_label(f"stable distance k (number of {subject.ball})")
+    bar.set_label(f"stable distance (k:\n{subject.ball})")
 
 
 def _edges(ks: tuple[int, ...], most: int) -> list[int]:
