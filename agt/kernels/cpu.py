@@ -1,10 +1,11 @@
 """The CPU kernel: the reference kernel's numbers, computed by functions that Numba compiles."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
-from numba import get_num_threads
 from torch import Tensor
 
 from agt.bounds.interval import Interval
@@ -12,17 +13,52 @@ from agt.bounds.products import (
     PRODUCTS,
     Bounds,
     Products,
+    linear_corners,
     linear_nonnegative,
     linear_point,
     relu_backward,
 )
 from agt.kernels import cpu_compiled
+from agt.kernels.first_use import FirstUseChecks, NotUsableError
 from agt.kernels.reference import EMPTY_SLOT, BoundSelection, ReferenceKernel
+from agt.kernels.threads import run_jobs
 
 # Inputs, or outputs, of a layer: fewer are not worth vectorising over. Only speed depends on it.
 _FEWEST_VECTORISED = 16
 _TILE_BYTES = 1 << 18  # a tile of the inputs stays in a core's second-level cache
 _PRODUCT_BLOCK_RECORDS = 64  # records of one job of a thread
+
+# Compiled function -> the cases of ``selftest.CASES`` that run it: it is used only if all of them
+# give the reference kernel's numbers. A function that is not listed cannot be used.
+CASES_OF = {
+    cpu_compiled.sum_nominal: ("sum of the gradients of a batch",),
+    cpu_compiled.sum_over_outputs: (
+        "sum of the gradient bounds of a batch (exact inputs, narrow layer)",
+        "sum of the gradient bounds of a bias over a batch",
+    ),
+    cpu_compiled.sum_point: ("sum of the gradient bounds of a batch (exact inputs, wide layer)",),
+    cpu_compiled.sum_interval: (
+        "sum of the gradient bounds of a batch (inputs are intervals)",
+        "sum of the gradient bounds of a batch (inputs as midpoint and radius)",
+    ),
+    cpu_compiled.sum_nonnegative: (
+        "sum of the gradient bounds of a batch (inputs are intervals >= 0)",
+    ),
+    cpu_compiled.select_extremes: (
+        "selection, point x",
+        "selection, interval x",
+        "selection, interval x, midpoint-radius",
+        "selection, capped",
+        "selection of a bias",
+    ),
+    cpu_compiled.corner_product: ("corner product", "nonnegative product"),
+    cpu_compiled.point_product: ("point product",),
+    cpu_compiled.relu_backward_in_place: ("relu backward",),
+    cpu_compiled.widen_in_place: ("outward",),
+}
+
+RunJobs = Callable[..., list[Any]]
+"""(compiled function, number of jobs, other arguments) -> what each of its calls returned."""
 
 
 class CpuKernel(ReferenceKernel):
@@ -30,9 +66,46 @@ class CpuKernel(ReferenceKernel):
 
     Most methods choose one of several compiled functions. The choice changes the speed only.
     Bounds are in quanta (clip level / 2^30).
+
+    Formal guarantees:
+        - No number of a compiled function is returned before the function has passed its cases of
+          the self-test in this process (``CASES_OF``). What cannot be compiled is left to the
+          reference kernel.
     """
 
     name = "cpu"
+    tests_functions_when_used = True
+
+    def __init__(self, *, is_under_test: bool = False) -> None:
+        """Start with no function tested.
+
+        Args:
+            is_under_test: True for the kernel that runs the self-tests of another one. It uses its
+                functions without testing them.
+        """
+        self._checks: FirstUseChecks | None = None
+        if not is_under_test:
+            self._checks = FirstUseChecks(CpuKernel(is_under_test=True), CASES_OF)
+
+    def _require(self, function: Callable[..., Any]) -> None:
+        """Return if a compiled function may be used, which is tested unless it was before.
+
+        Raises:
+            UnsoundError: the function gives other numbers than the reference kernel.
+            NotUsableError: it cannot be compiled here.
+        """
+        if self._checks is not None:
+            self._checks.require(function)
+
+    def _run(self, function: Callable[..., Any], jobs: int, *arguments: object) -> list[Any]:
+        """Return ``run_jobs`` of a compiled function that passed its self-test.
+
+        Raises:
+            UnsoundError: the function gives other numbers than the reference kernel.
+            NotUsableError: it cannot be compiled here. No argument was changed.
+        """
+        self._require(function)
+        return run_jobs(function, jobs, *arguments)
 
     def nominal_sum(self, output_gradient: Tensor, inputs: Tensor | None) -> Tensor:
         """Return the sum over records of their clipped gradients, in quanta (clip level / 2^30).
@@ -48,15 +121,20 @@ class CpuKernel(ReferenceKernel):
         if inputs is None:
             # A bias needs no multiplication, so the reference kernel is fast enough.
             return super().nominal_sum(output_gradient, None)
-        total = np.zeros((output_gradient.shape[1], inputs.shape[1]), np.int64)
-        cpu_compiled.sum_nominal(
-            _array(output_gradient),
-            _array(inputs),
-            _inf_norms(inputs),
-            _tile_records(inputs.shape[1]),
-            get_num_threads(),
-            total,
-        )
+        outputs = output_gradient.shape[1]
+        total = np.zeros((outputs, inputs.shape[1]), np.int64)
+        try:
+            self._run(
+                cpu_compiled.sum_nominal,
+                outputs,
+                _array(output_gradient),
+                _array(inputs),
+                _inf_norms(inputs),
+                _tile_records(inputs.shape[1]),
+                total,
+            )
+        except NotUsableError:
+            return super().nominal_sum(output_gradient, inputs)
         return torch.from_numpy(total)
 
     def bound_sum(
@@ -74,6 +152,19 @@ class CpuKernel(ReferenceKernel):
         Returns:
             (sum of lower bounds, sum of upper bounds) in quanta (clip level / 2^30), both int64
             [K, out, in], or [K, out] for a bias.
+        """
+        try:
+            return self._compiled_bound_sum(output_gradient, inputs, product)
+        except NotUsableError:
+            return super().bound_sum(output_gradient, inputs, product)
+
+    def _compiled_bound_sum(
+        self, output_gradient: Interval, inputs: Interval | None, product: str
+    ) -> tuple[Tensor, Tensor]:
+        """Return ``bound_sum`` by the compiled function that is the fastest for the inputs.
+
+        Raises:
+            NotUsableError: that function cannot be compiled here.
         """
         if inputs is None:
             # A bias is the weight of an input that is always 1. Finding out whether anything is
@@ -109,13 +200,14 @@ class CpuKernel(ReferenceKernel):
         ks, _, outputs = output_gradient.shape
         low = np.zeros((ks, len(inputs), outputs), np.int64)
         high = np.zeros((ks, len(inputs), outputs), np.int64)
-        cpu_compiled.sum_over_outputs(
+        self._run(
+            cpu_compiled.sum_over_outputs,
+            ks * len(inputs),
             _array(output_gradient.lower),
             _array(output_gradient.upper),
             inputs,
             norms,
             _tile_records(2 * outputs),
-            get_num_threads(),
             low.reshape(-1, outputs),
             high.reshape(-1, outputs),
         )
@@ -137,34 +229,36 @@ class CpuKernel(ReferenceKernel):
         """
         ks, _, outputs = output_gradient.shape
         width = inputs.shape[2]
-        threads = get_num_threads()
+        rows = ks * outputs
         gradient_lower = _array(output_gradient.lower)
         gradient_upper = _array(output_gradient.upper)
-        low = np.zeros((ks * outputs, width), np.int64)
-        high = np.zeros((ks * outputs, width), np.int64)
+        low = np.zeros((rows, width), np.int64)
+        high = np.zeros((rows, width), np.int64)
         if inputs.is_point:
             point = inputs.lower[0]
-            cpu_compiled.sum_point(
+            self._run(
+                cpu_compiled.sum_point,
+                rows,
                 gradient_lower,
                 gradient_upper,
                 _array(point),
                 _inf_norms(point),
                 _tile_records(width),
-                threads,
                 low,
                 high,
             )
         elif rump or outputs < _FEWEST_VECTORISED or float(inputs.lower.min()) < 0:
             # ``rump`` changes the result. Without it this function and the next one return the same
             # numbers, but the next one needs inputs >= 0, and pays only for many outputs.
-            cpu_compiled.sum_interval(
+            self._run(
+                cpu_compiled.sum_interval,
+                rows,
                 gradient_lower,
                 gradient_upper,
                 _array(inputs.lower),
                 _array(inputs.upper),
                 rump,
                 _tile_records(2 * width),
-                threads,
                 low,
                 high,
             )
@@ -172,13 +266,14 @@ class CpuKernel(ReferenceKernel):
             # Inputs >= 0, as behind a ReLU, need half as many products.
             both = torch.cat((inputs.lower, inputs.upper), dim=1)
             norms = _array(both.amax(dim=-1))
-            cpu_compiled.sum_nonnegative(
+            self._run(
+                cpu_compiled.sum_nonnegative,
+                rows,
                 gradient_lower,
                 gradient_upper,
                 both.numpy(),
                 norms,
                 _tile_records(2 * width),
-                threads,
                 low,
                 high,
             )
@@ -200,7 +295,12 @@ class CpuKernel(ReferenceKernel):
                 results are extreme sums over at most c records instead of exactly c.
             product: "exact" or "rump", how two intervals are multiplied.
         """
-        return CpuSelection(counts, shape, capped, product == "rump")
+        try:
+            # Asked here, because a selection cannot change its kernel once it holds values.
+            self._require(cpu_compiled.select_extremes)
+        except NotUsableError:
+            return super().start_selection(counts, shape, capped, product)
+        return CpuSelection(counts, shape, capped, product == "rump", self._run)
 
     def products(self, product: str) -> Products:
         """Return the functions that multiply intervals and matrices, some of them compiled.
@@ -247,15 +347,20 @@ class CpuKernel(ReferenceKernel):
         shape = (len(weights.lower), inputs.shape[1], weights.shape[1])
         low = np.empty(shape)
         high = np.empty(shape)
-        cpu_compiled.corner_product(
-            _array(inputs.lower),
-            _array(inputs.upper),
-            _array(weights_by_input.lower),
-            _array(weights_by_input.upper),
-            _PRODUCT_BLOCK_RECORDS,
-            low,
-            high,
-        )
+        try:
+            self._run(
+                cpu_compiled.corner_product,
+                _product_jobs(shape),
+                _array(inputs.lower),
+                _array(inputs.upper),
+                _array(weights_by_input.lower),
+                _array(weights_by_input.upper),
+                _PRODUCT_BLOCK_RECORDS,
+                low,
+                high,
+            )
+        except NotUsableError:
+            return linear_corners(inputs, weights)
         return torch.from_numpy(low), torch.from_numpy(high)
 
     def nonnegative_product(self, inputs: Interval, weights: Interval) -> Bounds:
@@ -299,14 +404,19 @@ class CpuKernel(ReferenceKernel):
         shape = (len(weights.lower), inputs.shape[1], weights.shape[1])
         low = np.empty(shape)
         high = np.empty(shape)
-        cpu_compiled.point_product(
-            _array(inputs[0]),
-            _array(weights.lower.mT),
-            _array(weights.upper.mT),
-            _PRODUCT_BLOCK_RECORDS,
-            low,
-            high,
-        )
+        try:
+            self._run(
+                cpu_compiled.point_product,
+                _product_jobs(shape),
+                _array(inputs[0]),
+                _array(weights.lower.mT),
+                _array(weights.upper.mT),
+                _PRODUCT_BLOCK_RECORDS,
+                low,
+                high,
+            )
+        except NotUsableError:
+            return linear_point(inputs, weights)
         return torch.from_numpy(low), torch.from_numpy(high)
 
     def relu_backward(self, output_gradient: Interval, inputs: Interval) -> Bounds:
@@ -325,11 +435,15 @@ class CpuKernel(ReferenceKernel):
         contiguous = lower.is_contiguous() and upper.is_contiguous()
         if not contiguous or output_gradient.shape != inputs.shape:
             return relu_backward(output_gradient, inputs)
-        ends = (lower, upper, inputs.lower, inputs.upper)
         # Reshaping contiguous arrays makes views, so the two tensors themselves are overwritten.
-        cpu_compiled.relu_backward_in_place(
-            *(_array(end).reshape(-1, end.shape[-1]) for end in ends)
-        )
+        ends = [
+            _array(end).reshape(-1, end.shape[-1])
+            for end in (lower, upper, inputs.lower, inputs.upper)
+        ]
+        try:
+            self._run(cpu_compiled.relu_backward_in_place, len(ends[0]), *ends)
+        except NotUsableError:
+            return relu_backward(output_gradient, inputs)
         return lower, upper
 
     def widen_by(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
@@ -346,13 +460,19 @@ class CpuKernel(ReferenceKernel):
         contiguous = lower.is_contiguous() and upper.is_contiguous()
         if lower.dtype != torch.float64 or not (one_slack_a_row and contiguous):
             return super().widen_by(lower, upper, slack)
+        slacks = _array(slack).reshape(-1)
         width = lower.shape[-1]
-        valid = cpu_compiled.widen_in_place(
-            lower.numpy().reshape(-1, width),
-            upper.numpy().reshape(-1, width),
-            _array(slack).reshape(-1),
-        )
-        if valid:
+        try:
+            valid = self._run(
+                cpu_compiled.widen_in_place,
+                len(slacks),
+                lower.numpy().reshape(-1, width),
+                upper.numpy().reshape(-1, width),
+                slacks,
+            )
+        except NotUsableError:
+            return super().widen_by(lower, upper, slack)
+        if all(valid):
             return Interval.unchecked(lower, upper)
         return Interval(lower, upper)  # raises, or marks the rows that are not finite
 
@@ -368,12 +488,14 @@ class CpuSelection:
         shape: the parameter's shape, (out, in) or (out,).
         capped: whether to select from min(upper bound, 0) and max(lower bound, 0).
         rump: whether intervals are multiplied by midpoint and radius, which gives wider bounds.
+        run: runs a compiled function, as ``CpuKernel`` does.
     """
 
     counts: Tensor
     shape: tuple[int, ...]
     capped: bool
     rump: bool
+    run: RunJobs
     # R rows (k, output), ``in`` inputs, c the largest count.
     _held: np.ndarray = field(init=False)  # int64 [R, in], how many values are selected
     _largest_lower: np.ndarray = field(init=False)  # int32 [R, in, c], lower bounds, negated
@@ -405,8 +527,11 @@ class CpuSelection:
             is_point = inputs.is_point
             inputs_lower = _array(inputs.lower.mT)
             inputs_upper = inputs_lower if is_point else _array(inputs.upper.mT)
-        cpu_compiled.select_extremes(
-            _rows(output_gradient.lower),
+        gradient_lower = _rows(output_gradient.lower)
+        self.run(
+            cpu_compiled.select_extremes,
+            len(gradient_lower),
+            gradient_lower,
             _rows(output_gradient.upper),
             inputs_lower,
             inputs_upper,
@@ -478,6 +603,12 @@ def _rows(output_gradient: Tensor) -> np.ndarray:
 def _inf_norms(inputs: Tensor) -> np.ndarray:
     """Return the largest absolute value of each record's inputs, [n, in] -> [n]."""
     return _array(Interval.point(inputs).inf_norm()[:, 0])
+
+
+def _product_jobs(shape: tuple[int, int, int]) -> int:
+    """Return how many jobs a product of the shape [K, n, out] has, one for each block and k."""
+    ks, records, _ = shape
+    return ks * -(-records // _PRODUCT_BLOCK_RECORDS)  # rounded up
 
 
 def _tile_records(width: int) -> int:

@@ -1,13 +1,18 @@
-"""The functions of the CPU kernel that Numba compiles: parallel, vectorised, cached on disk.
+"""The functions of the CPU kernel that Numba compiles: vectorised, cached on disk.
 
 There is no fast-math: each product, comparison and rounding is the reference kernel's own, in the
 same order, so that both return the same integers. All compiled functions are in this one file,
 because Numba's cache on disk notices a change only in the file of the function that is called.
 The proofs are in docs/proofs/sums.md and docs/proofs/selections.md.
+
+Each function does only its jobs ``first`` to ``stop`` - 1 (a job is a row of the result, or a block
+of records), and releases the global interpreter lock while it runs, so that several threads can do
+parts of the work (``agt.kernels.threads``). Numba's own ``parallel=True`` would take twice as long
+to compile. The result is the same however the jobs are divided.
 """
 
 import numpy as np
-from numba import float64, int64, njit, prange
+from numba import float64, int64, njit
 from numba.extending import intrinsic
 
 from agt.kernels.reference import RUMP_ROUNDINGS
@@ -245,72 +250,71 @@ def _add_records(total, inputs, norms, rows, factors, count):  # type: ignore[no
             )
 
 
-@njit(parallel=True, cache=True)
-def sum_point(gradient_lower, gradient_upper, inputs, norms, tile, threads, sum_lower, sum_upper):  # type: ignore[no-untyped-def]
+@njit(nogil=True, cache=True)
+def sum_point(  # type: ignore[no-untyped-def]
+    first, stop, gradient_lower, gradient_upper, inputs, norms, tile, sum_lower, sum_upper
+):
     """Add all records' quantised gradient bounds to sums, for known inputs (points).
 
     Args:
+        first, stop: the rows of the sums that this call adds to, from ``first`` to ``stop`` - 1.
         gradient_lower, gradient_upper: float64 [K, n, out], bounds on the gradients of the loss in
             the layer's output, in quanta.
         inputs: float64 [n, in], the layer's inputs.
         norms: [n], the largest absolute value of each record's inputs.
         tile: how many records are processed together, so that their inputs stay in the cache. Any
             number gives the same sums.
-        threads: how many threads divide the rows of the sums. Any number gives the same sums.
         sum_lower, sum_upper: int64 [K * out, in], a row for each (k, output); changed in place.
     """
-    ks, n, outputs = gradient_lower.shape
-    rows = ks * outputs
-    for thread in prange(threads):
-        records, unused, p, q = _new_lists(tile)
-        for start in range(0, n, tile):
-            for r in range(rows * thread // threads, rows * (thread + 1) // threads):
-                k = r // outputs
-                o = r % outputs
-                count = 0
-                for s in range(start, min(n, start + tile)):
-                    # Written always, counted only if not 0: that needs no branch.
-                    records[count] = s
-                    p[count] = gradient_lower[k, s, o]
-                    q[count] = gradient_upper[k, s, o]
-                    count += (p[count] != 0) | (q[count] != 0)
-                count = _pad_lists(records, unused, p, q, count)
-                _add_point_records(sum_lower[r], sum_upper[r], inputs, norms, records, p, q, count)
+    n, outputs = gradient_lower.shape[1:]
+    records, unused, p, q = _new_lists(tile)
+    for start in range(0, n, tile):
+        for r in range(first, stop):
+            k = r // outputs
+            o = r % outputs
+            count = 0
+            for s in range(start, min(n, start + tile)):
+                # Written always, counted only if not 0: that needs no branch.
+                records[count] = s
+                p[count] = gradient_lower[k, s, o]
+                q[count] = gradient_upper[k, s, o]
+                count += (p[count] != 0) | (q[count] != 0)
+            count = _pad_lists(records, unused, p, q, count)
+            _add_point_records(sum_lower[r], sum_upper[r], inputs, norms, records, p, q, count)
 
 
-@njit(parallel=True, cache=True)
-def sum_nominal(output_gradient, inputs, norms, tile, threads, total):  # type: ignore[no-untyped-def]
+@njit(nogil=True, cache=True)
+def sum_nominal(first, stop, output_gradient, inputs, norms, tile, total):  # type: ignore[no-untyped-def]
     """Add all records' quantised gradients in a weight to their sum.
 
     Args:
+        first, stop: the outputs whose sums this call adds to, from ``first`` to ``stop`` - 1.
         output_gradient: float64 [n, out], the gradients of the loss in the layer's output, in
             quanta.
         inputs: float64 [n, in], the layer's inputs.
         norms: [n], the largest absolute value of each record's inputs.
         tile: how many records are processed together, so that their inputs stay in the cache. Any
             number gives the same sum.
-        threads: how many threads divide the outputs. Any number gives the same sum.
         total: int64 [out, in], the sum; changed in place.
     """
-    n, rows = output_gradient.shape
-    for thread in prange(threads):
-        records, unused, p, q = _new_lists(tile)
-        for start in range(0, n, tile):
-            for r in range(rows * thread // threads, rows * (thread + 1) // threads):
-                count = 0
-                for s in range(start, min(n, start + tile)):
-                    # Written always, counted only if not 0: that needs no branch.
-                    records[count] = s
-                    p[count] = output_gradient[s, r]
-                    count += output_gradient[s, r] != 0
-                _add_records(
-                    total[r], inputs, norms, records, p, _pad_lists(records, unused, p, q, count)
-                )
+    n = len(output_gradient)
+    records, unused, p, q = _new_lists(tile)
+    for start in range(0, n, tile):
+        for r in range(first, stop):
+            count = 0
+            for s in range(start, min(n, start + tile)):
+                # Written always, counted only if not 0: that needs no branch.
+                records[count] = s
+                p[count] = output_gradient[s, r]
+                count += output_gradient[s, r] != 0
+            _add_records(
+                total[r], inputs, norms, records, p, _pad_lists(records, unused, p, q, count)
+            )
 
 
-@njit(parallel=True, cache=True)
+@njit(nogil=True, cache=True)
 def sum_nonnegative(  # type: ignore[no-untyped-def]
-    gradient_lower, gradient_upper, inputs, norms, tile, threads, sum_lower, sum_upper
+    first, stop, gradient_lower, gradient_upper, inputs, norms, tile, sum_lower, sum_upper
 ):
     """Add all records' quantised gradient bounds to sums, for intervals of inputs >= 0.
 
@@ -319,122 +323,116 @@ def sum_nonnegative(  # type: ignore[no-untyped-def]
     product a record (Lemma 6 of docs/proofs/sums.md).
 
     Args:
+        first, stop: the rows of the sums that this call adds to, from ``first`` to ``stop`` - 1.
         gradient_lower, gradient_upper: float64 [K, n, out], bounds [p, q] on the gradients of the
             loss in the layer's output, in quanta.
         inputs: float64 [K or 1, 2n, in], the lower ends of all records' inputs and then the upper
             ends; all >= 0.
         norms: [K or 1, 2n], the largest number in each row of ``inputs``.
-        tile, threads: how many records are processed together, and how many threads divide the
-            rows of the sums. Any numbers give the same sums.
+        tile: how many records are processed together. Any number gives the same sums.
         sum_lower, sum_upper: int64 [K * out, in], a row for each (k, output); changed in place.
     """
-    ks, n, outputs = gradient_lower.shape
-    rows = ks * outputs
-    for thread in prange(threads):
-        low_rows, high_rows, p, q = _new_lists(tile)
-        for start in range(0, n, tile):
-            for r in range(rows * thread // threads, rows * (thread + 1) // threads):
-                k = r // outputs
-                o = r % outputs
-                x_index = k % len(inputs)  # 0 where all k share the same inputs
-                count = 0
-                for s in range(start, min(n, start + tile)):
-                    u = gradient_lower[k, s, o]
-                    v = gradient_upper[k, s, o]
-                    p[count] = u
-                    q[count] = v
-                    low_rows[count] = s + n * (u < 0)
-                    high_rows[count] = s + n * (v > 0)
-                    count += (u != 0) | (v != 0)
-                count = _pad_lists(low_rows, high_rows, p, q, count)
-                _add_records(sum_lower[r], inputs[x_index], norms[x_index], low_rows, p, count)
-                _add_records(sum_upper[r], inputs[x_index], norms[x_index], high_rows, q, count)
+    n, outputs = gradient_lower.shape[1:]
+    low_rows, high_rows, p, q = _new_lists(tile)
+    for start in range(0, n, tile):
+        for r in range(first, stop):
+            k = r // outputs
+            o = r % outputs
+            x_index = k % len(inputs)  # 0 where all k share the same inputs
+            count = 0
+            for s in range(start, min(n, start + tile)):
+                u = gradient_lower[k, s, o]
+                v = gradient_upper[k, s, o]
+                p[count] = u
+                q[count] = v
+                low_rows[count] = s + n * (u < 0)
+                high_rows[count] = s + n * (v > 0)
+                count += (u != 0) | (v != 0)
+            count = _pad_lists(low_rows, high_rows, p, q, count)
+            _add_records(sum_lower[r], inputs[x_index], norms[x_index], low_rows, p, count)
+            _add_records(sum_upper[r], inputs[x_index], norms[x_index], high_rows, q, count)
 
 
-@njit(parallel=True, cache=True)
+@njit(nogil=True, cache=True)
 def sum_over_outputs(  # type: ignore[no-untyped-def]
-    gradient_lower, gradient_upper, inputs, norms, tile, threads, sum_lower, sum_upper
+    first, stop, gradient_lower, gradient_upper, inputs, norms, tile, sum_lower, sum_upper
 ):
     """Add all records' quantised gradient bounds to sums, vectorised over outputs.
 
     The sums are those of ``sum_point``. This order of loops is faster for few inputs.
 
     Args:
+        first, stop: the rows of the sums that this call adds to, from ``first`` to ``stop`` - 1.
         gradient_lower, gradient_upper: float64 [K, n, out], bounds on the gradients of the loss in
             the layer's output, in quanta.
         inputs: float64 [in, n], the layer's inputs.
         norms: [K, n], the largest absolute value of each record's output gradient; infinite where
             it is not known.
-        tile, threads: how many records are processed together, and how many threads divide the
-            rows of the sums. Any numbers give the same sums.
+        tile: how many records are processed together. Any number gives the same sums.
         sum_lower, sum_upper: int64 [K * in, out], a row for each (k, input); changed in place.
     """
     width, n = inputs.shape
     outputs = gradient_lower.shape[2]
-    rows = len(gradient_lower) * width
-    for thread in prange(threads):
-        for start in range(0, n, tile):
-            stop = min(n, start + tile)
-            for r in range(rows * thread // threads, rows * (thread + 1) // threads):
-                k = r // width
-                out_low = sum_lower[r]
-                out_high = sum_upper[r]
-                for s in range(start, stop):
-                    v = inputs[r % width, s]
-                    # The sign of the input holds for the whole inner loop, and says which end of
-                    # the gradient gives the smallest product.
-                    smallest, largest = (
-                        (gradient_lower[k, s], gradient_upper[k, s])
-                        if v >= 0
-                        else (gradient_upper[k, s], gradient_lower[k, s])
-                    )
-                    if abs(v) * norms[k, s] <= _CLIP:  # nothing to clip, which saves time
-                        for j in range(outputs):
-                            out_low[j] += _to_quanta(v * smallest[j])
-                            out_high[j] += _to_quanta(v * largest[j])
-                    else:
-                        for j in range(outputs):
-                            out_low[j] += _to_quanta(_clip(v * smallest[j]))
-                            out_high[j] += _to_quanta(_clip(v * largest[j]))
+    for start in range(0, n, tile):
+        tile_stop = min(n, start + tile)
+        for r in range(first, stop):
+            k = r // width
+            out_low = sum_lower[r]
+            out_high = sum_upper[r]
+            for s in range(start, tile_stop):
+                v = inputs[r % width, s]
+                # The sign of the input holds for the whole inner loop, and says which end of
+                # the gradient gives the smallest product.
+                smallest, largest = (
+                    (gradient_lower[k, s], gradient_upper[k, s])
+                    if v >= 0
+                    else (gradient_upper[k, s], gradient_lower[k, s])
+                )
+                if abs(v) * norms[k, s] <= _CLIP:  # nothing to clip, which saves time
+                    for j in range(outputs):
+                        out_low[j] += _to_quanta(v * smallest[j])
+                        out_high[j] += _to_quanta(v * largest[j])
+                else:
+                    for j in range(outputs):
+                        out_low[j] += _to_quanta(_clip(v * smallest[j]))
+                        out_high[j] += _to_quanta(_clip(v * largest[j]))
 
 
-@njit(parallel=True, cache=True)
+@njit(nogil=True, cache=True)
 def sum_interval(  # type: ignore[no-untyped-def]
-    gradient_lower, gradient_upper, inputs_lower, inputs_upper, rump, tile, threads,
+    first, stop, gradient_lower, gradient_upper, inputs_lower, inputs_upper, rump, tile,
     sum_lower, sum_upper,
 ):  # fmt: skip
     """Add all records' quantised gradient bounds to sums, for intervals of inputs of any sign.
 
     Args:
+        first, stop: the rows of the sums that this call adds to, from ``first`` to ``stop`` - 1.
         gradient_lower, gradient_upper: float64 [K, n, out], bounds on the gradients of the loss in
             the layer's output, in quanta.
         inputs_lower, inputs_upper: float64 [K or 1, n, in], bounds on the layer's inputs.
         rump: False for the exact product of two intervals. True for the midpoint-radius form,
             which gives wider bounds.
-        tile, threads: how many records are processed together, and how many threads divide the
-            rows of the sums. Any numbers give the same sums.
+        tile: how many records are processed together. Any number gives the same sums.
         sum_lower, sum_upper: int64 [K * out, in], a row for each (k, output); changed in place.
     """
-    ks, n, outputs = gradient_lower.shape
-    rows = ks * outputs
+    n, outputs = gradient_lower.shape[1:]
     width = inputs_lower.shape[2]
-    for thread in prange(threads):
-        for start in range(0, n, tile):
-            stop = min(n, start + tile)
-            for r in range(rows * thread // threads, rows * (thread + 1) // threads):
-                out_low = sum_lower[r]
-                out_high = sum_upper[r]
-                k = r // outputs
-                o = r % outputs
-                xl = inputs_lower[k % len(inputs_lower)]  # the first where all k share the inputs
-                xu = inputs_upper[k % len(inputs_lower)]
-                for s in range(start, stop):
-                    p = gradient_lower[k, s, o]
-                    q = gradient_upper[k, s, o]
-                    for i in range(width):
-                        smallest, largest = _corner_bounds(p, q, xl[s, i], xu[s, i], rump)
-                        out_low[i] += _to_quanta(_clip(smallest))
-                        out_high[i] += _to_quanta(_clip(largest))
+    for start in range(0, n, tile):
+        tile_stop = min(n, start + tile)
+        for r in range(first, stop):
+            out_low = sum_lower[r]
+            out_high = sum_upper[r]
+            k = r // outputs
+            o = r % outputs
+            xl = inputs_lower[k % len(inputs_lower)]  # the first where all k share the inputs
+            xu = inputs_upper[k % len(inputs_lower)]
+            for s in range(start, tile_stop):
+                p = gradient_lower[k, s, o]
+                q = gradient_upper[k, s, o]
+                for i in range(width):
+                    smallest, largest = _corner_bounds(p, q, xl[s, i], xu[s, i], rump)
+                    out_low[i] += _to_quanta(_clip(smallest))
+                    out_high[i] += _to_quanta(_clip(largest))
 
 
 # Products of matrices.
@@ -548,8 +546,10 @@ def _add_terms_of_either_sign(low, high, weights_lower, weights_upper, inputs, p
             )
 
 
-@njit(parallel=True, cache=True)
-def corner_product(inputs_lower, inputs_upper, weights_lower, weights_upper, block, low, high):  # type: ignore[no-untyped-def]
+@njit(nogil=True, cache=True)
+def corner_product(  # type: ignore[no-untyped-def]
+    first, stop, inputs_lower, inputs_upper, weights_lower, weights_upper, block, low, high
+):
     """Write bounds on the product of an interval of inputs and an interval of weights.
 
     Inputs are sorted into lists by their sign, which decides which end of a weight gives the
@@ -558,25 +558,28 @@ def corner_product(inputs_lower, inputs_upper, weights_lower, weights_upper, blo
     the record itself and on no other record.
 
     Args:
+        first, stop: the jobs that this call does, from ``first`` to ``stop`` - 1. A job is a block
+            of records at one k, and job k * blocks + b has block b.
         inputs_lower, inputs_upper: float64 [K or 1, n, in], bounds of any sign.
         weights_lower, weights_upper: float64 [K, in, out], so that the innermost loop runs along
             outputs.
-        block: how many records one job of a thread has. Any number gives the same bits.
+        block: how many records one job has. Any number gives the same bits.
         low, high: float64 [K, n, out], overwritten with the bounds, not widened for rounding.
     """
-    ks, n = low.shape[:2]
+    n = low.shape[1]
     width = inputs_lower.shape[2]
     blocks = (n + block - 1) // block
-    for job in prange(ks * blocks):
+    # A list of inputs, with the bounds on each; every record makes its own anew.
+    inputs = np.empty(width, np.uint64)
+    p = np.empty(width)
+    q = np.empty(width)
+    for job in range(first, stop):
         k = job // blocks
         start = (job % blocks) * block
         xl = inputs_lower[k % len(inputs_lower)]  # the first where all k share the inputs
         xu = inputs_upper[k % len(inputs_lower)]
         wl = weights_lower[k]
         wu = weights_upper[k]
-        inputs = np.empty(width, np.uint64)
-        p = np.empty(width)
-        q = np.empty(width)
         for s in range(start, min(n, start + block)):
             out_low = low[k, s]
             out_high = high[k, s]
@@ -612,20 +615,21 @@ def corner_product(inputs_lower, inputs_upper, weights_lower, weights_upper, blo
                     _add_corner_terms(out_low, out_high, wl, wu, inputs[j], p[j], q[j])
 
 
-@njit(parallel=True, cache=True)
-def point_product(inputs, weights_lower, weights_upper, block, low, high):  # type: ignore[no-untyped-def]
+@njit(nogil=True, cache=True)
+def point_product(first, stop, inputs, weights_lower, weights_upper, block, low, high):  # type: ignore[no-untyped-def]
     """Write bounds on the product of known inputs (points) and an interval of weights.
 
     Args:
+        first, stop: the jobs that this call does, numbered as in ``corner_product``.
         inputs: float64 [n, in], of any sign. The sign decides which end of a weight gives the
             smallest product.
         weights_lower, weights_upper: float64 [K, in, out], bounds on the weights.
-        block: how many records one job of a thread has. Any number gives the same bits.
+        block: how many records one job has. Any number gives the same bits.
         low, high: float64 [K, n, out], overwritten with the bounds, not widened for rounding.
     """
-    ks, n, outputs = low.shape
+    n, outputs = low.shape[1:]
     blocks = (n + block - 1) // block
-    for job in prange(ks * blocks):
+    for job in range(first, stop):
         k = job // blocks
         start = (job % blocks) * block
         for s in range(start, min(n, start + block)):
@@ -648,19 +652,22 @@ def point_product(inputs, weights_lower, weights_upper, block, low, high):  # ty
 # Elementwise operations, in place.
 
 
-@njit(parallel=True, cache=True)
-def relu_backward_in_place(gradient_lower, gradient_upper, inputs_lower, inputs_upper):  # type: ignore[no-untyped-def]
+@njit(nogil=True, cache=True)
+def relu_backward_in_place(  # type: ignore[no-untyped-def]
+    first, stop, gradient_lower, gradient_upper, inputs_lower, inputs_upper
+):
     """Multiply bounds on gradients by the derivative of ReLU, in place.
 
     The derivative is 1 where inputs_lower > 0, 0 where inputs_upper <= 0, and anything from 0 to 1
     elsewhere. There the product of a gradient in [p, q] lies in [min(p, 0), max(q, 0)].
 
     Args:
+        first, stop: the rows that this call overwrites, from ``first`` to ``stop`` - 1.
         gradient_lower, gradient_upper: float64 [rows, width], bounds on the gradients in the
             output of ReLU; overwritten with bounds on those in its input.
         inputs_lower, inputs_upper: float64 [rows, width], bounds on the input of ReLU.
     """
-    for r in prange(len(gradient_lower)):
+    for r in range(first, stop):
         for i in range(gradient_lower.shape[1]):
             may_be_one = inputs_upper[r, i] > 0
             is_one = inputs_lower[r, i] > 0
@@ -670,28 +677,27 @@ def relu_backward_in_place(gradient_lower, gradient_upper, inputs_lower, inputs_
             gradient_upper[r, i] = (q if is_one else max(q, 0.0)) if may_be_one else 0.0
 
 
-@njit(parallel=True, cache=True)
-def widen_in_place(lower, upper, slack):  # type: ignore[no-untyped-def]
+@njit(nogil=True, cache=True)
+def widen_in_place(first, stop, lower, upper, slack):  # type: ignore[no-untyped-def]
     """Lower the lower bounds and raise the upper bounds by the slack of their row, in place.
 
     Args:
+        first, stop: the rows that this call overwrites, from ``first`` to ``stop`` - 1.
         lower, upper: float64 [rows, width]; overwritten.
         slack: float64 [rows], nonnegative bounds on rounding errors.
 
     Returns:
-        True if all bounds are then finite, with lower <= upper.
+        True if all bounds of these rows are then finite, with lower <= upper.
     """
     wrong = 0
-    for r in prange(len(lower)):
-        wrong_in_row = 0
+    for r in range(first, stop):
         for i in range(lower.shape[1]):
             p = lower[r, i] - slack[r]
             q = upper[r, i] + slack[r]
             lower[r, i] = p
             upper[r, i] = q
             # False for a NaN or an infinity in either, as in Interval.
-            wrong_in_row += 0 if 0 <= q - p < np.inf else 1
-        wrong += wrong_in_row
+            wrong += 0 if 0 <= q - p < np.inf else 1
     return wrong == 0
 
 
@@ -860,10 +866,10 @@ def _merge_smallest(values, n, count, selected, held, pool, sample, minima, hits
     return count
 
 
-@njit(parallel=True, cache=True)
+@njit(nogil=True, cache=True)
 def select_extremes(  # type: ignore[no-untyped-def]
-    gradient_lower, gradient_upper, inputs_lower, inputs_upper, counts, outputs, is_point, capped,
-    rump, held, largest_lower, smallest_upper,
+    first, stop, gradient_lower, gradient_upper, inputs_lower, inputs_upper, counts, outputs,
+    is_point, capped, rump, held, largest_lower, smallest_upper,
 ):  # fmt: skip
     """Merge the gradient bounds of more records into the selections of a parameter's entries.
 
@@ -872,6 +878,7 @@ def select_extremes(  # type: ignore[no-untyped-def]
     reversed, which makes both a selection of smallest values.
 
     Args:
+        first, stop: the rows that this call selects for, from ``first`` to ``stop`` - 1.
         gradient_lower, gradient_upper: float64 [R, n], bounds on the gradients of the loss in the
             layer's output, in quanta, with a row for each (k, output).
         inputs_lower, inputs_upper: float64 [1 or K, in, n], bounds on the layer's inputs.
@@ -886,23 +893,23 @@ def select_extremes(  # type: ignore[no-untyped-def]
         largest_lower, smallest_upper: int32 [R, in, largest count], the selected lower bounds with
             the sign reversed, and the selected upper bounds; updated.
     """
-    rows, n = gradient_lower.shape
+    n = gradient_lower.shape[1]
     width = inputs_lower.shape[1]
     pool_size = smallest_upper.shape[2] + n + LANES
     columns = n // _COLUMN_VALUES + 1
-    for r in prange(rows):
+    # Scratch memory, which each row overwrites.
+    down = np.empty(n, np.int32)
+    up = np.empty(n, np.int32)
+    pool = np.empty(pool_size, np.int32)
+    sample = np.empty(_SAMPLE_VALUES, np.int32)
+    minima = np.empty(columns, np.int32)
+    hits = np.empty(columns, np.int32)
+    for r in range(first, stop):
         k = r // outputs
         count = counts[k]
         if count == 0:
             continue
         x_index = k if inputs_lower.shape[0] > 1 else 0  # 0 where all k share the same inputs
-        # Scratch memory of this row.
-        down = np.empty(n, np.int32)
-        up = np.empty(n, np.int32)
-        pool = np.empty(pool_size, np.int32)
-        sample = np.empty(_SAMPLE_VALUES, np.int32)
-        minima = np.empty(columns, np.int32)
-        hits = np.empty(columns, np.int32)
         p = gradient_lower[r]
         q = gradient_upper[r]
         for i in range(width):

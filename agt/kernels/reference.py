@@ -169,6 +169,9 @@ class ReferenceKernel:
     """
 
     name = "reference"
+    # True for a kernel that compares each of its functions with the reference kernel before the
+    # function's first use. Others must pass ``selftest.check_kernel`` before they are used.
+    tests_functions_when_used = False
 
     def nominal_sum(self, output_gradient: Tensor, inputs: Tensor | None) -> Tensor:
         """Return the sum over records of their clipped gradients, in quanta (clip level / 2^30).

@@ -1,6 +1,5 @@
 """Choosing the device and the kernel (the code that sums gradients) of a run."""
 
-import warnings
 from functools import cache
 from itertools import pairwise
 
@@ -9,7 +8,7 @@ import torch
 from agt.errors import AgtError, ConfigError
 from agt.kernels.memory import keep_freed_memory
 from agt.kernels.reference import ReferenceKernel
-from agt.kernels.selftest import check_kernel
+from agt.kernels.selftest import check_kernel, warn_of_replacement
 from agt.messages import Message
 from agt.settings import ComputeConfig
 
@@ -55,7 +54,7 @@ def pick_kernel(compute: ComputeConfig) -> ReferenceKernel:
 
     All kernels return the same numbers. A kernel that does not work here (an import, a compiler or
     a launch fails) is replaced by the next slower one, with a warning. The choice is made once in a
-    process.
+    process. A kernel that tests each of its functions when it is first used is not tested here.
 
     Args:
         compute: the run's settings of device and kernel, as ``pick_device`` accepts them.
@@ -72,7 +71,9 @@ def pick_kernel(compute: ComputeConfig) -> ReferenceKernel:
 
 @cache
 def _first_working(names: tuple[str, ...], device: str) -> ReferenceKernel:
-    """Return the first kernel that can be loaded and passes its self-test.
+    """Return the first kernel that can be loaded and that passes its self-test.
+
+    A kernel that tests each function when it is first used passes or fails then.
 
     Args:
         names: the kernels to try, in this order. The last one is returned without a self-test.
@@ -84,25 +85,20 @@ def _first_working(names: tuple[str, ...], device: str) -> ReferenceKernel:
     for name, next_name in pairwise(names):
         try:
             kernel = load_kernel(name)
-            check_kernel(kernel, device)
+            if not kernel.tests_functions_when_used:
+                check_kernel(kernel, device)
             return kernel
         except AgtError:
             raise  # the kernel runs and returns wrong numbers, which no other kernel may hide
         except Exception as error:
             # Compilers raise exceptions of any class. The warning names the cause, and the next
             # kernel gives the same numbers.
-            cause = str(error).strip().splitlines() or [""]
-            warnings.warn(
-                f"compute.kernel={name} does not work here ({type(error).__name__}: "
-                f"{cause[0]}), so {next_name} is used, which gives the same numbers more "
-                "slowly",
-                stacklevel=3,
-            )
+            warn_of_replacement(name, next_name, error)
     return load_kernel(names[-1])
 
 
 def load_kernel(name: str) -> ReferenceKernel:
-    """Return a new kernel, without testing it.
+    """Return a new kernel, of which no function has been tested yet.
 
     Args:
         name: "cpu" (Numba) or "gpu" (Triton); every other name gives the reference kernel

@@ -3,7 +3,8 @@
 A case is one operation on the inputs of a ``Probe``. It returns tensors to be compared bit for bit.
 """
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -214,12 +215,27 @@ CASES: dict[str, Case] = {
 def check_kernel(kernel: ReferenceKernel, device: str) -> None:
     """Raise UnsoundError unless a kernel gives the reference kernel's numbers in every case.
 
+    Args:
+        kernel: the kernel under test.
+        device: the device that it runs on, "cpu" or "cuda".
+
+    Raises:
+        UnsoundError: as ``check_cases``.
+        Exception: whatever compiling or launching the kernel raises.
+    """
+    check_cases(kernel, device, CASES)
+
+
+def check_cases(kernel: ReferenceKernel, device: str, names: Iterable[str]) -> None:
+    """Raise UnsoundError unless a kernel gives the reference kernel's numbers in some cases.
+
     Tensors are compared bit for bit. A kernel that is compiled when it is first called is compiled
     here.
 
     Args:
         kernel: the kernel under test.
         device: the device that it runs on, "cpu" or "cuda".
+        names: keys of ``CASES``.
 
     Raises:
         UnsoundError: a number, a shape or a dtype differs. What is wrong with the kernel is then
@@ -227,10 +243,10 @@ def check_kernel(kernel: ReferenceKernel, device: str) -> None:
         Exception: whatever compiling or launching the kernel raises.
     """
     reference = ReferenceKernel()
-    for name, case in CASES.items():
+    for name in names:
         # A new probe for each, because some operations overwrite their arguments.
-        computed = case(kernel, Probe(device))
-        expected = case(reference, Probe(device))
+        computed = CASES[name](kernel, Probe(device))
+        expected = CASES[name](reference, Probe(device))
         if not all(_is_equal(a, b) for a, b in zip(computed, expected, strict=True)):
             raise UnsoundError(
                 Message(
@@ -246,3 +262,19 @@ def check_kernel(kernel: ReferenceKernel, device: str) -> None:
 def _is_equal(a: Tensor, b: Tensor) -> bool:
     """Return whether two tensors have the same shape, dtype and numbers."""
     return a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b)
+
+
+def warn_of_replacement(name: str, next_name: str, error: Exception) -> None:
+    """Warn that a kernel, or one of its functions, does not work here and is replaced.
+
+    Args:
+        name: the kernel's name.
+        next_name: the name of the kernel that replaces it, and gives the same numbers.
+        error: why it does not work.
+    """
+    cause = str(error).strip().splitlines() or [""]
+    warnings.warn(
+        f"compute.kernel={name} does not work here ({type(error).__name__}: {cause[0]}), so "
+        f"{next_name} is used, which gives the same numbers more slowly",
+        stacklevel=3,
+    )

@@ -1,0 +1,57 @@
+"""Compiled functions on several threads: each thread does some of a function's jobs."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import lru_cache
+from typing import TypeVar
+
+import torch
+
+Result = TypeVar("Result")
+
+
+def run_jobs(function: Callable[..., Result], jobs: int, *arguments: object) -> list[Result]:
+    """Do a function's jobs on as many threads as PyTorch uses, and wait for all of them.
+
+    Each thread does a range of consecutive jobs. The function must give the same result however the
+    jobs are divided, and must release the global interpreter lock, or nothing is gained.
+
+    Args:
+        function: called as function(first, stop, *arguments); it does the jobs ``first`` to
+            ``stop`` - 1.
+        jobs: how many jobs there are.
+        arguments: what else the function takes.
+
+    Returns:
+        What each call returned, in the order of the jobs; an empty list if there are no jobs.
+
+    Raises:
+        Exception: the error of the first call that failed, after all calls have ended.
+    """
+    threads = torch.get_num_threads()
+    parts = min(threads, jobs)
+    ranges = [(jobs * part // parts, jobs * (part + 1) // parts) for part in range(parts)]
+    if parts <= 1:
+        return [function(first, stop, *arguments) for first, stop in ranges]
+    workers = _workers(os.getpid(), threads - 1)
+    futures: list[Future[Result]] = []
+    try:
+        for first, stop in ranges[1:]:
+            futures.append(workers.submit(function, first, stop, *arguments))
+        first, stop = ranges[0]
+        result = function(first, stop, *arguments)  # this thread works, too
+    finally:
+        wait(futures)  # no call may still write to an array that the caller gets back
+    return [result, *(future.result() for future in futures)]
+
+
+@lru_cache(maxsize=1)
+def _workers(process: int, threads: int) -> ThreadPoolExecutor:
+    """Return the process's worker threads, which are started when needed and then wait for work.
+
+    Args:
+        process: the id of this process. A forked process inherits no threads, so it starts its own.
+        threads: how many there are.
+    """
+    return ThreadPoolExecutor(threads, thread_name_prefix="kernel")
