@@ -24,7 +24,6 @@ Outside of ``joined`` there is one process: ``group()`` is then ``ALONE``, which
 
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -287,7 +286,6 @@ def together(timeout: float = TIMEOUT) -> Iterator[Group]:
         yield ALONE
         return
     rank, size = place
-    _as_many_threads()
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)) % torch.cuda.device_count())
     backend, wait = (
@@ -386,18 +384,6 @@ def _place() -> tuple[int, int] | None:
             "RANK must be at least 0 and below WORLD_SIZE: start the processes with torchrun"
         )
     return rank, size
-
-
-def _as_many_threads() -> None:
-    """Numba's threads as many as PyTorch's: torchrun sets OpenMP's, which Numba does not look
-    at.
-    """
-    if "numba" in sys.modules:
-        import numba
-
-        numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
-    else:
-        os.environ.setdefault("NUMBA_NUM_THREADS", str(torch.get_num_threads()))
 
 
 def _run(count: int, rank: int, size: int) -> range:

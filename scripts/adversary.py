@@ -14,7 +14,6 @@ import time
 import warnings
 from pathlib import Path
 
-import numba
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,7 +31,6 @@ def main() -> int:
     parser.add_argument("--only", type=int, help="one trial, by its number")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    numba.set_num_threads(1)
     warnings.simplefilter("error")  # as in the tests: a warning in training is an escape
     reports, start = {cell: Report() for cell in CELLS}, time.perf_counter()
     for index in range(options.trials) if options.only is None else [options.only]:

@@ -35,6 +35,7 @@ CASES_OF = {
     cpu_compiled.sum_over_outputs: (
         "sum of the gradient bounds of a batch (exact inputs, narrow layer)",
         "sum of the gradient bounds of a bias over a batch",
+        "sum of the gradients of a bias over a batch",
     ),
     cpu_compiled.sum_point: ("sum of the gradient bounds of a batch (exact inputs, wide layer)",),
     cpu_compiled.sum_interval: (

@@ -10,7 +10,7 @@ docs/proofs/features.md).
 import math
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 _UNDERFLOW = 700.0  # exp(-t) is returned as 0 for larger t; up to it, results are normal floats
 _POWERS_OF_HALF = np.ldexp(1.0, -np.arange(1024))  # 2^-n at index n
@@ -60,9 +60,9 @@ def exp_of_minus(t):  # type: ignore[no-untyped-def]
     return out
 
 
-@njit(parallel=True, cache=True)
-def scatter_planes(planes, fine, coarse, average, half_average):  # type: ignore[no-untyped-def]
-    """Return the scattering transform of single-channel images: local averages of wavelet moduli.
+@njit(nogil=True, cache=True)
+def scatter_planes(first, stop, planes, fine, coarse, average, half_average, out):  # type: ignore[no-untyped-def]
+    """Write the scattering transform of single-channel images: local averages of wavelet moduli.
 
     For an image x of side s there are 81 maps of side s / 4, where * is a convolution:
 
@@ -74,18 +74,17 @@ def scatter_planes(planes, fine, coarse, average, half_average):  # type: ignore
     | 17 .. 80 | the modulus of (the modulus of x * w) * v, for each w, v |
 
     Args:
+        first, stop: the images that this call transforms, from ``first`` to ``stop`` - 1, so that
+            several threads can share the work (``agt.kernels.threads``).
         planes: [n, s, s] float64, each one channel of an image; s is a multiple of 4.
         fine: [8, 2, k, k] wavelets of the finer scale, the real part and the imaginary part.
         coarse: [8, 2, l, l] wavelets of the coarser scale.
         average: [m, m] the averaging kernel for maps of the image's resolution.
         half_average: [j, j] the averaging kernel for maps of half the resolution.
-
-    Returns:
-        [n, 81, s / 4, s / 4] float64.
+        out: [n, 81, s / 4, s / 4] float64, overwritten with the maps of these images.
     """
-    n, side, angles = len(planes), planes.shape[1], len(fine)
-    out = np.empty((n, 1 + 2 * angles + angles * angles, side // 4, side // 4))
-    for row in prange(n):
+    angles = len(fine)
+    for row in range(first, stop):
         image = planes[row]
         out[row, 0] = convolve(image, average, 4)
         for a in range(angles):

@@ -141,6 +141,7 @@ def scattering(images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         For images of c channels with p places each: the averages of the image [n, c p], those after
         one wavelet [n, 16 c p], and those after two wavelets [n, 64 c p].
     """
+    from agt.kernels.threads import run_jobs
     from agt.models.compiled import scatter_planes
 
     shape = shape_of(images.shape[1])
@@ -148,7 +149,9 @@ def scattering(images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     channels, side = shape
     planes = np.ascontiguousarray(images, dtype=np.float64).reshape(-1, side, side)
     fine, coarse, (first, second) = filters()
-    averages = scatter_planes(planes, fine, coarse, first, second)
+    side_of_map = side // PLACE_PIXELS
+    averages = np.empty((len(planes), AVERAGES, side_of_map, side_of_map))
+    run_jobs(scatter_planes, len(planes), planes, fine, coarse, first, second, averages)
     of_images = averages.reshape(len(images), channels, AVERAGES, -1)
     groups = (of_images[:, :, :1], of_images[:, :, 1:17], of_images[:, :, 17:])
     one, two, three = (np.ascontiguousarray(group).reshape(len(images), -1) for group in groups)

@@ -335,12 +335,9 @@ def size_question(dataset: Dataset) -> str:
 
 
 def use_threads(compute: ComputeConfig) -> None:
-    """Limit this process, PyTorch's and Numba's parts of it, to the threads asked for."""
+    """Limit PyTorch, and with it the kernels, to the threads that ``compute.threads`` asks for."""
     if compute.threads:
-        import numba
-
         torch.set_num_threads(compute.threads)
-        numba.set_num_threads(min(compute.threads, numba.config.NUMBA_NUM_THREADS))
 
 
 def prepared_by_all(settings: RunSettings, config: Mapping[str, Any], console: Console) -> Prepared:

@@ -11,7 +11,6 @@ from fractions import Fraction
 from itertools import product as cartesian
 from typing import get_args
 
-import numba
 import numpy as np
 import pytest
 import torch
@@ -26,7 +25,6 @@ from agt.errors import UnboundedError
 from agt.kernels.select import pick_kernel
 from agt.settings import ComputeConfig, TrainingConfig
 
-numba.set_num_threads(1)  # arrays are tiny
 Q = Fraction
 WIDTH, OUTPUTS = 5, 4
 # than the exact product, at most; a new entry adds its number

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 
-import numba
 import numpy as np
 import torch
 from synthetic import (
@@ -36,7 +35,6 @@ from agt.training.loop import train
 from agt.training.setup import TrainingSetup
 
 WIDTH = 3
-numba.set_num_threads(1)  # arrays are tiny; tests/unit/test_kernels.py varies the threads
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
-import numba
 import numpy as np
 import pandas as pd
 import pytest
@@ -140,7 +139,6 @@ def test_the_check_catches_relus_derivative_at_0(monkeypatch: pytest.MonkeyPatch
 # -- images
 
 
-numba.set_num_threads(1)  # arrays are tiny
 SIDE = 5
 rng = np.random.default_rng(0)
 LABELS = np.arange(11) % 2

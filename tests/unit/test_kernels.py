@@ -5,9 +5,10 @@ split and the threads.
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
+from typing import Any
 
-import numba
 import numpy as np
 import pytest
 import torch
@@ -25,23 +26,32 @@ from agt.bounds.products import (
 )
 from agt.bounds.rounding import widen_by
 from agt.errors import ConfigError, UnsoundError
-from agt.kernels import select, selftest
+from agt.kernels import cpu_compiled, select, selftest
+from agt.kernels.cpu import CASES_OF, CpuKernel
 from agt.kernels.reference import BoundSelection, ReferenceKernel
 from agt.kernels.select import pick_device, pick_kernel
 from agt.settings import QUANTA, ComputeConfig
 
 
+@cache
+def fully_tested(name: str) -> ReferenceKernel:
+    """A kernel that passed its whole self-test, as ``agt doctor`` asks for."""
+    kernel = pick_kernel(ComputeConfig(kernel=name))  # type: ignore[arg-type]
+    selftest.check_kernel(kernel, "cpu")
+    return kernel
+
+
 @pytest.fixture(params=KERNELS)
 def kernel(request: pytest.FixtureRequest) -> ReferenceKernel:
-    return pick_kernel(ComputeConfig(kernel=request.param))
+    return fully_tested(request.param)
 
 
 @pytest.fixture(params=[1, 2])
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = numba.get_num_threads()
-    numba.set_num_threads(min(request.param, numba.config.NUMBA_NUM_THREADS))
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
     yield request.param
-    numba.set_num_threads(before)
+    torch.set_num_threads(before)
 
 
 def scaled(interval: Interval, size: float = 1.0) -> Interval:
@@ -501,6 +511,115 @@ def test_only_a_kernel_that_is_not_there_is_replaced(
     loaded(ImportError("no numba") if fault == "import" else NoLaunch("nothing"))
     with pytest.warns(UserWarning, match="kernel=cpu does not work here"):
         assert type(pick_kernel(ComputeConfig())) is ReferenceKernel
+
+
+# -- functions that are tested when they are first used
+# --------------------------------------------------------------------------------------------------
+
+Function = Callable[..., Any]
+
+
+def name_of(function: Function) -> str:
+    return function.__name__
+
+
+def use(function: Function, kernel: ReferenceKernel) -> tuple[torch.Tensor, ...]:
+    """Do what a run does that needs the function, with small inputs."""
+    return selftest.CASES[CASES_OF[function][0]](kernel, selftest.Probe("cpu"))
+
+
+@pytest.fixture
+def replaced(monkeypatch: pytest.MonkeyPatch) -> Callable[[Function, Function], None]:
+    """Puts a function in the place of a compiled one, with its cases of the self-test."""
+
+    def replace_by(function: Function, other: Function) -> None:
+        monkeypatch.setattr(cpu_compiled, name_of(function), other)
+        monkeypatch.setitem(CASES_OF, other, CASES_OF[function])
+
+    return replace_by
+
+
+def bent(function: Function) -> Function:
+    """The function, but for the last number of one of its results."""
+    overwrites_its_arguments = function in (
+        cpu_compiled.relu_backward_in_place,
+        cpu_compiled.widen_in_place,
+    )
+    result = 0 if overwrites_its_arguments else -1
+
+    def bend(first: int, stop: int, *arguments: Any) -> object:
+        returned = function(first, stop, *arguments)
+        arguments[result].reshape(-1)[-1] -= 1
+        return returned
+
+    return bend
+
+
+@pytest.mark.parametrize("function", CASES_OF, ids=name_of)
+def test_a_function_that_gives_other_numbers_is_fatal_at_its_first_use(
+    function: Function, replaced: Callable[[Function, Function], None]
+) -> None:
+    replaced(function, bent(function))
+    kernel = CpuKernel()
+    for _ in range(2):  # and at every later one
+        with pytest.raises(UnsoundError, match=r"compute\.kernel=cpu "):
+            use(function, kernel)
+
+
+def test_a_function_that_gives_other_numbers_overwrites_nothing_of_the_run(
+    replaced: Callable[[Function, Function], None],
+) -> None:
+    function = cpu_compiled.relu_backward_in_place
+    replaced(function, bent(function))
+    probe = selftest.Probe("cpu")
+    gradient = Interval(probe.interval.lower.clone(), probe.interval.upper.clone())
+    with pytest.raises(UnsoundError):
+        CpuKernel().products("exact").relu_backward(gradient, probe.interval)
+    assert torch.equal(gradient.lower, probe.interval.lower)
+    assert torch.equal(gradient.upper, probe.interval.upper)
+
+
+@pytest.mark.parametrize("function", CASES_OF, ids=name_of)
+def test_a_function_that_does_not_compile_is_replaced_by_the_reference_kernel(
+    function: Function, replaced: Callable[[Function, Function], None]
+) -> None:
+    calls = []
+
+    def failing(*arguments: object) -> None:
+        calls.append(arguments)
+        raise RuntimeError("no compiler")
+
+    replaced(function, failing)
+    kernel = CpuKernel()
+    with pytest.warns(UserWarning, match="kernel=cpu does not work here"):
+        numbers = use(function, kernel)
+    expected = use(function, ReferenceKernel())
+    assert all(torch.equal(a, b) for a, b in zip(numbers, expected, strict=True))
+    tried = len(calls)
+    use(function, kernel)
+    assert len(calls) == tried  # not tried again
+
+
+@pytest.mark.parametrize("function", CASES_OF, ids=name_of)
+def test_other_functions_are_neither_compiled_nor_tested(
+    function: Function, replaced: Callable[[Function, Function], None]
+) -> None:
+    def unused(*arguments: object) -> None:
+        raise AssertionError
+
+    for other in tuple(CASES_OF):
+        if other is not function:
+            replaced(other, unused)
+    use(function, CpuKernel())
+
+
+def test_every_case_that_runs_a_function_tests_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: dict[Function, set[str]] = {function: set() for function in CASES_OF}
+    kernel = CpuKernel(is_under_test=True)
+    for case, compute in selftest.CASES.items():
+        monkeypatch.setattr(kernel, "_require", lambda function, case=case: ran[function].add(case))
+        compute(kernel, selftest.Probe("cpu"))
+    assert ran == {function: set(cases) for function, cases in CASES_OF.items()}
 
 
 @pytest.mark.parametrize("name", KERNELS)
