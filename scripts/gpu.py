@@ -290,7 +290,7 @@ def measured(work: Callable[[], object], dry: bool, repeats: int) -> float:
         if not dry:
             torch.cuda.synchronize()
 
-    return bench.side_by_side([waited], repeats)[0]
+    return bench.side_by_side([waited], repeats)[0].clock
 
 
 def peak(dry: bool) -> str:
