@@ -53,7 +53,8 @@ CORE_TESTS = tests/contract/test_layer_rules.py tests/contract/test_losses.py te
     tests/soundness/test_margin_votes.py tests/unit/test_accounting.py tests/unit/test_bounds.py \
     tests/unit/test_devices.py tests/unit/test_distributed.py tests/unit/test_gpu_kernel.py \
     tests/unit/test_kernels.py tests/unit/test_lattice.py tests/unit/test_linear_training.py \
-    tests/unit/test_numeric.py tests/unit/test_removal_objective.py tests/unit/test_staging.py
+    tests/unit/test_numeric.py tests/unit/test_removal_objective.py tests/unit/test_staging.py \
+    tests/unit/test_threads.py
 
 test-core: $(VENV)/.tools
 	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m 'not sweep' $(CORE_TESTS)

@@ -7,14 +7,12 @@ whereas a vote of labels counts it in full.
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 
 from agt.certificates.envelopes import MAX_MARGIN_EDITS, Envelope
 from agt.certificates.votes import Vote
 from agt.errors import ConfigError
 
 MARGIN_QUANTA = 2**16  # integer steps of a clipped margin from 0 to the clip
-FIRST_EDITS = 64  # edits that are tried first; four times as many where the label survives them all
 
 
 def quantise_margins(margins: np.ndarray, clip: float) -> np.ndarray:
@@ -83,13 +81,16 @@ def margin_vote(members: Sequence[Envelope], clip: float, *, touches: int) -> Vo
             "many members one edit of the data can change) is below 1: train all members with "
             "the same kgrid, and give touches=1 or more"
         )
+    # Imported here, because Numba takes half a second to import.
+    from agt.certificates.margin_votes_compiled import count_survived_edits
+
     labels, _ = margin_labels([member.margin for member in members], clip)
     rows = min(len(members[0].ks), MAX_MARGIN_EDITS)
     remaining = _remaining_margins(members, labels, clip, rows)
     edits = np.empty(len(labels), dtype=np.int64)
     # A label of 1 needs a sum > 0, so at least 1. A label of 0 needs minus the sum to be at least
     # 0, because a tie gives 0. So the label itself is the sum that is needed on its side.
-    _count_survived_edits(remaining, labels, MAX_MARGIN_EDITS, edits)
+    count_survived_edits(remaining, labels, MAX_MARGIN_EDITS, edits)
     # k edits of the data are at most k * touches edits of shards.
     return Vote(labels, edits // touches, lipschitz=True)
 
@@ -123,62 +124,3 @@ def _remaining_margins(
         remaining_of_label = np.where(labels, remaining_for_one, remaining_for_zero)
         remaining[:, index, :-1] = remaining_of_label.T
     return remaining
-
-
-@njit(cache=True)
-def _count_survived_edits(remaining, needed, max_edits, edits):  # type: ignore[no-untyped-def]
-    """Write to ``edits`` how many edits of shards each query's label survives.
-
-    A shard is one member's part of the training data; the edits may be spread over all shards in
-    any way.
-
-    Args:
-        remaining: [n, T, J] int32, the least margin in favour of the label that 0, 1, ..., J - 2
-            edits can leave each member, and last the least that more edits can.
-        needed: [n] int64, the least sum of margins that keeps the label.
-        max_edits: the largest number of edits to try; larger results are replaced by it.
-        edits: [n] int64, overwritten with the counts; -1 where the sum is too small without edits.
-    """
-    for query in range(len(remaining)):
-        # Most labels survive few edits, and the work grows with the square of the number tried. So
-        # few are tried first, and more only if all of them are survived. The result is the same.
-        bound = min(FIRST_EDITS, max_edits)
-        edits[query] = _count_edits_up_to(remaining[query], needed[query], bound)
-        while edits[query] == bound < max_edits:
-            bound = min(4 * bound, max_edits)
-            edits[query] = _count_edits_up_to(remaining[query], needed[query], bound)
-
-
-@njit(cache=True)
-def _count_edits_up_to(remaining, needed, max_edits):  # type: ignore[no-untyped-def]
-    """Return how many edits of shards, at most ``max_edits``, cannot change one query's label.
-
-    A shard is one member's part of the training data; the edits may be spread over all shards in
-    any way. The result is -1 if the sum of margins is too small without any edit.
-
-    Args:
-        remaining: [T, J] int32, the least margin in favour of the label that 0, 1, ..., J - 2
-            edits can leave each member, and last the least that more edits can.
-        needed: the least sum of margins that keeps the label.
-        max_edits: the largest number of edits to try.
-    """
-    # totals[k]: the least sum of the margins of the members so far that at most k edits can leave,
-    # in any of their shards. Adding a member tries every number j of edits for it:
-    #     totals[k] = min over j <= k of before[k - j] + remaining[member, j]
-    # This is exact, by Lemma 3 of docs/proofs/margin_votes.md.
-    totals = np.zeros(max_edits + 1, dtype=np.int32)
-    for member in range(len(remaining)):
-        before = totals.copy()
-        for k in range(max_edits + 1):
-            totals[k] = before[k] + remaining[member, 0]
-        lowest = remaining[member, 0]
-        for j in range(1, min(remaining.shape[1], max_edits + 1)):
-            value = remaining[member, j]
-            if value < lowest:  # else fewer edits leave as little, and trying j is vain
-                lowest = value
-                for k in range(j, max_edits + 1):
-                    totals[k] = min(totals[k], before[k - j] + value)
-    for k in range(max_edits + 1):
-        if totals[k] < needed:  # k edits can change the label
-            return k - 1
-    return max_edits

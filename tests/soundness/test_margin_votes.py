@@ -14,7 +14,7 @@ import pytest
 from checks import Edits, edits_to_another, one_after_another, torn
 from synthetic import refused
 
-from agt.certificates import margin_votes
+from agt.certificates import margin_votes, margin_votes_compiled
 from agt.certificates.envelopes import MAX_MARGIN_EDITS, Envelope
 from agt.certificates.margin_votes import (
     MARGIN_QUANTA,
@@ -361,10 +361,10 @@ def test_what_is_wrong_is_caught(rule: Rule, touches: int) -> None:
 
 def test_ties_that_do_not_lose_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sum of 0 turns a 1: as it stands, whichever the label is, distances are too long."""
-    real = margin_votes._count_survived_edits
+    real = margin_votes_compiled.count_survived_edits
     monkeypatch.setattr(
-        margin_votes,
-        "_count_survived_edits",
+        margin_votes_compiled,
+        "count_survived_edits",
         lambda left, least, most, edits: real(left, 0 * least, most, edits),
     )
     unsound, tears = violations(as_it_is)

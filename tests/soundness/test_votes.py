@@ -37,8 +37,8 @@ from agt.training.ridge import (
     fit_ridge,
     predict_labels,
     round_to_lattice,
-    scaled_residuals,
 )
+from agt.training.ridge_compiled import scaled_residuals
 from agt.training.settings import EnsembleConfig
 from agt_audit.neighbours import retrained
 
