@@ -122,7 +122,11 @@ class BatchPlan:
             ConfigError: a batch of any epoch has more than ``n_max`` records. All epochs are
                 checked before the first batch is yielded.
         """
-        hashes = keyed_hash(units, f"batch/{self.key}")
+        if self.count == 1:
+            # The only batch has every record, whatever its hash is; hashing takes long.
+            hashes = np.zeros(len(units), dtype=np.uint64)
+        else:
+            hashes = keyed_hash(units, f"batch/{self.key}")
         epochs = [self._batch_numbers(hashes, epoch) for epoch in range(self.epochs)]
         largest = max(_largest_batch(batch_numbers, self.count) for batch_numbers in epochs)
         if largest > self.n_max:

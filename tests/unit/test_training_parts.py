@@ -108,6 +108,12 @@ def test_empty_batches_are_kept_and_no_records_are_fine() -> None:
     assert [len(rows) for rows in plan().batches(names(0))] == [0] * 12
 
 
+def test_the_only_batch_has_every_record_without_hashing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("agt.training.batches.keyed_hash")
+    batches = list(plan(count=1, n_max=10).batches(names(7)))
+    assert [rows.tolist() for rows in batches] == [list(range(7))] * 3
+
+
 def test_a_batch_above_n_max_stops_before_the_first_step() -> None:
     batches = plan(count=1, n_max=10).batches(names(11))
     with pytest.raises(ConfigError, match=r"\b11\b.*training\.batch\.n_max.*\b10\b"):
