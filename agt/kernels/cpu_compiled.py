@@ -585,12 +585,14 @@ def corner_product(  # type: ignore[no-untyped-def]
             out_high = high[k, s]
             out_low[:] = 0.0
             out_high[:] = 0.0
-            # Few inputs: lists cost more than they save.
-            for i in range(width if width < _FEWEST_LISTED else 0):
-                _add_corner_terms(out_low, out_high, wl, wu, i, xl[s, i], xu[s, i])
-            # Many inputs: those that are positive (case 0), negative (1) and of either sign (2).
-            for case in range(0 if width < _FEWEST_LISTED else 3):
-                count = 0
+            if width < _FEWEST_LISTED:  # lists would cost more than they save
+                for i in range(width):
+                    index = np.uint64(i)  # as in lists: another type would be compiled again
+                    _add_corner_terms(out_low, out_high, wl, wu, index, xl[s, i], xu[s, i])
+                continue
+            # The inputs that are positive (case 0), negative (1) and of either sign (2).
+            for case in range(3):
+                count = np.int64(0)  # a literal 0 would be a type of its own, and compiled again
                 for i in range(width):
                     # Written always, counted only if the input belongs to the case.
                     u = xl[s, i]
@@ -604,12 +606,11 @@ def corner_product(  # type: ignore[no-untyped-def]
                         count += (u < 0) & (v <= 0)
                     else:
                         count += (u < 0) & (v > 0)
-                if case == 0:
-                    _add_terms_of_one_sign(out_low, out_high, wl, wu, inputs, p, q, count)
-                elif case == 1:
-                    _add_terms_of_one_sign(out_low, out_high, wu, wl, inputs, p, q, count)
-                else:
+                if case == 2:
                     _add_terms_of_either_sign(out_low, out_high, wl, wu, inputs, p, q, count)
+                else:
+                    smaller, larger = (wl, wu) if case == 0 else (wu, wl)
+                    _add_terms_of_one_sign(out_low, out_high, smaller, larger, inputs, p, q, count)
                 # The last count % 4 inputs of the list, which the functions above leave out.
                 for j in range(count & -4, count):
                     _add_corner_terms(out_low, out_high, wl, wu, inputs[j], p[j], q[j])
