@@ -19,7 +19,13 @@ from scipy.special import expit
 from agt.models.linear import LinearModel
 from agt.numeric import COVER, UNIT, gamma_up, labels_of
 from agt.training.linear import loss_derivative
-from agt.training.objective import fill_upper_triangle, gram, gram_rounding, lower_gram, sum_rounding
+from agt.training.objective import (
+    fill_upper_triangle,
+    gram,
+    gram_rounding,
+    lower_gram,
+    sum_rounding,
+)
 from agt.training.row_sums import float64_rows, row_blocks, sum_over_rows
 from agt.training.sensitivity import LinearLoss
 
