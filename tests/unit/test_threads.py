@@ -42,7 +42,7 @@ def test_an_error_is_raised_after_all_calls_have_ended(failing: int) -> None:
     def work(first: int, stop: int) -> None:
         if first == failing:
             raise MemoryError
-        time.sleep(0.05)
+        time.sleep(0.05 * (1 + first))
         ended.append(first)
 
     with pytest.raises(MemoryError):
