@@ -420,7 +420,10 @@ def _say(settings: StartSettings, summary: Summary, console: Console) -> None:
     comparison = summary.comparison
     table = summary.table
     rows = comparison.rows
-    title = f"{table}: accuracy on {rows:,} held-out rows (not private: do not publish)"
+    title = (
+        f"{table}: accuracy on {rows:,} held-out rows (computed from private records, so do not "
+        "publish it)"
+    )
     console.table(
         title,
         ("", "accuracy"),
@@ -431,7 +434,7 @@ def _say(settings: StartSettings, summary: Summary, console: Console) -> None:
         "Plan of what could be published (no budget is spent yet):",
         *_numbered(summary.ways, summary.recommended),
         summary.declared,
-        *(["Or measure, with noise, the parts that are not public:"] if summary.measuring else []),
+        *(["To measure, with noise, what is not public:"] if summary.measuring else []),
         *(f"  {command}" for command in summary.measuring),
         "By hand:",
         *(f"  {command}" for command in summary.commands),
@@ -710,7 +713,7 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
     evidence, cost = planned.evidence, f"eps = {eps:g}, delta = {planned.delta:g}"
     weights = singly = "not yet" if not held else "none"
     if not held and measures:
-        weights = "possible only after the constants that are not public are measured (see below)"
+        weights = "not before the constants that are not public are measured (see below)"
     useful, mechanism, (count, name) = False, "", planned.one_by_one.get(eps, (0, ""))
     release = weights_release(planned)
     if held and release:
@@ -735,7 +738,8 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
     lines = [
         f"weights, published once ({cost}): {weights}",
         f"labels, published one by one within the same budget: {singly}",
-        f"certificates (not private: do not publish): how many {many} it takes to change an answer",
+        f"certificates (computed from private records, so do not publish them): how many {many} "
+        "it takes to change an answer",
     ]
     return (
         lines,

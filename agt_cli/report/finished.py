@@ -299,7 +299,7 @@ class Run(Folder):
         if self.command == "audit":
             summary = ""
             if "audits" in self.environment:
-                summary = "this summary was written by an earlier version of agt: "
+                summary = "a summary that an earlier version of agt wrote: "
             return f"{summary}{metrics.get('verdict', '')}"
         if isinstance(removed := metrics.get("removed"), int):
             records = counted(removed, "record")
@@ -335,7 +335,10 @@ def spent_lines(spent: Mapping[str, Any]) -> list[str]:
     """
     guarantee, totals = spent.get("guarantee", ""), spent["totals"]
     if not isinstance(totals, list):
-        raise TypeError(f"spent.json: the entry 'totals' must be a list, but is {totals!r}")
+        raise TypeError(
+            f"spent.json: the entry 'totals' must be a list, but is {totals!r}. Restore the "
+            "file from a backup"
+        )
     if isinstance(guarantee, str):
         return [str(line) for line in totals]
     what = spent["what"]

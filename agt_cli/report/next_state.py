@@ -97,8 +97,8 @@ def recover(folder: Path, key: str = "run") -> None:
                 lock.release()
         elif time.monotonic() > end:
             raise ConfigError(
-                f"{key}={folder}: agt unlearn is changing this run at the moment: try again "
-                "when it is done"
+                f"{key}={folder}: agt unlearn is changing this run at the moment: wait until it "
+                "is done"
             )
         else:
             time.sleep(0.05)
@@ -116,8 +116,8 @@ def commit(folder: Path) -> None:
         new = _check_whole(folder, staged)
     except (OSError, Broken) as error:
         raise ConfigError(
-            f"run={folder}: agt unlearn prepared a new state of the run, but this state is "
-            f"incomplete ({error}), so the run was not changed: type the command again"
+            f"run={folder}: the new state that agt unlearn prepared is incomplete ({error}), so "
+            "the run was not changed: type the command again"
         ) from None
     sync_folder(staged)
     staged.rename(folder / COMMIT)
@@ -136,9 +136,9 @@ def _check_places(folder: Path, key: str) -> None:
         odd = "a link" if path.is_symlink() else "not a folder" if no_folder else ""
         if odd:
             raise ConfigError(
-                f"{key}={folder}: {name} is {odd}, but agt unlearn never creates such a file "
-                "there, so nothing was changed: find out where it comes from, and delete it "
-                f"with rm {path}"
+                f"{key}={folder}: {path} is {odd}. agt unlearn does not create such a file, so "
+                "it changed nothing: find out where the file comes from, and delete it with rm "
+                f"{path}"
             )
 
 
@@ -177,8 +177,8 @@ def _take_lock(folder: Path, key: str) -> Lock:
         file = error.filename or STATE_LOCK
         reason = error.strerror or error
         raise ConfigError(
-            f"{key}={folder}: {file} cannot be written ({reason}), but an erasure has to change "
-            "the run in its folder: make the file writable"
+            f"{key}={folder}: {file} cannot be written ({reason}), but an erasure changes the "
+            "run in its folder: make the file writable"
         ) from None
     if not got:
         raise ConfigError(
@@ -188,7 +188,7 @@ def _take_lock(folder: Path, key: str) -> Lock:
     if not lock.works:
         raise ConfigError(
             f"{key}={folder}: this file system does not support locks, so two erasures could "
-            "run at the same time: copy the run to a local disk"
+            "run at once: copy the run to a local disk"
         )
     return lock
 
@@ -219,10 +219,10 @@ def _finish_commit(folder: Path, key: str) -> None:
             new = _check_whole(folder, commit)
         except (OSError, Broken) as error:
             raise ConfigError(
-                f"{key}={folder}: the folder {COMMIT}, which contains the run's new state, is "
-                f"not as agt unlearn wrote it ({error}), so nothing was changed. Restore the "
-                f"folder {COMMIT}; or, if you do not need the new state, move {commit} to "
-                "another place, and the run stays as it is"
+                f"{key}={folder}: the folder {COMMIT}, which contains the run's new state, was "
+                f"altered or damaged after agt unlearn wrote it ({error}), so nothing was "
+                "changed. Restore the folder from a backup. If you do not need the new state, "
+                f"move {commit} to another place; the run then stays as it is"
             ) from None
         _roll_forward(folder, new)
     _remove_commit(folder)

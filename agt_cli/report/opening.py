@@ -94,8 +94,8 @@ def _check_done(run: Run, command: str) -> None:
     named = f"{run.key}={run.folder}"
     if run.command != command:
         raise ConfigError(
-            f"{named}: status.json says that this is a run of {run.command!r}, but this "
-            f"command needs a run of {command!r}"
+            f"{named}: according to status.json, this is a run of agt {run.command}, but this "
+            f"command needs a run of agt {command}"
         )
     if run.state == "done":
         return
@@ -112,6 +112,6 @@ def _check_done(run: Run, command: str) -> None:
         why = ", but its process no longer exists, so it was killed"
     said = run.status.get("state")
     raise ConfigError(
-        f"{named}: this run has no result to use, because its state in status.json is "
-        f"{said!r}{why}: {resume}"
+        f"{named}: this run has no result, because its state in status.json is {said!r}{why}: "
+        f"{resume}"
     )

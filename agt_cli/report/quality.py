@@ -68,8 +68,7 @@ class RateEstimate:
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.value <= self.high <= 1:  # NaN compares false
             raise ValueError(
-                f"{self.value} is not an estimate, because it is not inside its interval "
-                f"[{self.low}, {self.high}]"
+                f"the estimate {self.value} is not inside its interval [{self.low}, {self.high}]"
             )
 
     def __str__(self) -> str:
