@@ -54,8 +54,8 @@ _DATE = (
     r"([T ]\d{1,2}:\d{2}.*)?$"
 )
 _HEADER_REMEDY = (
-    "give header=false if the file has no header (agt then names the columns column1, "
-    "column2, ...), or header=true if this line gives the names of the columns"
+    "give header=false if the file has no header (agt then names the columns column1, column2, "
+    "...), or header=true if line 1 gives the names of the columns"
 )
 UNWRITABLE = "???"
 """A word that a configuration cannot hold: there it says that a value is required."""
@@ -303,7 +303,7 @@ def inspect_table(
     for setting, name in named:
         if name is not None and name not in columns.names:
             raise DataError(
-                f"{path}: there is no column '{name}', which the setting {setting} "
+                f"{path}: the file has no column '{name}', which the setting {setting} "
                 f"names{nearest(name, columns.names)}"
             )
     looks = _all_values(columns, missing_values, formats)
@@ -376,10 +376,8 @@ def _check_header(path: Path, form: CsvFormat) -> None:
     counted_columns = [[str(start + place) for place in range(len(numbers))] for start in (0, 1)]
     if numbers not in counted_columns or len(set(names)) < len(names):
         first_names = ", ".join(repr(name) for name in names[:4])
-        raise DataError(
-            f"{path}: line 1 ({first_names}, ...) looks like data, or has the same name "
-            f"twice: {_HEADER_REMEDY}"
-        )
+        problem = "has the same name twice" if len(set(names)) < len(names) else "looks like data"
+        raise DataError(f"{path}: line 1 ({first_names}, ...) {problem}: {_HEADER_REMEDY}")
 
 
 # -- the values of a column
