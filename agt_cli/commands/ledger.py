@@ -262,9 +262,9 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
     if people is None and place is None and not declared:
         raise ConfigError(
             "agt ledger admit: say what to admit. For the table of a run, give run=FOLDER; for "
-            "another table, data=DIGEST table=NAME. For a second copy of the ledger's last "
-            "entry (its head), give head=FILE. Give unreadable=FILE or replaces=DIGITS only if "
-            "a message asked for it"
+            "another table, data=DIGEST table=NAME. For a head file (which keeps a copy of the "
+            "ledger's last entry), give head=FILE. Give unreadable=FILE or replaces=DIGITS "
+            "only if a message asked for it"
         )
     say_skipped(config.path.parent)
     there = place is not None and place.exists()

@@ -94,8 +94,8 @@ def configure(config: Mapping[str, Any]) -> VerifyConfig:
     if head is not None and noted is None:
         if not os.path.exists(str(head)):
             raise ConfigError(
-                f"head={head}: give COUNT:HASH, as agt ledger show prints it, or the file that "
-                "keeps the second copy of the ledger's last entry (its head)"
+                f"head={head}: give COUNT:HASH, as agt ledger show prints it, or the head file "
+                "(which keeps a copy of the ledger's last entry)"
             )
         noted = Path(str(head))
     return VerifyConfig(

@@ -142,9 +142,8 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     if entry.kind != ("removed" if account.updated else "pending"):
         method = recorded.promise.method
         raise Broken(
-            f"the method in {ACCOUNT_FILE} is {method} (removal.promise.method), which does not "
-            f"fit entry {state.entry} of the run's request log, because the kind of this entry is "
-            f"'{entry.kind}'"
+            f"{ACCOUNT_FILE} names method={method}, but entry {state.entry} of the run's "
+            f"request log is of the kind '{entry.kind}', to which this method does not belong"
         )
     removed = (
         len({record for each in log.batch(entry.number) for record in each.records})
@@ -359,10 +358,12 @@ def _check_index(log: Log, record: Record) -> None:
         return
     index = Index.read(record.read(RECORD_INDEX_FILE))
     there = set(as_words(index.ids))
-    if len(there) != len(index) or any(entry.key != index.key for entry in log.entries):
+    if len(there) != len(index):
+        raise Broken(f"{RECORD_INDEX_FILE} lists a record twice, so it was altered or damaged")
+    if any(entry.key != index.key for entry in log.entries):
         raise Broken(
-            f"{RECORD_INDEX_FILE} and {REQUEST_LOG_FILE} were written with different keys, or "
-            f"{RECORD_INDEX_FILE} lists a record twice"
+            f"{RECORD_INDEX_FILE} and {REQUEST_LOG_FILE} were written with different keys, so one "
+            "of the two was altered or replaced"
         )
     erased = len(log.erased)
     if left := len(log.erased & there):
@@ -443,14 +444,14 @@ def check_budget(record: Record, trained: Record | None) -> str | None:
     bounds = certificate_of(record).removal_bounds(record)
     if bounds.hidden is not None and not bounds.spent <= bounds.hidden:
         raise Broken(
-            "the bound on the gradient that removals and the optimiser left in this run (the "
-            f"residual) is {bounds.spent!r}, but the run's noise of {bounds.noise:g} hides only "
+            "the gradient that is left after optimisation and removals (the residual) may be "
+            f"as large as {bounds.spent!r}, but the run's noise of {bounds.noise:g} hides only "
             f"up to {bounds.hidden:.6g}. So the guarantee of the removals does not hold: train "
             "again on the remaining records"
         )
     residual = (
-        "the bound on the gradient that removals and the optimiser left in this run (the "
-        f"residual) was recomputed and is {bounds.spent:.6g}"
+        "the gradient that is left after optimisation and removals (the residual) was "
+        f"recomputed: it is at most {bounds.spent:.6g}"
     )
     if bounds.hidden is None:
         return f"{residual}; the run has no noise that could hide this gradient"
@@ -468,9 +469,9 @@ def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual
     limit = bounds.total if bounds.hidden is None else bounds.hidden
     if not residual <= limit:
         raise Broken(
-            f"method={method} left a gradient (residual) of {residual!r}, but its guarantee "
-            f"allows at most {limit!r}. So the guarantee does not hold: train again on the "
-            "remaining records"
+            f"method={method} left a gradient (residual) of up to {residual!r}, but its "
+            f"guarantee allows at most {limit!r}. So the guarantee does not hold: train again "
+            "on the remaining records"
         )
     made = certificate_of(run).removal_promise(run, residual)
     right = {name: getattr(made, name) for name in ("exact", "adaptive", "eps", "delta", "within")}

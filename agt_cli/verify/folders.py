@@ -57,9 +57,9 @@ MAX_READ_BYTES = 2**30  # of a file that is not only hashed
 MAX_NAMED = 12  # files that are named one by one
 MAX_STEPS = 10**7  # of a training that is followed
 WITHOUT_DIGEST = (
-    "give digest=sha256:... (the digest that was printed when the folder was made and that you "
-    "stored elsewhere). Without it, a change is not detected if a file and the list of files "
-    "(manifest.json) were changed together"
+    "give digest=sha256:... (the digest that was printed when the folder was made, and that "
+    "you stored elsewhere). Without it, agt cannot detect that a file was changed together "
+    "with the list of files (manifest.json)"
 )
 # files that say, or are, what was given away -> which commands write them, or did (tune)
 RELEASED = {
@@ -255,9 +255,7 @@ class Record(Run):
                 )
             difference = first_difference(nodes, _plain(conditions), "conditions")
             if not difference and nodes == recorded and content != as_json(nodes):
-                difference = (
-                    "the form of the file is not the form in which agt writes conditions.json"
-                )
+                difference = "the file is not formatted as agt formats conditions.json"
             if difference:
                 raise Broken(
                     "the conditions in conditions.json do not match the facts in "
@@ -583,13 +581,12 @@ def check_not_better(record: Record, conditions: Sequence[Condition], source: st
             if then.standing is now.standing:
                 declarations = counted(lost, "declaration")
                 raise Broken(
-                    f"conditions.json claims condition {letter} too strongly, because the file "
-                    f"lacks {declarations} on which, according to {source}, this condition relies"
+                    f"conditions.json claims condition {letter} too strongly, because it lacks "
+                    f"{declarations} on which this condition relies according to {source}"
                 )
             raise Broken(
-                f"conditions.json claims condition {letter} too strongly, because the condition "
-                f"is '{now.standing}' in this file, but only '{then.standing}' according to "
-                f"{source}"
+                f"conditions.json says that condition {letter} is '{now.standing}', but "
+                f"according to {source} the condition is only '{then.standing}'"
             )
 
 
@@ -700,8 +697,8 @@ def data_items(record: Record) -> tuple[VerifiedItem, ...]:
     findings, target = Findings(), (record.config.get("dataset") or {}).get("_target_")
     findings.unchecked(
         "data",
-        "the data were not checked, because they are not in a file of the owner, and `agt "
-        "verify` does not generate or download data",
+        "the data were not checked, because they are not in a file: they are generated or "
+        "downloaded, which `agt verify` does not do",
     )
     digest = record.environment.get("data_digest")
     name = f"data {digest}, which {target} generates or downloads"
@@ -717,8 +714,8 @@ def _data_file(name: str, entry: dict[str, Any]) -> VerifiedItem:
     try:
         if path.is_dir() or not HASH.fullmatch(recorded):
             raise Broken(
-                "env.json does not contain the hash that this file had at training, so the file "
-                "was not compared"
+                "the data file was not compared, because env.json does not contain the hash "
+                "that the file had at training"
             )
         with open_plain(path) as file:
             digest = file_digest(file, "sha256").hexdigest()

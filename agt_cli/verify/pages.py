@@ -139,14 +139,14 @@ def open_parquet(content: bytes, words: list[str], count: object, dense: int) ->
     if packings:
         compression = packings.pop()
         raise ValueError(
-            f"the parquet file is compressed with {compression}, but agt only writes SNAPPY or no "
-            "compression"
+            f"the parquet file is compressed with {compression}, but agt writes parquet files "
+            "only with SNAPPY or without compression, so agt did not write this file"
         )
     size = len(content)
     if rows > dense * size:
         raise ValueError(
-            f"the parquet file has {rows} rows in {size} bytes, more rows than agt can write into "
-            "so few bytes"
+            f"the parquet file has {rows} rows in {size} bytes, but agt cannot write so many "
+            "rows into so few bytes"
         )
     return file
 

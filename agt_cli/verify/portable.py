@@ -166,7 +166,8 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
         )
     elif not rendered_alike(record.read(README, MAX_TEXT_BYTES).decode(), portable.readme()):
         raise Broken(
-            f"the text of {README} does not match {RELEASE}, so one of these files was changed"
+            f"the text of {README} does not match {RELEASE}, so one of the two was altered or "
+            "damaged"
         )
     count = len(compared)
     return f"{count} fields of {RELEASE} were recomputed from its other fields and match"
@@ -223,8 +224,8 @@ def _derive_portable(
     head = model.release_head
     if head is None or encoder_of(model.problem.settings) is not None or drawn.simulated:
         raise Broken(
-            f"{RELEASE} cannot come from this run, because the run is a simulation, has no linear "
-            "head or needs an encoder"
+            f"{RELEASE} cannot come from this run, because agt does not write this file for a "
+            "simulation, a model that is not linear, or a model with an encoder"
         )
     source = training.json(SOURCE_FILE)["source"]
     return Portable.from_release(head, drawn, source, portable.words, portable.brief)
