@@ -54,14 +54,17 @@ PAGES_LIMIT = (
     "the sentences in report.md and report.html may be false: the hashes of these pages were "
     "checked, but their text was not compared with the other files"
 )
+CODE_LIMIT = (
+    "no file proves that agt itself wrote this folder, because the version and the revision in "
+    "it are only text"
+)
 ACCOUNT_LIMITS = (
     PAGES_LIMIT,
     "the model after the erasure was not recomputed; to check this model, train on the remaining "
     "records and compare the two models",
     "the request log may lack requests: a request that was never given to agt is not in any file",
     MAKER_LIMIT,
-    "no file proves that agt itself wrote this folder, because the version and the revision in "
-    "it are only text",
+    CODE_LIMIT,
     *sentences(OUTSIDE),
 )
 HALF_COMMITTED = (
@@ -379,10 +382,11 @@ def _unfinished(folder: Path) -> VerifiedItem:
         if runs:
             runs_inside = counted(len(runs), "run")
             newest = runs[-1]
-            problem += (
-                f". To verify one of the {runs_inside} in this folder, type for example `agt "
-                f"verify {newest}`"
+            hint = (
+                f"To verify one of the {runs_inside} in this folder, type for example `agt verify "
+                f"{newest}`"
             )
+            problem = f"{problem}. {hint}"
         raise ConfigError(problem)
     findings = Findings()
     with findings.looking("status"):
