@@ -42,7 +42,7 @@ from agt_cli.unlearn.log import (
     as_words,
 )
 from agt_cli.unlearn.methods import METHODS, OWNERS
-from agt_cli.verify.folders import Record, check_version, first_difference
+from agt_cli.verify.folders import Record, check_match, check_version
 
 OLD_SIGNATURE = "account.sig"
 SIGNED_EARLIER = (
@@ -173,11 +173,7 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     else:
         fields_of = _fields_of
         derived = replace(derived, agt=account.agt, outside=without_words(account.outside))
-    if difference := first_difference(fields_of(account), fields_of(derived)):
-        raise Broken(
-            f"{ACCOUNT_FILE} does not match the run's request log, so one of them was changed: "
-            f"{difference}"
-        )
+    check_match(ACCOUNT_FILE, fields_of(account), "the run's request log", fields_of(derived))
     record.findings.unchecked(
         "earlier, sweep, abstained",
         f"the fields 'earlier', 'sweep' and 'abstained' of {ACCOUNT_FILE} could not be checked, "

@@ -27,7 +27,7 @@ from agt.store import Broken, open_plain
 from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, ledger_path, unit_of
 from agt_cli.releasing.noise import stands_for
 from agt_cli.report.markdown import Findings
-from agt_cli.verify.folders import Record, VerifiedItem, first_difference, rendered_alike
+from agt_cli.verify.folders import Record, VerifiedItem, check_match, rendered_alike
 from agt_cli.verify.pages import CLAIM_FILE, by_lines
 from agt_cli.verify.release import guarantee_among, labels_of
 
@@ -250,11 +250,7 @@ def _compare_account(record: Record, ledger: Ledger, debit: Debit, findings: Fin
                 f"{CLAIM_FILE} does not identify the ledger by its first entry, because an earlier "
                 "version of agt wrote this claim",
             )
-    if difference := first_difference(plain_of(account), plain_of(expected)):
-        raise Broken(
-            f"what {CLAIM_FILE} says about the ledger does not match the ledger itself: "
-            f"{difference}"
-        )
+    check_match(f"account in {CLAIM_FILE}", plain_of(account), "the ledger", plain_of(expected))
     paid_at = debit.entry.time
     if str(claimed.issued) < paid_at[:10]:
         raise Broken(

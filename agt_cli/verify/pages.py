@@ -27,6 +27,7 @@ from agt_cli.verify.folders import (
     check_not_better,
     check_version,
     first_difference,
+    mismatch,
     spent_has_fields,
 )
 
@@ -102,10 +103,7 @@ def check_certified(record: Record, trained: Record | None) -> str:
             )
         if difference:
             k = row["k"]
-            raise Broken(
-                f"tables/certified.csv does not match certificates.parquet at k = {k}, so one "
-                f"of these files was changed: {difference}"
-            )
+            raise mismatch("tables/certified.csv", f"certificates.parquet at k = {k}", difference)
     return (
         "tables/certified.csv and metrics.json match the stable distances in certificates.parquet"
     )

@@ -26,7 +26,7 @@ from agt.settings import plain_of
 from agt.store import MAX_TEXT_BYTES, Broken, as_json
 from agt.targets import is_own_code
 from agt_cli.runs.prepare import SOURCE_FILE, encoder_of
-from agt_cli.verify.folders import Record, first_difference, rendered_alike
+from agt_cli.verify.folders import Record, check_match, rendered_alike
 from agt_cli.verify.pages import CLAIM_FILE, WEIGHTS_FILE
 from agt_cli.verify.release import (
     asked_of,
@@ -44,6 +44,7 @@ FROM_TRAINING = (
     "the fields 'name', 'classes', 'source', 'features', 'width', 'dtype', 'radius' and 'bias'"
 )
 """Fields of release.json, and with them the matrices of weights.npz."""
+RELEASING_RUN = "the run that released the weights"
 FROM_RELEASE = f"{FROM_TRAINING}, the noise, the mechanism and the weights"
 
 
@@ -148,12 +149,12 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
         set(derived) | set(recorded) if own_version and own_code else set(derived) & set(recorded)
     )
     left = sorted(set(recorded) - compared)
-    difference = first_difference(_only(recorded, compared), _only(derived, compared))
-    if difference:
-        raise Broken(
-            f"some fields of {RELEASE} do not match the values recomputed from its weights and "
-            f"other fields: {difference}"
-        )
+    check_match(
+        RELEASE,
+        _only(recorded, compared),
+        "the values recomputed from its weights and fields",
+        _only(derived, compared),
+    )
     if not (own_version and own_code):
         maker = "another version of agt"
         if not own_code:
@@ -176,10 +177,7 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
 def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> str | None:
     """Raise Broken unless the folder is what its release makes of the training run's model."""
     if runs.release is None or runs.release.command != RELEASES:
-        words = (
-            f"{FROM_RELEASE} were not compared, because the run that released the weights is "
-            "not present"
-        )
+        words = f"{FROM_RELEASE} were not compared, because {RELEASING_RUN} is not present"
         record.findings.unchecked("origin", words)
         return None
     drawn = DrawnWeights.of(runs.release)
@@ -197,12 +195,8 @@ def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> 
         derived |= made.recorded_fields
         arrays |= made.features.matrices
     fields = {**portable.recorded_fields, "mechanism": portable.mechanism}
-    difference = first_difference(_json_of(_only(fields, set(derived))), _json_of(derived))
-    if difference:
-        raise Broken(
-            f"{RELEASE} does not match the run that released the weights, so one of them was "
-            f"changed: {difference}"
-        )
+    recorded = _json_of(_only(fields, set(derived)))
+    check_match(RELEASE, recorded, RELEASING_RUN, _json_of(derived))
     _compare_arrays({"weight": portable.weight, **portable.features.matrices}, arrays)
     names = ", ".join(derived)
     folder = runs.release.folder
@@ -269,12 +263,8 @@ def _compare_claim_with_release(claimed: Claim | None, release: Record | None) -
     owner_claim = None if release is None else _claim_in(release)
     if claimed is None or owner_claim is None:
         return
-    recorded, derived = plain_of(claimed), plain_of(replace(owner_claim, issued=None))
-    if difference := first_difference(recorded, derived):
-        raise Broken(
-            f"{CLAIM_FILE} does not match the run that released the weights, so one of them was "
-            f"changed: {difference}"
-        )
+    derived = plain_of(replace(owner_claim, issued=None))
+    check_match(CLAIM_FILE, plain_of(claimed), RELEASING_RUN, derived)
 
 
 def _claim_in(release: Record) -> Claim | None:
