@@ -434,7 +434,7 @@ def _say(settings: StartSettings, summary: Summary, console: Console) -> None:
         "Plan of what could be published (no budget is spent yet):",
         *_numbered(summary.ways, summary.recommended),
         summary.declared,
-        *(["To measure, with noise, what is not public:"] if summary.measuring else []),
+        *(["To measure, with noise, the parts that are not public:"] if summary.measuring else []),
         *(f"  {command}" for command in summary.measuring),
         "By hand:",
         *(f"  {command}" for command in summary.commands),

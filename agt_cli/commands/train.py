@@ -223,10 +223,11 @@ def checkpoints_of(
         )
     if record.again:
         started = record.again.status["started"]
-        progress = "starts again from the beginning, because it wrote no checkpoint"
         if list(folder.rglob("step=*")):
-            progress = "continues from its last checkpoint"
-        console.note(f"the run that was started at {started} {progress}")
+            progress = f"the run of {started} continues from its last checkpoint"
+        else:
+            progress = f"the run of {started} wrote no checkpoint, so it starts from the beginning"
+        console.note(progress)
     about = {key: value for key, value in flat(record.config).items() if key not in FREE} | _around(
         record, settings, prepared
     )

@@ -99,19 +99,22 @@ def _check_done(run: Run, command: str) -> None:
         )
     if run.state == "done":
         return
-    why, again = f" ({run.error})" if run.error else "", f"start `agt {command}` again"
+    why = run.error
+    again = f"start `agt {command}` again"
     resume = again
     if command == "train":
         resume = f"type agt train resume={run.folder} to resume the run"
     if run.state == "running":
-        why = " (its process is still running)"
+        why = "its process is still running"
         resume = "wait until it ends"
     elif run.state == "killed" and run.is_alive is None:
-        why, resume = f", and {UNKNOWN}", again
+        why = UNKNOWN
+        resume = again
     elif run.state == "killed":
-        why = ", but its process no longer exists, so it was killed"
+        why = "its process no longer exists, so it was killed"
     said = run.status.get("state")
+    reason = f" ({why})" if why else ""
     raise ConfigError(
-        f"{named}: this run has no result, because its state in status.json is {said!r}{why}: "
+        f"{named}: this run has no result, because its state in status.json is {said!r}{reason}: "
         f"{resume}"
     )

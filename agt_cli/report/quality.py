@@ -419,8 +419,10 @@ class Quality:
         accuracy = self.whole.accuracy
         against = (
             f"its accuracy is {accuracy}, while always answering '{self.majority}' has "
-            f"accuracy {baseline}{self._ranks}"
+            f"accuracy {baseline}"
         )
+        if self._ranks:
+            against = f"{against}. However, {self._ranks}"
         if self.constant and self.rounding_doubt:
             return f"{constant}: {against}."
         if self.constant:
@@ -441,7 +443,7 @@ class Quality:
     def _ranks(self) -> str:
         area = self.whole.auc
         return (
-            f"; however, the model's scores do rank the classes (AUC {area})"
+            f"the model's scores do rank the classes (AUC {area})"
             if area is not None and area.low > 0.5
             else ""
         )

@@ -151,8 +151,8 @@ def _source(node: Any, relation: RelationConfig) -> Any:
         )
         if not hasattr(source, "label_free"):
             raise ConfigError(
-                f"relation={relation.name}: the ids of {type(source).__name__} are hashes of "
-                "records with their labels, so a record whose label changes would move to "
+                f"relation={relation.name}: {type(source).__name__} makes the id of a record "
+                "from the record and its label, so a record whose label changes would move to "
                 "another batch: use dataset=table, embeddings or blobs"
             )
     return build(node, "dataset")

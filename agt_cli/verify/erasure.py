@@ -424,9 +424,10 @@ def replaced(folder: Path, digest: str | None) -> str:
                     outcome = "carried out" if entry.kind == "removed" else "noted"
                     beginning = digest[:19]
                     return (
-                        f"an earlier state of this run was used (digest {beginning}...). Entry "
-                        f"{entry.number} of the request log has since replaced that state "
-                        f"(erasure for {people}, {outcome} by method={entry.method}, {entry.time})"
+                        "this folder was made from an earlier state of the run (digest "
+                        f"{beginning}...). Since then, an erasure replaced that state: entry "
+                        f"{entry.number} of the request log, for {people}, {outcome} by "
+                        f"method={entry.method}, {entry.time}"
                     )
     return ""
 

@@ -571,7 +571,9 @@ def _check_model(record: Record, model: Model) -> None:
         **({"steps": plan.steps} if stepwise else {}),
     }
     record.check_metrics("config.yaml", **model.metrics, **sizes, classes=model.problem.classes)
-    record.findings.ok("model", "conditions, constants and sizes match config.yaml")
+    record.findings.ok(
+        "model", "the conditions, constants and sizes that agt recorded match config.yaml"
+    )
 
 
 def _plain(conditions: Sequence[Condition]) -> Any:

@@ -103,7 +103,8 @@ def check_certified(record: Record, trained: Record | None) -> str:
             )
         if difference:
             k = row["k"]
-            raise mismatch("tables/certified.csv", f"certificates.parquet at k = {k}", difference)
+            at_k = f"at k = {k}, {difference}"
+            raise mismatch("tables/certified.csv", "certificates.parquet", at_k)
     return (
         "tables/certified.csv and metrics.json match the stable distances in certificates.parquet"
     )

@@ -562,7 +562,7 @@ train resume=nowhere | 2 | resume=nowhere: this folder does not exist
 train resume=@box | 2 | is finished
 train resume= | 2 | resume
 train resume=@folder | 2 | this is not the folder of a run, because status.json is missing
-train resume=@certified | 2 | this is a run of agt certify
+train resume=@certified | 2 | agt train cannot resume a run of agt certify
 tune resume=@failed | 2 | only `agt train` can resume a run
 train training.batch.n_max=10 | 2 | n_max=10
 {HEAD}  training.lr=1e5 | 2 | training.lr:
@@ -616,7 +616,7 @@ unlearn run=@box ids=C1,C2 | 2 | ids=...: | one id per line
 unlearn run=@box ids=@folder | 2 | is a folder: give a file with one id per line
 unlearn run=@box | 2 | no erasure was requested: give the ids
 unlearn run=@box method=newton ids=@ok.csv | 2 | method=newton | certificate=removal
-unlearn run=@box method=sisa ids=@ok.csv | 2 | method=sisa | not an ensemble
+unlearn run=@box method=sisa ids=@ok.csv | 2 | method=sisa | needs an ensemble
 certify run=@box inputs=@no.csv | 4 | no.csv | inputs
 certify run=@box inputs=@folder | 4 | folder
 certify run=@box inputs=@words.txt | 2 | words.txt
