@@ -26,6 +26,7 @@ from agt.settings import (
 from agt.targets import current_name
 from agt_cli.configuration import digest_of, only_keys
 from agt_cli.renamed import with_new_name
+from agt_cli.usage import IDS_NEED_A_FILE
 
 if TYPE_CHECKING:
     from agt.mechanisms.budget import Allowance
@@ -293,10 +294,7 @@ def check_unlearn(config: Mapping[str, Any]) -> None:
             shown = with_new_name("unlearn", key)
             raise ConfigError(f"{shown}={value}: give true or false")
     if isinstance(config.get("ids"), list | dict):
-        raise ConfigError(
-            "ids=[...]: ids cannot be listed on the command line. Write them into a file, one id "
-            f"per line, and give ids=FILE; or {ids_by_pipe(config)}"
-        )
+        raise ConfigError(f"ids=[...]: {IDS_NEED_A_FILE}. Without a file, {ids_by_pipe(config)}")
     digest_of(config, "digest")
 
 

@@ -185,10 +185,7 @@ def _refused_override(error: Exception, config: str, overrides: Sequence[str]) -
     if comma:
         setting, value = comma.groups()
         if setting == "ids":
-            return (
-                "ids=...: ids cannot be listed on the command line. Write them into a file, one "
-                "id per line, and give ids=FILE"
-            )
+            return f"ids=...: {usage.IDS_NEED_A_FILE}"
         return (
             f"{setting}={value}: a comma separates the values of a sweep, which needs -m. For a "
             f"list, type {setting}=[{value}]; for text with a comma, type "

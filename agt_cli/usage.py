@@ -12,6 +12,11 @@ import agt_cli
 from agt.errors import ConfigError, nearest
 from agt_cli.config_files import experiments_dir, options
 
+IDS_NEED_A_FILE = (
+    "ids cannot be listed on the command line. Write them into a file, one id per line, and give "
+    "ids=FILE"
+)
+
 FLAGS = (
     ("--json", "print one JSON object on stdout and nothing else"),
     ("-q", "print no progress and no hints"),

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from agt import sentences
 from agt.errors import ConfigError, counted
@@ -34,10 +34,6 @@ from agt.store import (
 )
 from agt_cli import SWEEP_SUFFIX
 from agt_cli.usage import OLD_SPELLINGS
-
-if TYPE_CHECKING:
-    pass
-
 
 LOCK = "lock"  # in a run's folder; its process holds it as long as it lives
 
@@ -324,6 +320,20 @@ class Run(Folder):
             "overrides": self.overrides,
             "metrics": self.metrics,
         }
+
+
+def check_is_run(folder: Path, key: str) -> None:
+    """Raise ConfigError where a folder has no status.json, which every run has.
+
+    Args:
+        folder: it may not exist.
+        key: the setting that names the folder, for messages.
+    """
+    if not (folder / "status.json").is_file():
+        raise ConfigError(
+            f"{key}={folder}: this is not the folder of a run (it has no file status.json): give "
+            "the folder of a run"
+        )
 
 
 def spent_lines(spent: Mapping[str, Any]) -> list[str]:

@@ -2,13 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agt.errors import ConfigError
 from agt_cli import SWEEP_SUFFIX
-
-if TYPE_CHECKING:
-    pass
 from agt_cli.report.finished import _NEVER, Run
 
 LATEST = "latest"

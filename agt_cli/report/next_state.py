@@ -29,7 +29,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from os.path import lexists
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
 
 from agt.errors import ConfigError
 from agt.store import (
@@ -40,10 +39,7 @@ from agt.store import (
     is_locked,
     sync_folder,
 )
-
-if TYPE_CHECKING:
-    pass
-from agt_cli.report.finished import COMMIT, HOME, NEXT, STATE_LOCK
+from agt_cli.report.finished import COMMIT, HOME, NEXT, STATE_LOCK, check_is_run
 from agt_cli.report.unfinished import remove_leftovers
 
 PATIENCE = 10.0  # seconds that a reader waits for files to come into their places
@@ -61,11 +57,7 @@ def run_lock(folder: Path, key: str = "run") -> Iterator[None]:
         ConfigError: another process changes it just now; the folder cannot be written, or keeps no
             locks; or a link, or a damaged state, lies where this module keeps its own.
     """
-    if not (folder / "status.json").is_file():
-        raise ConfigError(
-            f"{key}={folder}: this is not the folder of a run (status.json is missing): give the "
-            "folder of a run"
-        )
+    check_is_run(folder, key)
     lock = _take_lock(folder, key)
     try:
         _finish_commit(folder, key)

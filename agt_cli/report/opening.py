@@ -1,13 +1,9 @@
 """A finished run is opened: every file of it is compared with its manifest."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agt.errors import ConfigError
-
-if TYPE_CHECKING:
-    pass
-from agt_cli.report.finished import _SWAPPED, Run, manifest_digest
+from agt_cli.report.finished import _SWAPPED, Run, check_is_run, manifest_digest
 from agt_cli.report.found import newest
 from agt_cli.report.next_state import recover
 from agt_cli.report.unfinished import UNKNOWN
@@ -76,11 +72,7 @@ def open_run(folder: Path, command: str, digest: str | None = None, key: str = "
 
 
 def _open_verified(folder: Path, command: str, digest: str | None, key: str) -> Run:
-    if not (folder / "status.json").exists():
-        raise ConfigError(
-            f"{key}={folder}: this is not the folder of a run (status.json is missing): give the "
-            "folder of a run"
-        )
+    check_is_run(folder, key)
     there = Run.at(folder, key)
     there.json("status.json")  # says why it cannot be read
     _check_done(there, command)

@@ -2,13 +2,9 @@
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agt.errors import ConfigError
-
-if TYPE_CHECKING:
-    pass
-from agt_cli.report.finished import CHECKPOINTS, LOCK, Run
+from agt_cli.report.finished import CHECKPOINTS, LOCK, Run, check_is_run
 
 RESUME_KEY = "resume"
 
@@ -22,11 +18,7 @@ def check_resumed_folder(folder: Path) -> None:
             f"{RESUME_KEY}={folder}: this folder does not exist: give the folder of a run "
             "that was killed"
         )
-    if not (folder / "status.json").exists():
-        raise ConfigError(
-            f"{RESUME_KEY}={folder}: this is not the folder of a run, because status.json is "
-            "missing: give the folder of a run that was killed"
-        )
+    check_is_run(folder, RESUME_KEY)
 
 
 def open_unfinished(folder: Path, command: str) -> Run:

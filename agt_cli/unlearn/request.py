@@ -21,7 +21,7 @@ from agt.data.files import SEPARATORS, open_columns
 from agt.data.ids import CONTENT
 from agt.errors import ConfigError, DataMissing, few
 from agt.store import refusing
-from agt_cli.command_settings import By
+from agt_cli.command_settings import By, ids_by_pipe
 from agt_cli.report.finished import Run
 from agt_cli.runs.erased import named
 from agt_cli.runs.prepare import RunSettings, run_without_records
@@ -35,6 +35,7 @@ from agt_cli.unlearn.log import (
     check_same,
     places,
 )
+from agt_cli.usage import IDS_NEED_A_FILE
 
 INPUT = "-"
 _LINE = re.compile("\r\n?|\n")  # what else str.splitlines cuts at, an id may hold
@@ -439,9 +440,8 @@ def _lines(path: str) -> list[str]:
     except FileNotFoundError:
         shown = "..." if _SEVERAL.search(path) else path  # ids are not repeated in messages
         raise DataMissing(
-            f"ids={shown}: there is no file of this name, and ids cannot be given on the command "
-            "line. Write them into a file, one id per line, and give ids=FILE; or give them on "
-            "standard input: printf 'ID1\\nID2\\n' | agt unlearn run=RUN ids=-"
+            f"ids={shown}: there is no file of this name, and {IDS_NEED_A_FILE}. Without a file, "
+            f"{ids_by_pipe({})}"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(

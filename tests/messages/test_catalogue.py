@@ -176,7 +176,7 @@ train certificate/features=relu | 2 | certificate/features: these features need 
 {VECTORS}@vectors.npz dataset.scale=0 | 2 | dataset.scale:
 certify run=@nowhere | 2 | nowhere: this folder does not exist
 certify run=@ok.csv | 2 | ok.csv: this folder does not exist
-certify run=@folder | 2 | this is not the folder of a run (status.json is missing)
+certify run=@folder | 2 | this is not the folder of a run (it has no file status.json)
 certify run=latest | 2 | there is no finished training run in outputs/train
 plan run=latest | 2 | there is no finished training run in outputs/train
 predict run=latest mechanism.eps=1 | 2 | there is no finished training run in outputs/train: start agt train
@@ -434,7 +434,7 @@ train noise.epsilon=1 ensemble.members=2 | 2 | answers by vote
 {LEARNER}sklearn.tree.NoTree | 2 | cannot import 'sklearn.tree.NoTree'
 {LEARNER}sklearn.tree.DecisionTreeClassifier +certificate.learner.depth=2 | 2 | does not accept these settings
 train certificate=votes ensemble.members=5 +certificate.learner='{{max_depth: 2}}' | 2 | in learner._target_
-certify run=. | 2 | this is not the folder of a run | status.json is missing
+certify run=. | 2 | this is not the folder of a run | no file status.json
 certify rnu=x | 2 | 'rnu' | did you mean 'run'
 """
 """What ``configure`` refuses, before any data is read."""
@@ -561,7 +561,7 @@ predict run=@head ledger=peple mechanism.eps=1 | 2 | peple.ledger
 train resume=nowhere | 2 | resume=nowhere: this folder does not exist
 train resume=@box | 2 | is finished
 train resume= | 2 | resume
-train resume=@folder | 2 | this is not the folder of a run, because status.json is missing
+train resume=@folder | 2 | this is not the folder of a run (it has no file status.json)
 train resume=@certified | 2 | agt train cannot resume a run of agt certify
 tune resume=@failed | 2 | only `agt train` can resume a run
 train training.batch.n_max=10 | 2 | n_max=10
