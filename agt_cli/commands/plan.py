@@ -74,7 +74,7 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     advice = _advice(opened, planned)
     columns, rows = accuracy_cells(planned, offers, quality.majority)
     accuracies = markdown_table(columns, rows)
-    record.report(plan_report(record, opened, planned, advice, quality, caption, accuracies))
+    record.report(plan_report(opened, planned, advice, quality, caption, accuracies))
     if quality.verdict:
         console.say(quality.verdict)
     nominal = rate_words(evidence.accuracy)
@@ -204,7 +204,6 @@ def draw(record: RunRecord, opened: OpenedRun, planned: Plan, offers: pd.DataFra
 
 
 def plan_report(
-    record: RunRecord,
     opened: OpenedRun,
     planned: Plan,
     advice: Sequence[str],

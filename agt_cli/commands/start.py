@@ -272,7 +272,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         onward=onward,
     )
     page = _write_record(settings, summary)
-    _say(settings, summary, console)
+    _say(summary, console)
     console.say(f"report: {page.folder / 'report.html'}")
     return {
         "dataset": str(settings.target),
@@ -414,7 +414,7 @@ def _declared(settings: StartSettings) -> str:
     )
 
 
-def _say(settings: StartSettings, summary: Summary, console: Console) -> None:
+def _say(summary: Summary, console: Console) -> None:
     for line in summary.remarks:
         console.say(line)
     comparison = summary.comparison

@@ -46,21 +46,18 @@ PATIENCE = 10.0  # seconds that a reader waits for files to come into their plac
 
 
 @contextmanager
-def run_lock(folder: Path, key: str = "run") -> Iterator[None]:
+def run_lock(folder: Path) -> Iterator[None]:
     """Be the one process that changes a run; what an earlier one left is settled first, and what
     this one leaves, after.
-
-    Args:
-        key: the setting that names the folder, for messages.
 
     Raises:
         ConfigError: another process changes it just now; the folder cannot be written, or keeps no
             locks; or a link, or a damaged state, lies where this module keeps its own.
     """
-    check_is_run(folder, key)
-    lock = _take_lock(folder, key)
+    check_is_run(folder, "run")
+    lock = _take_lock(folder)
     try:
-        _finish_commit(folder, key)
+        _finish_commit(folder)
         yield
     finally:
         with suppress(OSError):
@@ -68,7 +65,7 @@ def run_lock(folder: Path, key: str = "run") -> Iterator[None]:
         lock.release()
 
 
-def recover(folder: Path, key: str = "run") -> None:
+def recover(folder: Path) -> None:
     """Bring a run that an interrupted erasure left into its new state, before it is read; nothing
     where there was none.
 
@@ -82,14 +79,14 @@ def recover(folder: Path, key: str = "run") -> None:
     end = time.monotonic() + PATIENCE
     while lexists(folder / COMMIT):
         if is_locked(folder / STATE_LOCK) is not True:
-            lock = _take_lock(folder, key)
+            lock = _take_lock(folder)
             try:
-                _finish_commit(folder, key)
+                _finish_commit(folder)
             finally:
                 lock.release()
         elif time.monotonic() > end:
             raise ConfigError(
-                f"{key}={folder}: agt unlearn is changing this run at the moment: wait until it "
+                f"run={folder}: agt unlearn is changing this run at the moment: wait until it "
                 "is done"
             )
         else:
@@ -104,7 +101,7 @@ def commit(folder: Path) -> None:
     """
     staged = folder / NEXT
     try:
-        _check_places(folder, "run")
+        _check_places(folder)
         new = _check_whole(folder, staged)
     except (OSError, Broken) as error:
         raise ConfigError(
@@ -118,7 +115,7 @@ def commit(folder: Path) -> None:
     _remove_commit(folder)
 
 
-def _check_places(folder: Path, key: str) -> None:
+def _check_places(folder: Path) -> None:
     """Raise ConfigError where a link, or a file in a folder's place, would lead writing
     elsewhere.
     """
@@ -128,7 +125,7 @@ def _check_places(folder: Path, key: str) -> None:
         odd = "a link" if path.is_symlink() else "not a folder" if no_folder else ""
         if odd:
             raise ConfigError(
-                f"{key}={folder}: {path} is {odd}. agt unlearn does not create such a file, so "
+                f"run={folder}: {path} is {odd}. agt unlearn does not create such a file, so "
                 "it changed nothing: find out where the file comes from, and delete it with rm "
                 f"{path}"
             )
@@ -159,8 +156,8 @@ def _parents(folder: Path, name: str) -> Iterator[Path]:
     return (folder / part for part in PurePath(name).parents if part.name)
 
 
-def _take_lock(folder: Path, key: str) -> Lock:
-    _check_places(folder, key)
+def _take_lock(folder: Path) -> Lock:
+    _check_places(folder)
     lock = Lock(folder / STATE_LOCK)
     try:
         (folder / HOME).mkdir(exist_ok=True)
@@ -169,17 +166,17 @@ def _take_lock(folder: Path, key: str) -> Lock:
         file = error.filename or STATE_LOCK
         reason = error.strerror or error
         raise ConfigError(
-            f"{key}={folder}: {file} cannot be written ({reason}), but an erasure changes the "
+            f"run={folder}: {file} cannot be written ({reason}), but an erasure changes the "
             "run in its folder: make the file writable"
         ) from None
     if not got:
         raise ConfigError(
-            f"{key}={folder}: another agt unlearn is changing this run at the moment: wait "
+            f"run={folder}: another agt unlearn is changing this run at the moment: wait "
             "until it is done"
         )
     if not lock.works:
         raise ConfigError(
-            f"{key}={folder}: this file system does not support locks, so two erasures could "
+            f"run={folder}: this file system does not support locks, so two erasures could "
             "run at once: copy the run to a local disk"
         )
     return lock
@@ -193,12 +190,12 @@ def _discard_staged(folder: Path) -> None:
     if not lexists(folder / NEXT) or is_locked(folder / STATE_LOCK):
         return
     with suppress(ConfigError):
-        lock = _take_lock(folder, "run")
+        lock = _take_lock(folder)
         shutil.rmtree(folder / NEXT, ignore_errors=True)
         lock.release()
 
 
-def _finish_commit(folder: Path, key: str) -> None:
+def _finish_commit(folder: Path) -> None:
     """Roll forward, and delete what was begun. The caller has the lock.
 
     Raises:
@@ -211,7 +208,7 @@ def _finish_commit(folder: Path, key: str) -> None:
             new = _check_whole(folder, commit)
         except (OSError, Broken) as error:
             raise ConfigError(
-                f"{key}={folder}: the folder {COMMIT}, which contains the run's new state, was "
+                f"run={folder}: the folder {COMMIT}, which contains the run's new state, was "
                 f"altered or damaged after agt unlearn wrote it ({error}), so nothing was "
                 "changed. Restore the folder from a backup. If you do not need the new state, "
                 f"move {commit} to another place; the run then stays as it is"
