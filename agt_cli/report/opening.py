@@ -75,7 +75,7 @@ def _open_verified(folder: Path, command: str, digest: str | None) -> Run:
     there = Run.at(folder)
     there.json("status.json")  # says why it cannot be read
     _check_done(there, command)
-    run = Run.open(folder, command, digest)
+    run = Run.open(folder, command, digest, "run")
     # of this state, whatever comes after it
     _ = run.status, run.environment, run.metrics, run.config
     return run
