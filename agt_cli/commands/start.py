@@ -463,14 +463,14 @@ def _lost(inspection: Inspection) -> Iterator[str]:
     names = inspection.names
     doubtful = [column for column in inspection.features if column.categorical and column.remark]
     yield from (
-        f"Column '{column.name}' is LEFT OUT, because it {column.remark}." for column in unread
+        f"Column '{column.name}' is LEFT OUT, because {column.remark}." for column in unread
     )
     yield from (f"'{column.name}': {MIXED}." for column in names if column.mixed)
     yield from (f"'{column.name}': {COUNTS_ROWS}." for column in names if column.counts_rows)
     if text:
         yield f"These columns are LEFT OUT, because they contain text: {text}."
     yield from (
-        f"Column '{column.name}' is treated as a list of words, because it {column.remark}."
+        f"Column '{column.name}' is treated as a list of words, because {column.remark}."
         for column in doubtful
     )
 

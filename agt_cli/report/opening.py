@@ -96,13 +96,13 @@ def _check_done(run: Run, command: str) -> None:
     if command == "train":
         resume = f"type agt train resume={run.folder} to resume the run"
     if run.state == "running":
-        why = "its process is still running"
+        why = "the run's process is still running"
         resume = "wait until it ends"
     elif run.state == "killed" and run.is_alive is None:
         why = UNKNOWN
         resume = again
     elif run.state == "killed":
-        why = "its process no longer exists, so it was killed"
+        why = "the run's process no longer exists, so the run was killed"
     said = run.status.get("state")
     reason = f" ({why})" if why else ""
     raise ConfigError(

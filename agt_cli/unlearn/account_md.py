@@ -58,9 +58,9 @@ def _who_asked(asked: Asked) -> str:
         people = counted(asked.people + asked.untrained, "person", "people")
         now = f"{people} requested erasure"
         if asked.untrained:
-            now += (
-                f" (for {asked.untrained} of them, the data has only test records, which training "
-                "did not use)"
+            now = (
+                f"{now} (for {asked.untrained} of them, the data has only test records, which "
+                "training did not use)"
             )
         parts.append(now)
     if asked.pending:
@@ -122,7 +122,7 @@ def _guaranteed(promise: Promise) -> str:
         )
     if promise.within is not None:
         distance = upward(promise.within)
-        promised += f" if the weights may differ by an l2 distance of up to {distance}"
+        promised = f"{promised} if the weights may differ by an l2 distance of up to {distance}"
     promised += f". {REQUESTS[promise.requests]}"
     void = sum(not fact.held for fact in promise.assumptions)
     if not void:

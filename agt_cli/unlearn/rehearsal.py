@@ -24,7 +24,7 @@ from agt_cli.unlearn.methods import removal_metrics
 
 WORDS = (
     "REHEARSAL: the erasure was only carried out on a copy of the run, which is then "
-    "deleted. The run itself still contains the records of these requests"
+    "deleted. The run itself still contains the records that are to be erased"
 )
 SCORES = ("test_accuracy", "test_auc")
 

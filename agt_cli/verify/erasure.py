@@ -300,7 +300,7 @@ def erased_words(record: Record) -> Iterator[str]:
                 "trained on the erased records"
             )
         if (within := last.promise.get("within")) is not None:
-            what += f" (allowing an l2 distance of up to {within} between the weights)"
+            what = f"{what} (allowing an l2 distance of up to {within} between the weights)"
         validity = "also valid" if last.promise.get("adaptive") is True else "not valid"
         guarantee = (
             f"{what}; {validity} for requests that were chosen after looking at outputs of "
