@@ -88,15 +88,12 @@ MOST_TRIALS = 10**15  # what is looked for when trials are too few
 MAX_THRESHOLDS = 200  # of numbers that are looked at on the draws that choose
 SHOWN_DELTA = 1e-5  # at which epsilon is shown beside a claimed mu
 MEANS = {
-    Strength.CONFIDENT: (
-        "another rigorous bound, computed from the false alarms and misses of the same trials"
-    ),
+    Strength.CONFIDENT: ("also rigorous, from the false alarms and misses of the same trials"),
     Strength.ASYMPTOTIC: (
-        "this bound is valid only as the number of trials goes to infinity, so it "
-        "cannot contradict the claim"
+        "valid only as the number of trials goes to infinity, so it cannot contradict the claim"
     ),
     Strength.CREDIBLE: (
-        "this is a Bayesian credible bound under Jeffreys' prior, so it cannot contradict the claim"
+        "a Bayesian credible bound under Jeffreys' prior, so it cannot contradict the claim"
     ),
 }
 _TAIL = 8.0  # of a normal law; what lies beyond is less than 10^-14
@@ -130,8 +127,8 @@ class Mistakes:
             and self.having
         ):
             raise ValueError(
-                f"the counts {self} are not possible, because both numbers of trials must be at "
-                "least 1, and neither number of mistakes may exceed its number of trials"
+                f"the counts {self} are not possible: there must be at least 1 trial with and 1 "
+                "without the record, and no more mistakes than trials"
             )
 
     @property
@@ -425,7 +422,7 @@ class TestedClaim:
         trials_needed = _enough(needed)
         counts = (
             f"the attack was wrong in {mistakes.alarms:,} of {mistakes.without:,} trials without "
-            f"the record and in {mistakes.misses:,} of {mistakes.having:,} trials with it, so "
+            f"the record and in {mistakes.misses:,} of {mistakes.having:,} trials with it. So "
             f"{quantity} is at least {lower_bound}, with {confidence:.12g} % confidence"
         )
         remedy = ""
@@ -440,8 +437,8 @@ class TestedClaim:
                 "not prove it either)"
             ),
             Outcome.UNTESTED: (
-                "but there are too few trials to contradict the claimed value of "
-                f"{claimed_value:g}, whatever their results: {trials_needed}{remedy}"
+                f"the trials are too few to contradict the claimed value of {claimed_value:g}, "
+                f"whatever their results: {trials_needed}{remedy}"
             ),
         }
         return f"{counts}; {said[outcome]}"
@@ -449,12 +446,12 @@ class TestedClaim:
 
 def _noticeable(measure: Measure, noticed: float | None, needed: int) -> str:
     if noticed is None:
-        return f"nothing: {_enough(needed)}"
+        return f"this audit detects nothing: {_enough(needed)}"
     detected = number(noticed, up=True)
     return (
-        f"a true {measure} of {detected}, which about half of all audits would detect (a larger "
-        "one is detected more often), if the best attack makes false alarms and misses equally "
-        f"often. If one of these mistakes is rare, only a larger {measure} is detected as often"
+        f"about half of all audits would detect a true {measure} of {detected}, and more of them "
+        "a larger one, if the best attack makes false alarms and misses equally often. If one "
+        f"kind of mistake is rare, only a larger {measure} is detected as often"
     )
 
 

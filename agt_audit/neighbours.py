@@ -100,8 +100,7 @@ def edits_of(relation: str) -> tuple[tuple[EditKind, ...], ...]:
         known = ", ".join(EDITS)
         raise ConfigError(
             f"relation={relation}: this audit cannot make neighbouring datasets under this "
-            f"relation. Audit a run with relation={known}, or add the relation to EDITS in "
-            "agt_audit/neighbours.py"
+            f"relation. Audit a run with relation={known}"
         )
     return EDITS[relation]
 

@@ -109,14 +109,14 @@ def right_guesses(scores: np.ndarray, included: np.ndarray, positive: int, negat
     nan_scores = int(np.isnan(scores).sum())
     if len(included) != m or nan_scores:
         raise ValueError(
-            "every canary needs a score that is not NaN and a coin (whether the canary was "
-            f"included), but there are {m} scores, {nan_scores} of them NaN, and {len(included)} "
+            "there must be a score (not NaN) for every coin, which says whether a canary was "
+            f"included. But there are {m} scores, {nan_scores} of them NaN, and {len(included)} "
             "coins"
         )
     if positive < 0 or negative < 0 or positive + negative > m:
         raise ValueError(
-            f"positive={positive} and negative={negative} guesses are not possible with {m} "
-            f"canaries, because both numbers must be at least 0 and their sum at most {m}"
+            f"positive={positive} and negative={negative}: both numbers of guesses must be at "
+            f"least 0, and their sum at most {m} (the number of canaries)"
         )
     order = np.lexsort((np.random.default_rng(0).permutation(m), scores))
     coins = np.asarray(included, bool)[order]

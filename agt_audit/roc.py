@@ -94,7 +94,9 @@ class Roc:
         if np.isnan(self.scores).any():
             raise ConfigError("a score is NaN")
         if not len(self.member):
-            raise ConfigError("a ROC curve needs both members and non-members, but got no record")
+            raise ConfigError(
+                "a ROC curve needs both members and non-members, but there are no records at all"
+            )
         if not self.member.any() or self.member.all():
             there = "members" if self.member.any() else "non-members"
             raise ConfigError(
@@ -182,7 +184,7 @@ def fewest(rate: float, others: int) -> str:
         ""
         if others >= least
         else (
-            f"{others} non-members are too few to measure a false alarm rate of {100 * rate:g} %: "
-            f"at least {least:,} non-members are needed"
+            f"{others} non-members are too few to measure a false alarm rate of {100 * rate:g} "
+            f"%: at least {least} are needed"
         )
     )

@@ -166,7 +166,7 @@ def the_best_of_many(seed: int) -> Finding:  # no chance in it
         "counts",
         "the counts come from a mechanism with epsilon 1",
         "the best of 1,000 attack events",
-        "1,000 trials with and 1,000 without the record",
+        "1,000 trials were made with the record and 1,000 without it",
     )
     return TestedClaim(*words, Claimed("epsilon", 1.0), 0.95, 1000).judge(
         Mistakes(230, 1000, 230, 1000)
@@ -549,8 +549,7 @@ def looking() -> Attack:
         return order[~np.isin(order, np.arange(GONE) * 2)][:GONE]
 
     return Attack(
-        "a second erasure request, chosen by looking at the model's outputs after the first "
-        "request",
+        "a second erasure request, chosen by looking at the model's outputs after the first one",
         (*request().requests, wrong),
     )
 
@@ -655,7 +654,7 @@ PLANTED: dict[str, Plant] = {
     "noisy statistics whose noise is 20 % too small": partial(
         replayed, mechanism=LessNoise(mu=1.0)
     ),
-    "randomized response that draws again and again until the label is the model's own": partial(
+    "randomized response that is drawn again and again until the label is the model's own": partial(
         replayed, mechanism=UntilRight(eps=1.0)
     ),
     "objective perturbation whose privacy loss omits the Jacobian determinant": no_determinant,
@@ -666,28 +665,23 @@ PLANTED: dict[str, Plant] = {
     "parameter bounds that are 1 % too narrow": lambda seed: audited(
         widened(boxed(seed), 0.99), seed, PARAMETERS
     ),
-    "parameter bounds computed for feature changes that are half as large as claimed": partial(
+    "parameter bounds computed for feature changes half as large as claimed": partial(
         moving_as_far, radius=0.1
     ),
-    "parameter bounds computed with another training.product than the run records": (
+    "parameter bounds computed with another training.product than recorded": (
         box_of_other_products
     ),
-    "stable distances that are too large by one step of the grid of k": lambda seed: audited(
-        flawed(OverstatedDistance, boxed(seed), more=1), seed, CERTIFIED_LABELS
+    "stable distances that are too large by one step in the list of values of k": lambda seed: (
+        audited(flawed(OverstatedDistance, boxed(seed), more=1), seed, CERTIFIED_LABELS)
     ),
-    "a record that the model memorised, although its certificate rules this out": (
-        memorised_and_certified
-    ),
+    "a memorised record whose certificate rules memorisation out": (memorised_and_certified),
     "stable distances that are 5 % too large": partial(
         stretched, times=1.05, about=LABELS_WITHIN_BOUNDS, extent=NOBODY
     ),
-    (
-        "stable distances that are twice as large as they should be, detected on a neighbouring "
-        "dataset"
-    ): partial(stretched, times=2.0, about=CERTIFIED_LABELS),
-    "a gradient normaliser that is set to the number of private records": partial(
-        counting, dealt=False
+    ("stable distances that are twice too large, detected on a neighbouring dataset"): partial(
+        stretched, times=2.0, about=CERTIFIED_LABELS
     ),
+    "gradient sums divided by the number of private records": partial(counting, dealt=False),
     "batches that depend on the number of records": partial(counting, dealt=True),
     "stable distances that jump between neighbouring datasets": lambda seed: audited(
         flawed(OverstatedDistance, boxed(seed), more=-2), seed, STABLE_DISTANCES, PAIRS
@@ -703,9 +697,7 @@ PLANTED: dict[str, Plant] = {
     "training that leaves out its noise, detected by an attack on a single run": partial(
         audited_training, kept=0.0, adversary=ONE_RUN, canary="dirac"
     ),
-    "stable distances that are too large by 1, detected by leaving units (people) out": (
-        overstated_labels
-    ),
+    "stable distances that are too large by 1, detected by leaving people out": (overstated_labels),
     "unlearning that removes nothing": partial(
         unlearned, "epsilon", request(), removed=lambda rows: rows[:0]
     ),
@@ -715,7 +707,7 @@ PLANTED: dict[str, Plant] = {
     "unlearning with a third of the noise": partial(
         unlearned, "noise/claimed", request(), scale=1 / 3
     ),
-    "unlearning that adds the same noise to every released state of the model": partial(
+    "unlearning that uses the same noise for every released state of the model": partial(
         unlearned, "epsilon", looking(), reused=True
     ),
     "unlearning by retraining that keeps a record whose erasure was requested": partial(
@@ -740,7 +732,7 @@ SOUND: dict[str, Plant] = {
         answered, draws=1.0, confidence=SURE
     ),
     "parameter bounds as agt computes them": lambda seed: all_audited(boxed(seed), seed),
-    "parameter bounds computed for feature changes that are as large as claimed": partial(
+    "parameter bounds computed for feature changes as large as claimed": partial(
         moving_as_far, radius=0.05
     ),
     "training with the claimed noise": partial(
@@ -803,7 +795,7 @@ def _tried(plant: Callable[[int], Finding], name: str, seed: int) -> Finding:
         return plant(seed)
     except Exception as error:
         error_type = type(error).__name__
-        why = f"the auditor itself failed with an error ({error_type}: {error})"
+        why = f"this is an error in the auditor itself: please report it ({error_type}: {error})"
         return Finding(name, "-", "-", "-", Outcome.UNTESTED, why, "-", strength=Strength.CERTAIN)
 
 
@@ -821,7 +813,7 @@ def of_auditor(name: str, finding: Finding, flawed: bool) -> Finding:
         attack=finding.attack,
         effort=finding.effort,
         outcome=Outcome.STANDS if right else Outcome.VIOLATED,
-        meaning=(f"{judgement}; the audited claim was: {finding.claim}; {finding.meaning}"),
+        meaning=(f"{judgement}. Audited claim: {finding.claim}; {finding.meaning}"),
         measure=JUDGED[flawed, flawed],
         claimed=1.0,
         found=float(right),

@@ -564,12 +564,12 @@ def test_damaged_files(own: Callable[..., Amex], tmp_path: Path) -> None:
     refused(
         (
             DataError,
-            "truncated or not a parquet file",
+            "this parquet file is damaged",
             lambda: run(amex(tmp_path, data="train_data.parquet")),
         ),
         (
             DataMissing,
-            r"none\.csv is not there: accept the rules at https.*kaggle competitions download",
+            r"none\.csv does not exist.*https.*kaggle competitions download",
             lambda: run(amex(tmp_path, data="none.csv")),
         ),
     )
@@ -799,12 +799,12 @@ def test_models_that_cannot_be_used(imdb: Callable[..., Imdb], gpt2: Path, tmp_p
     refused(
         (
             DataError,
-            "empty: not a whole model with its tokenizer",
+            "empty does not have a complete model",
             lambda: embedded(imdb(model="empty")),
         ),
         (
             ConfigError,
-            r"prepare\.tokens=65: this model reads at most 64 tokens",
+            r"prepare\.tokens=65 exceeds 64",
             lambda: embedded(imdb(tokens=65)),
         ),
     )
