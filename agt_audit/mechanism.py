@@ -41,7 +41,7 @@ from scipy.special import expit, ndtri, ndtri_exp, softmax
 
 from agt.data.arrays import pieces
 from agt.data.records import Records
-from agt.errors import ConfigError
+from agt.errors import ConfigError, counted
 from agt.mechanisms.budget import Cost, Lot
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.enclosures import ROUND_UP as UPWARDS
@@ -688,8 +688,9 @@ def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[
             np.array([row % problem.classes], dtype=np.int64),
         )
         newcomer = Records(features, label, name, name, np.zeros(1, dtype=bool))
+        rows_of_unit = counted(len(rows), "row")
         less, plus = (
-            f"without the unit (person) {unit!r}, who has {len(rows)} rows",
+            f"without unit {unit!r} ({rows_of_unit})",
             f"with an added record that has the features of query {row + 1}",
         )
         if replaces:

@@ -184,7 +184,7 @@ def fewest(rate: float, others: int) -> str:
         ""
         if others >= least
         else (
-            f"{others} non-members are too few to measure a false alarm rate of {100 * rate:g} "
-            f"%: at least {least} are needed"
+            f"{others} non-members are too few to measure a false alarm rate of {100 * rate:g} %: "
+            f"at least {least:,} are needed"
         )
     )

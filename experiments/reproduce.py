@@ -356,7 +356,7 @@ def configure(config: Mapping[str, Any]) -> Reproduction:
     for name in request.only or ():
         if name not in ids:
             raise ConfigError(
-                f"only: {request.name} has no artifact {name}. Choose from: {', '.join(ids)}"
+                f"only: {request.name} has no artifact {name!r}. Choose from: {', '.join(ids)}"
             )
     entries = [
         (artifact, _kind(request.name, experiment, artifact, profiles))
