@@ -1350,10 +1350,6 @@ class Auditor:
                 "their columns (marked 'beyond the ranges of the columns'). The certificates "
                 "must hold for these records as well"
             )
-        yield (
-            "this report is only for the data owner, because its edits and deviations reveal "
-            "something about private records"
-        )
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Neighbours by edit and distance, and how near each group of parameters came to its

@@ -56,7 +56,8 @@ from torch.nn import functional as F
 
 from agt.data.records import Records
 from agt.errors import ConfigError
-from agt.models.box import BoxModel, copy_initial_parameters
+from agt.models.box import copy_initial_parameters
+from agt.models.model import Model
 from agt.numeric import gaussian_epsilon
 from agt.problem import Problem
 from agt.relations.relation import BoundSums
@@ -66,7 +67,7 @@ from agt.training.noise import NoisePlan, draw_noise, noise_seed
 from agt.training.settings import NoiseConfig
 from agt.training.setup import TrainingSetup
 from agt.training.sgd import BufferKey, Sgd
-from agt_audit.estimates import Claimed, chosen, estimates, lower_limit
+from agt_audit.estimates import Claimed, chosen, estimates, lower_limit, verdict_words
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.neighbours import NOMINAL, neighbouring, replaces, with_added
 from agt_audit.one_run import BOUNDS, one_run_epsilon, planned_guesses, right_guesses
@@ -295,7 +296,7 @@ class NoisyTraining:
     seed: int | None = None
 
     @classmethod
-    def of(cls, model: BoxModel, records: Records, seed: int | None = None) -> "NoisyTraining":
+    def of(cls, model: Model, records: Records, seed: int | None = None) -> "NoisyTraining":
         """The run that made this model, on some of its records.
 
         Raises ConfigError: the run has no noise.
@@ -303,9 +304,8 @@ class NoisyTraining:
         network = model.boxed_network
         if model.noise is None or network is None:
             raise ConfigError(
-                "noise.epsilon: the run was trained without noise, so it makes no privacy claim "
-                "about its weights that could be audited. Audit a run that was trained with "
-                "noise.epsilon=NUMBER"
+                "run: this run was trained without noise, so it makes no privacy claim about its "
+                "weights. Give a run that was trained with noise.epsilon=NUMBER"
             )
         return cls(neighbouring(model.problem, records, NOMINAL), model.noise, seed)
 
@@ -690,14 +690,7 @@ def judged(
     claimed_epsilon = f"{config.epsilon:.12g}"
     confidence = 100 * effort.confidence
     lower_bound = least(best.found, config.epsilon)
-    verdict = (
-        f"the bound exceeds the claimed epsilon of {claimed_epsilon}"
-        if violated
-        else (
-            f"the bound does not contradict the claimed epsilon of {claimed_epsilon} (but does "
-            "not prove it either)"
-        )
-    )
+    verdict = verdict_words(violated, f"epsilon of {claimed_epsilon}")
     once = sorted({each.seen for each in sure if each.canaries})
     return Finding(
         subject=f"training with noise in every step, claimed epsilon {config.epsilon:.3g}",
@@ -793,20 +786,13 @@ class DpSgdAudit(AuditKind):
         """Train with canaries, and hold lower bounds against the run's claim."""
         opened = given.open(record, console)
         model, records = opened.model, opened.kept.problem.dataset.train
-        network = model.boxed_network
-        if model.noise is None or network is None:
-            raise ConfigError(
-                f"run={given.run}: this run was trained without noise, so it makes no privacy "
-                "claim about its weights. `agt audit dpsgd` needs a run that was trained with "
-                "noise.epsilon=NUMBER (it no longer trains a DP-SGD model of its own)"
-            )
         if self.records > len(records):
             raise ConfigError(
                 f"audit.records={self.records} exceeds {len(records)}, the number of training "
                 f"records of the run: give {len(records)} or fewer"
             )
         rows = np.sort(np.random.default_rng(given.seed).permutation(len(records))[: self.records])
-        trainer, kind = NoisyTraining.of(network, records.take(rows)), self.canary or "signs"
+        trainer, kind = NoisyTraining.of(model, records.take(rows)), self.canary or "signs"
         effort = TrainingEffort(self.trials, self.step_runs, given.confidence, given.seed)
         canary = trainer.canaries(kind, 1, given.seed)
         several = trainer.canaries(kind, self.canaries, given.seed) if self.canaries else None

@@ -430,18 +430,24 @@ class TestedClaim:
             remedy = f". Set audit.trials={self.together * needed} or more"
         elif needed < MOST_TRIALS:
             remedy = ". Raise audit.trials (for `agt audit unlearning`, raise audit.releases)"
-        said = {
-            Outcome.VIOLATED: f"this bound exceeds the claimed value of {claimed_value:g}",
-            Outcome.STANDS: (
-                f"this bound does not contradict the claimed value of {claimed_value:g} (but does "
-                "not prove it either)"
-            ),
-            Outcome.UNTESTED: (
-                f"the trials are too few to contradict the claimed value of {claimed_value:g}, "
-                f"whatever their results: {trials_needed}{remedy}"
-            ),
-        }
-        return f"{counts}; {said[outcome]}"
+        if outcome is Outcome.UNTESTED:
+            return (
+                f"{counts}; the trials are too few to contradict the claimed value of "
+                f"{claimed_value:g}, whatever their results: {trials_needed}{remedy}"
+            )
+        verdict = verdict_words(outcome is Outcome.VIOLATED, f"value of {claimed_value:g}")
+        return f"{counts}; {verdict}"
+
+
+def verdict_words(violated: bool, claimed: str) -> str:
+    """Return what a lower bound says of a claim, in words.
+
+    Args:
+        claimed: what is claimed, such as "epsilon of 1".
+    """
+    if violated:
+        return f"this bound exceeds the claimed {claimed}"
+    return f"this bound does not contradict the claimed {claimed} (but does not prove it either)"
 
 
 def _noticeable(measure: Measure, noticed: float | None, needed: int) -> str:

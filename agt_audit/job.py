@@ -16,10 +16,7 @@ from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
-OWNER = (
-    "this report is only for the data owner, because it names units (people) and shows how a "
-    "mechanism answers queries about private data"
-)
+OWNER = "this report is only for the data owner, because it reveals something about private records"
 
 
 @dataclass(frozen=True)
@@ -84,14 +81,17 @@ class AuditInputs:
         """
         return TrainedRun.of(self.config).open(record, console)
 
-    def check_run(self) -> TrainedRun:
+    def check_run(self, inputs: bool = False) -> TrainedRun:
         """The run that is audited by training neighbours, of which no data is read yet.
+
+        Args:
+            inputs: the audit takes queries that are brought along.
 
         Raises:
             ConfigError: it is no finished training run, or queries are brought along; or training
                 drew noise, which training again would draw anew.
         """
-        self.need_run()
+        self.need_run(inputs)
         trained = TrainedRun.of(self.config)
         if trained.settings.noise is not None:
             raise ConfigError(
@@ -147,8 +147,8 @@ class Audited:
     def of(
         cls, run: Run, findings: Iterable[Finding], notes: Iterable[str] = (), **more: Any
     ) -> "Audited":
-        """Of a run."""
-        return cls(run.folder.name, run.digest, tuple(findings), tuple(notes), **more)
+        """Return what an audit of a run found; its first note is for whom the report is."""
+        return cls(run.folder.name, run.digest, tuple(findings), (OWNER, *notes), **more)
 
     def audit(self, kind: str) -> Audit:
         """audit.json of it. Raises ConfigError: it contradicts itself."""

@@ -58,7 +58,7 @@ from agt.relations import RELATIONS
 from agt.release import NumberRelease, ReleaseTerms
 from agt.settings import Accounting, Counting, check_choice, schema
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim, chosen, of_labels
-from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind, no_pair_found
+from agt_audit.job import Audited, AuditInputs, AuditKind, no_pair_found
 from agt_audit.neighbours import Read, bisected, neighbour_of, on_line, with_added, without
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, Strength, counterexamples, least
@@ -833,7 +833,6 @@ class MechanismAudit(AuditKind):
         findings = (nowhere,) if audited is None else audited
         notes = (
             claim.text,
-            OWNER,
             f"models were trained on at most {self.neighbours} of all possible neighbouring "
             "datasets",
         )

@@ -173,8 +173,6 @@ def strongest(
 # --------------------------------------------------------------------------------------------------
 
 NOTES = (
-    "this report is only for the data owner, because it names records and shows how much the "
-    "model learnt about each of them",
     "the tables and the figure describe models trained on random halves of the run's data, not "
     "the run's own model, and the run's certificate does not cover those models. The "
     "certificate says that a label of the run's own model stays the same if only that record is "

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pandas as pd
 
 from agt_audit.estimates import advantage, gaussian_advantage, posterior
-from agt_audit.job import Audited
+from agt_audit.job import OWNER, Audited
 from agt_cli.report.findings import (
     LOWER,
     RIGOROUS,
@@ -57,10 +57,6 @@ LIMITS = (
 COLUMNS = ("outcome", "audited", "claimed", "attacked, how hard", "found", "of the claim")
 MAX_SHOWN = 24  # findings of a page, the violated first
 MAX_ROWS = 8  # of a table
-PRIVATE = (
-    "Only for the data owner: this audit used private records, and its findings may reveal "
-    "something about them."
-)
 FRACTIONS = (*LOWER, "deviation/bound")  # of these a share of the claim means something
 
 
@@ -184,7 +180,7 @@ def page(audit: Audit, audited: Audited, question: str) -> str:
     kind = plain(audit.kind)
     subject = plain(audit.subject)
     verdict = plain(capital(audit.verdict))
-    for_whom = "" if tested else f" {PRIVATE}{state}"
+    for_whom = "" if tested else f" {capital(OWNER)}.{state}"
     return document(
         f"# Audit: {kind} of {subject}",
         f"**{verdict}.**{for_whom}",

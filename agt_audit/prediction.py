@@ -400,10 +400,6 @@ TRIALS = (
     "queries differ only in their last digits, and both models give the same evidence (stable "
     "distance or votes) for all of them"
 )
-OWNER = (
-    "this report is only for the data owner, because the audit searched the private data for "
-    "pairs of datasets and for queries"
-)
 
 
 # -- test ledgers and neighbouring runs
@@ -637,7 +633,7 @@ class PredictionAudit(AuditKind):
 
     def check(self, given: AuditInputs) -> None:
         """Refuse what needs no data to be refused."""
-        given.need_run(inputs=True)
+        given.check_run(inputs=True)
         config = given.mechanism()
         if not issubclass(config.kind, Mechanism):
             label_mechanisms = " or ".join(MECHANISMS)
@@ -711,13 +707,6 @@ class _Audit:
         assert isinstance(mechanism, Mechanism)
         self.mechanism, self.claimed = mechanism, Claimed.of(mechanism.guarantee)
         self.claim = self._labelling(opened).claim
-        if opened.model.problem.settings.noise is not None:
-            folder = opened.trained.finished.folder
-            raise ConfigError(
-                f"run={folder}: the training of this run used random noise, so models of "
-                "neighbouring datasets cannot be compared with it. Use `agt audit dpsgd` for "
-                "this run"
-            )
         self.totals = composed(mechanism.guarantee, config.together)
         self.events = 2 * (1 + len(self.totals))
         needed = self.claimed.needed(given.confidence, self.events)
@@ -749,7 +738,7 @@ class _Audit:
         metrics = {"trials": self.config.trials, "adversaries": len(scenes)}
         about = {"tables": {"adversaries": pd.DataFrame(rows)}, "metrics": metrics}
         return Audited.of(
-            self.opened.trained.finished, findings, (OWNER, DRAWN, TRIALS, *self.missing), **about
+            self.opened.trained.finished, findings, (DRAWN, TRIALS, *self.missing), **about
         )
 
     def _labelling(self, opened: OpenedRun) -> Labelling:

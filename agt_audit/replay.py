@@ -67,7 +67,7 @@ from agt.training.loop import SgdStep, Tensors, TrainingRun
 from agt.training.settings import NoiseConfig
 from agt.training.sgd import BufferKey
 from agt_audit.dpsgd import NoisyTraining
-from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind
+from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import (
     LabellingPair,
     NeighbourPair,
@@ -538,7 +538,6 @@ class Replay(AuditKind):
 
 
 NOTES = (
-    OWNER,
     "a replay compares one release of this run with the same release on the neighbouring "
     "datasets that were tried. It does not detect differences on other data or with other "
     "random draws, nor draws with another distribution than the code states",

@@ -55,7 +55,7 @@ from agt.release import ReleaseTerms, WeightsRelease
 from agt.settings import schema
 from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
 from agt_audit.estimates import of_tail
-from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind, no_pair_found
+from agt_audit.job import Audited, AuditInputs, AuditKind, no_pair_found
 from agt_audit.mechanism import Exact, TrialPlan, attacked, neighbours, segments, tested
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, least
@@ -518,7 +518,6 @@ class WeightsAudit(AuditKind):
         )
         notes = (
             claim.text,
-            OWNER,
             f"models were trained on at most {self.neighbours} of all possible neighbouring "
             "datasets",
         )
