@@ -119,7 +119,7 @@ from agt.training.setup import TrainingSetup
 from agt.training.sgd import Sgd, descend, learning_rate
 
 RECORD = "one record added or removed"
-LABEL = "one record's label changed. Features, and which records there are, are not protected"
+LABEL = "one record's label changed; its features, and which records there are, are not protected"
 Weights = dict[str, Tensor]
 
 

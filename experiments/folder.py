@@ -221,7 +221,7 @@ class NpyFile:
 
     def _foreign(self, why: str) -> DataError:
         return DataError(
-            f"{self.path} is not the array that this preparation was writing ({why}): delete "
+            f"{self.path}: this is not the array that this preparation was writing ({why}): delete "
             f"{self.path.parent}"
         )
 

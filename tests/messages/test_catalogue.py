@@ -262,7 +262,7 @@ reproduce blobs profile=fast | 2 | profile: | smoke
 reproduce blobs only=[] | 2 | only:
 reproduce blobs only=[nothing] | 2 | has no artifact 'nothing' | 001_fig2
 reproduce blobs only=001_fig2 | 2 | only: expected a list
-reproduce blobs overrides=[foo] | 2 | overrides: 'foo' is no setting
+reproduce blobs overrides=[foo] | 2 | overrides: 'foo' is not a setting
 reproduce blobs "overrides=['relation=remove']" | 2 | overrides: relation=remove
 reproduce blobs runs_dir= | 2 | runs_dir= has no value
 reproduce blobs data=mine | 2 | data: | stand_in

@@ -185,7 +185,7 @@ def test_what_cannot_be_done_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             ConfigError,
-            r"labels run from 0 to 3, expected 0..1",
+            r"from 0 to 1, but they are from 0 to 3",
             lambda: make().fit(bench(x, y * 3), *BUDGET, 0),
         ),
     )
@@ -450,7 +450,7 @@ def test_the_head_is_left_alone_and_divergence_is_an_error() -> None:
     refused(
         (
             ConfigError,
-            r"labels run from 0 to 2, expected 0..1",
+            r"from 0 to 1, but they are from 0 to 2",
             lambda: one_hot(np.array([0, 2]), 2, "cross_entropy"),
         ),
         (
