@@ -700,12 +700,12 @@ def judged(
             f"{len(sure)} rigorous bounds share the error probability"
         ),
         effort="; ".join(
-            [
+            (
                 f"{effort.trials} trainings with the canary, and as many without it",
                 f"{effort.step_runs} trainings in which a coin decides in each step whether the "
                 "canary is used",
                 *once,
-            ]
+            )
         ),
         outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
         meaning=(

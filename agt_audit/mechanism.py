@@ -883,10 +883,6 @@ class MechanismAudit(AuditKind):
 
     def _without_data(self, mechanism: AnyMechanism, plan: TrialPlan) -> Audited:
         self._check_values(mechanism)
-        notes = (
-            "no run and no data were used: the audit tried all pairs of evidence (stable "
-            "distances or votes) that a label can have on two neighbouring datasets",
-        )
         if isinstance(mechanism, CertifiedQuantile):
             middle = self.farthest // 2
             sides, where = (
@@ -896,11 +892,11 @@ class MechanismAudit(AuditKind):
                 "datasets allow",
             )
             audited = audit_quantile(mechanism, sides, max(self.farthest, 1), plan, where)
-            return Audited(mechanism.name, None, audited, notes)
+            return Audited(mechanism.name, None, audited)
         values = range(self.farthest + 1) if self.values is None else sorted({0, *self.values})
         findings, losses = audit_alone(cast(Mechanism, mechanism), values, plan)
         rows = [
             {"pair": str(pair), "loss": loss.rank, "exceeds": loss.exceeds}
             for pair, loss in losses[:MAX_PAIRS_SHOWN]
         ]
-        return Audited(mechanism.name, None, findings, notes, {"pairs": pd.DataFrame(rows)})
+        return Audited(mechanism.name, None, findings, tables={"pairs": pd.DataFrame(rows)})

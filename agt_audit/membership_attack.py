@@ -294,7 +294,7 @@ def compare_labels(
     )
     if not why and held.any() and len(units):
         labels, differ = model.predict(features), list[tuple[str, int]]()
-        edits = [Edited(train, np.flatnonzero(train.units == unit)) for unit in units.tolist()]
+        edits = [Edited.without_unit(train, unit) for unit in units.tolist()]
         for unit, other in zip(units.tolist(), neighbours_of(model, edits), strict=True):
             if isinstance(other, AgtError):
                 raise other

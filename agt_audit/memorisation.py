@@ -282,10 +282,7 @@ class Memorisation(AuditKind):
         )
         # in the order of the pool, whose first records they are
         private = np.flatnonzero(~train.public)
-        edits = [
-            Edited(train, np.flatnonzero(train.units == train.units[row]))
-            for row in private[chosen]
-        ]
+        edits = [Edited.without_unit(train, train.units[row]) for row in private[chosen]]
         changed, refused = {True: list[bool](), False: list[bool]()}, list[str]()
         with console.progress("leaving records out", "record") as report:
             for done, (place, other) in enumerate(

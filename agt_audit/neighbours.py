@@ -181,6 +181,11 @@ class Edited:
     story: tuple[str, ...] = ()
     times_range: float = 1.0
 
+    @classmethod
+    def without_unit(cls, records: Records, unit: str) -> "Edited":
+        """Return the neighbour of ``records`` that lacks all rows of one unit."""
+        return cls(records, np.flatnonzero(records.units == unit))
+
     def changed(self, leaving: str | None, newcomer: Records | None, story: str) -> "Edited":
         """Return the neighbour without a unit, and with a newcomer, where there are such.
 

@@ -93,7 +93,14 @@ from agt_audit.weights import (
     weights_drawn,
 )
 from agt_cli.report.console import Console
-from agt_cli.report.findings import CAUGHT, PASSED, Finding, Outcome, Strength
+from agt_cli.report.findings import (
+    CAUGHT,
+    PASSED,
+    Finding,
+    Outcome,
+    Strength,
+    counterexamples,
+)
 from agt_cli.report.record import RunRecord
 
 SURE = 0.9999
@@ -796,7 +803,7 @@ def _tried(plant: Callable[[int], Finding], name: str, seed: int) -> Finding:
     except Exception as error:
         error_type = type(error).__name__
         why = f"this is an error in the auditor itself: please report it ({error_type}: {error})"
-        return Finding(name, "-", "-", "-", Outcome.UNTESTED, why, "-", strength=Strength.CERTAIN)
+        return counterexamples(name, "-", "-", "-", "-", None, why)
 
 
 def of_auditor(name: str, finding: Finding, flawed: bool) -> Finding:

@@ -74,7 +74,7 @@ from agt_audit.mechanism import TrialPlan
 from agt_audit.neighbours import labels_of
 from agt_audit.weights import noise_size
 from agt_cli.report.console import Console
-from agt_cli.report.findings import Finding, Outcome, Strength, counterexamples
+from agt_cli.report.findings import Finding, Outcome, counterexamples
 from agt_cli.report.next_state import run_lock
 from agt_cli.report.opening import open_run
 from agt_cli.report.record import RunRecord
@@ -275,16 +275,8 @@ def audit_unlearning(
 
 def not_tested(subject: str, claim: str, why: str) -> Finding:
     """A method that could not be attacked."""
-    return Finding(
-        subject,
-        claim,
-        "none",
-        "none",
-        Outcome.UNTESTED,
-        why or "nothing was tested, because no attack was made on this method",
-        "-",
-        strength=Strength.CERTAIN,
-    )
+    why = why or "nothing was tested, because no attack was made on this method"
+    return counterexamples(subject, claim, "none", "none", "-", None, why)
 
 
 def _carried_out(
@@ -319,18 +311,9 @@ def _equal(
     for pair in pairs:
         differ, compared = _differences(pair.mine, pair.other)
         total += compared
-        words = (
-            (
-                f"{differ:,} of {compared:,} values differ from those of training without the "
-                "erased records"
-            )
-            if differ
-            else (
-                f"all {compared:,} values are the same as those of training without the erased "
-                "records"
-            )
-        )
-        words = words if compared else ("not tested, because no query was answered")
+        words = _comparison(differ, compared)
+        if not compared:
+            words = "not tested, because no query was answered"
         trials.append(_trial(pair, "equal", float(differ) if compared else None, differ > 0, words))
     if not total:
         return trials, not_tested(
@@ -339,11 +322,7 @@ def _equal(
             "not tested, because no query was answered after any of the attacks",
         )
     wrong = next((trial for trial in trials if trial.violated), None)
-    same = (
-        "in every attack, unlearning gave the same result as training without the erased "
-        f"records ({total:,} values were compared)"
-    )
-    meaning = same
+    meaning = f"in every attack, {_comparison(0, total)}"
     if wrong is not None:
         attack_made = _after(wrong)
         meaning = f"after the attack {attack_made}, {wrong.words}"
@@ -354,6 +333,14 @@ def _equal(
     )
     return trials, _seen(
         subject, claimed, trials, compared_by, "values that differ", meaning, noticeable, 0.0
+    )
+
+
+def _comparison(differ: int, compared: int) -> str:
+    """Return how many of the values that were compared differ, in words."""
+    return (
+        f"{differ:,} of {compared:,} values differ from those of training without the erased "
+        "records"
     )
 
 
@@ -517,14 +504,9 @@ def _noise(subject: str, pairs: Sequence[AttackedSides], plan: TrialPlan) -> Fin
     )
     size, again = noise_size(subject, squares, coordinates, sure, effort), most > limit
     meaning = (
-        f"{size.meaning}. No noise was used twice, as far as this shows: the largest correlation "
-        f"between the noises of two states is {most:.3g} standard deviations away from 0"
+        f"{size.meaning}. The largest correlation between the noises of two states is {most:.3g} "
+        f"standard deviations away from 0 (more than {limit:.2g} shows that noise was used again)"
     )
-    if again:
-        meaning = (
-            f"{size.meaning}. Noise of an earlier state was used again: the noises of two states "
-            f"have a correlation that is {most:.3g} standard deviations away from 0"
-        )
     return replace(
         size,
         subject=f"{subject}: noise",
