@@ -1076,20 +1076,19 @@ class Auditor:
                 differ += int((a != b).sum())
             idle = max(idle, *(bounds.shares(mine, other, 0) or {"": 0.0}).values())
             drift = max(drift, bounds.drift(mine, other))
-        meaning, outcome = (
-            f"all {numbers:,} numbers of the model trained again are bit-identical to those "
-            "stored in the run's folder",
-            Outcome.STANDS,
+        meaning = (
+            f"{differ:,} of {numbers:,} numbers stored in the run's folder differ from those that "
+            "training again gives"
         )
+        outcome = Outcome.STANDS
         if differ and (
             idle > 1
             or (drift > GRAINS[self.problem.settings.training.dtype] and not self.other_code)
         ):
             outcome = Outcome.VIOLATED
             meaning = (
-                f"{differ:,} of {numbers:,} numbers stored in the run's folder differ from those "
-                "that training again gives. The run was altered or damaged after training: "
-                "restore it from a backup, or train again"
+                f"{meaning}. The run was altered or damaged after training: restore it from a "
+                "backup, or train again"
             )
         elif differ:
             reason = self.other_code or (
@@ -1098,8 +1097,8 @@ class Auditor:
             )
             outcome = Outcome.REPORTED
             meaning = (
-                f"{differ:,} of {numbers:,} stored numbers differ from those of training again, "
-                f"but the parameters differ by no more than the allowed rounding: {reason}"
+                f"{meaning}, but the parameters differ by no more than the allowed rounding: "
+                f"{reason}"
             )
         on_record = ON_RECORD.get(self.certificate.bounded, "weights")
         return Finding(
@@ -1130,16 +1129,11 @@ class Auditor:
         edited = self.trained - self.units
         private_units = len(np.unique(train.units[~train.public]))
         farthest = max((k for _, k in self.went), default=0)
-        left_out = (
-            f"{self.units:,} of {private_units:,} units (people) were left out, one at a time"
-        )
-        changed = (
+        parts = [
+            f"{self.units:,} of {private_units:,} units (people) were left out, one at a time",
             f"{edited:,} neighbouring datasets, up to distance k = {farthest}, were made with "
-            "edits chosen to change answers"
-            if edited
-            else "no neighbouring dataset was made with edits chosen to change answers"
-        )
-        parts = [left_out, changed]
+            "edits chosen to change answers",
+        ]
         if refused:
             refused_datasets = counted(refused, "more neighbouring dataset")
             parts.append(f"training refused {refused_datasets}")
@@ -1225,12 +1219,9 @@ class Auditor:
             [change for held, change in self.memorised if held == side] for side in (True, False)
         )
         broken, moved = (sum(change != 0 for change in side) for side in (certified, others))
-        exact = f"the memorisation is exactly 0 for all {len(certified):,} certified records"
-        meaning = (
-            exact
-            if certified
-            else ("no record was certified, so memorisation of certified records was not tested")
-        )
+        meaning = "no record was certified, so memorisation of certified records was not tested"
+        if certified:
+            meaning = f"{broken:,} of {len(certified):,} certified records were memorised"
         found: dict[str, Finding] = {}
         found[MEMORISATION] = counterexamples(
             f"{MEMORISATION}: {self.subject}",
@@ -1241,12 +1232,7 @@ class Auditor:
             "queries",
             "records memorised",
             float(broken) if certified else None,
-            (
-                f"{broken:,} of {len(certified):,} certified records were memorised, which their "
-                "certificates rule out"
-            )
-            if broken
-            else meaning,
+            meaning,
             "this audit detects a single memorised record",
         )
         if others:

@@ -93,14 +93,11 @@ class Roc:
     def __post_init__(self) -> None:
         if np.isnan(self.scores).any():
             raise ConfigError("a score is NaN")
-        if not len(self.member):
+        members, others = int(self.member.sum()), int((~self.member).sum())
+        if not members or not others:
             raise ConfigError(
-                "a ROC curve needs both members and non-members, but there are no records at all"
-            )
-        if not self.member.any() or self.member.all():
-            there = "members" if self.member.any() else "non-members"
-            raise ConfigError(
-                f"a ROC curve needs both members and non-members, but there are only {there}"
+                "a ROC curve needs both members and non-members, but there are "
+                f"{members} members and {others} non-members"
             )
 
     @cached_property
