@@ -1262,7 +1262,9 @@ class Auditor:
             "lie where the answer of one of the models changes (found by bisection)"
         )
         if self.other_code:
-            attack += ". For the comparison, this version of agt trained the run itself again"
+            attack = (
+                f"{attack}. This version of agt trained the run itself again, for the comparison"
+            )
         claims = [(STABLE_DISTANCES, apart, self.exact, self.compared, self.torn, "queries")]
         if nesting := NESTING.get(self.certificate.bounded):
             claims.insert(

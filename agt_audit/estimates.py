@@ -88,12 +88,15 @@ MOST_TRIALS = 10**15  # what is looked for when trials are too few
 MAX_THRESHOLDS = 200  # of numbers that are looked at on the draws that choose
 SHOWN_DELTA = 1e-5  # at which epsilon is shown beside a claimed mu
 MEANS = {
-    Strength.CONFIDENT: ("also rigorous, from the false alarms and misses of the same trials"),
+    Strength.CONFIDENT: (
+        "This bound is rigorous, too: it comes from the false alarms and misses of the same trials"
+    ),
     Strength.ASYMPTOTIC: (
-        "valid only as the number of trials goes to infinity, so it cannot contradict the claim"
+        "This bound is valid only as the number of trials goes to infinity, so it cannot "
+        "contradict the claim"
     ),
     Strength.CREDIBLE: (
-        "a Bayesian credible bound under Jeffreys' prior, so it cannot contradict the claim"
+        "This is a Bayesian credible bound under Jeffreys' prior, so it cannot contradict the claim"
     ),
 }
 _TAIL = 8.0  # of a normal law; what lies beyond is less than 10^-14
@@ -377,7 +380,7 @@ class TestedClaim:
             quantity = f"epsilon at delta {delta:g}" if epsilon and delta else estimate.measure
             bound = least(estimate.found)
             reliability = MEANS[estimate.strength]
-            meaning = f"{estimate.estimator}: {quantity} is at least {bound} ({reliability})"
+            meaning = f"{estimate.estimator}: {quantity} is at least {bound}. {reliability}"
             numbers = {
                 "claimed": self.claimed.value if same else None,
                 "delta": delta if epsilon else None,
@@ -427,14 +430,15 @@ class TestedClaim:
         )
         remedy = ""
         if needed < MOST_TRIALS and self.together > 1:
-            remedy = f". Set audit.trials={self.together * needed} or more"
+            remedy = f"Set audit.trials={self.together * needed} or more"
         elif needed < MOST_TRIALS:
-            remedy = ". Raise audit.trials (for `agt audit unlearning`, raise audit.releases)"
+            remedy = "Raise audit.trials (for `agt audit unlearning`, raise audit.releases)"
         if outcome is Outcome.UNTESTED:
-            return (
+            short = (
                 f"{counts}; the trials are too few to contradict the claimed value of "
-                f"{claimed_value:g}, whatever their results: {trials_needed}{remedy}"
+                f"{claimed_value:g}, whatever their results: {trials_needed}"
             )
+            return f"{short}. {remedy}" if remedy else short
         verdict = verdict_words(outcome is Outcome.VIOLATED, f"value of {claimed_value:g}")
         return f"{counts}; {verdict}"
 
@@ -463,7 +467,7 @@ def _noticeable(measure: Measure, noticed: float | None, needed: int) -> str:
 
 def _enough(needed: int) -> str:
     if needed >= MOST_TRIALS:
-        return "no feasible number of trials would be enough"
+        return "no feasible number of trials can contradict this claim"
     return f"at least {needed:,} trials with the record and as many without it are needed"
 
 

@@ -321,9 +321,9 @@ def compare_labels(
                 f"of training. The first is the label of query {query}, without unit {unit}"
             )
         uncertified_changes = len(differ) - len(broken)
-        meaning += (
-            f". Of the uncertified labels, {uncertified_changes:,} of {others:,} changed, and "
-            "each of these reveals whether the unit was trained on"
+        meaning = (
+            f"{meaning}. Of the uncertified labels, {uncertified_changes:,} of {others:,} changed, "
+            "and each of these reveals whether the unit was trained on"
         )
     return counterexamples(
         "labels at certified queries",

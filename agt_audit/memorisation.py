@@ -418,15 +418,12 @@ def influence_finding(
         "probabilities), if all models trained on the training record answer the test record "
         "correctly"
     )
-    strongest = float(decided.value[0]) if len(decided.value) else 0.0
-    top = (
-        (
-            f". The strongest influence is estimated at {strongest:.3g} (a difference between "
-            "probabilities)"
+    if len(decided.value):
+        strongest = float(decided.value[0])
+        sure = (
+            f"{sure}. The strongest influence is estimated at {strongest:.3g} (a difference "
+            "between probabilities)"
         )
-        if len(decided.value)
-        else ""
-    )
     return Finding(
         subject="influence of a training record on a test record's answer",
         claim=(
@@ -441,7 +438,7 @@ def influence_finding(
             f"{models} models; {looks:,} pairs, each of a training record and one of {targets:,} "
             "test records (seed=... chose these test records)"
         ),
-        meaning=f"{sure}{top}",
+        meaning=sure,
         measure="pairs",
         noticeable="" if why else noticeable,
         **found,

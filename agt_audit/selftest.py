@@ -172,7 +172,7 @@ def the_best_of_many(seed: int) -> Finding:  # no chance in it
     words = (
         "counts",
         "the counts come from a mechanism with epsilon 1",
-        "the best of 1,000 attack events",
+        "an attacker chose the best of 1,000 events",
         "1,000 trials were made with the record and 1,000 without it",
     )
     return TestedClaim(*words, Claimed("epsilon", 1.0), 0.95, 1000).judge(
@@ -651,107 +651,128 @@ def removals(seed: int) -> Finding:
 
 
 PLANTED: dict[str, Plant] = {
-    "randomized response that draws labels with twice the budget that it claims": twice_the_budget,
-    "mechanism=smooth_cauchy with stable distances that can only be 0 or 50": gap_of_the_grid,
-    "mechanism=smooth_cauchy with stable distances that jump between neighbouring datasets": (
-        jump_of_the_evidence
+    "fault: randomized response that draws labels with twice the budget that it claims": (
+        twice_the_budget
     ),
-    "released weights whose noise is sized for half the sensitivity": half_the_noise,
-    "released weights whose noise is 20 % too small": less_noise,
-    "noisy statistics whose noise is 20 % too small": partial(
+    "fault: mechanism=smooth_cauchy with stable distances that can only be 0 or 50": (
+        gap_of_the_grid
+    ),
+    (
+        "fault: mechanism=smooth_cauchy with stable distances that jump between "
+        "neighbouring datasets"
+    ): (jump_of_the_evidence),
+    "fault: released weights whose noise is sized for half the sensitivity": half_the_noise,
+    "fault: released weights whose noise is 20 % too small": less_noise,
+    "fault: noisy statistics whose noise is 20 % too small": partial(
         replayed, mechanism=LessNoise(mu=1.0)
     ),
-    "randomized response that is drawn again and again until the label is the model's own": partial(
-        replayed, mechanism=UntilRight(eps=1.0)
-    ),
-    "objective perturbation whose privacy loss omits the Jacobian determinant": no_determinant,
     (
-        "objective perturbation with noise for one row per person, although people have twenty rows"
+        "fault: randomized response that is drawn again and again until the label is the "
+        "model's own"
+    ): partial(replayed, mechanism=UntilRight(eps=1.0)),
+    "fault: objective perturbation whose privacy loss omits the Jacobian determinant": (
+        no_determinant
+    ),
+    (
+        "fault: objective perturbation with noise for one row per person, although people "
+        "have twenty rows"
     ): rows_of_one_unit,
-    "labels of two linear models, drawn with epsilon 2 although epsilon 1 is claimed": answered,
-    "parameter bounds that are 1 % too narrow": lambda seed: audited(
+    "fault: labels of two linear models, drawn with epsilon 2 although epsilon 1 is claimed": (
+        answered
+    ),
+    "fault: parameter bounds that are 1 % too narrow": lambda seed: audited(
         widened(boxed(seed), 0.99), seed, PARAMETERS
     ),
-    "parameter bounds computed for feature changes half as large as claimed": partial(
+    "fault: parameter bounds computed for feature changes half as large as claimed": partial(
         moving_as_far, radius=0.1
     ),
-    "parameter bounds computed with another training.product than recorded": (
+    "fault: parameter bounds computed with another training.product than recorded": (
         box_of_other_products
     ),
-    "stable distances that are too large by one step in the list of values of k": lambda seed: (
-        audited(flawed(OverstatedDistance, boxed(seed), more=1), seed, CERTIFIED_LABELS)
+    (
+        "fault: stable distances that are too large by one step in the list of values of k"
+    ): lambda seed: audited(
+        flawed(OverstatedDistance, boxed(seed), more=1), seed, CERTIFIED_LABELS
     ),
-    "a memorised record whose certificate rules memorisation out": (memorised_and_certified),
-    "stable distances that are 5 % too large": partial(
+    "fault: a memorised record whose certificate rules memorisation out": (memorised_and_certified),
+    "fault: stable distances that are 5 % too large": partial(
         stretched, times=1.05, about=LABELS_WITHIN_BOUNDS, extent=NOBODY
     ),
     ("stable distances that are twice too large, detected on a neighbouring dataset"): partial(
         stretched, times=2.0, about=CERTIFIED_LABELS
     ),
-    "gradient sums divided by the number of private records": partial(counting, dealt=False),
-    "batches that depend on the number of records": partial(counting, dealt=True),
-    "stable distances that jump between neighbouring datasets": lambda seed: audited(
+    "fault: gradient sums divided by the number of private records": partial(counting, dealt=False),
+    "fault: batches that depend on the number of records": partial(counting, dealt=True),
+    "fault: stable distances that jump between neighbouring datasets": lambda seed: audited(
         flawed(OverstatedDistance, boxed(seed), more=-2), seed, STABLE_DISTANCES, PAIRS
     ),
-    "parameter bounds that do not lie within those of a neighbouring dataset": lambda seed: audited(
-        widened(boxed(seed), 2.0), seed, NESTING_BOXES, PAIRS
+    "fault: parameter bounds that do not lie within those of a neighbouring dataset": lambda seed: (
+        audited(widened(boxed(seed), 2.0), seed, NESTING_BOXES, PAIRS)
     ),
-    "training whose noise is 20 % too small": partial(audited_noise, kept=0.8),
-    "training that leaves out its noise": partial(audited_training, kept=0.0, adversary=SUMS),
-    "training that leaves out its noise, detected step by step": partial(
+    "fault: training whose noise is 20 % too small": partial(audited_noise, kept=0.8),
+    "fault: training that leaves out its noise": partial(
+        audited_training, kept=0.0, adversary=SUMS
+    ),
+    "fault: training that leaves out its noise, detected step by step": partial(
         audited_training, kept=0.0, adversary=STEPS
     ),
-    "training that leaves out its noise, detected by an attack on a single run": partial(
+    "fault: training that leaves out its noise, detected by an attack on a single run": partial(
         audited_training, kept=0.0, adversary=ONE_RUN, canary="dirac"
     ),
-    "stable distances that are too large by 1, detected by leaving people out": (overstated_labels),
-    "unlearning that removes nothing": partial(
+    "fault: stable distances that are too large by 1, detected by leaving people out": (
+        overstated_labels
+    ),
+    "fault: unlearning that removes nothing": partial(
         unlearned, "epsilon", request(), removed=lambda rows: rows[:0]
     ),
-    "unlearning that removes other records than those requested": partial(
+    "fault: unlearning that removes other records than those requested": partial(
         unlearned, "distance/claimed", request(), removed=lambda rows: rows + 1
     ),
-    "unlearning with a third of the noise": partial(
+    "fault: unlearning with a third of the noise": partial(
         unlearned, "noise/claimed", request(), scale=1 / 3
     ),
-    "unlearning that uses the same noise for every released state of the model": partial(
+    "fault: unlearning that uses the same noise for every released state of the model": partial(
         unlearned, "epsilon", looking(), reused=True
     ),
-    "unlearning by retraining that keeps a record whose erasure was requested": partial(
+    "fault: unlearning by retraining that keeps a record whose erasure was requested": partial(
         trained_again, kept=1
     ),
 }
 SOUND: dict[str, Plant] = {
-    "randomized response that draws labels with the budget that it claims": the_budget,
-    "an attack that is counted as the best of 1,000 events": the_best_of_many,
-    "released weights whose noise is sized for their sensitivity": partial(
+    "control: randomized response that draws labels with the budget that it claims": the_budget,
+    "control: an attack that is counted as the best of 1,000 events": the_best_of_many,
+    "control: released weights whose noise is sized for their sensitivity": partial(
         half_the_noise, moves=1.0, confidence=SURE
     ),
-    "released weights whose noise has the claimed size": partial(
+    "control: released weights whose noise has the claimed size": partial(
         less_noise, share=1.0, confidence=SURE
     ),
-    "noisy statistics as agt computes them": partial(replayed, mechanism=NoisyStatistics(mu=1.0)),
-    "randomized response that draws each label once": partial(
+    "control: noisy statistics as agt computes them": partial(
+        replayed, mechanism=NoisyStatistics(mu=1.0)
+    ),
+    "control: randomized response that draws each label once": partial(
         replayed, mechanism=RandomizedResponse(eps=1.0)
     ),
-    "objective perturbation as agt computes it": objective_perturbation,
-    "labels of two linear models, drawn with the claimed epsilon": partial(
+    "control: objective perturbation as agt computes it": objective_perturbation,
+    "control: labels of two linear models, drawn with the claimed epsilon": partial(
         answered, draws=1.0, confidence=SURE
     ),
-    "parameter bounds as agt computes them": lambda seed: all_audited(boxed(seed), seed),
-    "parameter bounds computed for feature changes as large as claimed": partial(
+    "control: parameter bounds as agt computes them": lambda seed: all_audited(boxed(seed), seed),
+    "control: parameter bounds computed for feature changes as large as claimed": partial(
         moving_as_far, radius=0.05
     ),
-    "training with the claimed noise": partial(
+    "control: training with the claimed noise": partial(
         audited_training, kept=1.0, adversary=None, confidence=SURE
     ),
-    "training with the claimed noise, tested by the size of the noise": partial(
+    "control: training with the claimed noise, tested by the size of the noise": partial(
         audited_noise, kept=1.0, confidence=SURE
     ),
-    "stable distances as agt computes them": partial(overstated_labels, more=0),
-    "a linear model as agt trains it": lambda seed: all_audited(headed(seed, **ONE_STEP), seed),
-    "unlearning that removes the requested records": removals,
-    "unlearning by retraining, as agt does it": trained_again,
+    "control: stable distances as agt computes them": partial(overstated_labels, more=0),
+    "control: a linear model as agt trains it": lambda seed: all_audited(
+        headed(seed, **ONE_STEP), seed
+    ),
+    "control: unlearning that removes the requested records": removals,
+    "control: unlearning by retraining, as agt does it": trained_again,
 }
 
 
@@ -778,7 +799,7 @@ class Selftest(AuditKind):
         """Plant, audit, and judge the auditor."""
         findings, rows = [], []
         plants = [(name, plant, True) for name, plant in PLANTED.items()]
-        plants += [(f"sound: {name}", plant, False) for name, plant in SOUND.items()]
+        plants += [(name, plant, False) for name, plant in SOUND.items()]
         with console.progress("planted violations", "violation") as report:
             for done, (name, plant, flawed) in enumerate(plants, 1):
                 start = time.monotonic()

@@ -412,14 +412,11 @@ def _distinguished(
             f"alarms and {mistakes.misses} misses in {counted_draws} draws from each of the two "
             "models"
         )
-        words += (
-            ""
-            if covered
-            else (
-                ". The claim does not cover requests that are chosen after looking at outputs "
-                "of the model"
+        if not covered:
+            words = (
+                f"{words}. The claim does not cover requests that are chosen after looking at "
+                "outputs of the model"
             )
-        )
         trials.append(_trial(pair, "distinguished", bound, covered and bound > claimed.eps, words))
         if covered:
             counts[trials[-1]] = mistakes

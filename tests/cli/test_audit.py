@@ -329,7 +329,7 @@ def test_what_cannot_be_audited_is_refused_by_key(
 
 
 CAUGHT = PLANTED[
-    "mechanism=smooth_cauchy with stable distances that jump between neighbouring datasets"
+    "fault: mechanism=smooth_cauchy with stable distances that jump between neighbouring datasets"
 ]
 
 

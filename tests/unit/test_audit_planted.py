@@ -68,19 +68,22 @@ def boxes_not_compared(patch: pytest.MonkeyPatch) -> None:
     [
         (
             bounds_far_above_claims,
-            "randomized response that draws labels with the budget that it claims",
+            "control: randomized response that draws labels with the budget that it claims",
         ),
         (
             rates_instead_of_limits,
-            "randomized response that draws labels with the budget that it claims",
+            "control: randomized response that draws labels with the budget that it claims",
         ),
-        (limits_swapped, "randomized response that draws labels with the budget that it claims"),
-        (error_not_shared, "an attack that is counted as the best of 1,000 events"),
-        (every_neighbour_held_for_one_k, "parameter bounds as agt computes them"),
-        (distances_not_compared, "stable distances that jump between neighbouring datasets"),
+        (
+            limits_swapped,
+            "control: randomized response that draws labels with the budget that it claims",
+        ),
+        (error_not_shared, "control: an attack that is counted as the best of 1,000 events"),
+        (every_neighbour_held_for_one_k, "control: parameter bounds as agt computes them"),
+        (distances_not_compared, "fault: stable distances that jump between neighbouring datasets"),
         (
             boxes_not_compared,
-            "parameter bounds that do not lie within those of a neighbouring dataset",
+            "fault: parameter bounds that do not lie within those of a neighbouring dataset",
         ),
     ],
 )
