@@ -13,16 +13,22 @@ from agt_audit.estimates import Mistakes
 from agt_audit.selftest import PLANTED, SOUND
 from agt_cli.report.findings import Outcome
 
+# Others: make audit, which .ci/run carries out as well, audits all of them.
+SAMPLED_FAULTS = [
+    *list(PLANTED)[::3],
+    "fault: released weights whose noise is 20 % too small",
+    "fault: stable distances that are 5 % too large",
+    "fault: gradient sums divided by the number of private records",
+]
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("name", PLANTED)
+
+@pytest.mark.parametrize("name", list(dict.fromkeys(SAMPLED_FAULTS)))
 def test_planted_violation_is_caught(name: str) -> None:
     finding = PLANTED[name](1)
     assert finding.outcome is Outcome.VIOLATED, finding.meaning
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("name", SOUND)
+@pytest.mark.parametrize("name", list(SOUND)[::3])
 def test_sound_twin_is_let_pass(name: str) -> None:
     finding = SOUND[name](1)
     assert finding.outcome is Outcome.STANDS, finding.meaning
