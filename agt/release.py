@@ -112,8 +112,8 @@ class Release(Generic[Drawn]):
             # The ledger would remember labels that anybody who knows the seed can compute, and
             # would repeat them as private ones.
             raise ConfigError(
-                f"ledger={payer.name}: a release that is drawn from a seed is only a "
-                "simulation, which a ledger does not count: leave out either seed= or ledger="
+                f"ledger={payer.name}: a release that is drawn from a seed is only a simulation, "
+                "which a ledger does not count: leave out seed= or ledger="
             )
         payer.check(self.claim)
 

@@ -71,7 +71,7 @@ NO_ACCOUNT = (
     "data add up"
 )
 UNNAMED = (
-    "; to count such releases, create a ledger with agt ledger init NAME run=FOLDER "
+    ". To count such releases, create a ledger with agt ledger init NAME run=FOLDER "
     "total.eps=EPS; each release is then debited from the ledger before anything is drawn"
 )
 ALL_SPENT = (
@@ -83,9 +83,9 @@ NO_HEAD = (
     "therefore have replaced the ledger unnoticed, so that the same budget is spent again"
 )
 SAME_DISK = (
-    "the second copy of the ledger's end (the number and hash of its last entry) is on the "
-    "same disk as the ledger, so nobody would notice if the whole disk was restored to an "
-    "older state. Put the copy on another disk with agt ledger admit LEDGER head=FILE"
+    "the head file (which keeps a copy of the ledger's last entry) is on the same disk as the "
+    "ledger, so nobody would notice if the whole disk was restored to an older state. Move the "
+    "head file to another disk with agt ledger admit LEDGER head=FILE"
 )
 _GIVEN = {  # by what is released
     "labels": "{} per query",
@@ -456,9 +456,9 @@ def unreadable_ledger(file: str) -> str:
     """Return what is declared of a file that could not be opened."""
     name = printable(file)
     return (
-        f"the file {name}, which is in the ledger's folder and could not be opened, does not "
-        "count any releases about the people of this ledger, so nothing from this file is "
-        "added to the total"
+        f"the file {name} in the ledger's folder, which could not be opened, does not count any "
+        "releases about the people of this ledger, so nothing from this file is added to the "
+        "total"
     )
 
 
@@ -466,8 +466,8 @@ def replaced_ledger(first_entry: str) -> str:
     """Return what is declared of a ledger that lay in this one's place."""
     return (
         "this ledger replaced another one (the hash of whose first entry begins with "
-        f"{first_entry}); the replaced ledger's releases are not in this total, although "
-        "privacy losses of both ledgers add up"
+        f"{first_entry}). The replaced ledger's releases are not in this total, although privacy "
+        "losses of both ledgers add up"
     )
 
 

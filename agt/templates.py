@@ -65,16 +65,13 @@ def check_values(code: str, templates: tuple[str, ...], values: Mapping[str, Any
     names = {name for _, name, _, _ in parts if name is not None} - {"config"}
     if names != values.keys():
         raise ValueError(
-            f"{code}: the sentence with this code needs the values {sorted(names)}, but got "
-            f"{sorted(values)}"
+            f"{code}: this message needs the values {sorted(names)}, but got {sorted(values)}"
         )
     try:
         for template in templates:
             fill(template, values)
     except (ValueError, TypeError, AttributeError, ArithmeticError, LookupError) as error:
-        raise ValueError(
-            f"{code}: a value of the sentence with this code has the wrong type ({error})"
-        ) from None
+        raise ValueError(f"{code}: a value of this message has the wrong type ({error})") from None
 
 
 def add_new(templates: Mapping[str, str], known: dict[str, str]) -> None:

@@ -153,9 +153,9 @@ class Dataset:
         """
         if is_mapped(self.train.features) and self.digest != self._digest_now():
             raise DataError(
-                f"{self.name}: the file of the records (which is memory-mapped) was changed "
-                "after training began, so it no longer holds what the model was trained on: "
-                "restore the file, or train again"
+                f"{self.name}: the (memory-mapped) file of the records was changed after training "
+                "began, so it no longer holds what the model was trained on: restore the file, "
+                "or train again"
             )
 
 

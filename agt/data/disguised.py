@@ -183,7 +183,7 @@ def _other_width(cells: list[str], width: int, start: int, end: int, first: int)
     if width == 1:
         return (
             f"line {first} has 1 cell, but line {start} has {len(cells)}: remove all lines above "
-            "the one that names the columns"
+            "the line that names the columns"
         )
     return (
         f"line {start} has {len(cells)} cells, but line {first} has {width}: correct this line, "

@@ -136,9 +136,9 @@ def check_last(families: np.ndarray, erased: np.ndarray) -> None:
             remaining_row = row_words(row)
             raise DataError(
                 f"{erased_row} would be erased, but {remaining_row}, an identical copy, would "
-                "stay. When ids are made from the content of records, identical copies are "
-                "numbered, and the copy with the highest number must be erased first: request "
-                "the id of that copy"
+                "stay. Identical copies are numbered when ids are made from the content of "
+                "records, and the copy with the highest number must be erased first: request the "
+                "id of that copy"
             )
 
 

@@ -436,8 +436,7 @@ class ColumnReader:
             or not np.isfinite(array).all()
         ):
             raise DataError(
-                f"{self.path}: the array '{name}' ({setting}) contains NaN, infinite values, or "
-                "something else than numbers: give finite numbers"
+                f"{self.path}: the array '{name}' ({setting}) must contain only finite numbers"
             )
         return array
 
@@ -534,7 +533,7 @@ class ColumnReader:
             setting,
             pd.isna(found),
             words,
-            "expected 0, false or train (a training record), or 1, true or test (a test record)",
+            "expected 0, false or train for a training record; 1, true or test for a test record",
         )
         return found.astype(bool)
 
@@ -661,8 +660,7 @@ class ColumnReader:
         widths = pc.unique(pc.list_value_length(column)).to_pylist()
         if len(widths) != 1 or widths[0] is None:
             raise DataError(
-                f"{self.path}: column '{name}' has lists of different lengths, or a row without "
-                "a list: give each row a list of the same length"
+                f"{self.path}: every row of column '{name}' must contain a list of the same length"
             )
         flat = pc.list_flatten(column).to_numpy(zero_copy_only=False)
         flat = flat if flat.dtype == np.float32 else np.asarray(flat, dtype=np.float64)
@@ -681,7 +679,7 @@ class ColumnReader:
             last_column = f"{name}{numbers[-1]}"
             raise DataError(
                 f"{self.path}: each of the columns {first_column} to {last_column} must exist "
-                "exactly once: add those that are missing, and remove repeated ones"
+                "exactly once"
             )
         columns = [self._single(column, setting) for _, column in numbered]
         stacked = np.empty((len(columns[0]), len(columns)), np.result_type(*columns))
@@ -856,8 +854,8 @@ def open_columns(
     if path.is_dir():
         if not arrays_in(path):
             raise DataMissing(
-                f"'{path}' is a folder without .npy files: give a file instead of this folder, or "
-                f"put .npy files into it (it was named by {setting})"
+                f"{setting}: the folder '{path}' contains no .npy files: put .npy files into it, "
+                "or give a file instead"
             )
         return _open_arrays(path)
     require(path, setting)

@@ -310,8 +310,8 @@ class MedMnist(MedMnistSettings):
             unused_class = min(unknown)
             used_classes = ", ".join(map(str, used))
             raise DataError(
-                f"{self.name}: a label is class {unused_class}, but the classes that are used "
-                f"are {used_classes}"
+                f"{self.name}: class {unused_class} occurs among the labels, but only the classes "
+                f"{used_classes} are used"
             )
         return np.searchsorted(used, labels).astype(np.int64)
 
@@ -323,9 +323,9 @@ class MedMnist(MedMnistSettings):
         if not all(sides):
             none_or_all = "none" if sides[0] else "all"
             raise DataError(
-                f"{self.name}: dataset.positive lists {none_or_all} of the classes that are "
-                "used, but must list some of them and leave out others, because the task is to "
-                "tell the listed classes from the others"
+                f"{self.name}: dataset.positive lists {none_or_all} of the classes that are used. "
+                "It must list some and leave out others, because the task is to tell the listed "
+                "classes from the others"
             )
         return tuple(" or ".join(names[c] for c in side) for side in sides)
 

@@ -865,8 +865,8 @@ def names_of(name: str, values: object, n: int) -> np.ndarray:
         known = isinstance(value, str | int | np.integer) and not isinstance(value, bool)
         if not known or _NOT_IN_IDS.search(str(value)):
             raise DataError(
-                f"{name}: row {row} has {value!r}, but every row needs a whole number or text, "
-                "written in the same form in all rows, without NUL and surrogate characters"
+                f"{name}: row {row} has {value!r}, but needs a whole number or text (in the same "
+                "form in all rows, without NUL and surrogate characters)"
             )
     return np.array([str(value) for value in np.asarray(values).tolist()])
 

@@ -50,8 +50,8 @@ def check_same_ledger(path: Path, first: str = "", declared: Collection[object] 
         raise CheckError(
             f"ledger={path}: another ledger was in this place before (the hash of its first entry "
             f"began with {known}), so a budget that was already spent could be spent again. "
-            "Restore the earlier ledger; or, if you replaced it on purpose, declare that with "
-            f"agt ledger {command} replaces={known}. The ledger and its claims record this "
+            "Restore the earlier ledger. If you replaced it on purpose, declare that with agt "
+            f"ledger {command} replaces={known}; the ledger and its claims record this "
             "declaration permanently"
         )
 

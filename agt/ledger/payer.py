@@ -223,8 +223,8 @@ class LedgerPayer:
             rule = sentences.APART
             raise ConfigError(
                 f"ledger={self.name}: {rule}. So no ledger can count labels from the certificates "
-                "of this run. Release only the noisy weights; or train without noise, to release "
-                "labels from certificates; or give ledger=none"
+                "of this run. Release only the noisy weights. To release labels instead, train "
+                "without noise, or give ledger=none"
             )
         if not claim.proved:
             raise ConfigError(

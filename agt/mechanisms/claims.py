@@ -420,8 +420,8 @@ def _from_first_version(node: dict[str, Any]) -> dict[str, Any]:
     proved = node["proved"]
     if proved == bool(node.pop("reasons")):
         raise ConfigError(
-            "the claim's entry 'reasons' (why the guarantee is not proved) must be filled if "
-            "the guarantee is not proved, and empty if the guarantee is proved"
+            "the claim's entry 'reasons' (why the guarantee is not proved) must be empty exactly "
+            "if the guarantee is proved"
         )
     for holder in (node, account or {}):
         if "curve" in holder:
@@ -477,6 +477,6 @@ def _check_points(
         # The claim may have been written on a machine whose special functions round otherwise.
         if true_delta(eps) > delta * (1 + _MACHINE_TOLERANCE) + _UNDERFLOW_ALLOWANCE:
             raise ConfigError(
-                f"the claim states that (eps, delta) is ({eps!r}, {delta!r}), which promises "
-                "more than the mechanism's guarantee proves"
+                f"the claim states that (eps, delta) is ({eps!r}, {delta!r}), which is stronger "
+                "than what the mechanism's guarantee proves"
             )

@@ -427,8 +427,7 @@ def _require_plain_layers(network: object, origin: str) -> nn.Sequential:
     if type(network) is not nn.Sequential:
         raise ConfigError(
             f"model: {origin} has the type {type(network).__name__}, but agt needs an "
-            "nn.Sequential, because agt computes bounds layer by layer and cannot analyse the "
-            "forward() of other modules"
+            "nn.Sequential, because it computes bounds layer by layer"
         )
     rules_for(network)  # raises ConfigError for a layer without a bound rule
     for name, layer in network.named_modules(remove_duplicate=False):

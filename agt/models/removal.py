@@ -25,7 +25,7 @@ from torch import Tensor
 from agt.certificates.conditions import Condition, stated_constants
 from agt.certificates.settings import RemovalCertificateConfig
 from agt.data.records import Records
-from agt.errors import ConfigError, UnsoundError
+from agt.errors import ConfigError, UnsoundError, altered
 from agt.facts import proved
 from agt.messages import Message
 from agt.models.box import GIVEN_THE_DRAW
@@ -438,13 +438,15 @@ def _read_state(
         state = RemovalState(**arrays, served=served, **state_numbers)
     except (KeyError, TypeError) as error:
         raise ConfigError(
-            f"{reader.folder / NUMBERS}: cannot be read ({error}); train again"
+            f"{reader.folder / NUMBERS}: this file cannot be read ({error}): train again"
         ) from None
     if not np.array_equal(noise, state.noise):
         raise UnsoundError(
-            f"{reader.folder}/{MODEL}: the weights that are used for answers differ from those "
-            f"in {STATE}, so one of these two files was changed: restore both files, or train "
-            "again"
+            altered(
+                reader.folder,
+                f"the weights in {MODEL} differ from those in {STATE}",
+                "train again",
+            )
         )
     objective = build_removal_problem(config, problem, features, state.tilt).objective
     for name, implied in (("loss", objective.loss), ("strength", objective.strength)):
@@ -468,9 +470,8 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
     regularised_by = "weight_decay"
     own_erasure = "newton"
     retraining_refusal = Message(
-        "certificate=removal draws new noise in each training, so training again would not "
-        "give the same model, so removals are not checked by training again: remove records "
-        "from this run with {config:agt unlearn}"
+        "certificate=removal draws new noise in each training, so removals cannot be checked by "
+        "training again. Remove records from this run with {config:agt unlearn}"
     )
 
     @property

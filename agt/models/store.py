@@ -24,7 +24,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from agt.bounds.box import Box
-from agt.errors import ConfigError, UnsoundError
+from agt.errors import ConfigError, UnsoundError, altered
 from agt.store import as_json
 from agt.training.checkpoint import Tensors, read_safetensors_header
 
@@ -173,8 +173,7 @@ def read_boxes(reader: FileReader, ks: tuple[int, ...], expected: Tensors) -> Bo
             is_ordered = box[f"lower.{name}"] <= box[f"upper.{name}"]
             if not bool(is_ordered.all()):
                 raise UnsoundError(
-                    f"{path}: the lower bound of {name} exceeds its upper bound, so the "
-                    "file was changed: restore the file, or train again"
+                    altered(path, f"a lower bound of {name} exceeds its upper bound", "train again")
                 )
     lower: Tensors = {}
     upper: Tensors = {}
@@ -194,13 +193,9 @@ def _check_files_of_grid(reader: FileReader, ks: tuple[int, ...]) -> None:
     files_of_grid = {bounds_file(k).removeprefix(f"{BOUNDS}/") for k in ks}
     missing_or_extra = reader.names(BOUNDS) ^ files_of_grid
     for name in sorted(missing_or_extra):
-        if name in files_of_grid:
-            problem = "missing, although this run has certificates for its k"
-        else:
-            problem = "for a k for which this run has no certificates"
+        problem = "is missing" if name in files_of_grid else "does not belong to the run"
         raise ConfigError(
-            f"run={reader.folder}: the file {BOUNDS}/{name} is {problem}; restore the file, or "
-            "train again"
+            altered(f"run={reader.folder}", f"the file {BOUNDS}/{name} {problem}", "train again")
         )
 
 

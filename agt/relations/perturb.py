@@ -77,11 +77,10 @@ class Perturb(Relation):
         if batches > 1 or members > 1:
             raise ConfigError(
                 Message(
-                    "relation={name} needs a single batch and a single member, but "
-                    "{config:training.batch.count}={batches} and "
-                    "{config:ensemble.members}={members}. Unless ids are given, they are hashes "
-                    "of features, so a record whose features change may move to another batch "
-                    "or shard. Set both to 1",
+                    "relation={name} needs {config:training.batch.count}=1 and "
+                    "{config:ensemble.members}=1 (they are {batches} and {members}). A record "
+                    "whose features change may move to another batch or member, because ids are "
+                    "hashes of features unless they are given",
                     name=self.name,
                     batches=batches,
                     members=members,

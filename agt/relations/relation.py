@@ -197,10 +197,9 @@ class Relation:
         if most_rows > MOST_ROWS:
             raise ConfigError(
                 Message(
-                    "{config:kgrid}: k = {largest} (of {config:kgrid.max} or "
-                    "{config:kgrid.values}) times {config:relation.unit_rows} = {unit_rows} "
-                    "means that {at_stake} rows may change, but sums are only exact up to "
-                    "{maximum} rows. Lower k or unit_rows",
+                    "{config:kgrid}: k = {largest} edits of "
+                    "{config:relation.unit_rows}={unit_rows} rows each may change {at_stake} "
+                    "rows, but sums are only exact up to {maximum} rows. Lower k or unit_rows",
                     largest=max(ks),
                     unit_rows=unit_rows,
                     at_stake=most_rows,
@@ -336,10 +335,9 @@ class Relation:
         if label_free:
             raise ConfigError(
                 Message(
-                    "{config:dataset.label_free}=true is only for relation=flip: under "
-                    "relation={name}, if a record is removed, a copy of this record with "
-                    "another label could take over the same id. Leave "
-                    "{config:dataset.label_free} out",
+                    "{config:dataset.label_free}=true is only for relation=flip. Under "
+                    "relation={name}, a copy of a removed record with another label could take "
+                    "over its id. Leave {config:dataset.label_free} out",
                     name=self.name,
                 )
             )

@@ -568,7 +568,8 @@ class RemovableHead:
         after = residual_sum * COVER + SQUARE_UNDERFLOW_ALLOWANCE
         if not math.isfinite(after):
             raise UnsoundError(
-                "a bound on the residual is not finite, so nothing was removed: train again"
+                "the bound on the remaining gradient is not finite, so nothing was removed: "
+                "train again"
             )
         self.weight = moved
         self.residual = after
