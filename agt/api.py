@@ -933,8 +933,7 @@ def _doubts(model: Fitted) -> Iterator[str]:
         yield (
             f"the model labels {correct} of {len(sample)} training records correctly, but always "
             f"answering {most_frequent_class!r} would be correct for {most_frequent} of the same "
-            "records. So the model is of little use: change the training settings "
-            f"{most_frequent} of them. So the model is of little use with these settings"
+            "records. So the model is of little use: change the training settings"
         )
 
 

@@ -82,8 +82,7 @@ class Fact:
         if (self.standing is Standing.DECLARED) != (self.code in BROKEN_BY):
             only = "can only be" if self.code in BROKEN_BY else "cannot be"
             raise ValueError(
-                f"{self.code}: a fact with this code {only} declared, but it is stated as "
-                f"'{self.standing}'"
+                f"fact {self.code} {only} declared, but is recorded as '{self.standing}'"
             )
         check_values(self.code, (TEMPLATES[self.code], BROKEN_BY.get(self.code, "")), self.values)
         if not self.sentence or (self.standing is Standing.DECLARED and not self.broken_by):

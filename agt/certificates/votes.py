@@ -84,11 +84,7 @@ def certified_vote(
           docs/proofs/votes.md). Both hold if ``edits_to_win`` counts a replacement as two edits
           (Lemma 5 of docs/proofs/votes.md).
     """
-    if touches < 1:
-        raise ConfigError(
-            f"ensemble: touches={touches} (how many members one edit of the data can change) must "
-            "be at least 1"
-        )
+    check_touches(touches)
     labels, distances = check_members(labels, distances, classes)
     if edits_to_win is not None and (
         edits_to_win.shape != (classes, *labels.shape) or edits_to_win.dtype.kind not in "iu"
@@ -170,6 +166,15 @@ def count_selected_votes(
     no_class = -1  # a label that no class has, so that the vote is not counted
     counted_labels = np.where(voting, labels, no_class)
     return count_votes(counted_labels, classes)
+
+
+def check_touches(touches: int) -> None:
+    """Raise ConfigError unless ``touches`` (how many members one edit can change) is at least 1."""
+    if touches < 1:
+        raise ConfigError(
+            f"ensemble: touches={touches} (how many members one edit of the data can change) must "
+            "be at least 1"
+        )
 
 
 def check_members(

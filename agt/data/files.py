@@ -100,17 +100,13 @@ class CsvFormat(CsvSettings):
     def expected(self) -> Message:
         """What such a cell must be, for messages."""
         if self.decimal == ",":
-            number_form = Message(
-                "with a decimal comma, as in 1.234,5 (dataset.csv.decimal is a comma)"
-            )
-        else:
-            number_form = Message(
-                "with a decimal point and no thousands separator, as in 1234.5 (if the "
-                "file uses a decimal comma: {config:+dataset.csv.decimal=','})"
+            return Message(
+                "expected a number with a decimal comma, such as 1.234,5 (because "
+                "dataset.csv.decimal is a comma), or a date such as 2024-12-31"
             )
         return Message(
-            "expected a number {number_form}, or a date such as 2024-12-31",
-            number_form=number_form,
+            "expected a number such as 1234.5 (without thousands separators), or a date such as "
+            "2024-12-31. If the file uses a decimal comma, give {config:+dataset.csv.decimal=','}"
         )
 
     def plain(self, cells: pa.Array) -> pa.Array:
@@ -303,7 +299,7 @@ class ColumnReader:
             cut = ""
             if self.form and len(self.names) == 1:
                 cut = (
-                    f"; the lines were split at {self.form.separator!r}; if the file uses "
+                    f". The lines were split at {self.form.separator!r}. If the file uses "
                     "another separator, give it as dataset.csv.separator"
                 )
             raise DataError(
@@ -569,8 +565,8 @@ class ColumnReader:
             numbers = np.abs(column.to_numpy(zero_copy_only=False).astype(np.float64))
             exact = 2.0 ** _EXACT_BITS.get(stored.type.bit_width, 53) if as_text else 0.0
             why = (
-                "an id cannot be a decimal number, or a number too large to be distinguished "
-                "from the next whole number: store whole numbers or text"
+                "ids must be text or whole numbers that floating point can tell apart: store "
+                "ids as text"
             )
             self.refuse(name, setting, numbers >= exact, column, why)
         elif self.form and not as_text:

@@ -35,6 +35,7 @@ from agt.settings import keyword_schema, schema, validate
 from agt.store import locate, resolve
 
 INSTALL = "pip install --no-deps medmnist"
+_UNCHECKED = " (a local file, whose hash is not checked)"
 _WHITE = 255.0
 
 
@@ -239,7 +240,7 @@ class MedMnist(MedMnistSettings):
                     f"the official file of {self.name} needs the package medmnist, which is "
                     f"not installed: type {INSTALL}"
                 )
-            return path, " (this is a local file, and its hash is not checked)"
+            return path, _UNCHECKED
         if "multi-label" in self._info["task"]:
             raise DataError(
                 f"{self.name}: records with several labels are not supported: choose a data "
@@ -262,7 +263,7 @@ class MedMnist(MedMnistSettings):
         same = path.is_file() and _md5(path) == md5
         return (
             path,
-            "" if same else " (a local file, not checked against the official hash)",
+            "" if same else _UNCHECKED,
         )
 
     def _used(self, present: list[int], path: Path) -> list[int]:

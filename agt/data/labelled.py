@@ -398,20 +398,15 @@ class LabelledFile(LabelledFileSettings, ABC):
                     names = family  # copies share a split
                 split = hash_split(names, self.test_fraction, self.split_key)
             if split.all() or not split.any():
-                drawn = (
-                    ", because a hash of each id decides which records are test records, "
-                    f"and of only {n} records "
-                    f"dataset.test_fraction={self.test_fraction:g} can select none or "
-                    "all: "
-                )
-                remedy = (
-                    f"{drawn}change dataset.test_fraction or dataset.split_key"
-                    if by is None
-                    else ""
-                )
-                raise DataError(
-                    f"{path}: there are no {'training' if split.all() else 'test'} records{remedy}"
-                )
+                missing = "training" if split.all() else "test"
+                remedy = ""
+                if by is None:
+                    remedy = (
+                        f", because hashes of {n} ids decided this with "
+                        f"dataset.test_fraction={self.test_fraction:g}: change "
+                        "dataset.test_fraction or dataset.split_key"
+                    )
+                raise DataError(f"{path}: there are no {missing} records{remedy}")
         return FileRows(
             columns,
             content,

@@ -272,7 +272,7 @@ class Unit:
     def __post_init__(self) -> None:
         if self.column is not None and type(self.column) is not str:
             raise ConfigError(
-                f"unit_column={self.column!r}is not text: give the name of the column that "
+                f"unit_column={self.column!r} is not text: give the name of the column that "
                 "identifies people"
             )
         if type(self.rows) is not int or self.rows < 1:

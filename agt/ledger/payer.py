@@ -237,10 +237,9 @@ class LedgerPayer:
         if relation.name != people.relation or relation.unit_rows < people.table.unit.rows:
             counted_relation = people.relation or "none"
             raise ConfigError(
-                f"ledger={self.name}: the release is for {claim.neighbours}, but the "
-                "ledger would count it for other people (under "
-                f"relation={counted_relation}, where the unit is {people.table.unit}): "
-                "give the people of the run from which you release"
+                f"ledger={self.name}: the release protects {claim.neighbours}, but the ledger "
+                f"would count it under relation={counted_relation}, where the unit is "
+                f"{people.table.unit}: give the people of the run from which you release"
             )
 
     def questions(self, labelling: "Labelling", features: np.ndarray) -> Questions:

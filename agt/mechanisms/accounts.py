@@ -237,8 +237,8 @@ class Uncounted:
         """Raise ConfigError if ledgers are named although ``why`` is not "declined"."""
         if self.why != "declined" and (self.ledgers or self.unopened):
             raise ConfigError(
-                "the claim names ledgers that do not count the release, which is only valid "
-                "if the user declined these ledgers with ledger=none"
+                "the claim names ledgers that do not count the release, although ledger=none was "
+                "not given"
             )
 
     @property

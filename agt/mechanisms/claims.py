@@ -136,15 +136,17 @@ class Claim:
         """
         if self.account is not None and self.uncounted is not None:
             raise ConfigError(
-                "the claim has both the entry 'account' (of the ledger that counts the "
-                "release) and the entry 'uncounted' (why no ledger does), but must have only "
-                "one of these two"
+                "the claim must not have both the entry 'account' (of the ledger that counts the "
+                "release) and the entry 'uncounted' (why no ledger does)"
             )
-        if self.most is not None and not (self.one_by_one and self.releases <= self.most):
+        if self.most is not None and not self.one_by_one:
             raise ConfigError(
                 "the claim's entry 'most' (the largest number of answers) is only for answers "
-                "that are drawn one by one (entry 'one_by_one'), and must be at least the "
-                "number of released answers"
+                "that are drawn one by one (entry 'one_by_one')"
+            )
+        if self.most is not None and self.releases > self.most:
+            raise ConfigError(
+                f"the claim counts {self.releases} answers, but its entry 'most' allows {self.most}"
             )
 
     @model_validator(mode="before")

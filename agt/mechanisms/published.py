@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from agt.training.settings import EnsembleConfig
 
 MORE_NOISE = (
-    "needs more noise than randomized_response, whatever the stable distance and the budget"
+    "{name} needs more noise than randomized_response, whatever the stable distance and the budget"
 )
 
 

@@ -42,12 +42,13 @@ class EnsembleConfig:
 
         vote=margins needs a ``margin_clip`` and several members; vote=labels takes no clip.
         """
-        if (self.vote == "margins") != (self.margin_clip is not None):
+        if self.vote == "margins" and self.margin_clip is None:
             raise ValueError(
                 "vote=margins needs margin_clip, a public constant to which each member's "
-                "margin is clipped (about the size of a member's usual logits); with "
-                "vote=labels, leave margin_clip out"
+                "margin is clipped (about the size of a member's usual logits)"
             )
+        if self.vote != "margins" and self.margin_clip is not None:
+            raise ValueError("margin_clip is only for vote=margins: leave margin_clip out")
         if self.vote == "margins" and self.members == 1:
             raise ValueError(
                 "vote=margins needs several members, but members=1. Give members=3 or more"
