@@ -908,8 +908,8 @@ def _doubts(model: Fitted) -> Iterator[str]:
     largest = float(np.abs(sample.features).max(initial=0))
     if largest > LARGE_FEATURE:
         yield (
-            f"the largest feature is {largest:g} in absolute value: divide the features by "
-            "public constants so that all are about 1 at most; or, for a data frame, give "
+            f"the largest feature is {largest:g} in absolute value: divide the features by public "
+            "constants so that all are about 1 at most. For a data frame, give "
             "columns=agt.Columns(...), which encodes its columns"
         )
     class_count = len(model.classes)

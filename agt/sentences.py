@@ -33,9 +33,9 @@ OUTSIDE = (
     "the guarantee says nothing about how accurate the answers are",
 )
 APART = (
-    "publish either labels from this run's certificates or its noisy weights, but never both, "
-    "because the guarantee of the labels treats the training noise as a public constant, and "
-    "no composition bound covers both together"
+    "publish either labels from this run's certificates or its noisy weights, but never both. "
+    "The guarantee of the labels treats the training noise as a public constant, and no "
+    "composition bound covers both together"
 )
 COVERED = (
     ". Although accounting=paper does not ask for a proof, this guarantee is proved, because "

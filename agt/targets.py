@@ -80,9 +80,9 @@ class UntrustedCode(ConfigError):
             "was imported"
         )
         super().__init__(
-            f"{where}._target_: '{target}' is not part of agt, and neither this command line "
-            f"nor a file in ./conf names it, so {target!r} was not imported. If you know this "
-            f"code and want it to run, add 'trust=[{target}]' to the command"
+            f"{where}._target_: '{target}' is not part of agt, and neither this command line nor "
+            "a file in ./conf names it, so it was not imported. If you know this code and want "
+            f"it to run, add 'trust=[{target}]' to the command"
         )
 
 

@@ -55,10 +55,10 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
             if digest != self.public_digest:
                 raise DataError(
                     f"{columns.path}: the declarations in this configuration are about another "
-                    "file, because the digest of this file's public part (test records and "
-                    f"center) is {digest}, but dataset.public_digest is {self.public_digest}. "
-                    "Describe your file with dataset=embeddings. Or set "
-                    "dataset.public_digest=null, and declare everything yourself"
+                    f"file: dataset.public_digest is {self.public_digest}, but the public part of "
+                    f"this file (test records and center) has the digest {digest}. Describe your "
+                    "file with dataset=embeddings. Or set dataset.public_digest=null, and "
+                    "declare everything yourself"
                 )
         return dataset
 

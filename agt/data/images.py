@@ -436,8 +436,8 @@ def _official(path: Path, url: str, md5: str, download: bool) -> Path:
     if path.exists() and (actual := _md5(path)) != md5:
         raise DataError(
             f"{path}: this file has the MD5 {actual}, but medmnist's official file has {md5}: "
-            "delete the file and download it again; or, if you trust this file, accept it "
-            f"without a check with dataset.path={path.name}"
+            "delete the file and download it again. If you trust this file, accept it without a "
+            f"check with dataset.path={path.name}"
         )
     if not path.exists() and not download:
         raise DataMissing(

@@ -91,8 +91,8 @@ def class_names(words: np.ndarray, path: Path) -> tuple[str, ...]:
     if len(names) > MAX_FOUND:
         raise DataError(
             f"{path}: the label has {len(names)} different values, such as "
-            f"{', '.join(names[:3])}: if the label is a measured number, replace the numbers by "
-            "ranges in the file; if these values are classes, list them in dataset.classes"
+            f"{', '.join(names[:3])}. If these values are classes, list them in dataset.classes. "
+            "If the label is a measured number, replace the numbers by ranges in the file"
         )
     try:
         return tuple(sorted(names, key=float))
@@ -402,7 +402,7 @@ class LabelledFile(LabelledFileSettings, ABC):
                 remedy = ""
                 if by is None:
                     remedy = (
-                        f", because hashes of {n} ids decided this with "
+                        f". Hashes of {n} ids decided this with "
                         f"dataset.test_fraction={self.test_fraction:g}: change "
                         "dataset.test_fraction or dataset.split_key"
                     )

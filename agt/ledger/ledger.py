@@ -156,8 +156,8 @@ def check_unclaimed(
             )
             raise ConfigError(
                 f"the people of {table.name} already have a ledger: {other} admitted the table "
-                f"{name} with the same {same}. Use that ledger, because the privacy losses under "
-                f"two ledgers add up. Do not keep a copy of a ledger in the same folder{declare}"
+                f"{name} with the same {same}. Use that ledger, because privacy losses under two "
+                f"ledgers add up. Do not keep a copy of a ledger in the same folder{declare}"
             )
 
 
@@ -819,8 +819,7 @@ class Ledger:
             raise ConfigError(
                 f"ledger={self.path}: the unit (whose data are protected) is {table.unit} in the "
                 f"table {table.name}, but {other.unit} in the table {other.name}, which has the "
-                f"same {shared} and was admitted earlier. Both tables need the same unit: train "
-                f"with {other.unit.settings}"
+                f"same {shared}. Both tables need the same unit: train with {other.unit.settings}"
             )
         known = unit is not None or table.unit.name == population.unit
         meaning = sentences.unit_meaning(table.counted, population.unit)
@@ -844,9 +843,9 @@ class Ledger:
         if number := self._book.closed.get(data):
             raise ConfigError(
                 f"ledger={self.path}: nothing more may be released from the data {data}, because "
-                f"some of its records were erased (entry {number} of the ledger continues without "
-                "the erased records). Release from the run as it is after the erasure. In other "
-                "runs, first erase the same records with agt unlearn"
+                f"some of its records were erased (see entry {number} of the ledger). Release "
+                "from the run as it is after the erasure. In other runs, first erase the same "
+                "records with agt unlearn"
             )
 
     def _check_subject(self, relation: str, data: str, unit: Unit) -> None:

@@ -371,10 +371,9 @@ class ObjectivePerturbation(WeightsMechanism):
             given_decay = constants.strength / normalizer
             raise ConfigError(
                 Message(
-                    "mechanism={name}: eps = {eps:g} is too small: it must exceed "
-                    "{determinant_loss:.4g}, the part of the privacy loss that comes from the "
-                    "ratio of determinants, ln(1 + beta/(weight_decay B)), at weight_decay = "
-                    "{given:g}. Give a larger eps, or "
+                    "mechanism={name}: eps = {eps:g} must exceed {determinant_loss:.4g}, the "
+                    "part of the privacy loss that comes from the ratio of determinants, ln(1 + "
+                    "beta/(weight_decay B)), at weight_decay = {given:g}. Give a larger eps, or "
                     "{config:mechanism.weight_decay}={least:.4g} or more (for the release only)",
                     name=self.name,
                     eps=self.eps,

@@ -247,10 +247,9 @@ class OwnVotesModel(Votes):
         if self.settings.learner is None:
             raise ConfigError(
                 Message(
-                    "{config:certificate.learner}: agt knows only the name of the learner, "
-                    "{learner}, and never imports code only because a run's file names it. "
-                    "Give the learner on the command line of `agt train`, or as learner= of "
-                    "agt.fit",
+                    "{config:certificate.learner}: a run's file only names its learner, "
+                    "{learner}, and agt never imports code only because a file names it. Give "
+                    "the learner on the command line of `agt train`, or as learner= of agt.fit",
                     learner=self.config.learner["_target_"],
                 )
             )

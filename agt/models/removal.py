@@ -307,11 +307,10 @@ class RemovalModel(LinearModel):
         """
         return (
             self._closeness(_CLAIMED),
-            "a random linear term in the loss (with standard deviation "
-            f"{self.config.sigma:g} in every coordinate) is meant to hide the error of such "
-            "removals. The published proof assumes that this error is independent of the "
-            "random term, but the error depends on weights that were computed with this term. "
-            "Use certificate.masking=output for a guarantee that is proved",
+            f"a random linear term in the loss (with standard deviation {self.config.sigma:g} in "
+            "every coordinate) is meant to hide the error of such removals. The published proof "
+            "assumes that this error is independent of the random term, which it is not. Use "
+            "certificate.masking=output for a guarantee that is proved",
         )
 
     def _sentences_on_noise_on_weights(self) -> tuple[str, ...]:
@@ -323,10 +322,10 @@ class RemovalModel(LinearModel):
         lattice_step = step_of(self.config.sigma)
         return (
             self._closeness(_PROVED if is_proved else _PREDICTED),
-            "the error of such removals is hidden by noise on the weights that are used for "
-            f"answers (with standard deviation {self.config.sigma:g} in every coordinate). The "
-            f"noise is drawn exactly, is rounded to multiples of {lattice_step:.3g}, and is drawn "
-            "again at each update",
+            "the error of such removals is hidden by noise (with standard deviation "
+            f"{self.config.sigma:g} in every coordinate) on the weights that are used for "
+            f"answers. The noise is drawn exactly, is rounded to multiples of {lattice_step:.3g}, "
+            "and is drawn again at each update",
             "the weights without noise stay in the run's folder, because later removals need "
             "them. For these weights, only the distance to retraining is guaranteed, not privacy",
         )

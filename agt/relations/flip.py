@@ -41,9 +41,8 @@ class Flip(Relation):
         """
         return ConfigError(
             Message(
-                "relation={name}: agt can only bound the effect of changed labels for linear "
-                "heads: use certificate=votes learner=ridge (exact, also for one head on all "
-                "records with {config:ensemble.members}=1), certificate=stability or "
+                "relation={name}: agt can bound the effect of changed labels only for linear "
+                "heads: use certificate=votes learner=ridge, certificate=stability or "
                 "certificate=erm. Or use relation=substitute, which counts a changed label as a "
                 "replaced record",
                 name=self.name,
@@ -100,8 +99,8 @@ class Flip(Relation):
                 Message(
                     "relation={name}: in this dataset, ids and splits are hashes that include "
                     "the label, so a changed label would move its record to another batch or "
-                    "split. Give {config:dataset.label_free}=true, which leaves the label out "
-                    "(relation=flip on the command line does this for tables, vectors and blobs)",
+                    "split. Give {config:dataset.label_free}=true, which leaves the label out of "
+                    "the hashes",
                     name=self.name,
                 )
             )

@@ -162,10 +162,9 @@ class RemovalProblem:
         if not setting.plan.declared:
             raise ConfigError(
                 Message(
-                    "{config:dataset.declared_size}: certificate=removal needs a declared "
-                    "size, because without one, the regulariser would depend on the actual "
-                    "number of records and change with every removal. Declare the size, or "
-                    "set {config:training.batch.normalizer}",
+                    "{config:dataset.declared_size}: certificate=removal needs a declared size, "
+                    "because otherwise the regulariser would change with every removal. Declare "
+                    "the size, or set {config:training.batch.normalizer}",
                 )
             )
         strength = setting.training.weight_decay * setting.plan.normalizer

@@ -84,8 +84,8 @@ class LinearLoss:
                 raise ConfigError(
                     Message(
                         "{config:training.clip}={clip:g}: a clamped softmax gradient is not the "
-                        "gradient of a convex function, so there is no bound on how far training "
-                        "moves. Use {config:training.clip}=1 (nothing is clamped), or "
+                        "gradient of a convex function, so no bound on how far training moves is "
+                        "known. Use {config:training.clip}=1 (nothing is clamped), or "
                         "{config:training.loss}=binary_cross_entropy, which trains one clamped "
                         "classifier for each class",
                         clip=training.clip,

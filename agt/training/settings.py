@@ -83,10 +83,9 @@ class NoiseConfig:
         """
         if self.release == "inside_box":
             raise ValueError(
-                "noise.release=inside_box is not private: whether the weights lie within their "
-                "bounds (the box) depends on private data, and the noise hides neither a "
-                "release nor a refusal (docs/proofs/noise.md). Use release=always, or publish "
-                "no weights"
+                "noise.release=inside_box is not private, because whether the weights lie within "
+                "their bounds (the box) depends on private data, and the noise does not hide it "
+                "(docs/proofs/noise.md). Use release=always, or publish no weights"
             )
 
 
