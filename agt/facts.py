@@ -76,18 +76,18 @@ class Fact:
         )
         if self.code not in TEMPLATES:
             raise ValueError(
-                f"fact {self.code} is unknown to this version of agt: use the newer version of "
-                "agt that wrote the file"
+                f"{self.code}: this version of agt does not know this fact: use the newer version "
+                "of agt that wrote the file"
             )
         if (self.standing is Standing.DECLARED) != (self.code in BROKEN_BY):
             only = "can only be" if self.code in BROKEN_BY else "cannot be"
             raise ValueError(
-                f"fact {self.code} {only} declared, but is recorded as '{self.standing}'"
+                f"{self.code}: this fact {only} declared, but is recorded as '{self.standing}'"
             )
         check_values(self.code, (TEMPLATES[self.code], BROKEN_BY.get(self.code, "")), self.values)
         if not self.sentence or (self.standing is Standing.DECLARED and not self.broken_by):
             raise ValueError(
-                f"fact {self.code} has an empty sentence for the recorded values {self.values}"
+                f"{self.code}: the sentence of this fact is empty for the values {self.values}"
             )
 
     @property

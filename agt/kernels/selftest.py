@@ -235,7 +235,7 @@ def check_kernel(kernel: ReferenceKernel, device: str) -> None:
             raise UnsoundError(
                 Message(
                     "{config:compute.kernel}={kernel} gives other sums than the reference kernel "
-                    "on this machine (for the {name}), so its sums cannot be trusted: use "
+                    "on this machine (in the test '{name}'), so its sums cannot be trusted: use "
                     "{config:compute.kernel}=reference, and please report this",
                     kernel=kernel.name,
                     name=name,

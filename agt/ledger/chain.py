@@ -176,7 +176,7 @@ class Entry:
         vars(entry)["text"] = text  # known now
         if entry.hash != hash:
             raise AlteredLedger(
-                f"the hash of entry {number} differs from the hash that is recorded with it"
+                f"entry {number} was changed (the hash of its text is not the recorded one)"
             )
         if entry.number != number:
             raise AlteredLedger(

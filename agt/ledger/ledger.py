@@ -548,9 +548,9 @@ class Ledger:
             new = len(fresh)
             if new > left:
                 raise ConfigError(
-                    f"ledger={self.path}: entry {debit.entry.number} paid for {debit.size} "
-                    f"answers, of which {left} are not stored yet, but {new} are to be stored: "
-                    "reserve another release for more answers"
+                    f"ledger={self.path}: {new} answers are to be stored for entry "
+                    f"{debit.entry.number}, but only {left} of the {debit.size} answers that it "
+                    "paid for are left: reserve another release for more answers"
                 )
             if fresh:
                 first = self._book.answered + 1
@@ -793,7 +793,7 @@ class Ledger:
                     "file, and type the command again. Otherwise restore the newest copy"
                 )
             raise Broken(
-                f"the ledger has only {last} of the {known.count} entries that {place} records. "
+                f"according to {place}, the ledger has only {last} of {known.count} entries. "
                 "Either an older copy replaced the ledger, or its log (the file whose name ends "
                 "in -wal) is lost. So a budget that was spent since then could be spent again. "
                 f"{remedy}"
@@ -826,8 +826,8 @@ class Ledger:
         if not known and (first is None or first.unit.column != table.unit.column):
             raise ConfigError(
                 Message(
-                    "ledger={path}: the unit (whose data are protected) is {unit!r} in the "
-                    "ledger, but {counted} in the table {name}. Train with "
+                    "ledger={path}: in the table {name} the unit (whose data are protected) is "
+                    "{counted}, but in the ledger it is {unit!r}. Train with "
                     "{config:dataset.unit}, which names the column that identifies the person of "
                     "each record (in Python: give units=, or a ledger with unit='one record'). "
                     "If, in this table, {meaning}, declare that with unit={unit!r} instead",

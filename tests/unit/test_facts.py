@@ -32,20 +32,20 @@ SAID = declared("classes_public", setting="dataset.classes")
 @pytest.mark.parametrize(
     ("standing", "code", "values", "match"),
     [
-        (Standing.DECLARED, "batches_by_hash", {}, "batches_by_hash .*declared"),
+        (Standing.DECLARED, "batches_by_hash", {}, "batches_by_hash: .*declared"),
         (
             Standing.PROVED,
             "classes_public",
             {"setting": "dataset.classes"},
-            "classes_public .*proved",
+            "classes_public: .*proved",
         ),
-        (Standing.VOID, "marked_public", {}, "marked_public .*not held"),
-        (Standing.PROVED, "own_words", {"text": ""}, "^fact own_words "),
+        (Standing.VOID, "marked_public", {}, "marked_public: .*not held"),
+        (Standing.PROVED, "own_words", {"text": ""}, "^own_words: "),
         (
             Standing.DECLARED,
             "declared_in_own_words",
             {"text": "rows are short", "broken_by": ""},
-            "^fact declared_in_own_words ",
+            "^declared_in_own_words: ",
         ),
         (Standing.PROVED, "nobody_wrote_this", {}, "nobody_wrote_this"),
         (Standing.PROVED, "grid_dense", {}, r"grid_dense: .*\['last'\].*\[\]"),
