@@ -17,10 +17,10 @@ IN_WORDS = "in_words"
 """Code of what an earlier version recorded as text: it is shown as it is, and nothing checks it."""
 
 
-def upward(number: float, digits: int = 3) -> str:
-    """Return a bound in so few digits, for a reader: never below it. Finite numbers alone."""
+def upward(number: float) -> str:
+    """Return a finite bound with three digits, for a reader: never below it."""
     as_printed = Decimal(repr(float(number)))
-    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).plus(as_printed)):g}"
+    return f"{float(Context(prec=3, rounding=ROUND_CEILING).plus(as_printed)):g}"
 
 
 def _listed(names: tuple[str, ...]) -> str:

@@ -218,18 +218,15 @@ def _check(value: object, key: str) -> None:
     """Refuse what JSON writes and not everybody reads alike: half characters, NaN, infinity,
     integers beyond 2^53.
     """
+    refused = ""
     if isinstance(value, str):
         if HALF_CHARACTER.search(value):
-            raise ConfigError(
-                f"{key}: {value!r} contains half a character (a lone surrogate), which a ledger "
-                "cannot store"
-            )
+            refused = f"{value!r}, which contains half a character (a lone surrogate)"
     elif isinstance(value, Mapping):
         for name, part in value.items():
             if not isinstance(name, str):
-                raise ConfigError(
-                    f"{key}: the key {name!r} is not text, so a ledger cannot store it"
-                )
+                refused = f"the key {name!r}, which is not text"
+                break
             _check(name, key)
             _check(part, name)
     elif isinstance(value, list | tuple):
@@ -237,21 +234,14 @@ def _check(value: object, key: str) -> None:
             _check(part, key)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise ConfigError(
-                f"{key}: {value} is NaN or infinite, which a ledger cannot store: give a finite "
-                "number"
-            )
+            refused = f"{value} (only finite numbers)"
     elif isinstance(value, int):
         if abs(value) > _EXACT:
-            raise ConfigError(
-                f"{key}: a ledger cannot store whole numbers beyond 2^53, because other programs "
-                "that read JSON may round them"
-            )
+            refused = "whole numbers beyond 2^53, which some readers of JSON would round"
     elif value is not None:
-        raise ConfigError(
-            f"{key}: a ledger cannot store a value of the type {type(value).__name__}: give text, "
-            "a number, a list or a mapping"
-        )
+        refused = f"a value of the type {type(value).__name__}"
+    if refused:
+        raise ConfigError(f"{key}: a ledger cannot store {refused}")
 
 
 @dataclass(frozen=True)

@@ -224,7 +224,6 @@ def read_tensors(
     name: str,
     expected: Tensors,
     metadata: Mapping[str, str] = MappingProxyType({}),
-    finite: bool = True,
 ) -> Tensors:
     """Read and check one safetensors file, and return its tensors in the order of ``expected``.
 
@@ -234,7 +233,6 @@ def read_tensors(
         expected: tensor name -> a tensor with the shape and dtype that the file must have; its
             values are not read.
         metadata: entries that the header of the file must have.
-        finite: True: infinite and NaN values are refused; False: only NaN is.
 
     Raises:
         ConfigError: the file is missing, differs from what was written, or is not a safetensors
@@ -274,7 +272,6 @@ def read_tensors(
                 f"{tuple(tensor.shape)}, but should have type {dtype} and shape {tuple(shape)}: "
                 "train again"
             )
-        is_refused = ~torch.isfinite(tensor) if finite else torch.isnan(tensor)
-        if bool(is_refused.any()):
+        if not bool(torch.isfinite(tensor).all()):
             raise UnsoundError(f"{path}: the tensor {key} has a NaN or infinite value: train again")
     return {key: tensors[key] for key in expected}  # safetensors does not keep the order

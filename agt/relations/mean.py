@@ -28,9 +28,7 @@ class MeanRelation(Relation):
     """
 
     selects = True
-    published_rule = (
-        ", by the published training rule (gradients are averaged over the records that remain)"
-    )
+    averages = True
 
     @abstractmethod
     def divisor(self, rows: "Tensor", batch: int) -> "Tensor":

@@ -94,8 +94,8 @@ class Relation:
         sums_proved: True if releases of noisy sums over records are proved for the edits.
         label_free_ids: True if record ids and the hashed split must be made without labels.
         counts_label_flips: True if ridge heads count the edits exactly (certificates/flips.py).
-        published_rule: how a paper's rule differs from what a reader expects, as a clause; empty
-            if it does not.
+        averages: True if training averages gradients over the records that remain, as the papers
+            do, instead of dividing their sum by a constant.
     """
 
     name: ClassVar[str]
@@ -110,7 +110,7 @@ class Relation:
     sums_proved: ClassVar[bool] = False
     label_free_ids: ClassVar[bool] = False
     counts_label_flips: ClassVar[bool] = False
-    published_rule: ClassVar[str] = ""
+    averages: ClassVar[bool] = False
 
     # -- what one edit is --
 

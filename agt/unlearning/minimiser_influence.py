@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_solve
 from scipy.special import expit
 
-from agt.errors import UnsoundError
 from agt.models.linear import LinearModel
 from agt.numeric import COVER, UNIT, gamma_up, labels_of
 from agt.training.linear import loss_derivative
 from agt.training.objective import fill_upper_triangle, gram, gram_rounding, lower_gram
 from agt.training.row_sums import float64_rows, row_blocks, sum_over_rows
 from agt.training.sensitivity import LinearLoss
+from agt.unlearning.newton import cholesky_of_hessian
 
 REFINEMENTS = 4  # of the solution of each linear system; each multiplies its error by the leverage
 MAX_THIRD_DERIVATIVE = 1 / (6 * math.sqrt(3))  # of the logistic loss in the logit
@@ -306,13 +306,7 @@ class _OutputProblem:
             UnsoundError: the Hessian is not positive definite in floating point.
         """
         gradients = removed.sum_by_person(removed.slopes)
-        try:
-            factor = cho_factor(self.hessian, check_finite=False)
-        except np.linalg.LinAlgError:
-            raise UnsoundError(
-                "training.weight_decay is too small for this data, because the Hessian is not "
-                "positive definite in floating point: give a larger one"
-            ) from None
+        factor = cholesky_of_hessian(self.hessian)
 
         def remainders_of(steps: np.ndarray) -> np.ndarray:
             """Return g - H D for each person: what the step D still leaves of the gradient g."""
