@@ -263,8 +263,8 @@ TEMPLATES: dict[str, str] = {
         "ensemble members, and the certificates of the vote count all of these"
     ),
     "flips_counted": (
-        "how many label flips it takes to change an ensemble member's answer is counted exactly, "
-        "and flipping one label changes this number by at most 1"
+        "agt counts exactly how many label flips it takes to change an ensemble member's answer. "
+        "Flipping one label changes this number by at most 1"
     ),
     # What made features and chose settings (e).
     "classes_public": "the list of classes is public ({setting})",

@@ -437,9 +437,8 @@ class FeaturesConfig:
             )
         if self.map == "landmarks" and self.public is None:
             raise ValueError(
-                "map=landmarks needs rows that are declared public, of which it takes "
-                "landmarks: give public=test (the test records, without their labels) or "
-                "public=train (training records marked public)"
+                "map=landmarks needs public rows: give public=test (the test records, without "
+                "their labels) or public=train (training records marked public)"
             )
         reads_public_rows = bool(self.whiten or self.map == "landmarks" or self.centers)
         if reads_public_rows != (self.public is not None):

@@ -578,7 +578,9 @@ class Manifest:
                 or name in (".", MANIFEST_FILE)
             ):
                 raise Broken(
-                    altered(MANIFEST_FILE, f"{name!r} cannot be the name of a listed file")
+                    altered(
+                        MANIFEST_FILE, f"the listed name {name!r} cannot be a file of this folder"
+                    )
                 )
             if not isinstance(digest, str) or not HASH.fullmatch(digest):
                 raise Broken(altered(MANIFEST_FILE, f"the listed file {name} has no sha256 hash"))

@@ -81,5 +81,5 @@ def add_new(templates: Mapping[str, str], known: dict[str, str]) -> None:
         ValueError: there is a sentence of that code already.
     """
     if both := templates.keys() & known.keys():
-        raise ValueError(f"there are already sentences for these codes: {sorted(both)}")
+        raise ValueError(f"these codes already have sentences: {sorted(both)}")
     known.update(templates)

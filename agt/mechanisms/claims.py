@@ -422,8 +422,8 @@ def _from_first_version(node: dict[str, Any]) -> dict[str, Any]:
     proved = node["proved"]
     if proved == bool(node.pop("reasons")):
         raise ConfigError(
-            "the claim's entry 'reasons' (why the guarantee is not proved) must be empty exactly "
-            "if the guarantee is proved"
+            "the claim's entry 'reasons' must say why the guarantee is not proved, and be empty "
+            "if it is proved"
         )
     for holder in (node, account or {}):
         if "curve" in holder:

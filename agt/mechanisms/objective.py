@@ -236,10 +236,9 @@ def release_objective(
     if given != expected or len(erm.x) > constants.records:
         records = len(erm.x)
         raise ConfigError(
-            "the training problem differs from the one for which the noise was "
-            f"computed: it has {records} records and (strength, clamp, width) = "
-            f"{given}, but the noise was computed for {constants}. Call the mechanism "
-            "with the constants of this problem"
+            f"the noise was computed for {constants}, but the training problem has {records} "
+            f"records and (strength, clamp, width) = {given}: call the mechanism with the "
+            "constants of this problem"
         )
     noises = ObjectiveNoises.from_budget(constants, guarantee.eps, guarantee.delta)
     weight = draw_perturbed_minimiser(erm, noises, constants.records, source, start)[None]

@@ -193,10 +193,10 @@ def _check_files_of_grid(reader: FileReader, ks: tuple[int, ...]) -> None:
     files_of_grid = {bounds_file(k).removeprefix(f"{BOUNDS}/") for k in ks}
     missing_or_extra = reader.names(BOUNDS) ^ files_of_grid
     for name in sorted(missing_or_extra):
-        problem = "is missing" if name in files_of_grid else "does not belong to the run"
-        raise ConfigError(
-            altered(f"run={reader.folder}", f"the file {BOUNDS}/{name} {problem}", "train again")
-        )
+        finding = f"the file {BOUNDS}/{name} does not belong to the run"
+        if name in files_of_grid:
+            finding = f"the file {BOUNDS}/{name} is missing"
+        raise ConfigError(altered(f"run={reader.folder}", finding, "train again"))
 
 
 def check_constants(reader: FileReader, name: str, expected: Mapping[str, object]) -> None:

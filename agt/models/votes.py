@@ -369,7 +369,7 @@ class FlipModel(VotesModel):
             raise UnsoundError(
                 altered(
                     reader.folder / MODEL,
-                    "the ends of the members' parts of the records do not increase",
+                    "the positions at which the members' parts of the records end are out of order",
                     "train again",
                 )
             )

@@ -130,8 +130,8 @@ class BatchPlan:
                 Message(
                     "a batch has {largest} records, but {config:training.batch.n_max}={n_max} "
                     "allows fewer: use more batches, or raise n_max and normalizer. If n_max is "
-                    "null, agt computes it from the declared size, so declare a public size "
-                    "nearer to the number of records. agt never drops records to make a batch fit",
+                    "null, declare a public size nearer to the number of records instead (agt "
+                    "never drops records)",
                     largest=largest,
                     n_max=self.n_max,
                 )

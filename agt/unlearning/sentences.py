@@ -223,7 +223,7 @@ TEMPLATES: dict[str, str] = {
     "condition_not_held": "{fact:fact}",
     # What became of an earlier answer.
     "record_not_whole": (
-        "the folder of this earlier result is incomplete, so its answers cannot be checked: {error}"
+        "the folder of an earlier result is incomplete, so its answers cannot be checked: {error}"
     ),
     "answers_not_covered": (
         "the certificates do not cover this removal, so nothing is guaranteed about these "
