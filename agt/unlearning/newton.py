@@ -228,15 +228,25 @@ def _invert(matrix: np.ndarray) -> np.ndarray:
     Raises:
         UnsoundError: the matrix is not positive definite in floating point.
     """
+    factor = cholesky_of_hessian(matrix)
+    inverse: np.ndarray = cho_solve(factor, np.eye(len(matrix)), check_finite=False)
+    return inverse
+
+
+def cholesky_of_hessian(hessian: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Return the Cholesky decomposition of a Hessian [d, d], as ``scipy.linalg.cho_solve`` takes.
+
+    Raises:
+        UnsoundError: the matrix is not positive definite in floating point.
+    """
     try:
-        factor = cho_factor(matrix, check_finite=False)
-        inverse: np.ndarray = cho_solve(factor, np.eye(len(matrix)), check_finite=False)
+        factor: tuple[np.ndarray, bool] = cho_factor(hessian, check_finite=False)
     except LinAlgError:
         raise UnsoundError(
-            "training.weight_decay is too small for this data, because the Hessian is not "
-            "positive definite in floating point: give a larger one"
+            "training.weight_decay is too small for these data (the Hessian is not positive "
+            "definite in floating point): give a larger one"
         ) from None
-    return inverse
+    return factor
 
 
 MAX_POLISHING_STEPS = 12  # each step halves the residual or is the last
@@ -568,7 +578,8 @@ class RemovableHead:
         after = residual_sum * COVER + SQUARE_UNDERFLOW_ALLOWANCE
         if not math.isfinite(after):
             raise UnsoundError(
-                "a bound on the residual is not finite, so nothing was removed: train again"
+                "the bound on the remaining gradient is not finite, so nothing was removed: "
+                "train again"
             )
         self.weight = moved
         self.residual = after
