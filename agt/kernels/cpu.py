@@ -31,20 +31,18 @@ _PRODUCT_BLOCK_RECORDS = 64  # records of one job of a thread
 # Compiled function -> the cases of ``selftest.CASES`` that run it: it is used only if all of them
 # give the reference kernel's numbers. A function that is not listed cannot be used.
 CASES_OF = {
-    cpu_compiled.sum_nominal: ("sum of the gradients of a batch",),
+    cpu_compiled.sum_nominal: ("gradients of weights",),
     cpu_compiled.sum_over_outputs: (
-        "sum of the gradient bounds of a batch (exact inputs, narrow layer)",
-        "sum of the gradient bounds of a bias over a batch",
-        "sum of the gradients of a bias over a batch",
+        "gradients of biases",
+        "gradient bounds of biases",
+        "gradient bounds, narrow layer",
     ),
-    cpu_compiled.sum_point: ("sum of the gradient bounds of a batch (exact inputs, wide layer)",),
+    cpu_compiled.sum_point: ("gradient bounds, wide layer",),
     cpu_compiled.sum_interval: (
-        "sum of the gradient bounds of a batch (inputs are intervals)",
-        "sum of the gradient bounds of a batch (inputs as midpoint and radius)",
+        "gradient bounds, interval inputs",
+        "gradient bounds, midpoint-radius inputs",
     ),
-    cpu_compiled.sum_nonnegative: (
-        "sum of the gradient bounds of a batch (inputs are intervals >= 0)",
-    ),
+    cpu_compiled.sum_nonnegative: ("gradient bounds, nonnegative inputs",),
     cpu_compiled.select_extremes: (
         "selection, point x",
         "selection, interval x",

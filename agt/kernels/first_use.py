@@ -9,7 +9,7 @@ from typing import Any
 
 from agt.errors import AgtError
 from agt.kernels.reference import ReferenceKernel
-from agt.kernels.selftest import check_cases, warn_of_replacement
+from agt.kernels.selftest import CASES, check_cases, warn_of_replacement
 
 CompiledFunction = Callable[..., Any]
 
@@ -62,8 +62,9 @@ class FirstUseChecks:
         Raises:
             UnsoundError: a number is not the reference kernel's.
         """
+        cases = {name: CASES[name] for name in self._cases[function]}  # a wrong name is an error
         try:
-            check_cases(self._kernel, "cpu", self._cases[function])
+            check_cases(self._kernel, "cpu", cases)
         except AgtError:
             raise  # the function runs and returns wrong numbers, which no other code may hide
         except Exception as error:  # compilers raise exceptions of any class
