@@ -4,6 +4,7 @@ Compiling and comparing a function takes seconds, and a run uses few of a kernel
 """
 
 from collections.abc import Callable, Mapping
+from contextvars import Context
 from threading import RLock
 from typing import Any
 
@@ -64,7 +65,9 @@ class FirstUseChecks:
         """
         cases = {name: CASES[name] for name in self._cases[function]}  # a wrong name is an error
         try:
-            check_cases(self._kernel, "cpu", cases)
+            # In a context of its own: the caller may be recording overflows, and the intervals of
+            # the test are none of its records.
+            Context().run(check_cases, self._kernel, "cpu", cases)
         except AgtError:
             raise  # the function runs and returns wrong numbers, which no other code may hide
         except Exception as error:  # compilers raise exceptions of any class

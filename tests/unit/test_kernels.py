@@ -3,6 +3,7 @@ split and the threads.
 """
 
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -15,7 +16,7 @@ import torch
 from hypothesis import given, strategies as st
 from synthetic import KERNELS, random_interval, refused, sample
 
-from agt.bounds.interval import Interval
+from agt.bounds.interval import Interval, recording_overflow
 from agt.bounds.products import (
     PRODUCTS,
     Products,
@@ -570,6 +571,16 @@ def test_a_function_that_gives_other_numbers_overwrites_nothing_of_the_run(
         CpuKernel().products("exact").relu_backward(gradient, probe.interval)
     assert torch.equal(gradient.lower, probe.interval.lower)
     assert torch.equal(gradient.upper, probe.interval.upper)
+
+
+def test_a_first_use_while_overflows_are_recorded_records_the_run_alone() -> None:
+    ends = torch.ones((1, 15, 2), dtype=torch.float64)
+    weights = Interval.point(torch.ones((1, 3, 2), dtype=torch.float64))
+    with warnings.catch_warnings(), recording_overflow() as mask:
+        warnings.simplefilter("error")  # a test that fails would be a warning
+        CpuKernel().products("exact").corners(Interval(-ends, ends), weights)
+    assert mask.finite is not None
+    assert mask.finite.shape == (1, 15)
 
 
 @pytest.mark.parametrize("function", CASES_OF, ids=name_of)
