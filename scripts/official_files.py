@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
+from agt.data.embeddings import read_prepared
 from agt.data.ids import default_ids
 from agt.data.images import all_info
 from agt.errors import DataError
@@ -31,6 +32,7 @@ from agt_cli.cli import main as agt
 
 State = Literal["official", "not checked", "other", "damaged", "missing"]
 IMAGE_SIDE = 28
+AMEX_STATEMENTS = 5_531_451  # as the papers count them
 IDX_IMAGES = 0x803
 IDX_LABELS = 0x801
 
@@ -292,13 +294,17 @@ def _read_header(*columns: str) -> Callable[[Path], None]:
 
 
 def _prepare_amex(files: Mapping[str, Path], work: Path, trial: bool) -> tuple[str, ...]:
-    if not (work / "amex").exists():
+    out = work / "amex"
+    if not out.exists():
         _run_agt(
             *("data", "prepare", "amex", f"output_dir={work / 'records'}"),
             f"prepare.data={files['train_data.csv']}",
             f"prepare.labels={files['train_labels.csv']}",
-            f"prepare.out={work / 'amex'}",
+            f"prepare.out={out}",
         )
+    statements = read_prepared(out)["counts"]["records"]
+    if statements != AMEX_STATEMENTS and not trial:
+        raise DataError(f"{statements:,} statements, but the whole has {AMEX_STATEMENTS:,}")
     return ()
 
 
