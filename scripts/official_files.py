@@ -22,13 +22,13 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
+from agt_cli._experiments.folder import open_folder
 
 from agt.data.embeddings import read_prepared
 from agt.data.ids import default_ids
 from agt.data.images import all_info
 from agt.errors import DataError
-from agt_cli._experiments.folder import open_folder
-from agt_cli.cli import main as agt
+from agt_cli import cli
 
 State = Literal["official", "not checked", "other", "damaged", "missing"]
 IMAGE_SIDE = 28
@@ -105,9 +105,7 @@ class DataSet:
         """Every file of every choice, each once."""
         return tuple(dict.fromkeys(file for choice in self.choices for file in choice))
 
-    def choose(
-        self, found: Mapping[str, FoundFile], trial: bool
-    ) -> tuple[FoundFile, ...] | None:
+    def choose(self, found: Mapping[str, FoundFile], trial: bool) -> tuple[FoundFile, ...] | None:
         """Return the files of the first choice that is usable; None: none is."""
         for choice in self.choices:
             files = tuple(found[file.name] for file in choice)
@@ -136,7 +134,9 @@ def look(file: OfficialFile, folder: Path) -> FoundFile:
     return FoundFile(file, path, "other", f"{size}, MD5 {digest} instead of {file.md5}")
 
 
-def prepare(data: DataSet, files: tuple[FoundFile, ...], work: Path, trial: bool) -> tuple[str, ...]:
+def prepare(
+    data: DataSet, files: tuple[FoundFile, ...], work: Path, trial: bool
+) -> tuple[str, ...]:
     """Make what ``agt reproduce`` reads of a data set's files, or find it made.
 
     What was made of other files, or of these before they changed, is deleted and made again.
@@ -172,7 +172,7 @@ def _delete(path: Path) -> None:
 
 def _run_agt(*words: str) -> None:
     """Run one command of agt. Raises DataError if it fails; it has said why."""
-    if code := agt([*words]):
+    if code := cli.main([*words]):
         raise DataError(f"agt {' '.join(words)} ended with exit code {code}")
 
 
@@ -209,8 +209,8 @@ def _prepare_mnist(files: Mapping[str, Path], work: Path, trial: bool) -> tuple[
         images = [read_idx(files[f"{part}-images-idx3-ubyte.gz"]) for part in parts]
         labels = [read_idx(files[f"{part}-labels-idx1-ubyte.gz"]) for part in parts]
         for part, pictures, digits in zip(parts, images, labels, strict=True):
-            if len(pictures) != len(digits):
-                raise DataError(f"MNIST, {part}: {len(pictures)} images, {len(digits)} labels")
+            if pictures.ndim != 3 or digits.ndim != 1 or len(pictures) != len(digits):
+                raise DataError(f"MNIST, {part}: {pictures.shape} images and {digits.shape} labels")
         everything = {
             "x": np.concatenate(images).reshape(-1, IMAGE_SIDE**2),
             "label": np.concatenate(labels),
@@ -247,16 +247,26 @@ MNIST = DataSet(
 # OCT-MNIST: one npz
 
 
-def _read_medmnist(path: Path) -> None:
-    with np.load(path, allow_pickle=False) as arrays:
-        missing = {f"{split}_{what}" for split in ("train", "test") for what in ("images", "labels")}
-        missing -= set(arrays.files)
-        if missing:
-            raise DataError(f"{path.name}: no array {', '.join(sorted(missing))}")
-    with zipfile.ZipFile(path) as members:
+def _lengths(path: Path, *names: str) -> dict[str, int]:
+    """Return how many rows these arrays of an npz have.
+
+    Raises:
+        DataError: an array is missing, or a part of the file does not have its checksum.
+        OSError, ValueError, zipfile.BadZipFile: it is truncated, or no npz.
+    """
+    with zipfile.ZipFile(path) as members:  # first, as NumPy leaves a damaged file open
         broken = members.testzip()
     if broken:
         raise DataError(f"{path.name}: {broken} does not have its checksum")
+    with np.load(path, allow_pickle=False) as arrays:
+        missing = set(names) - set(arrays.files)
+        if missing:
+            raise DataError(f"{path.name}: no array {', '.join(sorted(missing))}")
+        return {name: len(arrays[name]) for name in names}
+
+
+def _read_medmnist(path: Path) -> None:
+    _lengths(path, "train_images", "train_labels", "test_images", "test_labels")
 
 
 def _prepare_octmnist(files: Mapping[str, Path], work: Path, trial: bool) -> tuple[str, ...]:
@@ -273,9 +283,7 @@ def _prepare_octmnist(files: Mapping[str, Path], work: Path, trial: bool) -> tup
 def _octmnist() -> DataSet:
     known = (all_info() or {}).get("octmnist", {})
     url = known.get("url", "https://medmnist.com")
-    file = OfficialFile(
-        "octmnist.npz", f"download {url}", _read_medmnist, None, known.get("MD5")
-    )
+    file = OfficialFile("octmnist.npz", f"download {url}", _read_medmnist, None, known.get("MD5"))
     return DataSet("octmnist", ((file,),), _prepare_octmnist, ("octmnist.npz",))
 
 
@@ -371,17 +379,10 @@ def _read_model(path: Path) -> None:
             raise DataError(f"{path.name}: the file {name} is not in it")
 
 
-VECTOR_KEYS = {"x", "label", "is_test"}
-
-
 def _read_vectors(path: Path) -> None:
-    with np.load(path, allow_pickle=False) as arrays:
-        missing = VECTOR_KEYS - set(arrays.files)
-        lengths = {len(arrays[name]) for name in VECTOR_KEYS - missing}
-    if missing:
-        raise DataError(f"{path.name}: no array {', '.join(sorted(missing))}")
-    if len(lengths) != 1:
-        raise DataError(f"{path.name}: arrays of different lengths {sorted(lengths)}")
+    lengths = _lengths(path, "x", "label", "is_test")
+    if len(set(lengths.values())) != 1:
+        raise DataError(f"{path.name}: arrays of different lengths {lengths}")
 
 
 def _prepare_imdb(files: Mapping[str, Path], work: Path, trial: bool) -> tuple[str, ...]:
@@ -459,11 +460,10 @@ HUB_TABLES = tuple(
     OfficialFile(f"{split}-00000-of-00001.parquet", f"{HUB}, from plain_text/", _read_review_table)
     for split in ("train", "test")
 )
-MODEL = OfficialFile(
-    "gpt2", "hf download openai-community/gpt2 --local-dir gpt2", _read_model
-)
+MODEL = OfficialFile("gpt2", "hf download openai-community/gpt2 --local-dir gpt2", _read_model)
 VECTORS = OfficialFile(
-    "imdb_gpt2.npz", "vectors of your own: x [n, width], label, is_test, and id if you have it",
+    "imdb_gpt2.npz",
+    "vectors of your own: x [n, width], label, is_test, and id if you have it",
     _read_vectors,
 )
 IMDB = DataSet(

@@ -1,6 +1,7 @@
 """The papers' figures and tables on the papers' own data, from the official files in one folder.
 
-    make paper DATA=FOLDER                    # or python scripts/paper.py FOLDER --out outputs/paper
+    make paper DATA=FOLDER
+    python scripts/paper.py FOLDER [--out outputs/paper] [--only NAME ...]
 
 FOLDER holds the files as they are downloaded (docs/papers.md lists them; scripts/official_files.py
 knows them). What is there is checked and prepared, an experiment whose files are missing is left
@@ -27,25 +28,20 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from agt_cli._experiments.kinds import Entry, Experiment, load_experiment
+from agt_cli._experiments.reproduce import Reproduction, configure, summaries
+from agt_cli._experiments.runs import Runs
+from official_files import FoundFile, data_sets, look, prepare
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
-
-from official_files import FoundFile, data_sets, look, prepare  # noqa: E402
-
-from agt.errors import AgtError, ConfigError  # noqa: E402
-from agt.provenance import PAPERS, code_digest  # noqa: E402
-from agt.store import write_atomic  # noqa: E402
-from agt_cli._experiments.kinds import Entry, Experiment, load_experiment  # noqa: E402
-from agt_cli._experiments.reproduce import Reproduction, configure, summaries  # noqa: E402
-from agt_cli._experiments.runs import Runs  # noqa: E402
-from agt_cli.cli import INTERRUPTED  # noqa: E402
-from agt_cli.cli import main as agt  # noqa: E402
-from agt_cli.config_files import experiments_dir  # noqa: E402
-from agt_cli.report.console import Console  # noqa: E402
-from agt_cli.report.markdown import markdown_table  # noqa: E402
-from agt_cli.report.opening import open_run  # noqa: E402
-from agt_cli.runs.prepare import fit  # noqa: E402
+from agt.errors import AgtError, ConfigError
+from agt.provenance import PAPERS, code_digest
+from agt.store import write_atomic
+from agt_cli import cli
+from agt_cli.config_files import experiments_dir
+from agt_cli.report.console import Console
+from agt_cli.report.markdown import markdown_table
+from agt_cli.report.opening import open_run
+from agt_cli.runs.prepare import fit
 
 DATA_OF = {  # experiment -> its data set; None: it makes its own data
     "blobs": None,
@@ -59,7 +55,16 @@ COMMAND = "reproduce"
 TERMINATED = 143
 TIMED_RECORDS = 2_000
 ONE_PASS = ("training.epochs=1", "kgrid=sparse", "kgrid.max=null", "kgrid.values=[1]")
-COLUMNS = ["paper", "figure or table", "what", "published", "published rules", "ours", "data", "why"]
+COLUMNS = [
+    "paper",
+    "figure or table",
+    "what",
+    "published",
+    "published rules",
+    "ours",
+    "data",
+    "why",
+]
 NO_NUMBER = "the paper's text gives no number"
 
 
@@ -276,7 +281,7 @@ def reproduce(task: Task, out: Path) -> int:
     for key, value in request.items():
         if value:
             words.append(f"{key}={value if isinstance(value, str) else json.dumps(value)}")
-    return agt(words)
+    return cli.main(words)
 
 
 def rows_of(task: Task, summary: Mapping[str, Any] | None) -> Iterator[dict[str, object]]:
@@ -394,7 +399,7 @@ def main(words: Sequence[str] | None = None) -> int:
         code = reproduce(task, out)
         seconds = time.perf_counter() - started
         failed = code or failed
-        if code in (INTERRUPTED, TERMINATED):
+        if code in (cli.INTERRUPTED, TERMINATED):
             print("stopped: the same command goes on here", file=sys.stderr)
             break
         if code == 0:
