@@ -415,7 +415,7 @@ def _prepare_imdb(files: Mapping[str, Path], work: Path, trial: bool) -> tuple[s
 
 
 def _write_vectors(path: Path, out: Path) -> None:
-    """Write vectors that somebody made as a prepared folder, which says that nobody checked them."""
+    """Write vectors that somebody made as a prepared folder, which says that they are unchecked."""
     with np.load(path, allow_pickle=False) as arrays:
         x = arrays["x"].astype(np.float32)
         label = arrays["label"].astype(np.uint8)

@@ -53,8 +53,9 @@ DATA_OF = {  # experiment -> its data set; None: it makes its own data
 }
 COMMAND = "reproduce"
 TERMINATED = 143
-TIMED_RECORDS = 2_000
-ONE_PASS = ("training.epochs=1", "kgrid=sparse", "kgrid.max=null", "kgrid.values=[1]")
+TIMED_RECORDS = (500, 2_000)
+TIMED_KS = (1, 2, 3, 4, 5, 6, 7, 8)
+ONE_PASS = ("training.epochs=1", "kgrid=sparse", "kgrid.max=null", f"kgrid.values={[*TIMED_KS]}")
 COLUMNS = [
     "paper",
     "figure or table",
@@ -229,42 +230,51 @@ def prepared(tasks: Iterable[Task], out: Path, trial: bool) -> Iterator[Task]:
 
 
 def forecast_seconds(task: Task, out: Path) -> float | None:
-    """Return how long an experiment is expected to take if none of its runs is stored.
+    """Return about how long an experiment takes if none of its runs is stored.
 
-    One pass over (at most ``TIMED_RECORDS``) training records with one k is timed on this machine
-    and these files; the definition says how many passes the whole experiment is worth.
+    A step on some of the training records is timed on this machine and these files; the definition
+    says how many passes over all of them, with one k, the whole experiment is worth. Where it says
+    none, the time of its definition counts, which was measured on another machine.
 
     Returns:
-        Seconds; None where the definition does not say, or a part is asked for.
+        Seconds; None where nothing is known, or where only a part is asked for.
     """
-    passes = task.definition.passes
-    if passes is None or task.only:
+    definition = task.definition
+    if task.only:
         return None
+    if definition.passes is None:
+        return None if definition.minutes is None else 60 * definition.minutes
     with tempfile.TemporaryDirectory() as folder:
         job = configure(task.request(out))
         runs = Runs(Path(folder), job.common, Console(quiet=True))
-        return passes * seconds_of_a_pass(job, runs)
+        return definition.passes * seconds_of_a_pass(job, runs)
 
 
 def seconds_of_a_pass(job: Reproduction, runs: Runs) -> float:
-    """Return the seconds of one pass over all training records with one k."""
+    """Return the seconds of one pass over all training records for each k, by our own rules.
+
+    They are extrapolated from the first ``TIMED_RECORDS`` of them.
+    """
     entry = Entry(job.experiment, job.entries[0][0], job.profiles, runs)
-    data, settings = entry.data("ours", ONE_PASS)
+    overrides = entry.overrides("ours", (), ONE_PASS)
+    data = runs.prepared(overrides)
+    _, settings = runs.settings(overrides)
     records = len(data.dataset.train)
-    timed = min(records, TIMED_RECORDS)
-    size = data.dataset.declared_size
-    fewer = replace(
-        data.dataset,
-        train=data.dataset.train.take(np.arange(timed)),
-        declared_size=size and size * timed / records,
-    )
+    few, many = (min(records, size) for size in TIMED_RECORDS)
     quiet = Console(quiet=True)
-    seconds = 0.0
-    for _ in range(2):  # the first compiles
+    seconds = {}
+    for timed in (few, few, many):  # the first compiles
+        size = data.dataset.declared_size
+        fewer = replace(
+            data.dataset,
+            train=data.dataset.train.take(np.arange(timed)),
+            declared_size=size and size * timed / records,
+        )
         started = time.perf_counter()
         fit(replace(data, dataset=fewer), settings, quiet)
-        seconds = time.perf_counter() - started
-    return seconds * records / timed
+        seconds[timed] = time.perf_counter() - started
+    slope = max(0.0, seconds[many] - seconds[few]) / max(1, many - few)
+    return (seconds[few] + slope * (records - few)) / len(TIMED_KS)
 
 
 def in_words(seconds: float | None) -> str:
