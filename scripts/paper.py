@@ -10,7 +10,7 @@ the figures. The same command again goes on where it stopped: an experiment that
 run again, and of one that was interrupted, or whose files or settings changed, only the runs that
 are not stored.
 
-What it writes: paper.md and paper.csv (published, ours, why), figures/, and below records/, runs/
+It writes one table (published, ours, why) in Markdown and csv, figures/, and below records/, runs/
 and data/ what they come from.
 """
 
@@ -343,7 +343,7 @@ def write_tables(
     out: Path,
     trial: bool,
 ) -> None:
-    """Write paper.md, paper.csv and figures/, of what is finished so far."""
+    """Write the table, in Markdown and csv, and figures/, of what is finished so far."""
     found = summaries(out / "records" / COMMAND)
     rows: list[dict[str, object]] = []
     states = []
