@@ -218,7 +218,7 @@ def _prepare_mnist(files: Mapping[str, Path], work: Path, trial: bool) -> tuple[
         }
         kept = np.isin(everything["label"], (3, 8))
         pair = {f"{name}_3_8": values[kept] for name, values in everything.items()}
-        unfinished = work / "mnist_70k.part"
+        unfinished = out.with_name(f"{out.name}.part")
         with unfinished.open("wb") as file:
             np.savez_compressed(file, **everything, **pair)
         unfinished.rename(out)

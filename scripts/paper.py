@@ -247,7 +247,10 @@ def forecast_seconds(task: Task, out: Path) -> float | None:
     with tempfile.TemporaryDirectory() as folder:
         job = configure(task.request(out))
         runs = Runs(Path(folder), job.common, Console(quiet=True))
-        return definition.passes * seconds_of_a_pass(job, runs)
+        try:
+            return definition.passes * seconds_of_a_pass(job, runs)
+        except AgtError:  # which the experiment itself then reports
+            return None
 
 
 def seconds_of_a_pass(job: Reproduction, runs: Runs) -> float:
@@ -348,7 +351,8 @@ def write_tables(
     rows: list[dict[str, object]] = []
     states = []
     figures = out / "figures"
-    figures.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(figures, ignore_errors=True)
+    figures.mkdir(parents=True)
     for task in tasks:
         record = None if task.skipped else progress.record_of(task, out)
         summary = None
@@ -380,7 +384,7 @@ def write_tables(
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Make all of it. Returns 0, or the exit code of what stopped it; 4: no file is there."""
+    """Make all of it; return 0, or the exit code of an experiment that failed or was stopped."""
     arguments = parsed(words)
     out: Path = arguments.out.resolve()
     progress = Progress(out / "progress.json")
