@@ -416,7 +416,7 @@ COMMANDS: dict[str, Command] = {
             "agt verify outputs/predict/2026-01-31_12-00-00-000000",
             "agt verify release digest=sha256:...          # also compares the digest of the "
             "folder release with the one that its publisher gave you",
-            "agt verify outputs/train/... page=audit.html  # also writes the result to an HTML file",
+            "agt verify outputs/train/... page=audit.html  # also writes the result to a file",
             "agt verify ledgers/loans.ledger head=COUNT:HASH",
         ),
         (Word("path", free="PATH"),),
