@@ -121,7 +121,7 @@ def _advice(opened: OpenedRun, planned: Plan) -> list[str]:
     advice += plan_words.advice(planned)
     for name in planned.names:
         if name in PUBLISHED:  # kept to reproduce papers
-            advice.append(f"{name} {MORE_NOISE}.")
+            advice.append(f"{MORE_NOISE.format(name=name)}.")
     if opened.trained.settings.noise:
         advice.append(f"Note: {sentences.APART}.")
     return advice

@@ -175,7 +175,7 @@ def counterexamples(
     measure: str,
     found: float | None,
     meaning: str,
-    noticeable: str = "one",
+    noticeable: str = "this audit detects a single violation",
     most: float = 0.0,
 ) -> Finding:
     """What was seen of a claim that a number is at most so much, without chance.

@@ -438,7 +438,7 @@ def _noted(job: ErasureJob, farthest: int) -> Remark:
     relation = RELATIONS[job.settings.relation.name]
     if farthest < job.units:
         return Remark("request_noted_none_answered", {"units": job.units, "farthest": farthest})
-    code = "request_noted_of_mean" if relation.published_rule else "request_noted"
+    code = "request_noted_of_mean" if relation.averages else "request_noted"
     return Remark(code, {"units": job.units, "relation": job.settings.relation.name})
 
 

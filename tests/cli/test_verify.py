@@ -858,7 +858,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/weights/release",
         {"claim.json": lambda value: value["totals"][0].update(eps=0.1)},
         "claim.json",
-        "promises more than the mechanism's guarantee proves",
+        "stronger than what the mechanism's guarantee proves",
     ),
     **{
         f"free: {name}": (name, {"spent.json": None, "claim.json": None}, "budget", UNPAID)

@@ -260,9 +260,9 @@ reproduce | 2 | is incomplete | blobs
 reproduce blobz | 2 | did you mean 'blobs'
 reproduce blobs profile=fast | 2 | profile: | smoke
 reproduce blobs only=[] | 2 | only:
-reproduce blobs only=[nothing] | 2 | only: no artifact 'nothing' | 001_fig2
+reproduce blobs only=[nothing] | 2 | has no artifact 'nothing' | 001_fig2
 reproduce blobs only=001_fig2 | 2 | only: expected a list
-reproduce blobs overrides=[foo] | 2 | overrides: 'foo' is no setting
+reproduce blobs overrides=[foo] | 2 | overrides: 'foo' is not a setting
 reproduce blobs "overrides=['relation=remove']" | 2 | overrides: relation=remove
 reproduce blobs runs_dir= | 2 | runs_dir= has no value
 reproduce blobs data=mine | 2 | data: | stand_in
@@ -641,7 +641,7 @@ predict run=@box mechanism=release_weights total.eps=1 total.delta=1e-5 | 2 | li
 predict run=@head mechanism=objective_perturbation total.eps=1 total.delta=1e-5 | 2 | certificate=stability does not compute a minimiser
 data prepare imdb prepare.reviews=@no.csv | 4 | no.csv | prepare.reviews
 data prepare imdb prepare.reviews=@ok.csv | 2 | ok.csv: there is no column or key 'text'
-data prepare amex | 4 | train_data.csv is not there | kaggle
+data prepare amex | 4 | train_data.csv does not exist | kaggle
 start @no.csv | 4 | no.csv
 start @ok.csv | 2 | this terminal is not interactive | public=yes, no or some of | answers=FILE.yaml
 data inspect @no.csv | 4 | no.csv
