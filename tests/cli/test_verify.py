@@ -771,7 +771,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             ),
         },
         "conditions",
-        "claims condition e too strongly",
+        "says that condition e is 'proved'",
     ),
     **{
         f"claim.json: {name}": ("predict/labels", {"claim.json": edit}, "", "claim.json")
@@ -1097,7 +1097,7 @@ def test_no_text_of_the_training_run_is_left_out_of_a_release(outputs: Path, agt
 
     tamper(Path("w"), {"conditions.json": leave_out})
     assert (
-        "claims condition e too strongly"
+        "says that condition e is 'proved'"
         in problems(agt("verify", "w", "--json", "-q"))["conditions"]
     )
 
