@@ -1097,7 +1097,7 @@ def test_no_text_of_the_training_run_is_left_out_of_a_release(outputs: Path, agt
 
     tamper(Path("w"), {"conditions.json": leave_out})
     assert (
-        "says that condition e is 'proved'"
+        "claims condition e too strongly"
         in problems(agt("verify", "w", "--json", "-q"))["conditions"]
     )
 
