@@ -179,7 +179,7 @@ certify run=@ok.csv | 2 | ok.csv: this folder does not exist
 certify run=@folder | 2 | this is not the folder of a run (it has no file status.json)
 certify run=latest | 2 | there is no finished training run in outputs/train
 plan run=latest | 2 | there is no finished training run in outputs/train
-predict run=latest mechanism.eps=1 | 2 | there is no finished training run in outputs/train: start agt train
+predict run=latest mechanism.eps=1 | 2 | there is no finished training run in outputs/train. Start agt train
 certify run=@failed | 2 | its state in status.json is 'failed' (ConfigError
 certify run=@killed | 2 | its state in status.json is 'running'
 certify run=@certified | 2 | according to status.json, this is a run of agt certify
