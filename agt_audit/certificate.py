@@ -1357,7 +1357,7 @@ class Auditor:
         ]
         groups = [
             {"parameters": name, "deviation / bound": share,
-             "narrowing of all bounds that this audit detects, %": 100 * max(0.0, 1 - share)}
+             "smallest narrowing of all bounds that is detected, %": 100 * max(0.0, 1 - share)}
             for name, share in self.groups.items()
         ]  # fmt: skip
         return {
