@@ -202,12 +202,12 @@ REMOVED = {
         "prediction",
         "run=latest",
         "audit.poisons=0",
-    ): "removed together with the poisoning attack of agt audit prediction",
+    ): "agt audit prediction no longer makes a poisoning attack",
     (
         "prediction",
         "run=latest",
         "audit.retrainings=9",
-    ): "removed together with the poisoning attack of agt audit prediction",
+    ): "agt audit prediction no longer makes a poisoning attack",
 }
 
 
