@@ -221,13 +221,15 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     measures = bool(measuring) and settings.purpose == "answers"
     held = all(condition.held for condition in model.conditions)
     lines, release = ways(planned, eps, held, settings.counted[1], measures)
-    worth = bool(release) or planned.evidence.useful
-    best = 0 if release and settings.purpose != "certificates" else 2
+    # What is proposed depends on public values alone. What is expected of it depends on private
+    # records, so it stands beside the proposal and decides nothing (docs/releasing.md, "What may
+    # decide a choice").
+    proposed = 0 if release and settings.purpose != "certificates" else 2
     steps = [settings.line(inspection.path), shlex.join(["agt", "train", *chosen])]
     steps += [f"agt certify run={folder}", f"agt plan run={folder}"]
-    onward = f"agt predict run={folder} {release}" if best == 0 else steps.pop(2)
+    onward = f"agt predict run={folder} {release}" if proposed == 0 else steps.pop(2)
     if measures:
-        best = 0
+        proposed = 0
         onward = measuring[0]
     compared = _comparison(settings, quality, others(record.config["dataset"]), planned, held)
     ahead = ""
@@ -246,14 +248,6 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         ahead,
     )
     distance = int(np.median(planned.evidence.distance))
-    recommendation = (
-        lines[best]
-        if worth
-        else (
-            "nothing is worth publishing, because private answers would not be better than "
-            "the majority-class baseline"
-        )
-    )
     summary = Summary(
         table=settings.file.name,
         dataset=settings.target,
@@ -263,8 +257,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         distance=distance,
         stability=_stability(settings, distance),
         ways=lines,
-        recommended=best if worth else None,
-        recommendation=recommendation,
+        proposed=proposed,
         declared=_declared(settings),
         remarks=[line for line in remarks if line],
         measuring=measuring,
@@ -285,7 +278,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         "stable_distance_median": distance,
         "not_public": settings.private_groups,
         "plan": lines,
-        "recommended": recommendation,
+        "recommended": lines[proposed],
         "measuring": measuring,
         "next": onward,
         "commands": steps,
@@ -318,7 +311,7 @@ def _comparison(
 
 
 def _write_record(settings: StartSettings, summary: Summary) -> RunRecord:
-    """Write a record of its own with the comparison, the plan and the recommendation."""
+    """Write a record of its own with the comparison, the plan and the proposed way."""
     answers = {name: getattr(settings, name) for name in StartSettings.__dataclass_fields__}
     config = {name: _plain_answer(value) for name, value in answers.items()}
     with RunRecord(_new_folder(settings, "start"), "start", config) as record:
@@ -429,7 +422,7 @@ def _say(settings: StartSettings, summary: Summary, console: Console) -> None:
     lines = [
         summary.stability,
         "Plan of what could be published (no budget is spent yet):",
-        *_numbered(summary.ways, summary.recommended),
+        *_numbered(summary.ways, summary.proposed),
         summary.declared,
         *(["Or measure, with noise, the parts that are not public:"] if summary.measuring else []),
         *(f"  {command}" for command in summary.measuring),
@@ -442,11 +435,11 @@ def _say(settings: StartSettings, summary: Summary, console: Console) -> None:
         console.say(line)
 
 
-def _numbered(ways: Sequence[str], recommended: int | None) -> Iterator[str]:
-    """Yield a line for each way to go on; the recommended one (an index) is marked."""
+def _numbered(ways: Sequence[str], proposed: int) -> Iterator[str]:
+    """Yield a line for each way to go on; the proposed one (an index) is marked."""
     for index, way in enumerate(ways):
         number = index + 1
-        mark = "  <- recommended" if index == recommended else ""
+        mark = "  <- the next command" if index == proposed else ""
         yield f"  {number}. {way}{mark}"
 
 
@@ -698,8 +691,10 @@ def weights_release(planned: Plan) -> PlannedRelease | None:
 
 
 def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tuple[list[str], str]:
-    """(the three ways to go on, in words; what ``agt predict`` takes of the first, if it is worth
-    its budget, or nothing).
+    """Return the three ways to go on, in words, and what ``agt predict`` takes of the first.
+
+    The words say what is expected of a way, so they are for the data owner alone. The settings of
+    ``agt predict`` depend on public values alone; they are empty where no weights can be released.
 
     Args:
         held: whether every condition of a guarantee is.
@@ -711,11 +706,14 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
     weights = singly = "not yet" if not held else "none"
     if not held and measures:
         weights = "possible only after the constants that are not public are measured (see below)"
-    useful, mechanism, (count, name) = False, "", planned.one_by_one.get(eps, (0, ""))
+    settings_of_release = ""
+    (count, name) = planned.one_by_one.get(eps, (0, ""))
     release = weights_release(planned)
     if held and release:
         accuracy = release.accuracy
-        mechanism = release.mechanism
+        settings_of_release = (
+            f"mechanism={release.mechanism} total.eps={eps:g} total.delta={planned.delta:g}"
+        )
         useful = accuracy > max(evidence.majority, (evidence.accuracy + evidence.majority) / 2)
         reason = ""
         if not useful and evidence.useful:
@@ -737,7 +735,4 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
         f"labels, published one by one within the same budget: {singly}",
         f"certificates (not private: do not publish): how many {many} it takes to change an answer",
     ]
-    return (
-        lines,
-        f"mechanism={mechanism} total.eps={eps:g} total.delta={planned.delta:g}" if useful else "",
-    )
+    return lines, settings_of_release
