@@ -12,6 +12,7 @@ from typing import Any
 
 from agt.certificates.settings import CERTIFICATES, read_certificate
 from agt.errors import ConfigError, Superseded
+from agt.release_settings import no_linear_head, no_votes
 from agt.settings import (
     ComputeConfig,
     KGridConfig,
@@ -33,10 +34,15 @@ from agt_cli.command_settings import (
     check_reproduce,
     check_unlearn,
     check_verify,
+    mechanism_facts,
 )
 from agt_cli.configuration import only_keys
-from agt_cli.networks import check_network, missing_words
+from agt_cli.networks import NETWORK_CERTIFICATE, check_network, missing_words
+from agt_cli.places import check_ledger_of_environment, check_run
+from agt_cli.report.finished import Run
+from agt_cli.report.found import resolve_latest
 from agt_cli.report.unfinished import check_resumed_folder
+from agt_cli.table_settings import check_data, check_start
 from agt_cli.usage import COMMANDS, OLD_SPELLINGS
 
 PARTS: dict[str, type[Any]] = {
@@ -66,6 +72,46 @@ def check_settings(command: str, config: Mapping[str, Any]) -> None:
         check_not_empty({key: value for key, value in config.items() if key != "run"})
     if command in CHECKS:
         CHECKS[command](config)
+    if config.get("run") is not None:
+        check_named_run(command, config)
+
+
+def check_named_run(command: str, config: Mapping[str, Any]) -> None:
+    """Raise ConfigError where a run is not there, or does not suit what is asked of it.
+
+    Args:
+        command: the name of the command.
+        config: its settings, as plain containers; ``run`` is among them.
+    """
+    named = resolve_latest(dict(config), lambda line: None)["run"]
+    texts = {key: value for key, value in config.items() if isinstance(value, str)}
+    check_run(command, Path(named), texts)
+    if command == "predict" and config.get("release") is None:
+        check_ledger_of_environment(config.get("ledger"))
+        check_mechanism_of_run(config.get("mechanism"), Run.at(Path(named)))
+
+
+def check_mechanism_of_run(node: object, run: Run) -> None:
+    """Raise ConfigError where a run's settings tell that a mechanism cannot release from it.
+
+    Args:
+        node: the value of the key ``mechanism``.
+        run: the training run, of which nothing is verified here.
+    """
+    facts = mechanism_facts(node)
+    certificate = run.config.get("certificate")
+    ensemble = run.config.get("ensemble")
+    if facts is None or not isinstance(certificate, Mapping) or not isinstance(ensemble, Mapping):
+        return
+    kind = certificate.get("name")
+    members = ensemble.get("members")
+    several = isinstance(members, int) and members > 1
+    if facts.releases == "weights":
+        without_head = kind == NETWORK_CERTIFICATE or (several and not facts.reads_records)
+        if without_head:
+            raise no_linear_head(facts.name, facts.reads_records)
+    if facts.counts_votes and members == 1:
+        raise no_votes(facts.name)
 
 
 def check_not_empty(config: Mapping[str, Any]) -> None:
@@ -164,6 +210,8 @@ def check_measure(config: Mapping[str, Any]) -> None:
 
 
 CHECKS: dict[str, Callable[[Mapping[str, Any]], object]] = {
+    "start": check_start,
+    "data": check_data,
     "train": check_training,
     "tune": check_tune,
     "measure": check_measure,

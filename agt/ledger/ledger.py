@@ -95,15 +95,12 @@ from agt.ledger.chain import (
     head_file,
     same_disk,
 )
-from agt.ledger.store import LedgerFile, identity_of, make, making, other_program
+from agt.ledger.store import SUFFIX, LedgerFile, identity_of, make, making, other_program
 from agt.mechanisms.accounts import Account, Counts, LedgerState
 from agt.mechanisms.budget import Cost, Lot
 from agt.mechanisms.mechanism import Mechanism
 from agt.messages import Message
 from agt.store import Broken
-
-SUFFIX = ".ledger"
-
 
 Declared = Collection[object]
 """What owners declared (``Book.declared``)."""

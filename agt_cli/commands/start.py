@@ -15,20 +15,18 @@ from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any, Literal
+from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import yaml  # type: ignore[import-untyped]
-from pydantic import BeforeValidator, Field
 
 from agt.data.settings import CLASSES
 from agt.errors import AgtError, ConfigError, counted, few
-from agt.mechanisms.budget import MAX_TOTAL_EPS
 from agt.mechanisms.claims import weak_budget_warnings
 from agt.mechanisms.planning import ACCURACY_TOLERANCE, Plan, PlannedRelease, plan
 from agt.models.model import Model
-from agt.settings import MOST_ROWS, build, schema, validate
+from agt.settings import build, schema, validate
 from agt.store import write_atomic
 from agt_cli import usage
 from agt_cli.choices import with_members
@@ -51,11 +49,11 @@ from agt_cli.runs.doubts import Doubt
 from agt_cli.runs.formats import override
 from agt_cli.runs.inspect import Column, Inspection
 from agt_cli.runs.prepare import Prepared, fit, prepare, settings_to_train, write_trained
+from agt_cli.table_settings import GROUPS, StartAnswers
 
 QUESTIONS = ("label", "id", "unit_rows", "public", "purpose", "eps")
 NONE = "none"
 SHOWN = 20  # columns of each group, in a question
-GROUPS = ("ranges", "lists", "classes", "size")
 MOST_COMPARED = 50_000  # training rows that other learners see
 BEHIND = 0.02  # what boosting is ahead by where its votes are worth a try
 MEASURED = 0.2  # of the budget, for what nobody calls public
@@ -64,28 +62,10 @@ MEASURED = 0.2  # of the budget, for what nobody calls public
 WEIGHTS_MECHANISMS = ("noisy_statistics", "release_weights", "objective_perturbation")
 
 
-def _groups(value: object) -> object:
-    # Yes, no, or groups by name, as a command line, YAML or a person gives them.
-    if not isinstance(value, str | bool):
-        return value
-    known: dict[object, tuple[str, ...]] = {"yes": GROUPS, True: GROUPS, "no": (), False: ()}
-    return known[value] if value in known else tuple(str(value).replace(",", " ").split())
-
-
 @schema
-class StartSettings(InspectSettings):
+class StartSettings(StartAnswers, InspectSettings):
     """What ``agt start`` takes (conf/start.yaml says what each is); None: not answered."""
 
-    public: (
-        Annotated[
-            tuple[Literal["ranges", "lists", "classes", "size"], ...], BeforeValidator(_groups)
-        ]
-        | None
-    ) = None
-    purpose: Literal["certificates", "answers", "both"] | None = None
-    unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
-    eps: Annotated[float, Field(gt=0, le=MAX_TOTAL_EPS)] | None = None
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     output_dir: Path = Path("outputs")
 
     def open_questions(self, inspection: Inspection | None = None) -> list[str]:

@@ -7,11 +7,12 @@ from agt.errors import ConfigError
 
 if TYPE_CHECKING:
     pass
-from agt_cli.report.finished import _SWAPPED, Run, manifest_digest
+from agt_cli.report.finished import _SWAPPED, Run, has_pending_commit, manifest_digest
 from agt_cli.report.found import newest
 from agt_cli.report.next_state import recover
 from agt_cli.report.unfinished import UNKNOWN
 
+STATUS_FILE = "status.json"
 _TRIES = 3  # of a run that changes while it is opened
 
 
@@ -19,12 +20,58 @@ def check_folder(folder: Path, command: str, key: str = "run") -> None:
     """Raise ConfigError where there is no such folder, naming the newest finished run of
     ``command`` beside it.
     """
-    if not folder.is_dir():
-        run = newest(folder.parent, command)
-        beside = f"; the newest finished {command} run is {run.folder}" if run else ""
+    if folder.is_dir():
+        return
+    run = newest(folder.parent, command)
+    beside = f"; the newest finished {command} run is {run.folder}" if run else ""
+    if folder.exists():
+        within = ""
+        if (folder.parent / STATUS_FILE).exists():
+            within = f": give the folder that it is in, {key}={folder.parent}"
         raise ConfigError(
-            f"{key}={folder}: this folder does not exist: give the folder of a finished run{beside}"
+            f"{key}={folder}: this is a file, but the folder of a finished run is needed"
+            f"{within or beside}"
         )
+    raise ConfigError(
+        f"{key}={folder}: this folder does not exist: give the folder of a finished run{beside}"
+    )
+
+
+def check_usable(folder: Path, command: str, key: str = "run") -> None:
+    """Raise ConfigError unless there is a finished run of ``command``, none of which is verified.
+
+    Args:
+        folder: where it should be.
+        command: that made it.
+        key: the setting that names the folder, for messages.
+    """
+    check_folder(folder, command, key)
+    if has_pending_commit(folder):
+        return  # its files are being replaced, which ``open_run`` waits for
+    _check_status(folder, command, key)
+
+
+def _check_status(folder: Path, command: str, key: str) -> None:
+    """Raise ConfigError unless status.json says that the run is finished, and one of
+    ``command``.
+    """
+    if not (folder / STATUS_FILE).exists():
+        raise ConfigError(
+            f"{key}={folder}: this is not the folder of a run ({STATUS_FILE} is missing): give the "
+            f"folder of a run{_run_inside(folder, command)}"
+        )
+    there = Run.at(folder, key)
+    there.json(STATUS_FILE)  # says why it cannot be read
+    _check_done(there, command)
+
+
+def _run_inside(folder: Path, command: str) -> str:
+    """Return words for the newest finished run of ``command`` in a folder that holds runs."""
+    for home in (folder, folder / command):
+        run = newest(home, command)
+        if run:
+            return f", such as {run.folder}, the newest finished {command} run in it"
+    return ""
 
 
 def check_edits(run: Run, doing: str) -> None:
@@ -76,14 +123,7 @@ def open_run(folder: Path, command: str, digest: str | None = None, key: str = "
 
 
 def _open_verified(folder: Path, command: str, digest: str | None, key: str) -> Run:
-    if not (folder / "status.json").exists():
-        raise ConfigError(
-            f"{key}={folder}: this is not the folder of a run (status.json is missing): give the "
-            "folder of a run"
-        )
-    there = Run.at(folder, key)
-    there.json("status.json")  # says why it cannot be read
-    _check_done(there, command)
+    _check_status(folder, command, key)
     run = Run.open(folder, command, digest, key)
     # of this state, whatever comes after it
     _ = run.status, run.environment, run.metrics, run.config
@@ -93,9 +133,11 @@ def _open_verified(folder: Path, command: str, digest: str | None, key: str) -> 
 def _check_done(run: Run, command: str) -> None:
     named = f"{run.key}={run.folder}"
     if run.command != command:
+        used = run.environment.get("trained_run") if command == "train" else None
+        instead = f". It used {run.key}={used}" if isinstance(used, str) else ""
         raise ConfigError(
-            f"{named}: status.json says that this is a run of {run.command!r}, but this "
-            f"command needs a run of {command!r}"
+            f"{named}: {STATUS_FILE} says that this is a run of {run.command!r}, but this "
+            f"command needs a run of {command!r}{instead}"
         )
     if run.state == "done":
         return

@@ -19,9 +19,10 @@ from agt.data.dataset import Dataset, DataSource
 from agt.data.erasure import families, part
 from agt.data.files import SEPARATORS, open_columns
 from agt.data.ids import CONTENT
-from agt.errors import ConfigError, DataMissing, few
+from agt.errors import ConfigError, few
 from agt.store import refusing
 from agt_cli.command_settings import By
+from agt_cli.places import no_file_of_ids
 from agt_cli.report.finished import Run
 from agt_cli.runs.erased import named
 from agt_cli.runs.prepare import RunSettings, run_without_records
@@ -437,12 +438,7 @@ def _lines(path: str) -> list[str]:
             content = Path(path).read_bytes()
         return _LINE.split(content.decode("utf-8-sig"))
     except FileNotFoundError:
-        shown = "..." if _SEVERAL.search(path) else path  # ids are not repeated in messages
-        raise DataMissing(
-            f"ids={shown}: there is no file of this name, and ids cannot be given on the command "
-            "line. Write them into a file, one id per line, and give ids=FILE; or give them on "
-            "standard input: printf 'ID1\\nID2\\n' | agt unlearn run=RUN ids=-"
-        ) from None
+        raise no_file_of_ids(path) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"ids={path}: agt cannot read the file ({error}): give a text file "

@@ -54,7 +54,7 @@ HEAD = (
 WEIGHTS = "predict run=@head mechanism=release_weights "
 
 CONFIGURED = f"""
-start t.csv public=perhaps | 2 | public.0: unknown value 'perhaps' | ranges
+start t.csv public=perhaps | 2 | public: unknown value 'perhaps' | ranges
 start t.csv purpose=fun | 2 | purpose: unknown value 'fun' | certificates
 start t.csv eps=0 | 2 | eps:
 start . | 2 | '.' is a folder | the table's file
@@ -349,7 +349,7 @@ train training.dtype=bfloat16 | 2 | training.dtype:
 train kgrid.max=65537 | 2 | at most 65537 values
 train kgrid=sparse kgrid.values=[1,1073741825] | 2 | kgrid.values
 train relation=add_remov | 2 | did you mean 'add_remove'
-train compute.fragment=0 | 2 | compute.fragment: Input should be greater than or equal to 1, got 0
+train compute.fragment=0 | 2 | compute.fragment: must be at least 1, got 0
 train dataset=digits dataset.test_fraction=1 | 2 | dataset.test_fraction: | less than 1
 train dataset=digits ++dataset.clases=[3,8] | 2 | dataset.clases: unknown key; did you mean 'classes'
 {SCANS}dataset.held_out=[2] | 2 | held_out needs finetune_classes
@@ -390,8 +390,8 @@ train dataset=digits ++dataset.clases=[3,8] | 2 | dataset.clases: unknown key; d
 {TABLE}t.csv dataset.classes='[" ",no]' | 2 | 'classes' contains an empty name
 {TABLE}t.csv dataset.classes=[false,true] | 2 | dataset.classes.0: False is not text: | in quotes
 predict run=@box mechanism.eps=1 counting=steps | 2 | counting: unknown value 'steps'
-predict run=@box total.eps=0 | 2 | total.eps: Input should be
-predict run=@box total.eps=-1 | 2 | total.eps: Input should be
+predict run=@box total.eps=0 | 2 | total.eps: must be greater than 0
+predict run=@box total.eps=-1 | 2 | total.eps: must be greater than 0
 predict run=@box total.eps=nan | 2 | total.eps: | finite
 predict run=@box total.eps=inf | 2 | total.eps: | finite
 predict run=@box total.eps=much | 2 | total.eps: expected a number
@@ -535,10 +535,10 @@ start @ok.csv id=none public=yes purpose=both eps=2 | 2 | this terminal is not i
 start @ok.csv label=z id=none public=yes purpose=both eps=2 | 2 | no column 'z', which the setting label names
 {STARTED}id=id unit_rows=1 | 2 | unit_rows=1: one value of 'id' has 2 rows
 {STARTED}id=none unit_rows=3 | 2 | unit_rows=3 limits the rows of one person
-{STARTED}id=id unit_rows=2e9 | 2 | unit_rows: Input should be less than or equal to
+{STARTED}id=id unit_rows=2e9 | 2 | unit_rows: must be at most
 {STARTED}id=id | 2 | this terminal is not interactive | give unit_rows=NUMBER
 {STARTED}answers=@list.yaml | 2 | one line for each answer
-{STARTED}answers=none.yaml | 1 | none.yaml: No such file
+{STARTED}answers=none.yaml | 4 | answers=none.yaml: this file does not exist
 train sweep=seeds | 2 | sweep=seeds gives a name to a sweep, but this command is not a sweep: add -m
 train -m sweep=a/b | 2 | sweep=a/b: the name of a sweep may contain only letters
 train -m hydra/sweeper=basic | 2 | hydra/sweeper=basic: agt only supports its own sweeper
