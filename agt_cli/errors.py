@@ -14,6 +14,7 @@ from typing import Any
 from agt.errors import AgtError, CheckError, ConfigError, nearest
 from agt.store import flat
 from agt_cli import config_files, usage
+from agt_cli.renamed import with_new_names
 
 _NAMES = (
     "names in a mapping {...} must be written without quotes, as in {a.b: [0, 1], c d: [0, 1]}. "
@@ -226,7 +227,7 @@ def _meant(word: str, config: str, overrides: Sequence[str]) -> str:
     if choices:
         group = "dataset" if "dataset" in choices else choices[0]
         return f"; did you mean '{group}={word}'?"
-    keys = _keys(config, overrides)
+    keys = with_new_names(config, _keys(config, overrides))
     if word in keys:
         return f"; did you mean '{word}=VALUE'?"
     path = Path(word)
@@ -262,15 +263,16 @@ def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) 
     {...}).
     """
     added = message.rpartition("to your config use ")[2]
-    keys = _keys(config, overrides)  # composed again: once
-    if key in keys:
+    recorded = _keys(config, overrides)  # composed again: once
+    keys = with_new_names(config, recorded)
+    if key in recorded:
         return f"new entries of the setting '{key}' must be given with a plus sign: type '{added}'"
     if "/" in key and key in config_files.groups(config):
         return (
             f"{key}: random or public features can only be used with a linear head: add "
             "model=linear certificate=stability (or model=linear certificate=erm)"
         )
-    if "run" in keys and key in _keys(usage.COMMANDS["train"].config, ()):
+    if "run" in recorded and key in _keys(usage.COMMANDS["train"].config, ()):
         typed = next((word for word in overrides if word.lstrip("+").startswith(f"{key}=")), key)
         return (
             f"'{key}' is a setting of agt train and cannot be changed for a finished run: train "
@@ -284,7 +286,7 @@ def _known_key(key: str, keys: Sequence[str]) -> str:
     """A suffix naming the key that was probably meant: the same name elsewhere, or the nearest.
 
     Args:
-        keys: those there are (``_keys``).
+        keys: those there are (``_keys``), by their names for users.
     """
     prefix, _, name = key.rpartition(".")
     beside = [known.rpartition(".")[2] for known in keys if known.rpartition(".")[0] == prefix]

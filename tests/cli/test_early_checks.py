@@ -1,6 +1,7 @@
 """Mistakes that the settings alone tell are answered before anything heavy is loaded."""
 
 import json
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -130,3 +131,13 @@ def test_a_list_of_options_of_a_group_is_refused(
     monkeypatch.chdir(tmp_path)
     assert main(["train", word]) == ConfigError.exit_code
     assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_key_is_told_the_new_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "training.dekay=1"]) == ConfigError.exit_code
+    known = capsys.readouterr().err.partition("(known: ")[2]
+    assert "lr_decay" in known
+    assert not re.search(r"\b(decay|decay_mode|clip)\b", known)

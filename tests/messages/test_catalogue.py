@@ -315,7 +315,7 @@ train kgrid.max=1000000000000 | 2 | kgrid: max=1000000000000 | at most 65537 val
 {TABLE}no.csv training.batch.n_max=2147483648 | 2 | training.batch.n_max:
 {TABLE}no.csv dataset.declared_size=2000000000 | 2 | dataset.declared_size:
 train training.lr=1e300 | 2 | training.lr: | less than or equal to 1000000
-train training.clip=1e-300 | 2 | training.clip: | greater than or equal to 0.000000001
+train training.clip=1e-300 | 2 | training.clip: | at least 1e-09
 train compute.device=gpu | 2 | compute.device | did you mean 'cpu'
 train compute.kernel=fast | 2 | compute.kernel | reference
 train model._target_=agt.models.heads.Heads | 2 | model._target_: cannot import
