@@ -13,6 +13,7 @@ None is left out.
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
@@ -585,7 +586,17 @@ def _explain(cls: Any, error: ValidationError, where: str) -> Message:
     template = "{setting}: {problem}"
     if first["type"] == "tuple_type" and isinstance(first.get("input"), int | float | str):
         template = "{setting}: {problem}: give {setting}=[{value}]"
-    return Message(template, setting=Setting(path), problem=problem, value=first.get("input"))
+    value = _in_digits(first.get("input"))
+    return Message(template, setting=Setting(path), problem=problem, value=value)
+
+
+def _in_digits(value: object) -> object:
+    """Return a whole number that was written as 100k or 2M in digits; any other value as it is."""
+    written = re.fullmatch(r"(\d+)([kM])", value) if isinstance(value, str) else None
+    if written is None:
+        return value
+    digits, unit = written.groups()
+    return int(digits) * {"k": 10**3, "M": 10**6}[unit]
 
 
 def _problem_of(cls: Any, first: Mapping[str, Any]) -> str | Message:

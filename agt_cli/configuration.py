@@ -270,7 +270,10 @@ def plain(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     if missing:
         from agt_cli.networks import missing_words  # settings, which other commands do not need
 
-        words = [f"{key}=VALUE" for key in missing]
+        words = [
+            "run=latest (or the folder of a run, run=FOLDER)" if key == "run" else f"{key}=VALUE"
+            for key in missing
+        ]
         words += missing_words(cast(dict[str, Any], OmegaConf.to_container(task)))
         first = missing[0]
         required = " ".join(words)

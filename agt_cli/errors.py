@@ -21,6 +21,8 @@ _NAMES = (
     "Names with letters outside ASCII cannot be given on the command line: write them in a file "
     "conf/dataset/NAME.yaml (agt data inspect FILE writes such a file)"
 )
+_WITH_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(e[+-]?\d+)?", re.IGNORECASE)
+"""A number with a decimal comma; it may be two whole numbers of a list as well."""
 MEMORY = (
     "lower compute.memory_mb=... or compute.fragment=..., use a smaller model, or train for fewer "
     "values of k (kgrid.max=...)"
@@ -170,7 +172,8 @@ def _unreadable(error: Any, config: str, overrides: Sequence[str]) -> str:
     if "{" in value and re.search(r"[{,]\s*['\"]|[^\x00-\x7f]", value):
         rule = _NAMES
         return f"'{override}' cannot be read, because {rule}"
-    example = f"\"{key}=['...']\"" if value.startswith("[") else f"\"{key}='...'\""
+    text = "..." if re.search(r"""['"\\]""", value) else value
+    example = f"\"{key}=['...']\"" if value.startswith("[") else f"\"{key}='{text}'\""
     return (
         f"'{override}' cannot be read: close all brackets, and put text with special "
         f"characters in quotes, as in {example}"
@@ -190,12 +193,23 @@ def _refused_override(error: Exception, config: str, overrides: Sequence[str]) -
                 "ids=...: ids cannot be listed on the command line. Write them into a file, one "
                 "id per line, and give ids=FILE"
             )
-        return (
-            f"{setting}={value}: a comma separates the values of a sweep. For a sweep, add -m; "
-            f"for a list, type {setting}=[{value}]; for text that contains a comma, quote twice, "
-            f"as in \"{setting}='{value}'\". A number must not contain a comma"
-        )
+        return _comma(setting, value)
     return _one_line(error)
+
+
+def _comma(setting: str, value: str) -> str:
+    """What a comma in a value may have meant: a number's, a list's, a sweep's or a text's."""
+    if _WITH_DECIMAL_COMMA.fullmatch(value):
+        number = value.replace(",", ".")
+        return (
+            f"{setting}={value}: write numbers with a decimal point, {setting}={number}. (A comma "
+            f"separates values: for a list, type {setting}=[{value}]; for a sweep, add -m)"
+        )
+    return (
+        f"{setting}={value}: a comma separates the values of a sweep. For a sweep, add -m; "
+        f"for a list, type {setting}=[{value}]; for text that contains a comma, quote twice, "
+        f"as in \"{setting}='{value}'\". A number must not contain a comma"
+    )
 
 
 def _no_choice(error: Exception, config: str, overrides: Sequence[str]) -> str:
@@ -245,6 +259,8 @@ def _missing_option(error: Any) -> str:
     group, _, option = (error.missing_cfg_file or "").rpartition("/")
     if not group:
         return _one_line(error)
+    if path := _path_for_name(group, option):
+        return path
     if instead := usage.OLD_SPELLINGS.get(f"{group}={option}"):
         return instead
     known = nearest(option, error.options or config_files.options(group))
@@ -256,6 +272,30 @@ def _missing_option(error: Any) -> str:
             "the line 'defaults: [table, _self_]' (or '[embeddings, _self_]')"
         )
     return f"unknown {group} '{option}'{known}"
+
+
+def _path_for_name(group: str, option: str) -> str:
+    """The message for a path where the name of an option is needed; empty: it is no path.
+
+    Args:
+        group: the group, with the path's folders behind it.
+        option: the path's last part.
+    """
+    first, _, folders = group.partition("/")
+    known = config_files.options(first) if first in ("dataset", "experiment", "training") else ()
+    path = Path(folders, option)
+    stem = option.partition(".")[0]
+    if not known or (not folders and path.suffix in ("", ".yaml")):
+        return ""
+    typed = f"{first}={path}"
+    if path.suffix == ".yaml" and stem in known:
+        return f"{typed}: the name of the file is enough: type {first}={stem}"
+    if first == "dataset" and path.suffix and path.exists():
+        remedy = f"type agt data inspect {path}, and then dataset={stem}"
+        if stem in known:
+            remedy = f"it is described in the data set {stem}: type dataset={stem}"
+        return f"{typed}: this is the file of a table, and not the name of a data set; {remedy}"
+    return f"{typed}: {first}=... needs a name, and not a path{nearest(stem, known)}"
 
 
 def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) -> str:

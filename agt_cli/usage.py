@@ -476,6 +476,8 @@ def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
     for word, given in found:
         if not word.free and given not in word.known:
             hint = nearest(given, word.known)
+            if "inspect" in word.known and os.path.exists(given):
+                hint = f"; to describe this table, type {before} inspect {given}"
             unknown = f"unknown word '{given}' after `{before}`{hint}"
             raise ConfigError(OLD_SPELLINGS.get(f"{word.key}={given}", unknown))
         before += f" {given}"
