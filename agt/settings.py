@@ -586,12 +586,17 @@ def _explain(cls: Any, error: ValidationError, where: str) -> Message:
     template = "{setting}: {problem}"
     if first["type"] == "tuple_type" and isinstance(first.get("input"), int | float | str):
         template = "{setting}: {problem}: give {setting}=[{value}]"
-    value = _in_digits(first.get("input"))
+    value = _entries(first.get("input"))
     return Message(template, setting=Setting(path), problem=problem, value=value)
 
 
-def _in_digits(value: object) -> object:
-    """Return a whole number that was written as 100k or 2M in digits; any other value as it is."""
+def _entries(value: object) -> object:
+    """Return what stands in a list instead of a single value, as somebody may have meant it.
+
+    100k and 2M are written in digits, and no or none becomes an empty list.
+    """
+    if isinstance(value, str) and value.casefold() in ("no", "none"):
+        return ""
     written = re.fullmatch(r"(\d+)([kM])", value) if isinstance(value, str) else None
     if written is None:
         return value

@@ -38,10 +38,16 @@ from agt_cli.command_settings import (
 )
 from agt_cli.configuration import only_keys
 from agt_cli.networks import NETWORK_CERTIFICATE, check_network, missing_words
-from agt_cli.places import check_ledger_of_environment, check_run
+from agt_cli.places import (
+    check_ledger_of_environment,
+    check_public_rows,
+    check_requested,
+    check_run,
+    check_table_of_dataset,
+)
 from agt_cli.report.finished import Run
 from agt_cli.report.found import resolve_latest
-from agt_cli.report.unfinished import check_resumed_folder
+from agt_cli.report.unfinished import check_open, check_resumed_folder
 from agt_cli.table_settings import check_data, check_start
 from agt_cli.usage import COMMANDS, OLD_SPELLINGS
 
@@ -67,12 +73,12 @@ def check_settings(command: str, config: Mapping[str, Any]) -> None:
         command: the name of the command.
         config: its settings, as plain containers.
     """
-    if COMMANDS[command].recorded:
+    if COMMANDS[command].recorded or command in ("start", "data"):
         # of an empty ``run`` is said what else it may be (agt_cli/report/found.py)
         check_not_empty({key: value for key, value in config.items() if key != "run"})
     if command in CHECKS:
         CHECKS[command](config)
-    if config.get("run") is not None:
+    if config.get("run") is not None or command == "predict":
         check_named_run(command, config)
 
 
@@ -84,8 +90,12 @@ def check_named_run(command: str, config: Mapping[str, Any]) -> None:
         config: its settings, as plain containers; ``run`` is among them.
     """
     named = resolve_latest(dict(config), lambda line: None)["run"]
+    if named is None:
+        return
     texts = {key: value for key, value in config.items() if isinstance(value, str)}
     check_run(command, Path(named), texts)
+    if command == "unlearn" and config.get("ids") is None:
+        check_requested(Path(named))
     if command == "predict" and config.get("release") is None:
         check_ledger_of_environment(config.get("ledger"))
         check_mechanism_of_run(config.get("mechanism"), Run.at(Path(named)))
@@ -169,6 +179,9 @@ def check_training(config: Mapping[str, Any]) -> None:
     if resumed is not None:
         if isinstance(resumed, str) and resumed:
             check_resumed_folder(Path(resumed))
+            run = Run.at(Path(resumed), "resume")
+            if run.command == "train":
+                check_open(run)
         return
     if missing_words(config):
         check_network(config, _error_of_model(config))
@@ -185,6 +198,7 @@ def check_parts(config: Mapping[str, Any]) -> None:
     read_noise_config(config.get("noise"))
     check_own_part(config.get("dataset"), "dataset")
     check_own_part(config.get("model"), "model")
+    check_table_of_dataset(config.get("dataset"))
 
 
 def _error_of_model(config: Mapping[str, Any]) -> str:
@@ -198,9 +212,10 @@ def _error_of_model(config: Mapping[str, Any]) -> str:
 
 def check_tune(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for a wrong setting of agt tune, but for its candidates."""
-    validate(TuneConfig, config.get("tune"), "tune")
+    tuned = validate(TuneConfig, config.get("tune"), "tune")
     validate(TotalConfig, config.get("total"), "total")
     check_parts({key: value for key, value in config.items() if key not in TUNE_KEYS})
+    check_public_rows(tuned.public, config.get("dataset"))
 
 
 def check_measure(config: Mapping[str, Any]) -> None:

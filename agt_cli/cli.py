@@ -183,6 +183,8 @@ def _check_command(name: str, rest: Sequence[str]) -> None:
         raise ConfigError(
             f"'{name}' is not a command, but an action of agt {owner}: type agt {command_line}"
         )
+    if name == "version":
+        raise ConfigError("'version' is not a command: type agt --version")
     hint = nearest(name, usage.COMMANDS)
     raise ConfigError(f"unknown command '{name}'{hint}; agt --help lists all commands")
 

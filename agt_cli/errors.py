@@ -21,6 +21,15 @@ _NAMES = (
     "Names with letters outside ASCII cannot be given on the command line: write them in a file "
     "conf/dataset/NAME.yaml (agt data inspect FILE writes such a file)"
 )
+_MEANT = {
+    "k": "kgrid.max",
+    "ks": "kgrid.max",
+    "network": "model.hidden",
+    "eps": "noise.epsilon",
+    "epsilon": "noise.epsilon",
+    "delta": "noise.delta",
+}
+"""Keys that Python's arguments or other tools suggest, and nearly no key of agt resembles."""
 _WITH_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(e[+-]?\d+)?", re.IGNORECASE)
 """A number with a decimal comma; it may be two whole numbers of a list as well."""
 MEMORY = (
@@ -167,7 +176,9 @@ def _unreadable(error: Any, config: str, overrides: Sequence[str]) -> str:
     override = error.override
     key, equals, value = override.partition("=")
     if not equals or not key.strip("+~"):
-        suggestion = "" if equals else _meant(key, config, overrides)
+        suggestion = _joined(key, overrides) if equals else _meant(key, config, overrides)
+        if not equals and "=" in overrides:
+            suggestion = _joined(key, overrides)
         return f"'{override}' is not a setting: write settings as KEY=VALUE{suggestion}"
     if "{" in value and re.search(r"[{,]\s*['\"]|[^\x00-\x7f]", value):
         rule = _NAMES
@@ -178,6 +189,16 @@ def _unreadable(error: Any, config: str, overrides: Sequence[str]) -> str:
         f"'{override}' cannot be read: close all brackets, and put text with special "
         f"characters in quotes, as in {example}"
     )
+
+
+def _joined(key: str, overrides: Sequence[str]) -> str:
+    """A suffix for an equals sign with blanks around it; empty: there is none."""
+    if "=" not in overrides:
+        return ""
+    place = overrides.index("=")
+    value = "".join(overrides[place + 1 : place + 2]) or "VALUE"
+    before = overrides[place - 1] if place else "KEY"
+    return f", without blanks around the equals sign: type {before}={value}"
 
 
 def _refused_override(error: Exception, config: str, overrides: Sequence[str]) -> str:
@@ -192,6 +213,12 @@ def _refused_override(error: Exception, config: str, overrides: Sequence[str]) -
             return (
                 "ids=...: ids cannot be listed on the command line. Write them into a file, one "
                 "id per line, and give ids=FILE"
+            )
+        if setting in config_files.groups(config):
+            first = value.partition(",")[0]
+            return (
+                f"{setting}={value}: give one name, such as {setting}={first}; to run one job for "
+                "each of these names, add -m"
             )
         return _comma(setting, value)
     return _one_line(error)
@@ -237,6 +264,9 @@ def _meant(word: str, config: str, overrides: Sequence[str]) -> str:
     if word in groups:
         options = nearest("", config_files.options(word))
         return f"; did you mean '{word}=NAME'?{options}"
+    left, colon, right = word.partition(":")
+    if colon and right and left in (*groups, *_keys(config, overrides)):
+        return f"; did you mean '{left}={right}'?"
     choices = [group for group in groups if word in config_files.options(group)]
     if choices:
         group = "dataset" if "dataset" in choices else choices[0]
@@ -244,7 +274,11 @@ def _meant(word: str, config: str, overrides: Sequence[str]) -> str:
     keys = with_new_names(config, _keys(config, overrides))
     if word in keys:
         return f"; did you mean '{word}=VALUE'?"
+    if word == "latest" and "run" in keys:
+        return "; did you mean 'run=latest'?"
     path = Path(word)
+    if path.exists() and config in ("start", "data"):
+        return "; this command reads one table at a time"
     if path.exists():
         key = "run" if path.is_dir() else "inputs"
         return (
@@ -319,6 +353,8 @@ def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) 
             f"again with agt train {typed}"
         )
     suggestion = _known_key(key, keys)
+    if not suggestion and _MEANT.get(key) in recorded:
+        suggestion = f"; did you mean '{_MEANT[key]}'?"
     return f"unknown key '{key}'{suggestion}"
 
 

@@ -14,12 +14,13 @@ from agt.errors import ConfigError, DataMissing
 from agt.store import MANIFEST_FILE, locate
 from agt_cli.report.finished import Run
 from agt_cli.report.found import LATEST, newest
-from agt_cli.report.opening import check_usable
+from agt_cli.report.opening import STATUS_FILE, check_usable
 
 UNSET = ("", "null")
 LINES = "-"
 """``inputs`` and ``ids`` that come on standard input."""
 NO_LEDGER = "none"
+TABLE = "agt.data.table.Table"
 LOG_OF_REQUESTS = "unlearning/log.jsonl"
 """In a run's folder: the requests for erasure (``agt_cli.unlearn.log``, which loads NumPy)."""
 
@@ -55,6 +56,31 @@ def check_places(command: str, typed: Mapping[str, str]) -> None:
         _check_table(Path(given["file"]), data_dir, "the file or data_dir")
         if Path(given["file"]).is_dir():
             raise ConfigError(folder_for_file(Path(given["file"])))
+
+
+def check_table_of_dataset(node: object) -> None:
+    """Raise DataMissing or DataError where the file of a table that is trained on is not there.
+
+    Args:
+        node: the value of the key ``dataset``, composed.
+    """
+    if not isinstance(node, Mapping) or node.get("_target_") != TABLE:
+        return
+    if isinstance(node.get("path"), str) and isinstance(node.get("data_dir"), str):
+        _check_table(Path(node["path"]), Path(node["data_dir"]), "dataset.path or data_dir")
+
+
+def check_public_rows(public: str | None, node: object) -> None:
+    """Raise DataMissing where the file of public rows for ``agt tune`` is not there.
+
+    Args:
+        public: the value of ``tune.public``.
+        node: the value of the key ``dataset``, composed.
+    """
+    if public in (None, "test") or not isinstance(node, Mapping):
+        return
+    if isinstance(node.get("data_dir"), str):
+        locate(Path(str(public)), Path(node["data_dir"]), "tune.public")
 
 
 def _check_table(path: Path, data_dir: Path, setting: str) -> None:
@@ -106,17 +132,16 @@ def check_release(folder: Path) -> None:
         raise ConfigError(
             f"release={folder}: this folder does not exist: give the folder of a release"
         )
-    if (folder / MANIFEST_FILE).exists():
+    of_run = (folder / STATUS_FILE).exists()
+    if (folder / MANIFEST_FILE).exists() and not of_run:
         return
     below = [path.parent for path in _manifests_of_releases(folder)]
-    instead = "; it is the folder release/ inside the folder of the agt predict that released it"
+    instead = "; give the folder release/ inside the folder of the agt predict that released it"
     if below:
         newest_release = max(below, key=lambda path: path.parent.name)
         instead = f"; did you mean release={newest_release}?"
-    raise ConfigError(
-        f"release={folder}: this is not the folder of a release ({MANIFEST_FILE} is missing)"
-        f"{instead}"
-    )
+    reason = "it is the folder of a run" if of_run else f"{MANIFEST_FILE} is missing"
+    raise ConfigError(f"release={folder}: this is not the folder of a release ({reason}){instead}")
 
 
 def _manifests_of_releases(folder: Path) -> Iterator[Path]:
@@ -141,14 +166,18 @@ def check_ledger_file(command: str, given: Mapping[str, str]) -> None:
         command: its name.
         given: as in ``check_places``; ``ledger`` is among it.
     """
-    from agt_cli.ledger_files import existing_ledger
+    from agt.ledger.store import check_free, check_suffix as check_suffix_of_ledger
+    from agt_cli.ledger_files import existing_ledger, ledger_path
 
     name = given["ledger"]
     if command != "ledger":
         if name != NO_LEDGER:
             existing_ledger(name)
         return
-    if given.get("action") != "init":
+    if given.get("action") == "init":
+        check_suffix_of_ledger(ledger_path(name))
+        check_free(ledger_path(name))
+    else:
         existing_ledger(name)
     head = given.get("head")
     if head and given.get("action") in ("init", "admit"):
@@ -195,8 +224,8 @@ def check_run(command: str, folder: Path, given: Mapping[str, str]) -> None:
     inputs = given.get("inputs", LINES)
     if inputs != LINES:
         check_inputs(Path(inputs), run)
-    if command == "unlearn":
-        check_ids(given.get("ids"), folder)
+    if command == "unlearn" and given.get("ids", LINES) != LINES:
+        check_file_of_ids(given["ids"])
 
 
 def check_inputs(path: Path, run: Run) -> None:
@@ -219,17 +248,30 @@ def check_inputs(path: Path, run: Run) -> None:
     locate(path, data_dir, "inputs")
 
 
-def check_ids(ids: str | None, folder: Path) -> None:
-    """Raise ConfigError where ``agt unlearn`` has nothing to do.
+def check_requested(folder: Path) -> None:
+    """Raise ConfigError where ``agt unlearn`` without ids has nothing to do.
 
     Args:
-        ids: the value of the setting; None: it was not given.
         folder: of the run.
     """
-    if ids is None and not (folder / LOG_OF_REQUESTS).exists():
+    if not (folder / LOG_OF_REQUESTS).exists():
         raise nothing_requested(folder)
-    if ids not in (None, LINES) and not Path(str(ids)).exists():
-        raise no_file_of_ids(str(ids))
+
+
+def check_file_of_ids(path: str) -> None:
+    """Raise DataMissing or ConfigError unless there is a file of ids.
+
+    Args:
+        path: the value of ``ids``.
+    """
+    if not Path(path).exists():
+        raise no_file_of_ids(path)
+    if not Path(path).is_file():
+        kind = "a folder" if Path(path).is_dir() else "not a regular file"
+        raise ConfigError(
+            f"ids={path} is {kind}: give a file with one id per line, or ids=- to read "
+            "the ids from standard input"
+        )
 
 
 def nothing_requested(folder: Path) -> ConfigError:

@@ -109,6 +109,10 @@ def read_groups(value: object) -> object:
     return value
 
 
+ALWAYS_ASKED = ("label", "id", "public", "purpose")
+"""The answers without which ``agt start`` asks, and then writes a new dataset."""
+
+
 @keyword_schema
 class StartAnswers:
     """The answers that ``agt start`` asks for, as far as no table is needed to judge them.
@@ -136,7 +140,10 @@ class StartAnswers:
 def check_start(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for a wrong answer on the command line, or a folder instead of a table."""
     _read(StartAnswers, config)
-    _read(TableFile, config).check_file()
+    table = _read(TableFile, config)
+    table.check_file()
+    if config.get("answers") is None and None in [config.get(key) for key in ALWAYS_ASKED]:
+        table.check_target()
 
 
 def check_data(config: Mapping[str, Any]) -> None:

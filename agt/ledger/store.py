@@ -42,6 +42,7 @@ from agt.ledger.chain import (
     folder_alone,
     take_lock,
 )
+from agt.messages import Message
 from agt.store import MAX_TEXT_BYTES, READ_FLAGS, Broken, Lock, is_locked, open_plain, sync_folder
 
 FORMAT = 1
@@ -558,3 +559,24 @@ def explained(path: Path, seconds: float) -> Iterator[None]:
                 "the ledger, and check it with agt verify"
             ) from None
         raise AgtError(f"ledger={path}: {error}") from error
+
+
+def check_suffix(path: Path) -> None:
+    """Raise ConfigError unless a new ledger's name ends as ledgers are found by."""
+    if path.suffix != SUFFIX:
+        raise ConfigError(
+            f"ledger={path}: the file needs a name that ends in {SUFFIX}, because agt "
+            "finds ledgers by this ending: choose such a name"
+        )
+
+
+def check_free(path: Path) -> None:
+    """Raise ConfigError where something already has a new ledger's name."""
+    if path.exists() or path.is_symlink():
+        raise ConfigError(
+            Message(
+                "ledger={path}: this ledger already exists, and its budget cannot be "
+                "changed; {config:agt ledger show} {path} shows it",
+                path=path,
+            )
+        )

@@ -76,9 +76,10 @@ def resolve_latest(config: dict[str, Any], note: Callable[[str], None]) -> dict[
     if config["run"] is None and (config.get("release") or config.get("audit")) is not None:
         return config
     if config["run"] != LATEST:
+        typed = "run=..." if config["run"] is None else f"run={config['run']!r}"
         raise ConfigError(
-            f"run={config['run']!r}: this value does not name one run: give the folder of a "
-            "finished agt train, or run=latest"
+            f"{typed}: this value does not name one run: give the folder of a finished agt train, "
+            "or run=latest"
         )
     home = Path(str(config.get("output_dir"))) / "train"
     runs = runs_of(home, "train")

@@ -22,7 +22,7 @@ from agt.data.ids import CONTENT
 from agt.errors import ConfigError, few
 from agt.store import refusing
 from agt_cli.command_settings import By
-from agt_cli.places import no_file_of_ids
+from agt_cli.places import check_file_of_ids, no_file_of_ids
 from agt_cli.report.finished import Run
 from agt_cli.runs.erased import named
 from agt_cli.runs.prepare import RunSettings, run_without_records
@@ -429,12 +429,7 @@ def _lines(path: str) -> list[str]:
         if path == INPUT:
             content = sys.stdin.buffer.read()
         else:
-            if Path(path).exists() and not Path(path).is_file():
-                kind = "a folder" if Path(path).is_dir() else "not a regular file"
-                raise ConfigError(
-                    f"ids={path} is {kind}: give a file with one id per line, or ids=- to read "
-                    "the ids from standard input"
-                )
+            check_file_of_ids(path)
             content = Path(path).read_bytes()
         return _LINE.split(content.decode("utf-8-sig"))
     except FileNotFoundError:
