@@ -633,7 +633,7 @@ def _plain_words(first: Mapping[str, Any]) -> str:
     """Return pydantic's words for what is wrong with a value, as agt says them."""
     for key, limit in first.get("ctx", {}).items():
         if key in _LIMITS and isinstance(limit, int | float):
-            shown = str(limit) if isinstance(limit, int) else f"{limit:g}"
+            shown = str(limit) if isinstance(limit, int) else f"{limit:.15g}"
             return f"must be {_LIMITS[key]} {shown}"
     words: str = first["msg"].removeprefix("Value error, ")
     return words.replace("Input should be", "must be")

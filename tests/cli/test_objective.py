@@ -214,7 +214,7 @@ def test_an_auditor_sees_other_noise_than_the_constants_make(
         (("run=votes", "counting=index"), ("counting=index has no effect",)),
         (
             ("run=votes", "mechanism=release_weights"),
-            ("mechanism=release_weights only releases a single linear head",),
+            ("mechanism=release_weights releases the weights of one linear head",),
         ),
         (
             ("run=unsized",),

@@ -71,7 +71,7 @@ train +foo=1 | 2 | unknown key 'foo'
 train dataset=null | 2 | dataset=null: the setting dataset=... needs the name of one of its options | blobs
 train model=3 | 2 | model=3: the setting model=... needs the name of one of its options | mlp
 train dataset= | 2 | unknown dataset ''
-train dataset=blobs,digits | 2 | dataset=blobs,digits: a comma | -m
+train dataset=blobs,digits | 2 | dataset=blobs,digits: give one name | -m
 train "training.lr='1,000'" | 2 | training.lr: expected a number, without thousands separators
 train data_dir= | 2 | data_dir= has no value
 certify run= | 2 | give the folder of a finished agt train, or run=latest
@@ -175,7 +175,7 @@ train certificate/features=relu | 2 | certificate/features: random or public fea
 {TABLE}@ok.csv dataset.numeric.a=[-1e308,1e308] | 2 | numeric.a | too wide to compute with
 {VECTORS}@vectors.npz dataset.scale=0 | 2 | dataset.scale:
 certify run=@nowhere | 2 | nowhere: this folder does not exist
-certify run=@ok.csv | 2 | ok.csv: this folder does not exist
+certify run=@ok.csv | 2 | ok.csv: this is a file, but the folder of a finished run is needed
 certify run=@folder | 2 | this is not the folder of a run (status.json is missing)
 certify run=latest | 2 | there is no finished training run in outputs/train
 plan run=latest | 2 | there is no finished training run in outputs/train
@@ -307,14 +307,14 @@ train training.lr=fast | 2 | training.lr: | 'fast'
 train training.clip=null | 2 | training.clip:
 train training.weight_decay=.6 | 2 | lr * weight_decay = 1.2 exceeds 1
 train kgrid=sparse 'kgrid.values=[1,1]' | 2 | kgrid: values repeats 1
-train kgrid=sparse 'kgrid.values=[1,-1]' | 2 | kgrid.values | greater than or equal to 0
+train kgrid=sparse 'kgrid.values=[1,-1]' | 2 | kgrid.values | at least 0
 train kgrid.max=1000000000000 | 2 | kgrid: max=1000000000000 | at most 65537 values
 {TABLE}no.csv relation.unit_rows=17179869184 | 2 | relation.unit_rows: | 1073741824
 {TABLE}no.csv relation.unit_rows=1073741824 | 2 | kgrid | relation.unit_rows = 1073741824 | rows may change
 {TABLE}no.csv kgrid=sparse 'kgrid.values=[0,1073741824]' relation.unit_rows=2 | 2 | kgrid | rows may change
 {TABLE}no.csv training.batch.n_max=2147483648 | 2 | training.batch.n_max:
 {TABLE}no.csv dataset.declared_size=2000000000 | 2 | dataset.declared_size:
-train training.lr=1e300 | 2 | training.lr: | less than or equal to 1000000
+train training.lr=1e300 | 2 | training.lr: | at most 1000000
 train training.clip=1e-300 | 2 | training.clip: | at least 1e-09
 train compute.device=gpu | 2 | compute.device | did you mean 'cpu'
 train compute.kernel=fast | 2 | compute.kernel | reference
@@ -354,7 +354,7 @@ train dataset=digits dataset.test_fraction=1 | 2 | dataset.test_fraction: | less
 train dataset=digits ++dataset.clases=[3,8] | 2 | dataset.clases: unknown key; did you mean 'classes'
 {SCANS}dataset.held_out=[2] | 2 | held_out needs finetune_classes
 {SCANS}dataset.keep='{{3: 0.5}}' dataset.finetune_classes=[0,1] | 2 | 'keep' lists class 3
-{SCANS}dataset.keep='{{3: 1.5}}' | 2 | dataset.keep.3: | less than or equal to 1
+{SCANS}dataset.keep='{{3: 1.5}}' | 2 | dataset.keep.3: | at most 1
 {SCANS}dataset.finetune_classes=[0,1] dataset.positive=[1,1] | 2 | positive lists class 1 twice
 {SCANS}dataset.finetune_classes=[1,1] | 2 | finetune_classes lists class 1 twice
 {SCANS}dataset.finetune_classes=[0,1] dataset.held_out=[1,1] | 2 | held_out lists class 1 twice
@@ -396,7 +396,7 @@ predict run=@box total.eps=nan | 2 | total.eps: | finite
 predict run=@box total.eps=inf | 2 | total.eps: | finite
 predict run=@box total.eps=much | 2 | total.eps: expected a number
 predict run=@box mechanism=smooth_laplace mechanism.eps=1 | 2 | mechanism.delta: this setting is required
-predict run=@box mechanism=smooth_laplace mechanism.eps=1 mechanism.delta=-1e-5 | 2 | mechanism.delta: | greater than
+predict run=@box mechanism=smooth_laplace mechanism.eps=1 mechanism.delta=-1e-5 | 2 | mechanism.delta: | at least 0
 predict run=@box mechanism=smooth_laplace mechanism.eps=60 mechanism.delta=1e-5 | 2 | only proved up to eps
 predict run=@box mechanism=smooth_laplace total.eps=1 | 2 | mechanism=smooth_laplace | give total.delta
 predict run=@box mechanism=gaussian_margin mechanism.mu=nan | 2 | mechanism.mu: | finite
@@ -440,6 +440,16 @@ certify rnu=x | 2 | 'rnu' | did you mean 'run'
 """What ``configure`` refuses, before any data is read."""
 
 WHOLE = f"""
+train --dataset=digits | 2 | settings are written without dashes | type dataset=digits
+train dataset = digits | 2 | without blanks around the equals sign | dataset=digits
+train dataset:digits | 2 | did you mean 'dataset=digits'
+train k=10 | 2 | unknown key 'k' | did you mean 'kgrid.max'
+train training.caution=0,5 | 2 | decimal point | training.caution=0.5
+train dataset=@ok.csv | 2 | the file of a table | agt data inspect
+train dataset=conf/dataset/digit.yaml | 2 | needs a name, and not a path | did you mean 'digits'
+data @ok.csv | 2 | agt data inspect
+certify latest | 2 | did you mean 'run=latest'
+version | 2 | agt --version
 {BLOBS}certificate=box ensemble.members=5 relation.unit_rows=2 | 2 | relation.unit_rows=2: | dataset.unit
 trian | 2 | unknown command 'trian' | did you mean 'train'
 certfy run=x | 2 | did you mean 'certify'
