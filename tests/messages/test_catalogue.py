@@ -526,14 +526,14 @@ ledger init x unit=y total.eps=1 head=stick/x.head | 2 | head=stick/x.head: the 
 ledger init x/ unit=y total.eps=1 | 2 | x
 ledger init a?b unit=y total.eps=1 | 2 | a ledger's name may contain only letters
 ledger show none | 2 | ledgers/none.ledger does not exist. To create a ledger, type agt ledger init
-ledger show none total.eps=2 | 2 | total=... only applies to agt ledger init
-ledger verify none run=latest | 2 | run=... only applies to agt ledger init and admit
-ledger verify none head=12:abc | 2 | at least the first 16 digits
-ledger admit none | 2 | agt ledger admit does not know what to admit
-ledger admit none run=. data=b | 2 | run=... and data=... cannot be given together
-ledger admit none lost=true | 2 | agt ledger admit does not know what to admit
+ledger show @ok.csv total.eps=2 | 2 | total=... only applies to agt ledger init
+ledger verify @ok.csv run=@box | 2 | run=... only applies to agt ledger init and admit
+ledger verify @ok.csv head=12:abc | 2 | at least the first 16 digits
+ledger admit @ok.csv | 2 | agt ledger admit does not know what to admit
+ledger admit @ok.csv run=@box data=b | 2 | run=... and data=... cannot be given together
+ledger admit @ok.csv lost=true | 2 | agt ledger admit does not know what to admit
 ledger show | 2 | is incomplete: add NAME
-ledger show none tabel=1 | 2 | unknown key 'tabel'
+ledger show @ok.csv tabel=1 | 2 | unknown key 'tabel'
 data inspect @ok.csv label=z | 2 | no column 'z', which the setting label names
 data inspect @ok.csv lable=x | 2 | unknown key 'lable' | did you mean 'label'
 data inspect @even.csv | 2 | label is missing, so agt does not know which column to predict, and wrote nothing | give label=NAME (likely: 'a', 'b')
