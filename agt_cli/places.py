@@ -19,6 +19,8 @@ from agt_cli.report.opening import STATUS_FILE, check_usable
 UNSET = ("", "null")
 LINES = "-"
 """``inputs`` and ``ids`` that come on standard input."""
+PAYING = ("predict", "measure", "ledger")
+"""Commands that open the ledger that is named, whatever else was typed."""
 NO_LEDGER = "none"
 TABLE = "agt.data.table.Table"
 LOG_OF_REQUESTS = "unlearning/log.jsonl"
@@ -42,7 +44,7 @@ def check_places(command: str, typed: Mapping[str, str]) -> None:
             locate(Path(given["inputs"]), Path("data"), "inputs")
     if "answers" in given and command == "start":
         check_answers(Path(given["answers"]))
-    if "ledger" in given:
+    if "ledger" in given and command in PAYING:
         check_ledger_file(command, given)
     if given.get("run", LATEST) != LATEST:
         check_run(command, Path(given["run"]), given)
