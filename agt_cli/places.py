@@ -15,6 +15,7 @@ from agt.store import MANIFEST_FILE, locate
 from agt_cli.report.finished import Run
 from agt_cli.report.found import LATEST, newest
 from agt_cli.report.opening import STATUS_FILE, check_usable
+from agt_cli.usage import IDS_NEED_A_FILE, ids_by_pipe
 
 UNSET = ("", "null")
 LINES = "-"
@@ -208,8 +209,8 @@ def check_head_folder(head: str) -> None:
     folder = Path(head).parent
     if not folder.is_dir():
         raise ConfigError(
-            f"head={head}: the folder {folder} does not exist: mount the other disk, or create "
-            "the folder first"
+            f"head={head}: the folder {folder} does not exist: create it, or mount the disk that "
+            "it is on"
         )
 
 
@@ -279,8 +280,8 @@ def check_file_of_ids(path: str) -> None:
 def nothing_requested(folder: Path) -> ConfigError:
     """Return the refusal of ``agt unlearn`` without ids, of a run without requests."""
     return ConfigError(
-        "no erasure was requested, neither in this command nor earlier: give the ids of the "
-        f"records with ids=FILE, one id on each line (agt unlearn run={folder} ids=FILE)"
+        "no erasure was requested: give the ids of the records with ids=FILE, one id on each line "
+        f"(agt unlearn run={folder} ids=FILE)"
     )
 
 
@@ -288,7 +289,6 @@ def no_file_of_ids(path: str) -> DataMissing:
     """Return the refusal of ids in a file that is not there; ids themselves are not repeated."""
     shown = "..." if "," in path or ";" in path else path
     return DataMissing(
-        f"ids={shown}: there is no file of this name, and ids cannot be given on the command "
-        "line. Write them into a file, one id per line, and give ids=FILE; or give them on "
-        "standard input: printf 'ID1\\nID2\\n' | agt unlearn run=RUN ids=-"
+        f"ids={shown}: there is no file of this name, and {IDS_NEED_A_FILE}. Without a file, "
+        f"{ids_by_pipe()}"
     )

@@ -76,8 +76,8 @@ class TableFile:
             )
         if self.target.exists() and not self.force:
             raise ConfigError(
-                f"{self.target} already exists and may contain your declarations: give "
-                "force=true to overwrite it, or another name with name=NAME"
+                f"{self.target} already exists and may contain your declarations: give another "
+                "name with name=NAME, or force=true to overwrite this file"
             )
 
     def check_file(self) -> None:

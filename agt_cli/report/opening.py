@@ -1,13 +1,15 @@
 """A finished run is opened: every file of it is compared with its manifest."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agt.errors import ConfigError
-
-if TYPE_CHECKING:
-    pass
-from agt_cli.report.finished import _SWAPPED, Run, has_pending_commit, manifest_digest
+from agt_cli.report.finished import (
+    _SWAPPED,
+    Run,
+    check_is_run,
+    has_pending_commit,
+    manifest_digest,
+)
 from agt_cli.report.found import newest
 from agt_cli.report.next_state import recover
 from agt_cli.report.unfinished import UNKNOWN
@@ -16,7 +18,7 @@ STATUS_FILE = "status.json"
 _TRIES = 3  # of a run that changes while it is opened
 
 
-def check_folder(folder: Path, command: str, key: str = "run") -> None:
+def check_folder(folder: Path, command: str) -> None:
     """Raise ConfigError where there is no such folder, naming the newest finished run of
     ``command`` beside it.
     """
@@ -27,51 +29,48 @@ def check_folder(folder: Path, command: str, key: str = "run") -> None:
     if folder.exists():
         within = ""
         if (folder.parent / STATUS_FILE).exists():
-            within = f": give the folder that it is in, {key}={folder.parent}"
+            within = f": give the folder that it is in, run={folder.parent}"
         raise ConfigError(
-            f"{key}={folder}: this is a file, but the folder of a finished run is needed"
+            f"run={folder}: this is a file, but the folder of a finished run is needed"
             f"{within or beside}"
         )
     raise ConfigError(
-        f"{key}={folder}: this folder does not exist: give the folder of a finished run{beside}"
+        f"run={folder}: this folder does not exist: give the folder of a finished run{beside}"
     )
 
 
-def check_usable(folder: Path, command: str, key: str = "run") -> None:
+def check_usable(folder: Path, command: str) -> None:
     """Raise ConfigError unless there is a finished run of ``command``, none of which is verified.
 
     Args:
         folder: where it should be.
         command: that made it.
-        key: the setting that names the folder, for messages.
     """
-    check_folder(folder, command, key)
+    check_folder(folder, command)
     if has_pending_commit(folder):
         return  # its files are being replaced, which ``open_run`` waits for
-    _check_status(folder, command, key)
+    _check_status(folder, command)
 
 
-def _check_status(folder: Path, command: str, key: str) -> None:
+def _check_status(folder: Path, command: str) -> None:
     """Raise ConfigError unless status.json says that the run is finished, and one of
     ``command``.
     """
-    if not (folder / STATUS_FILE).exists():
+    inside = None if (folder / STATUS_FILE).is_file() else _run_inside(folder, command)
+    if inside is not None:
         raise ConfigError(
-            f"{key}={folder}: this is not the folder of a run ({STATUS_FILE} is missing): give the "
-            f"folder of a run{_run_inside(folder, command)}"
+            f"run={folder}: this is not the folder of a run (it has no file {STATUS_FILE}): give "
+            f"the folder of a run, such as {inside.folder}, the newest finished {command} run in it"
         )
-    there = Run.at(folder, key)
+    check_is_run(folder, "run")
+    there = Run.at(folder)
     there.json(STATUS_FILE)  # says why it cannot be read
     _check_done(there, command)
 
 
-def _run_inside(folder: Path, command: str) -> str:
-    """Return words for the newest finished run of ``command`` in a folder that holds runs."""
-    for home in (folder, folder / command):
-        run = newest(home, command)
-        if run:
-            return f", such as {run.folder}, the newest finished {command} run in it"
-    return ""
+def _run_inside(folder: Path, command: str) -> Run | None:
+    """Return the newest finished run of ``command`` in a folder that holds runs; None: none is."""
+    return newest(folder, command) or newest(folder / command, command)
 
 
 def check_edits(run: Run, doing: str) -> None:
@@ -95,7 +94,7 @@ def check_edits(run: Run, doing: str) -> None:
         )
 
 
-def open_run(folder: Path, command: str, digest: str | None = None, key: str = "run") -> Run:
+def open_run(folder: Path, command: str, digest: str | None = None) -> Run:
     """Read a finished run of ``command``, and verify every file of it.
 
     A run whose state is just being swapped is read in its new one; an interrupted swap is brought
@@ -103,57 +102,59 @@ def open_run(folder: Path, command: str, digest: str | None = None, key: str = "
 
     Args:
         digest: the run must be the one of this digest; None: any.
-        key: the setting that names the folder, for messages; ``digest`` is another beside it.
 
     Raises:
         ConfigError: no such folder, not a run, another command's run, not finished, another run
             than ``digest``, or a file is not what the run wrote; says which file shows it.
     """
-    check_folder(folder, command, key)
-    recover(folder, key)
+    check_folder(folder, command)
+    recover(folder)
     for _ in range(_TRIES):
         before = manifest_digest(folder)
         try:
-            return _open_verified(folder, command, digest, key)
+            return _open_verified(folder, command, digest)
         except ConfigError:
-            recover(folder, key)
+            recover(folder)
             if manifest_digest(folder) == before:
                 raise
-    raise ConfigError(f"{key}={folder}: {_SWAPPED}")
+    raise ConfigError(f"run={folder}: {_SWAPPED}")
 
 
-def _open_verified(folder: Path, command: str, digest: str | None, key: str) -> Run:
-    _check_status(folder, command, key)
-    run = Run.open(folder, command, digest, key)
+def _open_verified(folder: Path, command: str, digest: str | None) -> Run:
+    _check_status(folder, command)
+    run = Run.open(folder, command, digest, "run")
     # of this state, whatever comes after it
     _ = run.status, run.environment, run.metrics, run.config
     return run
 
 
 def _check_done(run: Run, command: str) -> None:
-    named = f"{run.key}={run.folder}"
+    named = f"run={run.folder}"
     if run.command != command:
         used = run.environment.get("trained_run") if command == "train" else None
-        instead = f". It used {run.key}={used}" if isinstance(used, str) else ""
+        instead = f". It used run={used}" if isinstance(used, str) else ""
         raise ConfigError(
-            f"{named}: {STATUS_FILE} says that this is a run of {run.command!r}, but this "
-            f"command needs a run of {command!r}{instead}"
+            f"{named}: according to {STATUS_FILE}, this is a run of agt {run.command}, but this "
+            f"command needs a run of agt {command}{instead}"
         )
     if run.state == "done":
         return
-    why, again = f" ({run.error})" if run.error else "", f"start `agt {command}` again"
+    why = run.error
+    again = f"start `agt {command}` again"
     resume = again
     if command == "train":
         resume = f"type agt train resume={run.folder} to resume the run"
     if run.state == "running":
-        why = " (its process is still running)"
+        why = "the run's process is still running"
         resume = "wait until it ends"
     elif run.state == "killed" and run.is_alive is None:
-        why, resume = f", and {UNKNOWN}", again
+        why = UNKNOWN
+        resume = again
     elif run.state == "killed":
-        why = ", but its process no longer exists, so it was killed"
+        why = "the run's process no longer exists, so the run was killed"
     said = run.status.get("state")
+    reason = f" ({why})" if why else ""
     raise ConfigError(
-        f"{named}: this run has no result to use, because its state in status.json is "
-        f"{said!r}{why}: {resume}"
+        f"{named}: this run has no result, because its state in status.json is {said!r}{reason}: "
+        f"{resume}"
     )

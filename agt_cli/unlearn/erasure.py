@@ -118,7 +118,7 @@ def reporting_change(
     except (AgtError, OSError) as error:
         if not decided():
             raise
-        raise AgtError(f"{change}. After that, an error stopped the command: {error}") from error
+        raise AgtError(f"{change}. Then an error stopped the command: {error}") from error
     except BaseException:  # Ctrl-C, and what is a bug
         if decided():
             console.error(change)
