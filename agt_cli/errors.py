@@ -30,8 +30,10 @@ _MEANT = {
     "delta": "noise.delta",
 }
 """Keys that Python's arguments or other tools suggest, and nearly no key of agt resembles."""
-_WITH_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(e[+-]?\d+)?", re.IGNORECASE)
-"""A number with a decimal comma; it may be two whole numbers of a list as well."""
+_WITH_DECIMAL_COMMA = re.compile(r"[+-]?(0,\d+|\d+,(?!\d{3}$)\d+)")
+"""A number with a decimal comma; it may be two whole numbers of a list as well. What may be a comma
+for thousands (1,000) is none.
+"""
 MEMORY = (
     "lower compute.memory_mb=... (or compute.fragment=...). If that does not help, use a "
     "smaller model, or fewer values of k (kgrid.max=...)"
