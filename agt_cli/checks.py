@@ -186,6 +186,7 @@ def check_training(config: Mapping[str, Any]) -> None:
     if missing_words(config):
         check_network(config, _error_of_model(config))
     check_parts(config)
+    check_table_of_dataset(config.get("dataset"))
 
 
 def check_parts(config: Mapping[str, Any]) -> None:
@@ -198,7 +199,6 @@ def check_parts(config: Mapping[str, Any]) -> None:
     read_noise_config(config.get("noise"))
     check_own_part(config.get("dataset"), "dataset")
     check_own_part(config.get("model"), "model")
-    check_table_of_dataset(config.get("dataset"))
 
 
 def _error_of_model(config: Mapping[str, Any]) -> str:
