@@ -310,8 +310,8 @@ train kgrid=sparse 'kgrid.values=[1,1]' | 2 | kgrid: values repeats 1
 train kgrid=sparse 'kgrid.values=[1,-1]' | 2 | kgrid.values | at least 0
 train kgrid.max=1000000000000 | 2 | kgrid: max=1000000000000 | at most 65537 values
 {TABLE}no.csv relation.unit_rows=17179869184 | 2 | relation.unit_rows: | 1073741824
-{TABLE}@ok.csv relation.unit_rows=1073741824 | 2 | kgrid | relation.unit_rows = 1073741824 | rows may change
-{TABLE}@ok.csv kgrid=sparse 'kgrid.values=[0,1073741824]' relation.unit_rows=2 | 2 | kgrid | rows may change
+{TABLE}@ok.csv relation.unit_rows=1073741824 | 2 | kgrid | relation.unit_rows=1073741824 | may change
+{TABLE}@ok.csv kgrid=sparse 'kgrid.values=[0,1073741824]' relation.unit_rows=2 | 2 | kgrid | rows each may change
 {TABLE}no.csv training.batch.n_max=2147483648 | 2 | training.batch.n_max:
 {TABLE}no.csv dataset.declared_size=2000000000 | 2 | dataset.declared_size:
 train training.lr=1e300 | 2 | training.lr: | at most 1000000
@@ -410,7 +410,7 @@ data prepare amex prepare.missing=low | 2 | prepare.missing: | 'low'
 data inspect . | 2 | '.' is a folder | the table's file
 data inspect digits.csv | 2 | one of agt's own | name=my_digits
 data inspect t.csv most_values=0 | 2 | most_values:
-reproduce blobs "overrides=['++noise.epsilon=1']" | 2 | the profile fixes
+reproduce blobs "overrides=['++noise.epsilon=1']" | 2 | cannot be changed
 train noise.epsilon=1 noise.delta=0 | 2 | noise.delta:
 train noise.epsilon=1 +noise.sigma=1 | 2 | sigma
 train noise.epsilon=1 relation=paper_privacy | 2 | divides by the actual size of the batch
