@@ -30,9 +30,10 @@ from agt.ledger.ledger import Ledger as OpenLedger
 from agt.ledger.payer import MAX_RELEASES, LedgerPayer, NoPayer, Payer, ProtectedPeople
 from agt.ledger.process import PROCESS, HashedPeople, PrivacyTotal, ProcessPayer
 from agt.mechanisms.accounts import Uncounted
-from agt.mechanisms.budget import LEAK_SHARE, Allowance
+from agt.mechanisms.budget import Allowance
 from agt.mechanisms.guarantees import Guarantee
 from agt.messages import ArgumentNames
+from agt.release_settings import LEAK_SHARE
 from agt.settings import RelationConfig, RelationName
 from agt.store import as_json
 

@@ -13,6 +13,7 @@ None is left out.
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
@@ -49,7 +50,7 @@ from agt.relations.names import ENTRIES
 from agt.store import Broken, parse_json
 from agt.targets import imported
 
-STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
 
 if TYPE_CHECKING:
     RelationName = str
@@ -547,6 +548,8 @@ def _refuse_booleans(cls: Any, node: Mapping[Any, Any], where: str) -> None:
             _refuse_booleans(entry.type, value, path)
 
 
+_LIMITS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
+"""What pydantic calls a limit of a number -> the words before it."""
 _PLAIN = {  # pydantic's words that only a programmer understands
     "tuple_type": "expected a list such as [1, 2]",
     "path_type": "expected a path",
@@ -582,7 +585,22 @@ def _explain(cls: Any, error: ValidationError, where: str) -> Message:
     template = "{setting}: {problem}"
     if first["type"] == "tuple_type" and isinstance(first.get("input"), int | float | str):
         template = "{setting}: {problem}: give {setting}=[{value}]"
-    return Message(template, setting=Setting(path), problem=problem, value=first.get("input"))
+    value = _entries(first.get("input"))
+    return Message(template, setting=Setting(path), problem=problem, value=value)
+
+
+def _entries(value: object) -> object:
+    """Return what stands in a list instead of a single value, as somebody may have meant it.
+
+    100k and 2M are written in digits, and no or none becomes an empty list.
+    """
+    if isinstance(value, str) and value.casefold() in ("no", "none"):
+        return ""
+    written = re.fullmatch(r"(\d+)([kM])", value) if isinstance(value, str) else None
+    if written is None:
+        return value
+    digits, unit = written.groups()
+    return int(digits) * {"k": 10**3, "M": 10**6}[unit]
 
 
 def _problem_of(cls: Any, first: Mapping[str, Any]) -> str | Message:
@@ -604,10 +622,20 @@ def _problem_of(cls: Any, first: Mapping[str, Any]) -> str | Message:
     raised = first.get("ctx", {}).get("error")
     text = raised.args[0] if isinstance(raised, ValueError) and raised.args else None
     message = text if isinstance(text, Message) else None
-    problem = message or _PLAIN.get(kind) or first["msg"].removeprefix("Value error, ")
+    problem = message or _PLAIN.get(kind) or _plain_words(first)
     if isinstance(value, dict) or "ArgsKwargs" in shown:
         return problem
     return Message("{problem}, got {shown}", problem=problem, shown=shown)
+
+
+def _plain_words(first: Mapping[str, Any]) -> str:
+    """Return pydantic's words for what is wrong with a value, as agt says them."""
+    for key, limit in first.get("ctx", {}).items():
+        if key in _LIMITS and isinstance(limit, int | float):
+            shown = str(limit) if isinstance(limit, int) else f"{limit:.15g}"
+            return f"must be {_LIMITS[key]} {shown}"
+    words: str = first["msg"].removeprefix("Value error, ")
+    return words.replace("Input should be", "must be")
 
 
 def _is_key(part: int | str) -> bool:

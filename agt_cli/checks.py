@@ -12,6 +12,7 @@ from typing import Any
 
 from agt.certificates.settings import CERTIFICATES, read_certificate
 from agt.errors import ConfigError, Superseded
+from agt.release_settings import no_linear_head, no_votes
 from agt.settings import (
     ComputeConfig,
     KGridConfig,
@@ -33,10 +34,21 @@ from agt_cli.command_settings import (
     check_reproduce,
     check_unlearn,
     check_verify,
+    mechanism_facts,
 )
 from agt_cli.configuration import only_keys
-from agt_cli.networks import check_network, missing_words
-from agt_cli.report.unfinished import check_resumed_folder
+from agt_cli.networks import NETWORK_CERTIFICATE, check_network, missing_words
+from agt_cli.places import (
+    check_ledger_of_environment,
+    check_public_rows,
+    check_requested,
+    check_run,
+    check_table_of_dataset,
+)
+from agt_cli.report.finished import Run
+from agt_cli.report.found import resolve_latest
+from agt_cli.report.unfinished import check_open, check_resumed_folder
+from agt_cli.table_settings import check_data, check_start
 from agt_cli.usage import COMMANDS, OLD_SPELLINGS
 
 PARTS: dict[str, type[Any]] = {
@@ -61,11 +73,55 @@ def check_settings(command: str, config: Mapping[str, Any]) -> None:
         command: the name of the command.
         config: its settings, as plain containers.
     """
-    if COMMANDS[command].recorded:
+    if COMMANDS[command].recorded or command in ("start", "data"):
         # of an empty ``run`` is said what else it may be (agt_cli/report/found.py)
         check_not_empty({key: value for key, value in config.items() if key != "run"})
     if command in CHECKS:
         CHECKS[command](config)
+    if config.get("run") is not None or command == "predict":
+        check_named_run(command, config)
+
+
+def check_named_run(command: str, config: Mapping[str, Any]) -> None:
+    """Raise ConfigError where a run is not there, or does not suit what is asked of it.
+
+    Args:
+        command: the name of the command.
+        config: its settings, as plain containers; ``run`` is among them.
+    """
+    named = resolve_latest(dict(config), lambda line: None)["run"]
+    if named is None:
+        return
+    texts = {key: value for key, value in config.items() if isinstance(value, str)}
+    check_run(command, Path(named), texts)
+    if command == "unlearn" and config.get("ids") is None:
+        check_requested(Path(named))
+    if command == "predict" and config.get("release") is None:
+        check_ledger_of_environment(config.get("ledger"))
+        check_mechanism_of_run(config.get("mechanism"), Run.at(Path(named)))
+
+
+def check_mechanism_of_run(node: object, run: Run) -> None:
+    """Raise ConfigError where a run's settings tell that a mechanism cannot release from it.
+
+    Args:
+        node: the value of the key ``mechanism``.
+        run: the training run, of which nothing is verified here.
+    """
+    facts = mechanism_facts(node)
+    certificate = run.config.get("certificate")
+    ensemble = run.config.get("ensemble")
+    if facts is None or not isinstance(certificate, Mapping) or not isinstance(ensemble, Mapping):
+        return
+    kind = certificate.get("name")
+    members = ensemble.get("members")
+    several = isinstance(members, int) and members > 1
+    if facts.releases == "weights":
+        without_head = kind == NETWORK_CERTIFICATE or (several and not facts.reads_records)
+        if without_head:
+            raise no_linear_head(facts.name, facts.reads_records)
+    if facts.counts_votes and members == 1:
+        raise no_votes(facts.name)
 
 
 def check_not_empty(config: Mapping[str, Any]) -> None:
@@ -123,10 +179,14 @@ def check_training(config: Mapping[str, Any]) -> None:
     if resumed is not None:
         if isinstance(resumed, str) and resumed:
             check_resumed_folder(Path(resumed))
+            run = Run.at(Path(resumed), "resume")
+            if run.command == "train":
+                check_open(run)
         return
     if missing_words(config):
         check_network(config, _error_of_model(config))
     check_parts(config)
+    check_table_of_dataset(config.get("dataset"))
 
 
 def check_parts(config: Mapping[str, Any]) -> None:
@@ -152,9 +212,10 @@ def _error_of_model(config: Mapping[str, Any]) -> str:
 
 def check_tune(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for a wrong setting of agt tune, but for its candidates."""
-    validate(TuneConfig, config.get("tune"), "tune")
+    tuned = validate(TuneConfig, config.get("tune"), "tune")
     validate(TotalConfig, config.get("total"), "total")
     check_parts({key: value for key, value in config.items() if key not in TUNE_KEYS})
+    check_public_rows(tuned.public, config.get("dataset"))
 
 
 def check_measure(config: Mapping[str, Any]) -> None:
@@ -164,6 +225,8 @@ def check_measure(config: Mapping[str, Any]) -> None:
 
 
 CHECKS: dict[str, Callable[[Mapping[str, Any]], object]] = {
+    "start": check_start,
+    "data": check_data,
     "train": check_training,
     "tune": check_tune,
     "measure": check_measure,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import agt_cli
 from agt.errors import AgtError, ConfigError, nearest
-from agt.store import locate
 from agt_cli import completion, config_files, help_pages, usage
 from agt_cli.process import (
     end_with_torchrun,
@@ -184,6 +183,8 @@ def _check_command(name: str, rest: Sequence[str]) -> None:
         raise ConfigError(
             f"'{name}' is not a command, but an action of agt {owner}: type agt {command_line}"
         )
+    if name == "version":
+        raise ConfigError("'version' is not a command: type agt --version")
     hint = nearest(name, usage.COMMANDS)
     raise ConfigError(f"unknown command '{name}'{hint}; agt --help lists all commands")
 
@@ -226,7 +227,10 @@ def _checked(name: str, rest: Sequence[str]) -> list[str]:
             f"-m: agt {name} does not support sweeps: leave out -m, and type the command once "
             "for each value"
         )
-    _check_places(dict(word.split("=", 1) for word in rest if _PLAIN.fullmatch(word)))
+    from agt_cli.places import check_places  # records, which help does without
+
+    typed = dict(word.split("=", 1) for word in rest if _PLAIN.fullmatch(word))
+    check_places(name, {key.lstrip("+"): value.strip("'") for key, value in typed.items()})
     if world_size() > 1 and name not in PARALLEL_COMMANDS:
         commands = ", ".join(PARALLEL_COMMANDS)
         processes = world_size()
@@ -241,48 +245,6 @@ def _checked(name: str, rest: Sequence[str]) -> list[str]:
             "divides the work of one job, so to use it, start each job separately"
         )
     return rest
-
-
-def _check_places(typed: Mapping[str, str]) -> None:
-    """Say at once that a folder or file is not there, before anything that takes seconds to load.
-
-    Args:
-        typed: setting -> value, of settings whose value needs no composing.
-
-    Raises:
-        ConfigError, DataMissing: as the command would.
-    """
-    from agt.data.suffixes import check_suffix
-    from agt_cli.report.opening import check_folder
-
-    typed = {key.lstrip("+"): value.strip("'") for key, value in typed.items()}
-    run, release, path = (typed.get(key) for key in ("run", "release", "path"))
-    if run and run not in ("null", "latest"):
-        check_folder(Path(run), "train")
-    if release and release != "null" and not Path(release).is_dir():
-        raise ConfigError(
-            f"release={release}: this folder does not exist: give the folder of a release"
-        )
-    if path and not Path(path).exists():
-        raise ConfigError(f"{path}: this file or folder does not exist")
-    data_dir = Path(typed.get("data_dir", os.environ.get("AGT_DATA", "data")))
-    # or a file that says where data are
-    elsewhere = "dataset.data_dir" in typed or "experiment" in typed
-    if (
-        typed.get("dataset") in ("table", "embeddings")
-        and typed.get("dataset.path")
-        and not elsewhere
-    ):
-        found = locate(Path(typed["dataset.path"]), data_dir, "dataset.path or data_dir")
-        if found.is_file():
-            check_suffix(found, "dataset.path or data_dir")
-    # a run says where else its queries may lie
-    if release and release != "null" and typed.get("inputs", "-") != "-":
-        locate(Path(typed["inputs"]), Path("data"), "inputs")
-    if "file" in typed:
-        found = locate(Path(typed["file"]), data_dir, "the file or data_dir")
-        if found.is_file():
-            check_suffix(found, "file")
 
 
 def _sweep(

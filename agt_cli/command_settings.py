@@ -5,13 +5,20 @@ Nothing here loads NumPy or PyTorch, so that a mistake in a setting is answered 
 """
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import Field
 
 from agt.errors import ConfigError, nearest
+from agt.release_settings import (
+    BUDGET_KEYS,
+    MECHANISM_FACTS,
+    MechanismBudget,
+    MechanismFacts,
+    TotalBudget,
+    check_one_budget,
+)
 from agt.settings import (
     Accounting,
     ComputeConfig,
@@ -26,11 +33,9 @@ from agt.settings import (
 from agt.targets import current_name
 from agt_cli.configuration import digest_of, only_keys
 from agt_cli.renamed import with_new_name
-from agt_cli.usage import IDS_NEED_A_FILE
+from agt_cli.usage import IDS_NEED_A_FILE, ids_by_pipe
 
-if TYPE_CHECKING:
-    from agt.mechanisms.budget import Allowance
-
+B = TypeVar("B", bound=TotalBudget)
 LINES = Path("-")
 """``inputs`` of queries that come as JSON lines on standard input."""
 ON_RUN = ("run", "digest", "inputs", "compute", "output_dir")
@@ -124,14 +129,11 @@ class PlanSettings:
                     raise ConfigError(
                         f"{key}: the value {value} is listed twice: give each value once"
                     )
-        if self.mechanisms is not None:
-            # NumPy and SciPy, which no other setting of a plan needs
-            from agt.mechanisms.mechanism import MECHANISMS
-
-            for name in self.mechanisms:
-                if name not in MECHANISMS:
-                    hint = nearest(name, MECHANISMS)
-                    raise ConfigError(f"mechanisms: unknown mechanism '{name}'{hint}")
+        known = [facts.name for facts in MECHANISM_FACTS.values() if facts.releases == "labels"]
+        for name in self.mechanisms or ():
+            if name not in known:
+                hint = nearest(name, known)
+                raise ConfigError(f"mechanisms: unknown mechanism '{name}'{hint}")
 
 
 def check_plan(config: Mapping[str, Any]) -> PlanSettings:
@@ -194,27 +196,32 @@ def check_predict(config: Mapping[str, Any]) -> None:
 
 
 def check_mechanism(node: object, total: TotalConfig) -> None:
-    """Raise ConfigError for a wrong setting of a mechanism of agt for labels.
+    """Raise ConfigError for a wrong budget of a mechanism of agt.
 
-    Nothing is checked where settings are missing, or where the total states the budget: then the
-    mechanism's own are made from it.
+    Its other settings are checked by its class, which loads NumPy.
 
     Args:
         node: the value of the key ``mechanism``.
         total: the budget of the whole call.
     """
-    from agt.mechanisms.mechanism import MECHANISMS  # NumPy and SciPy
-
-    if not isinstance(node, Mapping) or total.eps is not None:
-        return
-    names = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in MECHANISMS.values()}
-    kind = names.get(current_name(str(node.get("_target_"))))
-    if kind is None:
+    facts = mechanism_facts(node)
+    if facts is None or not isinstance(node, Mapping):
         return
     given = {key: value for key, value in node.items() if key != "_target_" and value is not None}
-    required = {entry.name for entry in fields(kind) if entry.default is MISSING}
-    if required <= given.keys():
-        validate(kind, given, "mechanism")
+    check_one_budget(given, total, facts)
+    own = {key: given[key] for key in BUDGET_KEYS if key in given}
+    validate(MechanismBudget, own, "mechanism")
+
+
+def mechanism_facts(node: object) -> MechanismFacts | None:
+    """Return what the mechanism is that a configuration names; None: it is none of agt's own.
+
+    Args:
+        node: the value of the key ``mechanism``.
+    """
+    if not isinstance(node, Mapping):
+        return None
+    return MECHANISM_FACTS.get(current_name(str(node.get("_target_"))))
 
 
 TuningObjective = Literal["accuracy", "certified", "expected"]
@@ -274,12 +281,6 @@ UNLEARN_KEYS = (
 UNLEARN_FLAGS = ("forbid_retraining", "fresh", "rehearse")
 
 
-def ids_by_pipe(config: Mapping[str, Any]) -> str:
-    """Return what to type to give ids of records without a file."""
-    run = config.get("run") or "RUN"
-    return f"give the ids on standard input: printf 'ID1\\nID2\\n' | agt unlearn run={run} ids=-"
-
-
 def check_unlearn(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for a wrong setting of agt unlearn, but for the run and the ids."""
     only_keys(config, UNLEARN_KEYS)
@@ -294,7 +295,8 @@ def check_unlearn(config: Mapping[str, Any]) -> None:
             shown = with_new_name("unlearn", key)
             raise ConfigError(f"{shown}={value}: give true or false")
     if isinstance(config.get("ids"), list | dict):
-        raise ConfigError(f"ids=[...]: {IDS_NEED_A_FILE}. Without a file, {ids_by_pipe(config)}")
+        run = str(config.get("run") or "RUN")
+        raise ConfigError(f"ids=[...]: {IDS_NEED_A_FILE}. Without a file, {ids_by_pipe(run)}")
     digest_of(config, "digest")
 
 
@@ -366,19 +368,18 @@ def check_ledger(config: Mapping[str, Any]) -> None:
     if config.get("action") != "init" or not isinstance(total, Mapping):
         return
     if total.get("eps") is not None:
-        read_allowance(total)
+        read_total_budget(total, TotalBudget)
 
 
-def read_allowance(total: Mapping[str, Any]) -> "Allowance":
+def read_total_budget(total: Mapping[str, Any], cls: type[B]) -> B:
     """Return the budget of a new ledger.
 
     Args:
         total: the value of the key ``total``, in which ``eps`` is given.
+        cls: what it is made into.
 
     Raises:
         ConfigError: by key.
     """
-    from agt.mechanisms.budget import Allowance  # NumPy and SciPy
-
     given = {key: value for key, value in total.items() if value is not None}
-    return validate(Allowance, given, "total")
+    return validate(cls, given, "total")

@@ -3,6 +3,7 @@ overrides of a command line.
 """
 
 import logging
+import re
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
@@ -175,8 +176,26 @@ class _Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
         unknown = next((word for word in message.split() if word.startswith("-")), "")
         known = [flag for flag in usage.OPTIONS if flag.startswith("--")]
-        hint = nearest(unknown, known) if "unrecognized" in message else ""
-        raise ConfigError(f"{message}{hint}")
+        if "unrecognized" not in message:
+            raise ConfigError(message)
+        if setting := _without_dashes(unknown):
+            raise ConfigError(f"{message}: settings are written without dashes: type {setting}")
+        raise ConfigError(f"{message}{nearest(unknown, known)}")
+
+
+def _without_dashes(option: str) -> str:
+    """Return a setting that was written as an option, as it should be typed; empty: it is none."""
+    key, equals, value = option.lstrip("-").partition("=")
+    if equals:
+        return f"{key}={value}"
+    groups = {group for command in usage.COMMANDS.values() for group in _first_keys(command.config)}
+    return f"{key}=VALUE" if key in groups else ""
+
+
+def _first_keys(config: str) -> list[str]:
+    """Return the first parts of the keys that a primary configuration has, as its file says."""
+    text = (config_files.config_dir() / f"{config}.yaml").read_text(encoding="utf-8")
+    return [*config_files.groups(config), *re.findall(r"^(\w+):", text, re.MULTILINE)]
 
 
 def parse_options(rest: Sequence[str], name: str) -> Namespace:
@@ -270,7 +289,10 @@ def plain(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     if missing:
         from agt_cli.networks import missing_words  # settings, which other commands do not need
 
-        words = [f"{key}=VALUE" for key in missing]
+        words = [
+            "run=latest (or the folder of a run, run=FOLDER)" if key == "run" else f"{key}=VALUE"
+            for key in missing
+        ]
         words += missing_words(cast(dict[str, Any], OmegaConf.to_container(task)))
         first = missing[0]
         required = " ".join(words)

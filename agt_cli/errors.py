@@ -14,12 +14,26 @@ from typing import Any
 from agt.errors import AgtError, CheckError, ConfigError, nearest
 from agt.store import flat
 from agt_cli import config_files, usage
+from agt_cli.renamed import with_new_names
 
 _NAMES = (
     "names in a mapping {...} must be written without quotes, as in {a.b: [0, 1], c d: [0, "
     "1]}. Names with letters outside ASCII can only be given in a file "
     "conf/dataset/NAME.yaml, which agt data inspect FILE writes"
 )
+_MEANT = {
+    "k": "kgrid.max",
+    "ks": "kgrid.max",
+    "network": "model.hidden",
+    "eps": "noise.epsilon",
+    "epsilon": "noise.epsilon",
+    "delta": "noise.delta",
+}
+"""Keys that Python's arguments or other tools suggest, and nearly no key of agt resembles."""
+_WITH_DECIMAL_COMMA = re.compile(r"[+-]?(0,\d+|\d+,(?!\d{3}$)\d+)")
+"""A number with a decimal comma; it may be two whole numbers of a list as well. What may be a comma
+for thousands (1,000) is none.
+"""
 MEMORY = (
     "lower compute.memory_mb=... (or compute.fragment=...). If that does not help, use a "
     "smaller model, or fewer values of k (kgrid.max=...)"
@@ -164,16 +178,29 @@ def _unreadable(error: Any, config: str, overrides: Sequence[str]) -> str:
     override = error.override
     key, equals, value = override.partition("=")
     if not equals or not key.strip("+~"):
-        suggestion = "" if equals else _meant(key, config, overrides)
+        suggestion = _joined(key, overrides) if equals else _meant(key, config, overrides)
+        if not equals and "=" in overrides:
+            suggestion = _joined(key, overrides)
         return f"'{override}' is not a setting: write settings as KEY=VALUE{suggestion}"
     if "{" in value and re.search(r"[{,]\s*['\"]|[^\x00-\x7f]", value):
         rule = _NAMES
         return f"'{override}' cannot be read, because {rule}"
-    example = f"\"{key}=['...']\"" if value.startswith("[") else f"\"{key}='...'\""
+    text = "..." if re.search(r"""['"\\]""", value) else value
+    example = f"\"{key}=['...']\"" if value.startswith("[") else f"\"{key}='{text}'\""
     return (
         f"'{override}' cannot be read: close all brackets, and put text with special "
         f"characters in quotes, as in {example}"
     )
+
+
+def _joined(key: str, overrides: Sequence[str]) -> str:
+    """A suffix for an equals sign with blanks around it; empty: there is none."""
+    if "=" not in overrides:
+        return ""
+    place = overrides.index("=")
+    value = "".join(overrides[place + 1 : place + 2]) or "VALUE"
+    before = overrides[place - 1] if place else "KEY"
+    return f", without blanks around the equals sign: type {before}={value}"
 
 
 def _refused_override(error: Exception, config: str, overrides: Sequence[str]) -> str:
@@ -186,12 +213,29 @@ def _refused_override(error: Exception, config: str, overrides: Sequence[str]) -
         setting, value = comma.groups()
         if setting == "ids":
             return f"ids=...: {usage.IDS_NEED_A_FILE}"
-        return (
-            f"{setting}={value}: a comma separates the values of a sweep, which needs -m. For a "
-            f"list, type {setting}=[{value}]; for text with a comma, type "
-            f"\"{setting}='{value}'\". Write numbers without a comma"
-        )
+        if setting in config_files.groups(config):
+            first = value.partition(",")[0]
+            return (
+                f"{setting}={value}: give one name, such as {setting}={first}; to run one job for "
+                "each of these names, add -m"
+            )
+        return _comma(setting, value)
     return _one_line(error)
+
+
+def _comma(setting: str, value: str) -> str:
+    """What a comma in a value may have meant: a number's, a list's, a sweep's or a text's."""
+    if _WITH_DECIMAL_COMMA.fullmatch(value):
+        number = value.replace(",", ".")
+        return (
+            f"{setting}={value}: write numbers with a decimal point, {setting}={number}. (A comma "
+            f"separates values: for a list, type {setting}=[{value}]; for a sweep, add -m)"
+        )
+    return (
+        f"{setting}={value}: a comma separates the values of a sweep, which needs -m. For a "
+        f"list, type {setting}=[{value}]; for text with a comma, type "
+        f"\"{setting}='{value}'\". Write numbers without a comma"
+    )
 
 
 def _no_choice(error: Exception, config: str, overrides: Sequence[str]) -> str:
@@ -219,14 +263,21 @@ def _meant(word: str, config: str, overrides: Sequence[str]) -> str:
     if word in groups:
         options = nearest("", config_files.options(word))
         return f"; did you mean '{word}=NAME'?{options}"
+    left, colon, right = word.partition(":")
+    if colon and right and left in (*groups, *_keys(config, overrides)):
+        return f"; did you mean '{left}={right}'?"
     choices = [group for group in groups if word in config_files.options(group)]
     if choices:
         group = "dataset" if "dataset" in choices else choices[0]
         return f"; did you mean '{group}={word}'?"
-    keys = _keys(config, overrides)
+    keys = with_new_names(config, _keys(config, overrides))
     if word in keys:
         return f"; did you mean '{word}=VALUE'?"
+    if word == "latest" and "run" in keys:
+        return "; did you mean 'run=latest'?"
     path = Path(word)
+    if path.exists() and config in ("start", "data"):
+        return "; this command reads one table at a time"
     if path.exists():
         key = "run" if path.is_dir() else "inputs"
         return (
@@ -241,6 +292,8 @@ def _missing_option(error: Any) -> str:
     group, _, option = (error.missing_cfg_file or "").rpartition("/")
     if not group:
         return _one_line(error)
+    if path := _path_for_name(group, option):
+        return path
     if instead := usage.OLD_SPELLINGS.get(f"{group}={option}"):
         return instead
     known = nearest(option, error.options or config_files.options(group))
@@ -254,26 +307,53 @@ def _missing_option(error: Any) -> str:
     return f"unknown {group} '{option}'{known}"
 
 
+def _path_for_name(group: str, option: str) -> str:
+    """The message for a path where the name of an option is needed; empty: it is no path.
+
+    Args:
+        group: the group, with the path's folders behind it.
+        option: the path's last part.
+    """
+    first, _, folders = group.partition("/")
+    known = config_files.options(first) if first in ("dataset", "experiment", "training") else ()
+    path = Path(folders, option)
+    stem = option.partition(".")[0]
+    if not known or (not folders and path.suffix in ("", ".yaml")):
+        return ""
+    typed = f"{first}={path}"
+    if path.suffix == ".yaml" and stem in known:
+        return f"{typed}: the name of the file is enough: type {first}={stem}"
+    if first == "dataset" and path.suffix and path.exists():
+        remedy = f"type agt data inspect {path}, and then dataset={stem}"
+        if stem in known:
+            remedy = f"it is described in the data set {stem}: type dataset={stem}"
+        return f"{typed}: this is the file of a table, and not the name of a data set; {remedy}"
+    return f"{typed}: {first}=... needs a name, and not a path{nearest(stem, known)}"
+
+
 def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) -> str:
     """Hydra refuses a key that is not there, and new entries for one that is (a mapping given as
     {...}).
     """
     added = message.rpartition("to your config use ")[2]
-    keys = _keys(config, overrides)  # composed again: once
-    if key in keys:
+    recorded = _keys(config, overrides)  # composed again: once
+    keys = with_new_names(config, recorded)
+    if key in recorded:
         return f"new entries of the setting '{key}' must be given with a plus sign: type '{added}'"
     if "/" in key and key in config_files.groups(config):
         return (
             f"{key}: these features need a linear model: add model=linear certificate=stability "
             "(or model=linear certificate=erm)"
         )
-    if "run" in keys and key in _keys(usage.COMMANDS["train"].config, ()):
+    if "run" in recorded and key in _keys(usage.COMMANDS["train"].config, ()):
         typed = next((word for word in overrides if word.lstrip("+").startswith(f"{key}=")), key)
         return (
             f"'{key}' is a setting of agt train and cannot be changed for a finished run: train "
             f"again with agt train {typed}"
         )
     suggestion = _known_key(key, keys)
+    if not suggestion and _MEANT.get(key) in recorded:
+        suggestion = f"; did you mean '{_MEANT[key]}'?"
     return f"unknown key '{key}'{suggestion}"
 
 
@@ -281,7 +361,7 @@ def _known_key(key: str, keys: Sequence[str]) -> str:
     """A suffix naming the key that was probably meant: the same name elsewhere, or the nearest.
 
     Args:
-        keys: those there are (``_keys``).
+        keys: those there are (``_keys``), by their names for users.
     """
     prefix, _, name = key.rpartition(".")
     beside = [known.rpartition(".")[2] for known in keys if known.rpartition(".")[0] == prefix]

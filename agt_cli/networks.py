@@ -14,6 +14,10 @@ stated again because its module loads torch; a test compares them.
 """
 
 
+SHOWN_AS = {"clip": "clip_elementwise"}
+"""The name that users have for a setting which has several, where a network is meant."""
+
+
 def missing_words(config: Mapping[str, Any]) -> list[str]:
     """Return the settings that a network still needs, as they are typed.
 
@@ -39,7 +43,7 @@ def missing_words(config: Mapping[str, Any]) -> list[str]:
     words.append("training=generic")
     for name in NEEDED:
         if training.get(name) == RECIPE or name == "clip":
-            words.append(f"training.{name}=NUMBER")
+            words.append(f"training.{SHOWN_AS.get(name, name)}=NUMBER")
     return words
 
 

@@ -124,3 +124,23 @@ def with_new_name(command: str, setting: str) -> str:
     entry = entries[0]
     values = {old: new for new, old in entry.values.items()}
     return f"{entry.new}{equals}{values.get(value, value)}"
+
+
+def with_new_names(command: str, keys: Sequence[str]) -> list[str]:
+    """Return keys by their names for users; one with several new names is there with each of them.
+
+    Args:
+        command: its name.
+        keys: by their names in records.
+    """
+    shown: dict[str, None] = {}
+    for key in keys:
+        several = [
+            entry.new
+            for entry in RENAMED
+            if entry.old == key and entry.new.rpartition(".")[2] not in _SPELLINGS_OF_EPS
+            if command in entry.commands
+        ]
+        names = several if len(several) > 1 else [with_new_name(command, key)]
+        shown.update(dict.fromkeys(names))
+    return list(shown)

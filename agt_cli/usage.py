@@ -17,6 +17,12 @@ IDS_NEED_A_FILE = (
     "ids=FILE"
 )
 
+
+def ids_by_pipe(run: str = "RUN") -> str:
+    """Return what to type to give ids of records without a file."""
+    return f"give the ids on standard input: printf 'ID1\\nID2\\n' | agt unlearn run={run} ids=-"
+
+
 FLAGS = (
     ("--json", "print one JSON object on stdout and nothing else"),
     ("-q", "print no progress and no hints"),
@@ -481,6 +487,8 @@ def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
     for word, given in found:
         if not word.free and given not in word.known:
             hint = nearest(given, word.known)
+            if "inspect" in word.known and os.path.exists(given):
+                hint = f"; to describe this table, type {before} inspect {given}"
             unknown = f"unknown word '{given}' after `{before}`{hint}"
             raise ConfigError(OLD_SPELLINGS.get(f"{word.key}={given}", unknown))
         before += f" {given}"

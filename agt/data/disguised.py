@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from agt.errors import DataError
+from agt.errors import DataError, counted
 
 HEAD_BYTES = 2**12
 """Of a file, which tell what it is."""
@@ -33,6 +33,7 @@ _MAGIC = {
 _ZEROS_OF_UTF16 = (
     0.4  # share of the bytes at even or at odd places, in text of mostly latin letters
 )
+_OTHER_SEPARATORS = (",", ";", "\t", "|")
 _SHOWN_CHARACTERS = 40
 
 
@@ -163,15 +164,31 @@ def odd_line(reader_of_lines: Any) -> str | None:
     """
     width = 0
     start = 1
+    separated = ""
     for cells in reader_of_lines:
         end = reader_of_lines.line_num
         if cells and not width:
             width = len(cells)
             first = start
+            separated = _separated_otherwise(cells, first)
+        if cells and len(cells) != width and separated:
+            return separated
         if cells and len(cells) != width:
             return _other_width(cells, width, start, end, first)
         start = end + 1
     return None
+
+
+def _separated_otherwise(cells: list[str], first: int) -> str:
+    """Return words for a first line of one cell that another separator divides; else empty."""
+    marks = [mark for mark in _OTHER_SEPARATORS if mark in cells[0]]
+    if len(cells) > 1 or not marks:
+        return ""
+    mark = max(marks, key=cells[0].count)
+    return (
+        f"line {first} has 1 cell, in which {mark!r} stands {counted(cells[0].count(mark), 'time')}"
+        f": if {mark!r} separates the cells, give it as dataset.csv.separator"
+    )
 
 
 def _other_width(cells: list[str], width: int, start: int, end: int, first: int) -> str:

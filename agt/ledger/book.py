@@ -38,14 +38,9 @@ from agt.ledger.chain import EACH, AlteredLedger, Entry, Head, Unit
 from agt.mechanisms.accounts import CountedTable, LedgerState, MovedHead, OtherLedger
 from agt.mechanisms.budget import Allowance, Cost, Lot, eps_so_far
 from agt.mechanisms.composition import largest_holding
-from agt.mechanisms.guarantees import (
-    MIN_BUDGET,
-    ApproximateDP,
-    GaussianDP,
-    Guarantee,
-    read_guarantee,
-)
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, read_guarantee
 from agt.relations import RELATIONS
+from agt.release_settings import MIN_BUDGET
 from agt.store import Broken
 
 DRAW = "draw:"

@@ -96,14 +96,22 @@ from agt.ledger.chain import (
     head_file,
     same_disk,
 )
-from agt.ledger.store import LedgerFile, identity_of, make, making, other_program
+from agt.ledger.store import (
+    SUFFIX,
+    LedgerFile,
+    check_free,
+    check_suffix,
+    identity_of,
+    make,
+    making,
+    other_program,
+)
 from agt.mechanisms.accounts import Account, Counts, LedgerState
 from agt.mechanisms.budget import Cost, Lot
 from agt.mechanisms.mechanism import Mechanism
 from agt.messages import Message
 from agt.store import Broken
 
-SUFFIX = ".ledger"
 _ANSWERS_MISCOUNTED = "the ledger does not contain as many answers as its entries record"
 
 Declared = Collection[object]
@@ -287,24 +295,13 @@ class Ledger:
             ConfigError: something is there already, or another ledger in the folder holds a table's
                 people.
         """
-        if path.suffix != SUFFIX:
-            raise ConfigError(
-                f"ledger={path}: the file needs a name that ends in {SUFFIX}, because agt "
-                "finds ledgers by this ending: choose such a name"
-            )
+        check_suffix(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         place = None if head is None else head_file(head, path)
         body = {"population": asdict(population), "head": str(place or ""), "salt": token_hex(32)}
         opening = Entry(1, "open", _timed(body, Cost()), START)
         with folder_alone(path.parent), ExitStack() as undo:
-            if path.exists() or path.is_symlink():
-                raise ConfigError(
-                    Message(
-                        "ledger={path}: this ledger already exists, and its budget cannot be "
-                        "changed; {config:agt ledger show} {path} shows it",
-                        path=path,
-                    )
-                )
+            check_free(path)
             with making(path) as part:
                 if place is not None:
                     SecondHead(place, opening.hash).start(opening.head)

@@ -37,10 +37,11 @@ from agt.errors import PrivacySumError, PrivacySumWarning, warn_user
 from agt.ledger.ledger import Questions
 from agt.ledger.payer import MAX_RELEASES, Charged, Reservation
 from agt.mechanisms.accounts import Uncounted
-from agt.mechanisms.budget import MAX_TOTAL_EPS, Allowance, Cost, Lot, eps_so_far
+from agt.mechanisms.budget import Allowance, Cost, Lot, eps_so_far
 from agt.mechanisms.claims import SHOWN_DELTA, Claim
 from agt.mechanisms.guarantees import Guarantee
 from agt.numeric import UNIT, next_up, printed_decimal
+from agt.release_settings import MAX_TOTAL_EPS
 from agt.settings import check_choice
 
 if TYPE_CHECKING:  # whoever reads a ledger loads no torch

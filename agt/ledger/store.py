@@ -43,6 +43,7 @@ from agt.ledger.chain import (
     folder_alone,
     take_lock,
 )
+from agt.messages import Message
 from agt.store import MAX_TEXT_BYTES, READ_FLAGS, Broken, Lock, is_locked, open_plain, sync_folder
 
 FORMAT = 1
@@ -58,8 +59,11 @@ CREATE TRIGGER answers_stay BEFORE UPDATE ON answers BEGIN SELECT RAISE(ABORT, '
 CREATE TRIGGER answers_remain BEFORE DELETE ON answers BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
 """
 _FILES = ("", "-wal")
+SUFFIX = ".ledger"
+"""How the name of a ledger's file ends."""
 MAX_COPIED_BYTES = 2**32  # of a ledger, and of its log: some 40 million answers
-_SQLITE_MAGIC = b"SQLite format 3\0"
+SQLITE_MAGIC = b"SQLite format 3\0"
+"""What a file of SQLite begins with."""
 _LOCK = "lock"  # of a copy's folder
 _CONTROL = re.compile("[\0-\x08\x0e-\x1f\x7f]")  # characters that no text holds
 _ATTEMPTS = 20  # at a copy that nobody writes to meanwhile
@@ -123,7 +127,7 @@ def other_program(path: Path) -> str:
         with open_plain(Path(os.path.realpath(path))) as file:
             content = file.read(MAX_TEXT_BYTES)
             whole = not file.read(1)
-        if content.startswith(_SQLITE_MAGIC):
+        if content.startswith(SQLITE_MAGIC):
             cut = len(content) < int.from_bytes(content[16:18])  # the size of a page, or 1
             own = (
                 content[68:72] in (APPLICATION.to_bytes(4), b"")
@@ -131,7 +135,7 @@ def other_program(path: Path) -> str:
                 or cut
             )
             return "" if own else "an SQLite file of another program"
-        text = whole and not _SQLITE_MAGIC.startswith(content[:16])
+        text = whole and not SQLITE_MAGIC.startswith(content[:16])
         return "text" if text and not _CONTROL.search(content.decode()) else ""
     except (Broken, UnicodeDecodeError):
         return ""
@@ -548,3 +552,24 @@ def explained(path: Path, seconds: float) -> Iterator[None]:
                 "the ledger, and check it with agt verify"
             ) from None
         raise AgtError(f"ledger={path}: {error}") from error
+
+
+def check_suffix(path: Path) -> None:
+    """Raise ConfigError unless a new ledger's name ends as ledgers are found by."""
+    if path.suffix != SUFFIX:
+        raise ConfigError(
+            f"ledger={path}: the file needs a name that ends in {SUFFIX}, because agt "
+            "finds ledgers by this ending: choose such a name"
+        )
+
+
+def check_free(path: Path) -> None:
+    """Raise ConfigError where something already has a new ledger's name."""
+    if path.exists() or path.is_symlink():
+        raise ConfigError(
+            Message(
+                "ledger={path}: this ledger already exists, and its budget cannot be "
+                "changed; {config:agt ledger show} {path} shows it",
+                path=path,
+            )
+        )

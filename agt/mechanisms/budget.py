@@ -25,13 +25,10 @@ from agt.mechanisms.composition import MAX_QUERIES, smallest_holding, total
 from agt.mechanisms.enclosures import ROUND_DOWN
 from agt.mechanisms.gaussian_equivalent import squared_mu
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, delta_of_pure
-from agt.messages import Message
 from agt.numeric import bisect, midpoint, mills_delta, next_up, printed_decimal, whole_midpoint
+from agt.release_settings import TotalBudget
 from agt.settings import STRICT
 
-# The default share of delta for leaks; a tenth costs Gaussian releases 1 % of their number.
-LEAK_SHARE = 0.1
-MAX_TOTAL_EPS = 1e6  # a larger eps protects nobody
 _MAX_TOTAL_MU = 1e5  # beyond, rounding errors exceed the allowance of mills_delta
 
 # 50 digits hold the sum of 10^12 releases of any eps exactly; what they do not hold is rounded up.
@@ -197,7 +194,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Allowance:
+class Allowance(TotalBudget):
     """A fixed privacy budget for everything that is ever released about one population.
 
     Attributes:
@@ -221,42 +218,6 @@ class Allowance:
         - Assumptions: the noise of different lots is independent, and all lots have the same
           neighbouring datasets (one relation; a unit is the same people everywhere).
     """
-
-    eps: float
-    delta: float = 0.0
-    leaks: float = LEAK_SHARE
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError if eps, delta, or the share of delta for leaks is out of range."""
-        if not 0 < self.eps <= MAX_TOTAL_EPS:
-            raise ConfigError(
-                Message(
-                    (
-                        "{config:total.eps}={eps!r}: give the total budget as a positive number, "
-                        "at most {maximum:g}"
-                    ),
-                    eps=self.eps,
-                    maximum=MAX_TOTAL_EPS,
-                )
-            )
-        if not 0 <= self.delta < 1:
-            raise ConfigError(
-                Message(
-                    "{config:total.delta}={delta!r}: give a number of at least 0 and below 1, "
-                    "far below 1 / (number of records)",
-                    delta=self.delta,
-                )
-            )
-        if not 0 <= self.leaks <= 1:
-            raise ConfigError(
-                Message(
-                    "{config:total.leaks}={leaks!r}: give the share of {config:total.delta} "
-                    "that is reserved for releases with a delta of their own, from 0 to 1",
-                    leaks=self.leaks,
-                )
-            )
 
     @property
     def leak_limit(self) -> Decimal:

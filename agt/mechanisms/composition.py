@@ -21,16 +21,10 @@ from scipy.special import betainc
 from agt import sentences
 from agt.errors import ConfigError
 from agt.mechanisms.gaussian_equivalent import squared_mu
-from agt.mechanisms.guarantees import (
-    MAX_BUDGET,
-    MIN_BUDGET,
-    ApproximateDP,
-    GaussianDP,
-    Guarantee,
-    PureDP,
-)
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.messages import Message
 from agt.numeric import UP, bisect, midpoint, mills_delta, printed_decimal
+from agt.release_settings import MAX_BUDGET, MIN_BUDGET
 from agt.settings import STRICT, NonNegative
 
 BoundName = Literal["basic", "advanced", "optimal", "gaussian"]

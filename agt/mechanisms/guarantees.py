@@ -16,10 +16,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from agt import sentences
 from agt.errors import ConfigError
 from agt.numeric import UP
+from agt.release_settings import MAX_BUDGET, MIN_BUDGET
 from agt.settings import STRICT
-
-MIN_BUDGET = 1e-15  # the least eps or mu of one release
-MAX_BUDGET = 100.0  # the largest eps or mu of one release
 
 
 class _Parametrised:

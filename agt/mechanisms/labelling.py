@@ -27,6 +27,7 @@ from agt.messages import Message
 from agt.models.model import Model
 from agt.numeric import Randomness
 from agt.relations import RELATIONS
+from agt.release_settings import no_votes
 from agt.settings import Accounting, Counting
 from agt.training.loop import OnProgress, Progress
 from agt.training.settings import EnsembleConfig
@@ -226,13 +227,7 @@ def _voting(
     """
     is_ensemble = config.members > 1
     if mechanism.needs == "votes" and not is_ensemble:
-        raise ConfigError(
-            Message(
-                "mechanism={name} needs the votes of an ensemble, but this run is a single "
-                "model: train with {config:ensemble.members}=T",
-                name=mechanism.name,
-            )
-        )
+        raise no_votes(mechanism.name)
     if not is_ensemble:
         return "none"
     if accounting != "paper" or mechanism.needs != "distance":

@@ -18,18 +18,12 @@ import numpy as np
 from pydantic import Field
 
 from agt.errors import ConfigError
-from agt.mechanisms.guarantees import (
-    MAX_BUDGET,
-    MIN_BUDGET,
-    ApproximateDP,
-    GaussianDP,
-    Guarantee,
-    PureDP,
-)
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.output import Output
 from agt.mechanisms.tables import DRAW_BITS, DRAW_VALUES, ThresholdTable, rule_for_guarantee
 from agt.messages import Message
 from agt.numeric import Draw, Randomness, draw_observably
+from agt.release_settings import Epsilon
 from agt.settings import keyword_schema, validate
 
 # Larger evidence counts as this much, so that tables are finite. The evidence of neighbouring
@@ -37,8 +31,6 @@ from agt.settings import keyword_schema, validate
 MAX_DISTANCE = 2**16
 MAX_CLASSES = 2**16
 
-Epsilon = Annotated[float, Field(ge=MIN_BUDGET, le=MAX_BUDGET)]
-Mu = Annotated[float, Field(ge=MIN_BUDGET, le=MAX_BUDGET)]
 Delta = Annotated[float, Field(gt=0, lt=0.5)]
 Need = Literal["distance", "votes", "counts", "nothing"]
 GuaranteeKind = type[PureDP] | type[ApproximateDP] | type[GaussianDP]

@@ -13,17 +13,28 @@ from dataclasses import dataclass, fields
 from typing import Any, cast
 
 from agt.errors import ConfigError
-from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.output import Output
 from agt.mechanisms.planning import Budget, afford
 from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.weights_mechanism import WeightsMechanism
+from agt.release_settings import BUDGET_KEYS, MechanismFacts, check_one_budget
 from agt.settings import TotalConfig, validate
 from agt.targets import imported
 
-BUDGET_KEYS = ("eps", "mu", "delta")  # the settings of a mechanism that are its budget
 AnyMechanism = Mechanism | WeightsMechanism | CertifiedQuantile
+
+
+def facts_of(kind: type[AnyMechanism]) -> MechanismFacts:
+    """Return what a mechanism is, as its class says."""
+    parameters = {field.name for field in fields(kind.spends)}
+    return MechanismFacts(
+        name=kind.name,
+        releases=kind.output.value,  # type: ignore[arg-type]
+        budget=tuple(key for key in BUDGET_KEYS if key in parameters),
+        counts_votes=kind.needs == "votes",
+        reads_records=getattr(kind, "reads_records", False),
+    )
 
 
 def mechanism_kind(node: object) -> type[Any]:
@@ -90,37 +101,9 @@ class MechanismConfig:
 
         A mechanism that is not pure-DP also needs a delta of the total.
         """
-        # A delta of 0 is a setting's default, and states no budget.
-        own = [
-            f"mechanism.{key}"
-            for key in BUDGET_KEYS
-            if key in self.given and (key != "delta" or self.given["delta"])
-        ]
-        if not own and self.total.eps is None:
-            parameter_names = {field.name for field in fields(self.kind.spends)}
-            parameters = [f"mechanism.{key}" for key in BUDGET_KEYS if key in parameter_names]
-            own_budget = " and ".join(parameters)
-            if self.releases_weights:
-                raise ConfigError(
-                    "the release of the weights has no privacy budget: give either total.eps and "
-                    f"total.delta, or {own_budget}"
-                )
-            raise ConfigError(
-                "the release has no privacy budget: give either total.eps (and total.delta) for "
-                f"all queries together, or {own_budget} for each query"
-            )
-        if own and self.total.eps is not None:
-            own_key = own[0]
-            raise ConfigError(
-                f"total.eps and {own_key} both state a budget: give only one of these two"
-            )
+        check_one_budget(self.given, self.total, facts_of(self.kind))
         if self.total.eps is None:
             validate(self.kind, self.given, "mechanism")  # raises ConfigError if out of range
-        elif not self.total.delta and self.kind.spends is not PureDP:
-            raise ConfigError(
-                f"mechanism={self.kind.name} needs a delta: give total.delta as well, such as "
-                "total.delta=1e-5"
-            )
 
     @property
     def releases_weights(self) -> bool:

@@ -24,7 +24,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import ApproximateDP
-from agt.mechanisms.mechanism import Delta, Epsilon
+from agt.mechanisms.mechanism import Delta
 from agt.mechanisms.weights import expected_accuracy
 from agt.mechanisms.weights_mechanism import (
     AccuracyMethod,
@@ -36,6 +36,7 @@ from agt.messages import Message
 from agt.models.linear import LinearModel
 from agt.numeric import COVER, Randomness, gaussian_mu, next_up, noisy, step_of
 from agt.relations import RELATIONS
+from agt.release_settings import Epsilon
 from agt.settings import Positive, schema
 from agt.training.erm_with_linear_term import (
     NORM_SLACK,

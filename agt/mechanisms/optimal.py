@@ -14,7 +14,8 @@ from pydantic import Field
 from scipy.special import ndtr
 
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
-from agt.mechanisms.mechanism import Epsilon, Mechanism, Mu
+from agt.mechanisms.mechanism import Mechanism
+from agt.release_settings import Epsilon, Mu
 from agt.settings import keyword_schema
 
 

@@ -25,10 +25,10 @@ from agt.mechanisms.labelling import evidence_of
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.published import PUBLISHED
 from agt.mechanisms.weights_mechanism import AccuracyMethod, WeightsMechanism, weights_mechanisms
-from agt.messages import Message
 from agt.models.model import Model
 from agt.numeric import bisect, whole_midpoint
 from agt.relations import RELATIONS
+from agt.release_settings import no_votes
 from agt.settings import Counting
 from agt.training.loop import OnProgress
 
@@ -117,13 +117,7 @@ class QueryEvidence:
         if mechanism.needs != "votes":
             return mechanism.expected_accuracy(self.prediction, self.distance, self.labels)
         if self.tally is None or self.votes is None:
-            raise ConfigError(
-                Message(
-                    "mechanism={name} needs the votes of an ensemble, but this run is a "
-                    "single model: train with {config:ensemble.members}=T",
-                    name=mechanism.name,
-                )
-            )
+            raise no_votes(mechanism.name)
         # The noise has to cover all votes that one edit can change.
         covering_mechanism = mechanism.for_changed_votes(self.changed_votes)
         return covering_mechanism.expected_accuracy(self.votes, self.tally, self.labels)

@@ -13,7 +13,8 @@ import numpy as np
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import ApproximateDP
-from agt.mechanisms.mechanism import Delta, Epsilon, Mechanism, Need, PureMechanism
+from agt.mechanisms.mechanism import Delta, Mechanism, Need, PureMechanism
+from agt.release_settings import Epsilon
 from agt.settings import keyword_schema
 
 if TYPE_CHECKING:

@@ -19,9 +19,10 @@ from pydantic import Field
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import PureDP
-from agt.mechanisms.mechanism import Epsilon, Need
+from agt.mechanisms.mechanism import Need
 from agt.mechanisms.output import Output
 from agt.numeric import Draw, Randomness, draw_observably, printed_decimal
+from agt.release_settings import Epsilon
 from agt.settings import schema, validate
 
 

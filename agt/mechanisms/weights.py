@@ -17,10 +17,10 @@ from agt.certificates.stability import bound_norms
 from agt.errors import ConfigError
 from agt.mechanisms.composition import per_query
 from agt.mechanisms.guarantees import GaussianDP
-from agt.mechanisms.mechanism import Mu
 from agt.mechanisms.weights_mechanism import NoiseLaw, ReleasedWeights, WeightsMechanism
 from agt.models.linear import LinearModel
 from agt.numeric import Randomness, logits_of, next_up, noisy, step_of
+from agt.release_settings import Mu
 from agt.settings import accepting_removed, schema
 
 _QUADRATURE_NODES, _QUADRATURE_WEIGHTS = np.polynomial.hermite_e.hermegauss(120)

@@ -30,10 +30,10 @@ from agt.mechanisms.composition import per_query
 from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.mechanism import GuaranteeKind, Need, register
 from agt.mechanisms.output import Output
-from agt.messages import Message
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import Randomness
+from agt.release_settings import no_linear_head
 from agt.settings import validate
 from agt.training.batches import check_unit_rows
 
@@ -148,15 +148,7 @@ class WeightsMechanism:
         """
         head = model.release_head if cls.reads_records else model.linear_head
         if head is None:
-            certificate = "erm" if cls.reads_records else "stability"
-            raise ConfigError(
-                Message(
-                    "mechanism={name} only releases a single linear head: train with "
-                    "{config:model=linear} certificate={certificate}, without an ensemble",
-                    name=cls.name,
-                    certificate=certificate,
-                )
-            )
+            raise no_linear_head(cls.name, cls.reads_records)
         return head
 
     @classmethod

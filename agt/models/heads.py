@@ -280,6 +280,8 @@ class CustomNetwork:
                 raise ConfigError(
                     f"model: {self.origin} cannot be created ({type(error).__name__}: {error})"
                 ) from error
+        if type(network) is not nn.Sequential:
+            raise _no_sequential(network, self.origin, f"that takes records of shape {shape}")
         plain_network = _require_plain_layers(network, self.origin).to(dtype)
         # Applied to one record of zeros, to learn whether it fits and the shape of its output.
         try:
@@ -287,7 +289,8 @@ class CustomNetwork:
                 outputs = plain_network(torch.zeros(1, *shape, dtype=dtype))
         except RuntimeError as error:
             raise ConfigError(
-                f"model: {self.origin} cannot be applied to records of shape {shape} ({error})"
+                f"model: {self.origin} cannot be applied to records of shape {shape} ({error}): "
+                f"its first layer must take {' x '.join(map(str, shape))} features"
             ) from None
         if outputs.dim() != 2:
             output_shape = tuple(outputs.shape[1:])
@@ -408,6 +411,21 @@ def _constructor_arguments(layer: nn.Module) -> dict[str, Any]:
     return values
 
 
+def _no_sequential(network: object, origin: str, needed: str = "") -> ConfigError:
+    """Return the refusal of a network that is no ``nn.Sequential``.
+
+    Args:
+        network: the object that the user gave as a network.
+        origin: where it comes from, for messages.
+        needed: what else the network must be; empty: it is not known.
+    """
+    kind = " ".join(filter(None, ("an nn.Sequential", needed)))
+    return ConfigError(
+        f"model: {origin} has the type {type(network).__name__}, but agt needs {kind}, because "
+        "it computes bounds layer by layer"
+    )
+
+
 def _require_plain_layers(network: object, origin: str) -> nn.Sequential:
     """Return a network unchanged, after a check that its layers' types and settings determine it.
 
@@ -425,10 +443,7 @@ def _require_plain_layers(network: object, origin: str) -> nn.Sequential:
             names the layer or parameter.
     """
     if type(network) is not nn.Sequential:
-        raise ConfigError(
-            f"model: {origin} has the type {type(network).__name__}, but agt needs an "
-            "nn.Sequential, because it computes bounds layer by layer"
-        )
+        raise _no_sequential(network, origin)
     rules_for(network)  # raises ConfigError for a layer without a bound rule
     for name, layer in network.named_modules(remove_duplicate=False):
         attributes = vars(layer)

@@ -4,13 +4,10 @@ folder to train on.
 What was seen of a table is written as a configuration that its owner goes on from.
 """
 
-import re
 import resource
 import sys
 import time
-import unicodedata
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -23,7 +20,6 @@ from agt.data.settings import CLASSES, ColumnName, LabelWord
 from agt.errors import ConfigError, few
 from agt.settings import build, schema, validate
 from agt.store import file_sha256, locate, write_atomic
-from agt_cli import config_files
 from agt_cli.configuration import only_keys
 from agt_cli.process import visible
 from agt_cli.report.console import Console
@@ -36,9 +32,9 @@ from agt_cli.runs.inspect import (
     UNWRITABLE,
     Column,
     Inspection,
-    folder_for_file,
     inspect_table,
 )
+from agt_cli.table_settings import PLAIN_NAME, RESERVED_WORDS, TableFile
 
 COMMON = ("action", "prepare", "output_dir")
 HEAD = """\
@@ -76,60 +72,18 @@ FORMATS = (
     "how the dates or numbers of these columns are written; the columns of queries must be "
     "written in the same way"
 )
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-_RESERVED = {"yes", "no", "on", "off", "true", "false", "null", "y", "n", "nan", "inf"}
 
 
 @schema
-class InspectSettings:
+class InspectSettings(TableFile):
     """What ``agt data inspect`` takes (conf/data.yaml says what each is)."""
 
-    file: Path
-    data_dir: Path
-    label: ColumnName | None = None
-    id: ColumnName | None = None
-    name: ColumnName | None = None
-    force: bool = False
     header: bool | None = None
     separator: Annotated[str, Field(min_length=1, max_length=1)] | None = None
     encoding: str | None = None
     missing_values: tuple[LabelWord, ...] = ()
     most_values: Annotated[int, Field(ge=1, le=10_000)] = MOST_VALUES
     formats: Mapping[ColumnName, DeclaredFormat] = Field(default_factory=dict)
-
-    @property
-    def dataset(self) -> str:
-        """What ``agt train dataset=`` takes: letters, digits, dashes and underscores."""
-        stem = self.name or re.sub(
-            r"(\.(csv|tsv|txt|data))?(\.gz)?$|\.parquet$", "", self.file.name, flags=re.IGNORECASE
-        )
-        ascii = unicodedata.normalize("NFKD", stem).encode("ascii", "ignore").decode()
-        bare = re.sub(r"[^A-Za-z0-9_-]+", "_", ascii).strip("_-")
-        return (
-            bare
-            if _PLAIN.fullmatch(bare) and bare.casefold() not in _RESERVED
-            else f"table_{bare}".strip("_")
-        )
-
-    @property
-    def target(self) -> Path:
-        return Path("conf", "dataset", f"{self.dataset}.yaml")
-
-    def check_target(self) -> None:
-        """Raise ConfigError where it may not be written, or where the file is a folder."""
-        if self.file.is_dir():
-            raise ConfigError(folder_for_file(self.file))
-        in_source_tree = self.force and self.target.exists() and config_files.user_conf() is None
-        if config_files.is_own("dataset", self.dataset) and not in_source_tree:
-            raise ConfigError(
-                f"dataset={self.dataset} is the name of one of agt's own data sets: give "
-                f"another name, such as name=my_{self.dataset}"
-            )
-        if self.target.exists() and not self.force:
-            raise ConfigError(
-                f"{self.target} already exists and may contain your declarations: give another "
-                "name with name=NAME, or force=true to overwrite this file"
-            )
 
     def inspect(self) -> Inspection:
         """Look at the file. Raises DataMissing or DataError (agt_cli.runs.inspect)."""
@@ -484,7 +438,7 @@ def _scalar(text: str) -> str:
 
 def _quoted(text: str) -> str:
     # Text in one line of yaml that is read back as text, never as a number or a truth.
-    if _PLAIN.fullmatch(text) and text.casefold() not in _RESERVED:
+    if PLAIN_NAME.fullmatch(text) and text.casefold() not in RESERVED_WORDS:
         return text
     quoted: str = yaml.safe_dump(
         text, default_style='"', allow_unicode=text.isprintable(), width=10**9

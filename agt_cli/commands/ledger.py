@@ -15,15 +15,12 @@ from agt.ledger.known import check_same_ledger, recognise, similar_elsewhere
 from agt.ledger.ledger import Ledger
 from agt.ledger.payer import ProtectedPeople
 from agt.ledger.store import identity_of
+from agt.mechanisms.budget import Allowance
 from agt.settings import schema, validate
-from agt_cli.command_settings import read_allowance
-from agt_cli.releasing.ledgers import (
-    NO_LEDGER,
-    existing_ledger,
-    ledger_path,
-    people_of_run,
-    say_skipped,
-)
+from agt_cli.command_settings import read_total_budget
+from agt_cli.ledger_files import NO_LEDGER, existing_ledger, ledger_path
+from agt_cli.places import check_head_folder
+from agt_cli.releasing.ledgers import people_of_run, say_skipped
 from agt_cli.report.console import Console
 from agt_cli.report.finished import SPENT_FILE, Run
 from agt_cli.report.found import resolve_latest, runs_below
@@ -149,12 +146,8 @@ class LedgerConfig:
         if not self.head or self.noted:
             return None
         place = Path(self.head)
-        folder = place.parent
-        if self.action in ("init", "admit") and not folder.is_dir():
-            raise ConfigError(
-                f"head={self.head}: the folder {folder} does not exist: create it, or mount the "
-                "disk that it is on"
-            )
+        if self.action in ("init", "admit"):
+            check_head_folder(self.head)
         return place
 
     @property
@@ -192,7 +185,7 @@ class LedgerConfig:
                 "total.eps=1 total.delta=1e-5. This budget limits everything that is ever "
                 "released about the people of the ledger, and cannot be raised later"
             )
-        allowance = read_allowance(self.total)
+        allowance = read_total_budget(self.total, Allowance)
         unit = self.unit or (people.table.unit.name if people and self.run else "")
         if not unit:
             raise ConfigError(

@@ -15,20 +15,18 @@ from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any, Literal
+from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import yaml  # type: ignore[import-untyped]
-from pydantic import BeforeValidator, Field
 
 from agt.data.settings import CLASSES
 from agt.errors import AgtError, ConfigError, counted, few
-from agt.mechanisms.budget import MAX_TOTAL_EPS
 from agt.mechanisms.claims import weak_budget_warnings
 from agt.mechanisms.planning import ACCURACY_TOLERANCE, Plan, PlannedRelease, plan
 from agt.models.model import Model
-from agt.settings import MOST_ROWS, build, schema, validate
+from agt.settings import build, schema, validate
 from agt.store import write_atomic
 from agt_cli import usage
 from agt_cli.choices import with_members
@@ -51,11 +49,11 @@ from agt_cli.runs.doubts import Doubt
 from agt_cli.runs.formats import override
 from agt_cli.runs.inspect import Column, Inspection
 from agt_cli.runs.prepare import Prepared, fit, prepare, settings_to_train, write_trained
+from agt_cli.table_settings import GROUPS, StartAnswers
 
 QUESTIONS = ("label", "id", "unit_rows", "public", "purpose", "eps")
 NONE = "none"
 SHOWN = 20  # columns of each group, in a question
-GROUPS = ("ranges", "lists", "classes", "size")
 MOST_COMPARED = 50_000  # training rows that other learners see
 BEHIND = 0.02  # what boosting is ahead by where its votes are worth a try
 MEASURED = 0.2  # of the budget, for what nobody calls public
@@ -64,28 +62,10 @@ MEASURED = 0.2  # of the budget, for what nobody calls public
 WEIGHTS_MECHANISMS = ("noisy_statistics", "release_weights", "objective_perturbation")
 
 
-def _groups(value: object) -> object:
-    # Yes, no, or groups by name, as a command line, YAML or a person gives them.
-    if not isinstance(value, str | bool):
-        return value
-    known: dict[object, tuple[str, ...]] = {"yes": GROUPS, True: GROUPS, "no": (), False: ()}
-    return known[value] if value in known else tuple(str(value).replace(",", " ").split())
-
-
 @schema
-class StartSettings(InspectSettings):
+class StartSettings(StartAnswers, InspectSettings):
     """What ``agt start`` takes (conf/start.yaml says what each is); None: not answered."""
 
-    public: (
-        Annotated[
-            tuple[Literal["ranges", "lists", "classes", "size"], ...], BeforeValidator(_groups)
-        ]
-        | None
-    ) = None
-    purpose: Literal["certificates", "answers", "both"] | None = None
-    unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
-    eps: Annotated[float, Field(gt=0, le=MAX_TOTAL_EPS)] | None = None
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     output_dir: Path = Path("outputs")
 
     def open_questions(self, inspection: Inspection | None = None) -> list[str]:
@@ -221,13 +201,15 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     measures = bool(measuring) and settings.purpose == "answers"
     held = all(condition.held for condition in model.conditions)
     lines, release = ways(planned, eps, held, settings.counted[1], measures)
-    worth = bool(release) or planned.evidence.useful
-    best = 0 if release and settings.purpose != "certificates" else 2
+    # What is proposed depends on public values alone. What is expected of it depends on private
+    # records, so it stands beside the proposal and decides nothing (docs/releasing.md, "What may
+    # decide a choice").
+    proposed = 0 if release and settings.purpose != "certificates" else 2
     steps = [settings.line(inspection.path), shlex.join(["agt", "train", *chosen])]
     steps += [f"agt certify run={folder}", f"agt plan run={folder}"]
-    onward = f"agt predict run={folder} {release}" if best == 0 else steps.pop(2)
+    onward = f"agt predict run={folder} {release}" if proposed == 0 else steps.pop(2)
     if measures:
-        best = 0
+        proposed = 0
         onward = measuring[0]
     compared = _comparison(settings, quality, others(record.config["dataset"]), planned, held)
     ahead = ""
@@ -246,14 +228,6 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         ahead,
     )
     distance = int(np.median(planned.evidence.distance))
-    recommendation = (
-        lines[best]
-        if worth
-        else (
-            "nothing is worth publishing, because private answers would not be better than "
-            "the majority-class baseline"
-        )
-    )
     summary = Summary(
         table=settings.file.name,
         dataset=settings.target,
@@ -263,8 +237,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         distance=distance,
         stability=_stability(settings, distance),
         ways=lines,
-        recommended=best if worth else None,
-        recommendation=recommendation,
+        proposed=proposed,
         declared=_declared(settings),
         remarks=[line for line in remarks if line],
         measuring=measuring,
@@ -285,7 +258,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         "stable_distance_median": distance,
         "not_public": settings.private_groups,
         "plan": lines,
-        "recommended": recommendation,
+        "recommended": lines[proposed],
         "measuring": measuring,
         "next": onward,
         "commands": steps,
@@ -318,7 +291,7 @@ def _comparison(
 
 
 def _write_record(settings: StartSettings, summary: Summary) -> RunRecord:
-    """Write a record of its own with the comparison, the plan and the recommendation."""
+    """Write a record of its own with the comparison, the plan and the proposed way."""
     answers = {name: getattr(settings, name) for name in StartSettings.__dataclass_fields__}
     config = {name: _plain_answer(value) for name, value in answers.items()}
     with RunRecord(_new_folder(settings, "start"), "start", config) as record:
@@ -432,7 +405,7 @@ def _say(summary: Summary, console: Console) -> None:
     lines = [
         summary.stability,
         "Plan of what could be published (no budget is spent yet):",
-        *_numbered(summary.ways, summary.recommended),
+        *_numbered(summary.ways, summary.proposed),
         summary.declared,
         *(["To measure, with noise, the parts that are not public:"] if summary.measuring else []),
         *(f"  {command}" for command in summary.measuring),
@@ -445,11 +418,11 @@ def _say(summary: Summary, console: Console) -> None:
         console.say(line)
 
 
-def _numbered(ways: Sequence[str], recommended: int | None) -> Iterator[str]:
-    """Yield a line for each way to go on; the recommended one (an index) is marked."""
+def _numbered(ways: Sequence[str], proposed: int) -> Iterator[str]:
+    """Yield a line for each way to go on; the proposed one (an index) is marked."""
     for index, way in enumerate(ways):
         number = index + 1
-        mark = "  <- recommended" if index == recommended else ""
+        mark = "  <- the next command" if index == proposed else ""
         yield f"  {number}. {way}{mark}"
 
 
@@ -701,8 +674,10 @@ def weights_release(planned: Plan) -> PlannedRelease | None:
 
 
 def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tuple[list[str], str]:
-    """(the three ways to go on, in words; what ``agt predict`` takes of the first, if it is worth
-    its budget, or nothing).
+    """Return the three ways to go on, in words, and what ``agt predict`` takes of the first.
+
+    The words say what is expected of a way, so they are for the data owner alone. The settings of
+    ``agt predict`` depend on public values alone; they are empty where no weights can be released.
 
     Args:
         held: whether every condition of a guarantee is.
@@ -714,11 +689,14 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
     weights = singly = "not yet" if not held else "none"
     if not held and measures:
         weights = "not before the constants that are not public are measured (see below)"
-    useful, mechanism, (count, name) = False, "", planned.one_by_one.get(eps, (0, ""))
+    settings_of_release = ""
+    (count, name) = planned.one_by_one.get(eps, (0, ""))
     release = weights_release(planned)
     if held and release:
         accuracy = release.accuracy
-        mechanism = release.mechanism
+        settings_of_release = (
+            f"mechanism={release.mechanism} total.eps={eps:g} total.delta={planned.delta:g}"
+        )
         useful = accuracy > max(evidence.majority, (evidence.accuracy + evidence.majority) / 2)
         reason = ""
         if not useful and evidence.useful:
@@ -741,7 +719,4 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
         f"certificates (computed from private records, so do not publish them): how many {many} "
         "it takes to change an answer",
     ]
-    return (
-        lines,
-        f"mechanism={mechanism} total.eps={eps:g} total.delta={planned.delta:g}" if useful else "",
-    )
+    return lines, settings_of_release

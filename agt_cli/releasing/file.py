@@ -36,6 +36,13 @@ def release_file(request: PredictRequest) -> dict[str, Any]:
     release = judge(request.opened.model, features, request.mechanism(len(features)), request.terms)
     writer = writer_of(request, release)
     earlier = request.earlier_attempts
+    if request.config.reads_records:
+        mechanism = request.config.kind.name
+        request.console.note(
+            f"note: mechanism={mechanism} computes new weights from the records and publishes "
+            "these, and not the model of this run, so the stable distances of agt certify do not "
+            "apply to its labels"
+        )
     _record_request(request, release, writer, earlier)
     request.opened.check_current()
     _check_worth(request, release)

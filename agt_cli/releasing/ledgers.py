@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256, shake_256
@@ -10,25 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from agt.data.dataset import Dataset
-from agt.errors import ConfigError, nearest
+from agt.errors import ConfigError
 from agt.ledger.book import AdmittedTable, sample_of
 from agt.ledger.chain import Unit
-from agt.ledger.ledger import SUFFIX, ledgers_in
+from agt.ledger.ledger import ledgers_in
 from agt.ledger.payer import ProtectedPeople
 from agt.ledger.store import other_program
 from agt_cli.report.console import put
 from agt_cli.report.finished import Run
 from agt_cli.unlearn.log import HashKey
 
-FOLDER = "ledgers"
-NO_LEDGER = "none"  # what ledger= takes for none
 EARLIER = "earlier_data"
 """In env.json: digests of the data of a run's earlier states, before records were erased, by
 which its people are known.
 """
 PEOPLE = "people"
 """In env.json: ``sample_of`` the units that were trained on, readable with the run's key alone."""
-_NAME = re.compile(r"\w[\w .-]*")
 
 
 def people_of_run(run: Run, name: str | None = None) -> ProtectedPeople:
@@ -57,39 +53,6 @@ def people_of_run(run: Run, name: str | None = None) -> ProtectedPeople:
         columns=columns_of(run.config),
     )
     return ProtectedPeople(table, run.config["relation"]["name"])
-
-
-def ledger_path(name: str) -> Path:
-    """Where a ledger lies that is called by its name, or by a path (anything with a slash, or that
-    ends in .ledger).
-
-    Raises:
-        ConfigError: it is neither.
-    """
-    if "/" in name or name.endswith(SUFFIX):
-        return Path(name)
-    if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"ledger={name}: a ledger's name may contain only letters, digits, '-' and '_'. Give "
-            "such a name, or the path of a ledger's file (with a '/', or ending in '.ledger')"
-        )
-    return Path(FOLDER) / f"{name}{SUFFIX}"
-
-
-def existing_ledger(name: str) -> Path:
-    """``ledger_path`` of a ledger that is there.
-
-    Raises:
-        ConfigError: it is not; names those that are.
-    """
-    path = ledger_path(name)
-    if path.exists() or path.is_symlink():
-        return path
-    known = nearest(name, [other.stem for other in Path(FOLDER).glob(f"*{SUFFIX}")])
-    raise ConfigError(
-        f"ledger={name}: the ledger {path} does not exist{known}. To create a ledger, type agt "
-        "ledger init"
-    )
 
 
 def second_head() -> Path | None:

@@ -73,9 +73,8 @@ def resolve_latest(config: dict[str, Any], note: Callable[[str], None]) -> dict[
     if config["run"] is None and (config.get("release") or config.get("audit")) is not None:
         return config
     if config["run"] != LATEST:
-        raise ConfigError(
-            f"run={config['run']!r}: give the folder of one finished agt train run, or run=latest"
-        )
+        typed = "run=..." if config["run"] is None else f"run={config['run']!r}"
+        raise ConfigError(f"{typed}: give the folder of one finished agt train run, or run=latest")
     home = Path(str(config.get("output_dir"))) / "train"
     runs = runs_of(home, "train")
     done = next((place for place, run in enumerate(runs) if run.state == "done"), None)

@@ -3,11 +3,18 @@
 from pathlib import Path
 
 from agt.errors import ConfigError
-from agt_cli.report.finished import _SWAPPED, Run, check_is_run, manifest_digest
+from agt_cli.report.finished import (
+    _SWAPPED,
+    Run,
+    check_is_run,
+    has_pending_commit,
+    manifest_digest,
+)
 from agt_cli.report.found import newest
 from agt_cli.report.next_state import recover
 from agt_cli.report.unfinished import UNKNOWN
 
+STATUS_FILE = "status.json"
 _TRIES = 3  # of a run that changes while it is opened
 
 
@@ -15,12 +22,55 @@ def check_folder(folder: Path, command: str) -> None:
     """Raise ConfigError where there is no such folder, naming the newest finished run of
     ``command`` beside it.
     """
-    if not folder.is_dir():
-        run = newest(folder.parent, command)
-        beside = f"; the newest finished {command} run is {run.folder}" if run else ""
+    if folder.is_dir():
+        return
+    run = newest(folder.parent, command)
+    beside = f"; the newest finished {command} run is {run.folder}" if run else ""
+    if folder.exists():
+        within = ""
+        if (folder.parent / STATUS_FILE).exists():
+            within = f": give the folder that it is in, run={folder.parent}"
         raise ConfigError(
-            f"run={folder}: this folder does not exist: give the folder of a finished run{beside}"
+            f"run={folder}: this is a file, but the folder of a finished run is needed"
+            f"{within or beside}"
         )
+    raise ConfigError(
+        f"run={folder}: this folder does not exist: give the folder of a finished run{beside}"
+    )
+
+
+def check_usable(folder: Path, command: str) -> None:
+    """Raise ConfigError unless there is a finished run of ``command``, none of which is verified.
+
+    Args:
+        folder: where it should be.
+        command: that made it.
+    """
+    check_folder(folder, command)
+    if has_pending_commit(folder):
+        return  # its files are being replaced, which ``open_run`` waits for
+    _check_status(folder, command)
+
+
+def _check_status(folder: Path, command: str) -> None:
+    """Raise ConfigError unless status.json says that the run is finished, and one of
+    ``command``.
+    """
+    inside = None if (folder / STATUS_FILE).is_file() else _run_inside(folder, command)
+    if inside is not None:
+        raise ConfigError(
+            f"run={folder}: this is not the folder of a run (it has no file {STATUS_FILE}): give "
+            f"the folder of a run, such as {inside.folder}, the newest finished {command} run in it"
+        )
+    check_is_run(folder, "run")
+    there = Run.at(folder)
+    there.json(STATUS_FILE)  # says why it cannot be read
+    _check_done(there, command)
+
+
+def _run_inside(folder: Path, command: str) -> Run | None:
+    """Return the newest finished run of ``command`` in a folder that holds runs; None: none is."""
+    return newest(folder, command) or newest(folder / command, command)
 
 
 def check_edits(run: Run, doing: str) -> None:
@@ -71,10 +121,7 @@ def open_run(folder: Path, command: str, digest: str | None = None) -> Run:
 
 
 def _open_verified(folder: Path, command: str, digest: str | None) -> Run:
-    check_is_run(folder, "run")
-    there = Run.at(folder)
-    there.json("status.json")  # says why it cannot be read
-    _check_done(there, command)
+    _check_status(folder, command)
     run = Run.open(folder, command, digest, "run")
     # of this state, whatever comes after it
     _ = run.status, run.environment, run.metrics, run.config
@@ -84,9 +131,11 @@ def _open_verified(folder: Path, command: str, digest: str | None) -> Run:
 def _check_done(run: Run, command: str) -> None:
     named = f"run={run.folder}"
     if run.command != command:
+        used = run.environment.get("trained_run") if command == "train" else None
+        instead = f". It used run={used}" if isinstance(used, str) else ""
         raise ConfigError(
-            f"{named}: according to status.json, this is a run of agt {run.command}, but this "
-            f"command needs a run of agt {command}"
+            f"{named}: according to {STATUS_FILE}, this is a run of agt {run.command}, but this "
+            f"command needs a run of agt {command}{instead}"
         )
     if run.state == "done":
         return

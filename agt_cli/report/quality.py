@@ -19,6 +19,10 @@ import scipy  # whose parts load when they are first used
 
 LEVEL = 0.95  # of every interval
 LARGEST_BELOW_ONE = 0.999  # of three digits
+BEYOND_CONSTANT = (
+    "Where a network is constant, a linear head with its default settings (model=linear "
+    "certificate=stability) usually is not. Choose other settings on public data (agt tune)."
+)
 LEAST = 20  # records below which nothing is said about a model as a whole
 CONSTANT = 0.99  # share of one answer from which a model is called nearly constant
 _TAIL = (1 - LEVEL) / 2
@@ -428,7 +432,7 @@ class Quality:
         if self.constant:
             return (
                 f"{constant}. A constant answer is always certified, however inaccurate it "
-                f"is; {against}."
+                f"is; {against}. {BEYOND_CONSTANT}"
             )
         if self.advantage == 1:
             return ""

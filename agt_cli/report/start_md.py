@@ -122,8 +122,7 @@ class Summary:
         distance: median stable distance of the answers.
         stability: what that means, in a sentence.
         ways: the ways to go on, in words.
-        recommended: index of the recommended way; None: none is.
-        recommendation: what is recommended, in words.
+        proposed: index of the way that ``onward`` takes. It depends on public values alone.
         declared: what is public, and what that allows, in a sentence.
         remarks: what to look at before the result is trusted.
         measuring: commands that measure what is not public; empty: nothing is to be measured.
@@ -139,8 +138,7 @@ class Summary:
     distance: int
     stability: str
     ways: Sequence[str]
-    recommended: int | None
-    recommendation: str
+    proposed: int
     declared: str
     remarks: Sequence[str]
     measuring: Sequence[str]
@@ -161,8 +159,7 @@ def write_start(record: RunRecord, summary: Summary) -> None:
         stable_distance_median=summary.distance,
         n_test=comparison.rows,
         total_eps=comparison.eps,
-        # ways are counted from 1, as on the page; 0: none is recommended
-        recommended=0 if summary.recommended is None else summary.recommended + 1,
+        recommended=summary.proposed + 1,  # ways are counted from 1, as on the page
     )
     record.table("comparison", table)
     record.table("plan", _plan_table(summary))
@@ -173,7 +170,7 @@ def write_start(record: RunRecord, summary: Summary) -> None:
 def _plan_table(summary: Summary) -> pd.DataFrame:
     rows = []
     for index, way in enumerate(summary.ways):
-        rows.append({"way": index + 1, "what": way, "recommended": index == summary.recommended})
+        rows.append({"way": index + 1, "what": way, "recommended": index == summary.proposed})
     return pd.DataFrame(rows)
 
 
@@ -188,14 +185,14 @@ def start_report(summary: Summary, folder: Path) -> str:
         f"{comparison.model}; majority-class baseline {rate_words(comparison.constant.value)}"
     )
     facts = [
-        ("Recommended", summary.recommendation),
+        ("Proposed next", summary.ways[summary.proposed]),
         ("Accuracy", model),
         (f"On how many {summary.counted} an answer depends", summary.stability),
         ("What is public", summary.declared),
     ]
     ways = []
     for index, way in enumerate(summary.ways):
-        mark = Markdown("**recommended**") if index == summary.recommended else ""
+        mark = Markdown("**proposed next**") if index == summary.proposed else ""
         ways.append((str(index + 1), way, mark))
     return document(
         f"# First look: {plain(summary.table)}",

@@ -24,6 +24,7 @@ from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
 from agt.data.suffixes import is_delimited
 from agt.errors import ConfigError, DataError, nearest
+from agt_cli.places import folder_for_file
 from agt_cli.runs.doubts import (
     Doubt,
     doubts_about_label,
@@ -332,15 +333,6 @@ def inspect_table(
     only_words = not any(look.numeric or look.date for look in looks.values())
     unnamed = columns.form is not None and header is None and only_words
     return replace(inspection, doubts=tuple(_doubts(inspection, looks, unnamed)))
-
-
-def folder_for_file(path: Path) -> str:
-    """Return the refusal of a folder where the file of a table is needed."""
-    return (
-        f"'{path}' is a folder, but this command reads one file: give the path of the table's "
-        "file, such as loans.csv. To train on a folder of arrays, type `agt train "
-        f"dataset=embeddings dataset.path={path}`"
-    )
 
 
 def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnReader:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from agt import __version__
-from agt.errors import AgtError, ConfigError
+from agt.errors import AgtError
 from agt.settings import plain_of
 from agt.store import refusing
 from agt.unlearning.promise import MethodName, Removal
 from agt_cli.command_settings import By
+from agt_cli.places import nothing_requested
 from agt_cli.report.console import Console
 from agt_cli.report.finished import ACCOUNT_FILE, Run, has_pending_commit, manifest_digest
 from agt_cli.report.next_state import commit
@@ -148,7 +149,7 @@ def erase(order: ErasureOrder, console: Console) -> ErasureOutcome:
     elif known.log.pending:
         request = Request(known.by, (), (), 0)
     else:
-        raise ConfigError("no erasure was requested: give the ids of the records with ids=FILE")
+        raise nothing_requested(order.folder)
     known.check(request)
     for note in request.notes:
         console.note(f"note: {note}")

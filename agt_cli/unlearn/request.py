@@ -19,9 +19,10 @@ from agt.data.dataset import Dataset, DataSource
 from agt.data.erasure import families, part
 from agt.data.files import SEPARATORS, open_columns
 from agt.data.ids import CONTENT
-from agt.errors import ConfigError, DataMissing, few
+from agt.errors import ConfigError, few
 from agt.store import refusing
-from agt_cli.command_settings import By, ids_by_pipe
+from agt_cli.command_settings import By
+from agt_cli.places import check_file_of_ids, no_file_of_ids
 from agt_cli.report.finished import Run
 from agt_cli.runs.erased import named
 from agt_cli.runs.prepare import RunSettings, run_without_records
@@ -35,7 +36,6 @@ from agt_cli.unlearn.log import (
     check_same,
     places,
 )
-from agt_cli.usage import IDS_NEED_A_FILE
 
 INPUT = "-"
 _LINE = re.compile("\r\n?|\n")  # what else str.splitlines cuts at, an id may hold
@@ -429,20 +429,11 @@ def _lines(path: str) -> list[str]:
         if path == INPUT:
             content = sys.stdin.buffer.read()
         else:
-            if Path(path).exists() and not Path(path).is_file():
-                kind = "a folder" if Path(path).is_dir() else "not a regular file"
-                raise ConfigError(
-                    f"ids={path} is {kind}: give a file with one id per line, or ids=- to read "
-                    "the ids from standard input"
-                )
+            check_file_of_ids(path)
             content = Path(path).read_bytes()
         return _LINE.split(content.decode("utf-8-sig"))
     except FileNotFoundError:
-        shown = "..." if _SEVERAL.search(path) else path  # ids are not repeated in messages
-        raise DataMissing(
-            f"ids={shown}: there is no file of this name, and {IDS_NEED_A_FILE}. Without a file, "
-            f"{ids_by_pipe({})}"
-        ) from None
+        raise no_file_of_ids(path) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"ids={path}: agt cannot read the file ({error}): give a text file "

@@ -10,7 +10,7 @@ from typing import Any
 
 from agt import __version__, sentences
 from agt.store import Broken
-from agt_cli.releasing.ledgers import NO_LEDGER
+from agt_cli.ledger_files import NO_LEDGER
 from agt_cli.runs.prepare import SOURCE_FILE
 from agt_cli.verify.folders import (
     Record,

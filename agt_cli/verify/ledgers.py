@@ -6,7 +6,6 @@ That is: the entry, the account that a claim names, and the labels that it remem
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,8 @@ from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.output import Output
 from agt.settings import plain_of
 from agt.store import Broken, open_plain
-from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, ledger_path, unit_of
+from agt_cli.ledger_files import FOLDER, NO_LEDGER, ledger_path
+from agt_cli.releasing.ledgers import unit_of
 from agt_cli.releasing.noise import stands_for
 from agt_cli.report.markdown import Findings
 from agt_cli.verify.folders import Record, VerifiedItem, check_match, rendered_alike
@@ -42,20 +42,10 @@ LEDGER_LIMITS = (
     "a release may have been drawn with less noise than was paid for; to check this, type `agt "
     "verify` for each release",
 )
-SQLITE_MAGIC = b"SQLite format 3\0"
 NotedHead = Head | Path | None
 """Of a ledger's chain: where it ended at some time, as somebody noted it; or where its second
 head lies now.
 """
-
-
-def is_ledger(path: Path) -> bool:
-    """Whether a path is to be taken as a ledger's: by its ending, or by what it begins with."""
-    if path.suffix == SUFFIX:
-        return not path.is_dir()
-    with suppress(Broken), open_plain(path) as file:
-        return bool(file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC)
-    return False
 
 
 def look_at_ledger(

@@ -48,7 +48,7 @@ from agt.numeric import step_of
 from agt.release import NumberRelease, ReleaseTerms
 from agt.settings import RelationConfig, TotalConfig, plain_of, validate
 from agt.store import MAX_TEXT_BYTES, Broken, parse_yaml
-from agt_cli.releasing.ledgers import NO_LEDGER
+from agt_cli.ledger_files import NO_LEDGER
 from agt_cli.report.markdown import Findings
 from agt_cli.verify.environment import compare_spent
 from agt_cli.verify.folders import (

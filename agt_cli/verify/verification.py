@@ -11,6 +11,7 @@ from agt.errors import ConfigError, counted
 from agt.models.portable import COMMAND as RELEASE
 from agt.store import MANIFEST_FILE, Broken, Manifest, read_file, unseal_manifest
 from agt.unlearning.sentences import sentences
+from agt_cli.ledger_files import is_ledger
 from agt_cli.report.finished import Run, has_pending_commit, spent_lines
 from agt_cli.report.markdown import Findings
 from agt_cli.unlearn.account import OUTSIDE
@@ -26,7 +27,7 @@ from agt_cli.verify.erasure import (
     replaced,
 )
 from agt_cli.verify.folders import OnFile, Record, VerifiedItem, data_items
-from agt_cli.verify.ledgers import NotedHead, is_ledger, ledgers_of, look_at_ledger
+from agt_cli.verify.ledgers import NotedHead, ledgers_of, look_at_ledger
 from agt_cli.verify.pages import (
     certified,
     check_audit,

@@ -299,7 +299,7 @@ REFUSED = {
     ("certificate", "inputs=rows.csv"): "inputs=rows.csv: this audit uses",
     ("certificate", "audit.farthest=0"): "audit.farthest",
     ("certificate", "audit.seconds=0"): "audit.seconds",
-    ("membership", "audit.shadows=5"): "audit.shadows: Input should be a multiple of 2, got 5",
+    ("membership", "audit.shadows=5"): "audit.shadows: must be a multiple of 2, got 5",
     ("dpsgd", "audit.trainer=opacus"): "audit.trainer",
     ("dpsgd",): "was trained without noise",
     ("unlearning", "audit.releases=10"): "audit.releases",

@@ -1,6 +1,7 @@
 """Mistakes that the settings alone tell are answered before anything heavy is loaded."""
 
 import json
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -9,14 +10,19 @@ from pathlib import Path
 import pytest
 
 from agt.certificates.settings import CERTIFICATES
-from agt.errors import ConfigError
+from agt.errors import ConfigError, DataMissing
+from agt.mechanisms.mechanism import MECHANISMS
+from agt.mechanisms.mechanism_config import facts_of
+from agt.mechanisms.quantile import CertifiedQuantile
+from agt.mechanisms.weights_mechanism import weights_mechanisms
 from agt.models.kinds import KINDS
+from agt.release_settings import MECHANISM_FACTS
 from agt.targets import OWN_SETTINGS
 from agt_cli.cli import main
 from agt_cli.command_settings import METHOD_CHOICES
 from agt_cli.unlearn.methods import METHODS
 
-HEAVY = ("torch", "numba", "pandas", "sklearn")
+HEAVY = ("torch", "numba", "numpy", "scipy", "pandas", "sklearn")
 MISTAKES = (
     ["train", "training.lr=-1"],
     ["train", "model.hidden=[0]"],
@@ -33,25 +39,69 @@ MISTAKES = (
     ["ledger", "init", "people", "total.eps=-1", "unit=person"],
     ["data", "inspect", "t.xlsx"],
     ["reproduce", "blobs", "profile=smok"],
+    ["start", "t.csv", "public=ja"],
+    ["start", "t.csv", "eps=-1"],
+    ["start", "."],
+    ["certify", "run=."],
+    ["certify", "run=latest"],
+    ["certify", "run=t.csv"],
+    ["certify", "run=c"],
+    ["predict", "run=r"],
+    ["predict", "run=r", "mechanism=noisy_statistics", "total.eps=1"],
+    ["predict", "run=r", "mechanism=noisy_statistics", "total.eps=1", "total.delta=1e-5"],
+    ["predict", "run=r", "mechanism=noisy_argmax", "mechanism.eps=1"],
+    ["predict", "run=r", "mechanism.eps=1", "ledger=nobody"],
+    ["predict", "release=r", "inputs=t.csv"],
+    ["unlearn", "run=r"],
+    ["verify", "t.csv"],
+    ["verify", "latest"],
+    ["ledger", "show", "nobody"],
+    ["ledger", "init", "people", "run=r", "head=nowhere/people.head"],
+)
+MISSING_FILES = (
+    ["certify", "run=r", "inputs=queries.csv"],
+    ["unlearn", "run=r", "ids=requests.txt"],
+    ["start", "t.csv", "answers=answers.yaml"],
 )
 
 
 def test_no_mistake_of_settings_loads_what_is_heavy(tmp_path: Path) -> None:
-    (tmp_path / "r").mkdir()
+    run = tmp_path / "r"
+    run.mkdir()
+    status = {"state": "done", "command": "train"}
+    (run / "status.json").write_text(json.dumps(status))
+    settings = {
+        "dataset": {"data_dir": "data"},
+        "certificate": {"name": "box"},
+        "ensemble": {"members": 1},
+    }
+    (run / "config.yaml").write_text(json.dumps(settings))
+    certified = tmp_path / "c"
+    certified.mkdir()
+    (certified / "status.json").write_text(json.dumps({**status, "command": "certify"}))
     for name in ("t.csv", "t.xlsx"):
         (tmp_path / name).write_text("x,y\n1,a\n")
+    lines = (*MISTAKES, *MISSING_FILES)
     code = f"""
 import json, sys
 from agt_cli.cli import main
-found = [(line, main(line), sorted({{*{HEAVY!r}}} & {{*sys.modules}})) for line in {MISTAKES!r}]
+found = [(line, main(line), sorted({{*{HEAVY!r}}} & {{*sys.modules}})) for line in {lines!r}]
 print(json.dumps(found))
 """
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     found = json.loads(done.stdout)
-    assert [(line, code) for line, code, _ in found if code != ConfigError.exit_code] == []
+    codes = [ConfigError.exit_code] * len(MISTAKES) + [DataMissing.exit_code] * len(MISSING_FILES)
+    assert [code for _, code, _ in found] == codes
     assert [(line, heavy) for line, _, heavy in found if heavy] == []
+
+
+def test_facts_of_mechanisms_are_those_of_their_classes() -> None:
+    kinds = (*MECHANISMS.values(), *weights_mechanisms().values(), CertifiedQuantile)
+    facts = {f"{kind.__module__}.{kind.__qualname__}": facts_of(kind) for kind in kinds}
+    own = {name: fact for name, fact in facts.items() if name.startswith("agt.")}
+    assert own == MECHANISM_FACTS
 
 
 def test_methods_of_unlearning_are_those_that_settings_name() -> None:
@@ -81,3 +131,13 @@ def test_a_list_of_options_of_a_group_is_refused(
     monkeypatch.chdir(tmp_path)
     assert main(["train", word]) == ConfigError.exit_code
     assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_key_is_told_the_new_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "training.dekay=1"]) == ConfigError.exit_code
+    known = capsys.readouterr().err.partition("(known: ")[2]
+    assert "lr_decay" in known
+    assert not re.search(r"\b(decay|decay_mode|clip)\b", known)

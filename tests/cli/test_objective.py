@@ -214,7 +214,7 @@ def test_an_auditor_sees_other_noise_than_the_constants_make(
         (("run=votes", "counting=index"), ("counting=index has no effect",)),
         (
             ("run=votes", "mechanism=release_weights"),
-            ("mechanism=release_weights only releases a single linear head",),
+            ("mechanism=release_weights releases the weights of one linear head",),
         ),
         (
             ("run=unsized",),
@@ -260,7 +260,7 @@ def test_other_records_than_those_trained_on_are_refused(
     finally:
         data.write_text(whole)
     assert (changed.code, gone.code) == (2, 4)
-    assert "trained on" in changed.err, changed.err
+    assert "the data lack" in changed.err, changed.err
     assert not list(home.glob("outputs/predict/*/spent.json"))
 
 

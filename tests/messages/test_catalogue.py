@@ -54,7 +54,7 @@ HEAD = (
 WEIGHTS = "predict run=@head mechanism=release_weights "
 
 CONFIGURED = f"""
-start t.csv public=perhaps | 2 | public.0: unknown value 'perhaps' | ranges
+start t.csv public=perhaps | 2 | public: unknown value 'perhaps' | ranges
 start t.csv purpose=fun | 2 | purpose: unknown value 'fun' | certificates
 start t.csv eps=0 | 2 | eps:
 start . | 2 | '.' is a folder | the table's file
@@ -71,7 +71,7 @@ train +foo=1 | 2 | unknown key 'foo'
 train dataset=null | 2 | dataset=null: the setting dataset=... needs the name of one of its options | blobs
 train model=3 | 2 | model=3: the setting model=... needs the name of one of its options | mlp
 train dataset= | 2 | unknown dataset ''
-train dataset=blobs,digits | 2 | dataset=blobs,digits: a comma | -m
+train dataset=blobs,digits | 2 | dataset=blobs,digits: give one name | -m
 train "training.lr='1,000'" | 2 | training.lr: expected a number, without thousands separators
 train data_dir= | 2 | data_dir= has no value
 certify run= | 2 | give the folder of one finished agt train run, or run=latest
@@ -175,7 +175,7 @@ train certificate/features=relu | 2 | certificate/features: these features need 
 {TABLE}@ok.csv dataset.numeric.a=[-1e308,1e308] | 2 | numeric.a | too wide to compute with
 {VECTORS}@vectors.npz dataset.scale=0 | 2 | dataset.scale:
 certify run=@nowhere | 2 | nowhere: this folder does not exist
-certify run=@ok.csv | 2 | ok.csv: this folder does not exist
+certify run=@ok.csv | 2 | ok.csv: this is a file, but the folder of a finished run is needed
 certify run=@folder | 2 | this is not the folder of a run (it has no file status.json)
 certify run=latest | 2 | there is no finished training run in outputs/train
 plan run=latest | 2 | there is no finished training run in outputs/train
@@ -307,15 +307,15 @@ train training.lr=fast | 2 | training.lr: | 'fast'
 train training.clip=null | 2 | training.clip:
 train training.weight_decay=.6 | 2 | lr * weight_decay = 1.2 exceeds 1
 train kgrid=sparse 'kgrid.values=[1,1]' | 2 | kgrid: values repeats 1
-train kgrid=sparse 'kgrid.values=[1,-1]' | 2 | kgrid.values | greater than or equal to 0
+train kgrid=sparse 'kgrid.values=[1,-1]' | 2 | kgrid.values | at least 0
 train kgrid.max=1000000000000 | 2 | kgrid: max=1000000000000 | at most 65537 values
 {TABLE}no.csv relation.unit_rows=17179869184 | 2 | relation.unit_rows: | 1073741824
-{TABLE}no.csv relation.unit_rows=1073741824 | 2 | kgrid | relation.unit_rows=1073741824 | may change
-{TABLE}no.csv kgrid=sparse 'kgrid.values=[0,1073741824]' relation.unit_rows=2 | 2 | kgrid | rows each may change
+{TABLE}@ok.csv relation.unit_rows=1073741824 | 2 | kgrid | relation.unit_rows=1073741824 | may change
+{TABLE}@ok.csv kgrid=sparse 'kgrid.values=[0,1073741824]' relation.unit_rows=2 | 2 | kgrid | rows each may change
 {TABLE}no.csv training.batch.n_max=2147483648 | 2 | training.batch.n_max:
 {TABLE}no.csv dataset.declared_size=2000000000 | 2 | dataset.declared_size:
-train training.lr=1e300 | 2 | training.lr: | less than or equal to 1000000
-train training.clip=1e-300 | 2 | training.clip: | greater than or equal to 0.000000001
+train training.lr=1e300 | 2 | training.lr: | at most 1000000
+train training.clip=1e-300 | 2 | training.clip: | at least 1e-09
 train compute.device=gpu | 2 | compute.device | did you mean 'cpu'
 train compute.kernel=fast | 2 | compute.kernel | reference
 train model._target_=agt.models.heads.Heads | 2 | model._target_: cannot import
@@ -349,12 +349,12 @@ train training.dtype=bfloat16 | 2 | training.dtype:
 train kgrid.max=65537 | 2 | at most 65537 values
 train kgrid=sparse kgrid.values=[1,1073741825] | 2 | kgrid.values
 train relation=add_remov | 2 | did you mean 'add_remove'
-train compute.fragment=0 | 2 | compute.fragment: Input should be greater than or equal to 1, got 0
+train compute.fragment=0 | 2 | compute.fragment: must be at least 1, got 0
 train dataset=digits dataset.test_fraction=1 | 2 | dataset.test_fraction: | less than 1
 train dataset=digits ++dataset.clases=[3,8] | 2 | dataset.clases: unknown key; did you mean 'classes'
 {SCANS}dataset.held_out=[2] | 2 | held_out needs finetune_classes
 {SCANS}dataset.keep='{{3: 0.5}}' dataset.finetune_classes=[0,1] | 2 | 'keep' lists class 3
-{SCANS}dataset.keep='{{3: 1.5}}' | 2 | dataset.keep.3: | less than or equal to 1
+{SCANS}dataset.keep='{{3: 1.5}}' | 2 | dataset.keep.3: | at most 1
 {SCANS}dataset.finetune_classes=[0,1] dataset.positive=[1,1] | 2 | positive lists class 1 twice
 {SCANS}dataset.finetune_classes=[1,1] | 2 | finetune_classes lists class 1 twice
 {SCANS}dataset.finetune_classes=[0,1] dataset.held_out=[1,1] | 2 | held_out lists class 1 twice
@@ -390,13 +390,13 @@ train dataset=digits ++dataset.clases=[3,8] | 2 | dataset.clases: unknown key; d
 {TABLE}t.csv dataset.classes='[" ",no]' | 2 | 'classes' contains an empty name
 {TABLE}t.csv dataset.classes=[false,true] | 2 | dataset.classes.0: False is not text: | in quotes
 predict run=@box mechanism.eps=1 counting=steps | 2 | counting: unknown value 'steps'
-predict run=@box total.eps=0 | 2 | total.eps: Input should be
-predict run=@box total.eps=-1 | 2 | total.eps: Input should be
+predict run=@box total.eps=0 | 2 | total.eps: must be greater than 0
+predict run=@box total.eps=-1 | 2 | total.eps: must be greater than 0
 predict run=@box total.eps=nan | 2 | total.eps: | finite
 predict run=@box total.eps=inf | 2 | total.eps: | finite
 predict run=@box total.eps=much | 2 | total.eps: expected a number
 predict run=@box mechanism=smooth_laplace mechanism.eps=1 | 2 | mechanism.delta: this setting is required
-predict run=@box mechanism=smooth_laplace mechanism.eps=1 mechanism.delta=-1e-5 | 2 | mechanism.delta: | greater than
+predict run=@box mechanism=smooth_laplace mechanism.eps=1 mechanism.delta=-1e-5 | 2 | mechanism.delta: | at least 0
 predict run=@box mechanism=smooth_laplace mechanism.eps=60 mechanism.delta=1e-5 | 2 | only proved up to eps
 predict run=@box mechanism=smooth_laplace total.eps=1 | 2 | mechanism=smooth_laplace | give total.delta
 predict run=@box mechanism=gaussian_margin mechanism.mu=nan | 2 | mechanism.mu: | finite
@@ -440,6 +440,16 @@ certify rnu=x | 2 | 'rnu' | did you mean 'run'
 """What ``configure`` refuses, before any data is read."""
 
 WHOLE = f"""
+train --dataset=digits | 2 | settings are written without dashes | type dataset=digits
+train dataset = digits | 2 | without blanks around the equals sign | dataset=digits
+train dataset:digits | 2 | did you mean 'dataset=digits'
+train k=10 | 2 | unknown key 'k' | did you mean 'kgrid.max'
+train training.caution=0,5 | 2 | decimal point | training.caution=0.5
+train dataset=@ok.csv | 2 | the file of a table | agt data inspect
+train dataset=conf/dataset/digit.yaml | 2 | needs a name, and not a path | did you mean 'digits'
+data @ok.csv | 2 | agt data inspect
+certify latest | 2 | did you mean 'run=latest'
+version | 2 | agt --version
 {BLOBS}certificate=box ensemble.members=5 relation.unit_rows=2 | 2 | relation.unit_rows=2: | dataset.unit
 trian | 2 | unknown command 'trian' | did you mean 'train'
 certfy run=x | 2 | did you mean 'certify'
@@ -493,7 +503,7 @@ verify nowhere | 2 | nowhere
 verify @ok.csv | 2 | ok.csv
 doctor now | 2 | 'now'
 {HEAD}  certificate=erm training.clip=.5 training.weight_decay=.1 certificate.tolerance=1e-30 | 2 | certificate.tolerance
-{HEAD}  training.clip=.5 training.lr=9 training.epochs=60 | 2 | training.lr: the learning rate 9 of step 0 | Use 5.
+{HEAD}  training.clip=.5 training.lr=9 training.epochs=60 | 2 | training.lr: the learning rate 9 of step 0 exceeds 5.
 {HEAD}  certificate.average=61 training.clip=.5 training.epochs=60 | 2 | certificate.average=61 exceeds the number of training steps, 60
 train dataset=imdb | 4 | data/imdb_gpt2 does not exist: create this file with agt data prepare imdb
 train dataset=amex | 4 | data/amex does not exist: create this file with agt data prepare amex
@@ -516,14 +526,14 @@ ledger init x unit=y total.eps=1 head=stick/x.head | 2 | head=stick/x.head: the 
 ledger init x/ unit=y total.eps=1 | 2 | x
 ledger init a?b unit=y total.eps=1 | 2 | a ledger's name may contain only letters
 ledger show none | 2 | ledgers/none.ledger does not exist. To create a ledger, type agt ledger init
-ledger show none total.eps=2 | 2 | total=... only applies to agt ledger init
-ledger verify none run=latest | 2 | run=... only applies to agt ledger init and admit
-ledger verify none head=12:abc | 2 | at least the first 16 digits
-ledger admit none | 2 | agt ledger admit: say what to admit
-ledger admit none run=. data=b | 2 | run=... and data=... cannot be given together
-ledger admit none lost=true | 2 | agt ledger admit: say what to admit
+ledger show @ok.csv total.eps=2 | 2 | total=... only applies to agt ledger init
+ledger verify @ok.csv run=@box | 2 | run=... only applies to agt ledger init and admit
+ledger verify @ok.csv head=12:abc | 2 | at least the first 16 digits
+ledger admit @ok.csv | 2 | agt ledger admit: say what to admit
+ledger admit @ok.csv run=@box data=b | 2 | run=... and data=... cannot be given together
+ledger admit @ok.csv lost=true | 2 | agt ledger admit: say what to admit
 ledger show | 2 | is incomplete: add NAME
-ledger show none tabel=1 | 2 | unknown key 'tabel'
+ledger show @ok.csv tabel=1 | 2 | unknown key 'tabel'
 data inspect @ok.csv label=z | 2 | no column 'z', which the setting label names
 data inspect @ok.csv lable=x | 2 | unknown key 'lable' | did you mean 'label'
 data inspect @even.csv | 2 | label is missing, so agt does not know which column to predict | Nothing was written | give label=NAME (likely: 'a', 'b')
@@ -535,10 +545,10 @@ start @ok.csv id=none public=yes purpose=both eps=2 | 2 | this terminal is not i
 start @ok.csv label=z id=none public=yes purpose=both eps=2 | 2 | no column 'z', which the setting label names
 {STARTED}id=id unit_rows=1 | 2 | unit_rows=1: one value of 'id' has 2 rows
 {STARTED}id=none unit_rows=3 | 2 | unit_rows=3 limits the rows of one person
-{STARTED}id=id unit_rows=2e9 | 2 | unit_rows: Input should be less than or equal to
+{STARTED}id=id unit_rows=2e9 | 2 | unit_rows: must be at most
 {STARTED}id=id | 2 | this terminal is not interactive | give unit_rows=NUMBER
 {STARTED}answers=@list.yaml | 2 | one line for each answer
-{STARTED}answers=none.yaml | 1 | none.yaml: No such file
+{STARTED}answers=none.yaml | 4 | answers=none.yaml: this file does not exist
 train sweep=seeds | 2 | sweep=seeds: only a sweep can have a name, but this command is not a sweep
 train -m sweep=a/b | 2 | sweep=a/b: the name of a sweep may contain only letters
 train -m hydra/sweeper=basic | 2 | hydra/sweeper=basic: agt has its own sweeper and supports no other

@@ -33,7 +33,7 @@ ROOMS = (
         *("agt.store", "agt.numeric", "agt.targets"),
         "agt.relations.names",
     ),
-    ("agt.settings", "agt.provenance"),
+    ("agt.settings", "agt.release_settings", "agt.provenance"),
     ("agt.data", "agt.bounds"),
     ("agt.kernels", "agt.distributed"),
     ("agt.relations",),
@@ -61,10 +61,13 @@ ROOMS = (
         ),
         *("agt_cli.errors", "agt_cli.configuration", "agt_cli.composing", "agt_cli.process"),
         *("agt_cli.networks", "agt_cli.renamed", "agt_cli.command_settings"),
+        "agt_cli.ledger_files",
     ),
     # forms of files, which whoever reads a run knows
     ("agt_cli.unlearn.log", "agt_cli.unlearn.account"),
     ("agt_cli.report",),
+    ("agt_cli.places",),
+    ("agt_cli.table_settings",),
     (
         *("agt_cli.runs", "agt_cli.releasing", "agt_cli.verify", "agt_cli.unlearn"),
         *("agt_cli.choices", "agt_cli.checks", "agt_cli.team", "agt_cli.worker"),

@@ -91,3 +91,10 @@ def test_records_of_text_in_two_bytes_a_letter_are_read_where_it_is_declared(
     (tmp_path / "t.csv").write_bytes(TABLE.encode("utf-16-le"))
     columns = open_columns(tmp_path / "t.csv", "s", form=CsvFormat(encoding="utf-16-le"))
     assert columns.numbers("age", "s").tolist() == [*range(60)]
+
+
+def test_another_separator_in_the_first_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("wage;age;y\n" + "".join(f"{row},5;{row};no\n" for row in range(60)))
+    with pytest.raises(DataError, match=r"';' stands 2 times.*dataset\.csv\.separator"):
+        open_columns(path, "dataset.path")

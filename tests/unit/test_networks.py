@@ -22,7 +22,7 @@ def words(model: dict[str, Any], certificate: str = "box", **training: Any) -> l
     )
 
 
-ALL = ["training.epochs=NUMBER", "training.lr=NUMBER", "training.clip=NUMBER"]
+ALL = ["training.epochs=NUMBER", "training.lr=NUMBER", "training.clip_elementwise=NUMBER"]
 
 
 @pytest.mark.parametrize("model", [{"_target_": HEAD, "hidden": [64]}, {"_target_": "net.make"}])

@@ -4,7 +4,7 @@ import pytest
 
 from agt.errors import ConfigError
 from agt_cli.help_pages import command_help
-from agt_cli.renamed import RENAMED, with_new_name, with_old_names
+from agt_cli.renamed import RENAMED, with_new_name, with_new_names, with_old_names
 
 
 @pytest.mark.parametrize("entry", [each for each in RENAMED if not each.values])
@@ -66,3 +66,13 @@ def test_help_of_a_command_shows_new_names() -> None:
 )
 def test_help_lists_the_keys_of_a_group(part: str, key: str) -> None:
     assert key in command_help("train", [part])
+
+
+def test_lists_of_keys_show_the_new_names() -> None:
+    keys = ["training.decay", "training.lr", "training.clip"]
+    assert with_new_names("train", keys) == [
+        "training.lr_decay",
+        "training.lr",
+        "training.clip_elementwise",
+        "training.clip_derivative",
+    ]

@@ -1,0 +1,58 @@
+"""Where ledgers lie. Loads neither NumPy nor PyTorch, so that a missing ledger is named at once."""
+
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from agt.errors import ConfigError, nearest
+from agt.ledger.store import SQLITE_MAGIC, SUFFIX
+from agt.store import Broken, open_plain
+
+FOLDER = "ledgers"
+NO_LEDGER = "none"
+"""What ledger= takes for none."""
+VARIABLE = "AGT_LEDGER"
+"""The environment variable that names the ledger where no setting does."""
+_NAME = re.compile(r"\w[\w .-]*")
+
+
+def ledger_path(name: str) -> Path:
+    """Where a ledger lies that is called by its name, or by a path (anything with a slash, or that
+    ends in .ledger).
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if "/" in name or name.endswith(SUFFIX):
+        return Path(name)
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"ledger={name}: a ledger's name may contain only letters, digits, '-' and '_'. Give "
+            "such a name, or the path of a ledger's file (with a '/', or ending in '.ledger')"
+        )
+    return Path(FOLDER) / f"{name}{SUFFIX}"
+
+
+def existing_ledger(name: str) -> Path:
+    """``ledger_path`` of a ledger that is there.
+
+    Raises:
+        ConfigError: it is not; names those that are.
+    """
+    path = ledger_path(name)
+    if path.exists() or path.is_symlink():
+        return path
+    known = nearest(name, [other.stem for other in Path(FOLDER).glob(f"*{SUFFIX}")])
+    raise ConfigError(
+        f"ledger={name}: the ledger {path} does not exist{known}. To create a ledger, type agt "
+        "ledger init"
+    )
+
+
+def is_ledger(path: Path) -> bool:
+    """Return whether a path is a ledger's, by its ending or by what the file begins with."""
+    if path.suffix == SUFFIX:
+        return not path.is_dir()
+    with suppress(Broken), open_plain(path) as file:
+        return bool(file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC)
+    return False

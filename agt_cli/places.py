@@ -1,0 +1,294 @@
+"""Files and folders that a command line names, looked at before anything heavy is loaded.
+
+A command looks at them again, and reads them: what is found here is only answered sooner. Nothing
+here loads Hydra, pydantic, NumPy or PyTorch.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from agt.data.suffixes import check_suffix
+from agt.errors import ConfigError, DataMissing
+from agt.store import MANIFEST_FILE, locate
+from agt_cli.report.finished import Run
+from agt_cli.report.found import LATEST, newest
+from agt_cli.report.opening import STATUS_FILE, check_usable
+from agt_cli.usage import IDS_NEED_A_FILE, ids_by_pipe
+
+UNSET = ("", "null")
+LINES = "-"
+"""``inputs`` and ``ids`` that come on standard input."""
+PAYING = ("predict", "measure", "ledger")
+"""Commands that open the ledger that is named, whatever else was typed."""
+NO_LEDGER = "none"
+TABLE = "agt.data.table.Table"
+LOG_OF_REQUESTS = "unlearning/log.jsonl"
+"""In a run's folder: the requests for erasure (``agt_cli.unlearn.log``, which loads NumPy)."""
+
+
+def check_places(command: str, typed: Mapping[str, str]) -> None:
+    """Raise ConfigError or DataMissing where what a setting names is not there.
+
+    Args:
+        command: its name.
+        typed: setting -> value, of settings whose value needs no composing.
+    """
+    given = {key: value for key, value in typed.items() if value not in UNSET}
+    if "path" in given:
+        check_verified_path(Path(given["path"]), Path(given.get("output_dir", "outputs")))
+    if "release" in given:
+        check_release(Path(given["release"]))
+        # a run says where else its queries may lie
+        if given.get("inputs", LINES) != LINES:
+            locate(Path(given["inputs"]), Path("data"), "inputs")
+    if "answers" in given and command == "start":
+        check_answers(Path(given["answers"]))
+    if "ledger" in given and command in PAYING:
+        check_ledger_file(command, given)
+    if given.get("run", LATEST) != LATEST:
+        check_run(command, Path(given["run"]), given)
+    data_dir = Path(given.get("data_dir", os.environ.get("AGT_DATA", "data")))
+    # or a file that says where data are
+    elsewhere = "dataset.data_dir" in given or "experiment" in given
+    trains_on_file = given.get("dataset") in ("table", "embeddings") and not elsewhere
+    if trains_on_file and "dataset.path" in given:
+        _check_table(Path(given["dataset.path"]), data_dir, "dataset.path or data_dir")
+    if "file" in given:
+        _check_table(Path(given["file"]), data_dir, "the file or data_dir")
+        if Path(given["file"]).is_dir():
+            raise ConfigError(folder_for_file(Path(given["file"])))
+
+
+def check_table_of_dataset(node: object) -> None:
+    """Raise DataMissing or DataError where the file of a table that is trained on is not there.
+
+    Args:
+        node: the value of the key ``dataset``, composed.
+    """
+    if not isinstance(node, Mapping) or node.get("_target_") != TABLE:
+        return
+    if isinstance(node.get("path"), str) and isinstance(node.get("data_dir"), str):
+        _check_table(Path(node["path"]), Path(node["data_dir"]), "dataset.path or data_dir")
+
+
+def check_public_rows(public: str | None, node: object) -> None:
+    """Raise DataMissing where the file of public rows for ``agt tune`` is not there.
+
+    Args:
+        public: the value of ``tune.public``.
+        node: the value of the key ``dataset``, composed.
+    """
+    if public in (None, "test") or not isinstance(node, Mapping):
+        return
+    if isinstance(node.get("data_dir"), str):
+        locate(Path(str(public)), Path(node["data_dir"]), "tune.public")
+
+
+def _check_table(path: Path, data_dir: Path, setting: str) -> None:
+    """Raise DataMissing or DataError unless a table is there, by its name one that agt reads."""
+    found = locate(path, data_dir, setting)
+    if found.is_file():
+        check_suffix(found, setting)
+
+
+def folder_for_file(path: Path) -> str:
+    """Return the refusal of a folder where the file of a table is needed."""
+    return (
+        f"'{path}' is a folder, but this command reads one file: give the path of the table's "
+        "file, such as loans.csv. To train on a folder of arrays, type `agt train "
+        f"dataset=embeddings dataset.path={path}`"
+    )
+
+
+def check_verified_path(path: Path, outputs: Path) -> None:
+    """Raise ConfigError where nothing that ``agt verify`` can look at is at a path.
+
+    Args:
+        path: what is to be verified.
+        outputs: where runs are, of which the newest is named.
+    """
+    from agt_cli.ledger_files import is_ledger
+
+    if not path.exists():
+        run = newest(outputs / "train", "train")
+        instead = f"; the newest finished train run is {run.folder}" if run else ""
+        raise ConfigError(
+            f"{path}: this file or folder does not exist: give the path of a run's or a release's "
+            f"folder, or of a ledger's file{instead}"
+        )
+    if path.is_file() and not is_ledger(path):
+        raise ConfigError(
+            f"{path} is neither a folder nor a ledger: give the folder of a run or of a release, "
+            "or a ledger's file"
+        )
+
+
+def check_release(folder: Path) -> None:
+    """Raise ConfigError unless there is the folder of a release.
+
+    Args:
+        folder: the value of ``release``.
+    """
+    if not folder.is_dir():
+        raise ConfigError(
+            f"release={folder}: this folder does not exist: give the folder of a release"
+        )
+    of_run = (folder / STATUS_FILE).exists()
+    if (folder / MANIFEST_FILE).exists() and not of_run:
+        return
+    below = [path.parent for path in _manifests_of_releases(folder)]
+    instead = "; give the folder release/ inside the folder of the agt predict that released it"
+    if below:
+        newest_release = max(below, key=lambda path: path.parent.name)
+        instead = f"; did you mean release={newest_release}?"
+    reason = "it is the folder of a run" if of_run else f"{MANIFEST_FILE} is missing"
+    raise ConfigError(f"release={folder}: this is not the folder of a release ({reason}){instead}")
+
+
+def _manifests_of_releases(folder: Path) -> Iterator[Path]:
+    """Yield the manifests of releases in a folder, and one and two levels below it."""
+    for pattern in ("", "*/", "*/*/"):
+        yield from folder.glob(f"{pattern}release/{MANIFEST_FILE}")
+
+
+def check_answers(path: Path) -> None:
+    """Raise DataMissing unless there is a file of answers for ``agt start``."""
+    if not path.exists():
+        raise DataMissing(
+            f"answers={path}: this file does not exist: give a file with one line for each "
+            "answer, such as 'label: income', or leave answers=... out"
+        )
+
+
+def check_ledger_file(command: str, given: Mapping[str, str]) -> None:
+    """Raise ConfigError where a ledger is not there, or a new one has no place.
+
+    Args:
+        command: its name.
+        given: as in ``check_places``; ``ledger`` is among it.
+    """
+    from agt.ledger.store import check_free, check_suffix as check_suffix_of_ledger
+    from agt_cli.ledger_files import existing_ledger, ledger_path
+
+    name = given["ledger"]
+    if command != "ledger":
+        if name != NO_LEDGER:
+            existing_ledger(name)
+        return
+    if given.get("action") == "init":
+        check_suffix_of_ledger(ledger_path(name))
+        check_free(ledger_path(name))
+    else:
+        existing_ledger(name)
+    head = given.get("head")
+    if head and given.get("action") in ("init", "admit"):
+        check_head_folder(head)
+
+
+def check_ledger_of_environment(setting: object) -> None:
+    """Raise ConfigError where the ledger that the environment names is not there.
+
+    Args:
+        setting: the value of ``ledger``, which comes first; None: it was not given.
+    """
+    from agt_cli.ledger_files import VARIABLE, existing_ledger
+
+    name = os.environ.get(VARIABLE)
+    if setting is None and name and name != NO_LEDGER:
+        existing_ledger(name)
+
+
+def check_head_folder(head: str) -> None:
+    """Raise ConfigError unless there is the folder of a new second head.
+
+    Args:
+        head: the file, or the folder that it is to lie in.
+    """
+    folder = Path(head).parent
+    if not folder.is_dir():
+        raise ConfigError(
+            f"head={head}: the folder {folder} does not exist: create it, or mount the disk that "
+            "it is on"
+        )
+
+
+def check_run(command: str, folder: Path, given: Mapping[str, str]) -> None:
+    """Raise ConfigError or DataMissing where a run, or what is asked of it, is not there.
+
+    Args:
+        command: its name.
+        folder: the value of ``run``.
+        given: the other settings, as in ``check_places``.
+    """
+    check_usable(folder, "train")
+    run = Run.at(folder)
+    inputs = given.get("inputs", LINES)
+    if inputs != LINES:
+        check_inputs(Path(inputs), run)
+    if command == "unlearn" and given.get("ids", LINES) != LINES:
+        check_file_of_ids(given["ids"])
+
+
+def check_inputs(path: Path, run: Run) -> None:
+    """Raise DataMissing unless there is a file or a folder of queries.
+
+    Args:
+        path: the value of ``inputs``.
+        run: says where else queries may lie.
+    """
+    if path.exists():
+        return
+    dataset: Any = run.config.get("dataset")
+    if not isinstance(dataset, Mapping) or "data_dir" not in dataset:
+        return  # of the user's own, which may keep its files elsewhere
+    found = run.environment.get("data_files")
+    recorded = found.get("data_dir") if isinstance(found, Mapping) else None
+    data_dir = Path(str(dataset["data_dir"]))
+    if isinstance(recorded, Mapping) and Path(str(recorded.get("path"))).exists():
+        data_dir = Path(str(recorded["path"]))
+    locate(path, data_dir, "inputs")
+
+
+def check_requested(folder: Path) -> None:
+    """Raise ConfigError where ``agt unlearn`` without ids has nothing to do.
+
+    Args:
+        folder: of the run.
+    """
+    if not (folder / LOG_OF_REQUESTS).exists():
+        raise nothing_requested(folder)
+
+
+def check_file_of_ids(path: str) -> None:
+    """Raise DataMissing or ConfigError unless there is a file of ids.
+
+    Args:
+        path: the value of ``ids``.
+    """
+    if not Path(path).exists():
+        raise no_file_of_ids(path)
+    if not Path(path).is_file():
+        kind = "a folder" if Path(path).is_dir() else "not a regular file"
+        raise ConfigError(
+            f"ids={path} is {kind}: give a file with one id per line, or ids=- to read "
+            "the ids from standard input"
+        )
+
+
+def nothing_requested(folder: Path) -> ConfigError:
+    """Return the refusal of ``agt unlearn`` without ids, of a run without requests."""
+    return ConfigError(
+        "no erasure was requested: give the ids of the records with ids=FILE, one id on each line "
+        f"(agt unlearn run={folder} ids=FILE)"
+    )
+
+
+def no_file_of_ids(path: str) -> DataMissing:
+    """Return the refusal of ids in a file that is not there; ids themselves are not repeated."""
+    shown = "..." if "," in path or ";" in path else path
+    return DataMissing(
+        f"ids={shown}: there is no file of this name, and {IDS_NEED_A_FILE}. Without a file, "
+        f"{ids_by_pipe()}"
+    )

@@ -1,0 +1,158 @@
+"""Settings of commands that read a table's file, without the table.
+
+Nothing here loads NumPy or pandas, so that a mistake is answered at once. What the commands
+``agt data inspect`` and ``agt start`` take besides is in their own modules.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from agt.data.settings import ColumnName
+from agt.errors import ConfigError, nearest
+from agt.release_settings import MAX_TOTAL_EPS
+from agt.settings import MOST_ROWS, keyword_schema, schema, validate
+from agt_cli import config_files
+from agt_cli.places import folder_for_file
+
+PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+RESERVED_WORDS = {"yes", "no", "on", "off", "true", "false", "null", "y", "n", "nan", "inf"}
+"""What YAML reads as something else than text."""
+GROUPS = ("ranges", "lists", "classes", "size")
+"""The parts of a table that may be public, each by itself."""
+
+
+@schema
+class TableFile:
+    """Which table is read, and the dataset that is written about it.
+
+    Attributes:
+        file: the table.
+        data_dir: where a relative path is looked for after the working directory.
+        label: the column to predict.
+        id: the column that names each record, or each person.
+        name: of the dataset; None: the file's name.
+        force: overwrite the dataset's file.
+    """
+
+    file: Path
+    data_dir: Path
+    label: ColumnName | None = None
+    id: ColumnName | None = None
+    name: ColumnName | None = None
+    force: bool = False
+
+    @property
+    def dataset(self) -> str:
+        """What ``agt train dataset=`` takes: letters, digits, dashes and underscores."""
+        stem = self.name or re.sub(
+            r"(\.(csv|tsv|txt|data))?(\.gz)?$|\.parquet$", "", self.file.name, flags=re.IGNORECASE
+        )
+        ascii = unicodedata.normalize("NFKD", stem).encode("ascii", "ignore").decode()
+        bare = re.sub(r"[^A-Za-z0-9_-]+", "_", ascii).strip("_-")
+        return (
+            bare
+            if PLAIN_NAME.fullmatch(bare) and bare.casefold() not in RESERVED_WORDS
+            else f"table_{bare}".strip("_")
+        )
+
+    @property
+    def target(self) -> Path:
+        """The dataset's file."""
+        return Path("conf", "dataset", f"{self.dataset}.yaml")
+
+    def check_target(self) -> None:
+        """Raise ConfigError where it may not be written, or where the table is a folder."""
+        self.check_file()
+        in_source_tree = self.force and self.target.exists() and config_files.user_conf() is None
+        if config_files.is_own("dataset", self.dataset) and not in_source_tree:
+            raise ConfigError(
+                f"dataset={self.dataset} is the name of one of agt's own data sets: give "
+                f"another name, such as name=my_{self.dataset}"
+            )
+        if self.target.exists() and not self.force:
+            raise ConfigError(
+                f"{self.target} already exists and may contain your declarations: give another "
+                "name with name=NAME, or force=true to overwrite this file"
+            )
+
+    def check_file(self) -> None:
+        """Raise ConfigError where the table is a folder."""
+        if self.file.is_dir():
+            raise ConfigError(folder_for_file(self.file))
+
+
+def read_groups(value: object) -> object:
+    """Return the groups that an answer calls public: yes, no, or their names.
+
+    Args:
+        value: as a command line, YAML or a person gives it; names may stand in brackets.
+
+    Raises:
+        ConfigError: a name is none of a group.
+    """
+    known: dict[object, tuple[str, ...]] = {"yes": GROUPS, True: GROUPS, "no": (), False: ()}
+    if isinstance(value, str | bool) and value in known:
+        return known[value]
+    if isinstance(value, str):
+        value = tuple(value.strip(" []").replace(",", " ").split())
+    if not isinstance(value, list | tuple):
+        return value
+    for word in value:
+        if word not in GROUPS:
+            hint = nearest(str(word), ("yes", "no", *GROUPS))
+            raise ConfigError(f"public: unknown value '{word}'{hint}")
+    return value
+
+
+ALWAYS_ASKED = ("label", "id", "public", "purpose")
+"""The answers without which ``agt start`` asks, and then writes a new dataset."""
+
+
+@keyword_schema
+class StartAnswers:
+    """The answers that ``agt start`` asks for, as far as no table is needed to judge them.
+
+    Attributes:
+        public: the groups of values that are public; None: not answered.
+        purpose: what the model is for; None: not answered.
+        unit_rows: a public limit on the rows of one person; None: not answered.
+        eps: the total budget that is planned with; None: not answered.
+        delta: see ``eps``.
+    """
+
+    public: (
+        Annotated[
+            tuple[Literal["ranges", "lists", "classes", "size"], ...], BeforeValidator(read_groups)
+        ]
+        | None
+    ) = None
+    purpose: Literal["certificates", "answers", "both"] | None = None
+    unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
+    eps: Annotated[float, Field(gt=0, le=MAX_TOTAL_EPS)] | None = None
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+
+
+def check_start(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a wrong answer on the command line, or a folder instead of a table."""
+    _read(StartAnswers, config)
+    table = _read(TableFile, config)
+    table.check_file()
+    if config.get("answers") is None and None in [config.get(key) for key in ALWAYS_ASKED]:
+        table.check_target()
+
+
+def check_data(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError where the dataset of ``agt data inspect`` may not be written."""
+    if config.get("action") == "inspect":
+        _read(TableFile, config).check_target()
+
+
+def _read(cls: type[Any], config: Mapping[str, Any]) -> Any:
+    """Return the settings of one class that a command's configuration gives; null is left out."""
+    given = {key: config[key] for key in cls.__dataclass_fields__ if config.get(key) is not None}
+    return validate(cls, given, "")
