@@ -459,7 +459,7 @@ class Editor:
             ids=np.array([f"{prefix}.row{i}" for i in range(len(rows))]),
             units=np.full(len(rows), prefix),
         )
-        names = self._named(fresh, None)
+        names = self._named(fresh, None, keep=True)
         twin = names[int(np.argmax(self._reach(np.array([str(each.units[0]) for each in names]))))]
         story = "plus a second copy of the record that was added last"
         if leaving is not None:
@@ -553,7 +553,7 @@ class Editor:
             units=np.full(count, prefix),
             public=np.zeros(count, dtype=bool),
         )
-        placed, where = self._placed(rows, leaving)
+        placed, where = self._placed(rows, leaving, keep=way in ("copy", "zero"))
         made = f"one {way}, {where}"
         if size > 1:
             made = f"{made}, beyond the ranges of the columns by a factor of {size:g}"
@@ -608,9 +608,12 @@ class Editor:
         span = np.maximum(np.abs(low), np.abs(high))
         return signs * np.where(span > 0, span, 1.0) * size
 
-    def _placed(self, rows: Records, leaving: str | None) -> tuple[Records, str]:
+    def _placed(self, rows: Records, leaving: str | None, keep: bool) -> tuple[Records, str]:
         """``rows`` under the best of several names: the leaver's own, elsewhere than its, or where
         steps weigh most.
+
+        Args:
+            keep: their features are to stay as they are, whatever name they get.
         """
         way = str(
             self.rng.choice(
@@ -621,7 +624,7 @@ class Editor:
                 ]
             )
         )
-        variants = self._named(rows, leaving if way == "same" else None)
+        variants = self._named(rows, leaving if way == "same" else None, keep)
         if len(variants) == 1:
             return variants[0], "under the same name" if way == "same" else way
         names = np.array([str(variant.units[0]) for variant in variants])
@@ -632,8 +635,12 @@ class Editor:
             score = score / (1 + score.max()) + self._elsewhere(names, str(leaving))
         return variants[int(np.argmax(score))], way
 
-    def _named(self, rows: Records, name: str | None) -> list[Records]:
-        """The rows of a unit under this name, or under several that are free."""
+    def _named(self, rows: Records, name: str | None, keep: bool) -> list[Records]:
+        """The rows of a unit under this name, or under several that are free.
+
+        ``keep`` is for editors whose ids follow the content (the tests' adversary has one): the
+        features are to stay as they are.
+        """
         names = [f"{rows.units[0]}.{i}" for i in range(NAMES)] if name is None else [name]
         return [replace(rows, units=np.full(len(rows), each)) for each in names]
 
