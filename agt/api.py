@@ -16,7 +16,7 @@ from functools import cached_property
 from numbers import Real
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -33,6 +33,7 @@ from agt.data.erasure import without
 from agt.data.frames import Features, as_pandas
 from agt.data.labelled import Declared, dataset_of, in_order_of, names_of, query_records
 from agt.data.table import Columns
+from agt.data.target import NumericTarget, declared_numbers
 from agt.distributed import group
 from agt.errors import ConfigError, Doubtful, naming_settings, warn_user
 from agt.facts import Fact
@@ -597,6 +598,8 @@ def fit(
     x: Features,
     y: Labels,
     *,
+    target: Literal["classes", "numeric"] = "classes",
+    range: Sequence[float] | None = None,
     ids: RecordIds | None = None,
     units: UnitIds | None = None,
     public: PublicFlags | None = None,
@@ -644,6 +647,9 @@ def fit(
         x: [n, ...] features as numbers; or a data frame of numbers, or of anything with
             ``columns``. Features should be at most about 1 in absolute value.
         y: [n] labels, numbers or text.
+        target: what labels are: ``classes``; or ``numeric``, numbers in ``range``, which works with
+            ``certificate="votes"``.
+        range: the public range (a, b) of numeric labels, into which they are clipped.
         ids: [n] unique names of the records, whole numbers or text; None: hashes of their content.
         units: [n] the person (or other unit) that each record belongs to, whole numbers or text;
             None: each record is a unit.
@@ -710,7 +716,8 @@ def fit(
     """
     settings = FitSettings.named(locals())  # first, so that locals() has the arguments only
     with naming_settings(FIT_ARGUMENTS):
-        model = fit_with(settings, x, y, ids, units, public)
+        numbers = declared_numbers(target, range)
+        model = fit_with(settings, x, y, ids, units, public, numbers)
         doubts = doubts_of(model, x)
     for doubt in doubts:
         warn_user(doubt, Doubtful)
@@ -724,8 +731,9 @@ def fit_with(
     ids: RecordIds | None,
     units: UnitIds | None,
     public: PublicFlags | None,
+    numbers: NumericTarget | None = None,
 ) -> Fitted:
-    """Train a classifier as ``fit`` does, without warnings.
+    """Train a model as ``fit`` does, without warnings.
 
     Errors name settings by their keys of the command line; the caller translates them with
     ``naming_settings``.
@@ -737,10 +745,11 @@ def fit_with(
         ids: [n] unique names of the records, or None.
         units: [n] the person (or other unit) that each record belongs to, or None.
         public: [n] bool, True for public records, or None.
+        numbers: the range of labels that are numbers; None: labels are classes.
     """
     x = as_pandas(x)
     relation = validate(RelationConfig, settings.part("relation"), "relation")
-    data = _Data.from_arrays(x, y, settings, relation, ids, units, public)
+    data = _Data.from_arrays(x, y, settings, relation, ids, units, public, numbers)
     training = settings.given_training
     head = _build_head(settings)
     certificate, own_learner = _build_certificate(settings, head)
@@ -811,6 +820,7 @@ class _Data:
         ids: np.ndarray | None = None,
         units: np.ndarray | None = None,
         public: np.ndarray | None = None,
+        numbers: NumericTarget | None = None,
     ) -> "_Data":
         """Build a dataset from what the user gave.
 
@@ -823,6 +833,7 @@ class _Data:
             units: [n] the person (or other unit) that each record belongs to; None: each record is
                 a unit.
             public: [n] bool, True for public records; None: none is public.
+            numbers: the range of labels that are numbers; None: labels are classes.
 
         Raises:
             ConfigError: ``declared`` is no ``agt.Declared``, or ``columns`` is wrong.
@@ -840,7 +851,7 @@ class _Data:
         coding_facts = () if columns is None else columns.facts
         features = x if columns is None else columns(x)
         dataset, classes = dataset_of(
-            features, y, declared, ids, units, public, label_free_ids, coding_facts
+            features, y, declared, ids, units, public, label_free_ids, coding_facts, numbers
         )
         return cls(dataset, classes, declared, columns)
 

@@ -271,6 +271,7 @@ TEMPLATES: dict[str, str] = {
     ),
     # What made features and chose settings (e).
     "classes_public": "the list of classes is public ({setting})",
+    "label_range_public": "the range of labels [{low:g}, {high:g}] is public ({setting})",
     "classes_found": (
         "the list of classes was read off the records, so a single record can change it: give the "
         "public list in {setting}"
@@ -652,6 +653,7 @@ BROKEN_BY: dict[str, str] = {
     "normaliser_of_public_size": _COUNTED,
     "size_public": _COUNTED,
     "size_measured": _CHANGED_SINCE,
+    "label_range_public": "the range of labels was read off the records",
     "classes_public": "the list of classes was read off the records",
     "classes_measured": _CHANGED_SINCE,
     "columns_public": _RANGE_READ_OFF,
