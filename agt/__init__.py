@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         PrivacySumWarning,
         UnsoundError,
     )
-    from agt.estimator import CertifiedClassifier, PrivateClassifier
+    from agt.estimator import CertifiedClassifier, PrivateClassifier, PrivateRegressor
     from agt.ledger.ledger import Exhausted
     from agt.ledger.process import PrivacyTotal, accounting
     from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
@@ -73,6 +73,7 @@ __all__ = [
     "PrivacySumWarning",
     "PrivacyTotal",
     "PrivateClassifier",
+    "PrivateRegressor",
     "Published",
     "RandomizedResponse",
     "ReleaseWeights",
@@ -112,6 +113,7 @@ _HOMES = {
     "agt.estimator": (
         "CertifiedClassifier",
         "PrivateClassifier",
+        "PrivateRegressor",
     ),
     "agt.ledger.ledger": ("Exhausted",),
     "agt.ledger.process": (

@@ -52,6 +52,7 @@ from agt.models.heads import CustomNetwork, HeadBuilder, HeadConfig
 from agt.models.kind import CertificateKind
 from agt.models.kinds import certificate_config, usual_certificate
 from agt.models.model import Model
+from agt.models.number_head import NumberHeadKind
 from agt.models.portable import Portable, check_printable
 from agt.numeric import SeededRandomness, SystemRandomness
 from agt.problem import Problem, Settings
@@ -773,7 +774,13 @@ def fit_with(
     return Fitted(model, data.classes, data.columns, names=names, public=data.declared.public)
 
 
-def untrained_head(settings: DataSettings, x: Features, y: Labels, units: UnitIds | None) -> Fitted:
+def untrained_head(
+    settings: DataSettings,
+    x: Features,
+    y: Labels,
+    units: UnitIds | None,
+    numbers: NumericTarget | None = None,
+) -> Fitted:
     """Return a linear head before training, from which ``release_weights`` can release weights.
 
     Mechanisms that release weights train them. Errors name settings by their keys of the command
@@ -784,11 +791,13 @@ def untrained_head(settings: DataSettings, x: Features, y: Labels, units: UnitId
         x: [n, ...] features, or a data frame.
         y: [n] labels.
         units: [n] the person (or other unit) that each record belongs to, or None.
+        numbers: the range of labels that are numbers; None: labels are classes.
     """
     relation = validate(RelationConfig, settings.part("relation"), "relation")
-    data = _Data.from_arrays(as_pandas(x), y, settings, relation, units=units)
+    data = _Data.from_arrays(as_pandas(x), y, settings, relation, units=units, numbers=numbers)
+    kind = ErmKind if numbers is None else NumberHeadKind
     features = settings.features
-    certificate = ErmKind() if features is None else ErmKind(features=_build_features(features))
+    certificate = kind() if features is None else kind(features=_build_features(features))
     problem = data.problem(relation, certificate, {}, model=HeadConfig())
     head = certificate.untrained_head(problem)
     return Fitted(head, data.classes, data.columns, public=data.declared.public)

@@ -59,6 +59,9 @@ TEMPLATES: dict[str, str] = {
         "certificates hold for every integer k, because the number of edits that would change a "
         "label is computed exactly, even where tables show only some values of k"
     ),
+    "sums_need_no_grid": (
+        "the noise covers one edit of the data by a closed formula, so no grid of k is needed"
+    ),
     # What names records and people, and what splits and selects them (b).
     "ids_by_content": "each record's id is a hash of its own content",
     "ids_by_content_of_classes": (
@@ -215,6 +218,11 @@ TEMPLATES: dict[str, str] = {
         "number of records (n_max = {n_max}), weight_decay = {weight_decay:g} and the largest "
         "gradient norm that the solver may leave ({residual:g}) are set in the configuration"
     ),
+    "sums_stated": (
+        "the normaliser {normaliser:g} (the size of the data set that the centre of the features is "
+        "computed with) and the largest allowed number of records (n_max = {n_max}) are set in the "
+        "configuration"
+    ),
     "members_stated": (
         "the number of ensemble members, the hash key that divides the records among them, and "
         "the strength of regularisation are set in the configuration; members use no normaliser "
@@ -256,6 +264,10 @@ TEMPLATES: dict[str, str] = {
         "the weights minimise a {strength:g}-strongly convex sum of losses, up to a remaining "
         "gradient of {gradient:g}, so one record moves the {each_class:parameters} by at most "
         "{movement:.4g}, whatever steps the solver took"
+    ),
+    "sums_bounded": (
+        "each record adds to each released sum a matrix of norm at most 1, and one unit has at most "
+        "{rows} of them, so one edit moves the sums by no more than the noise is scaled to"
     ),
     "vote_changes": (
         "one more edit of the data (k raised by one) changes the vote of at most one more "
@@ -458,6 +470,10 @@ TEMPLATES: dict[str, str] = {
         "each ensemble member depends only on its own shard of the records, even in its last "
         "digits, because the order of its floating-point operations depends on these records "
         "only; the scores of queries are exact sums of integers"
+    ),
+    "sums_exact": (
+        "features and labels are rounded towards 0 to multiples of 2^-14 before they are summed, so "
+        "the sums have no rounding error and no record counts for more than its bound"
     ),
     "votes_are_integers": (
         "votes are integers, so they are counted without rounding; how the learner rounds is part "

@@ -253,6 +253,15 @@ class NumericTarget(Target):
         """Return labels [n] as numbers from -1 (``low``) to 1 (``high``), float64."""
         return np.clip((labels - self.middle) / (self.width / 2), -1.0, 1.0)
 
+    def unscaled(self, scaled: np.ndarray) -> np.ndarray:
+        """Return numbers of the range from numbers on the scale of ``scaled``, float64.
+
+        Args:
+            scaled: float64 of any shape; numbers outside of -1 to 1 give the nearer end.
+        """
+        numbers = self.middle + np.clip(scaled, -1.0, 1.0) * (self.width / 2)
+        return np.clip(numbers, self.low, self.high)
+
 
 def declared_numbers(target: object, bounds: object) -> NumericTarget | None:
     """Return the target of numeric labels that a program declares; None: labels are classes.

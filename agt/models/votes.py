@@ -41,6 +41,7 @@ from agt.models.closed_form import read_features
 from agt.models.erm import ErmKind
 from agt.models.features import FeatureMap, to_integers
 from agt.models.linear import LinearModel
+from agt.models.number_head import NumberHead
 from agt.models.own_votes import OwnVotesKind
 from agt.models.shares import logistic_shares
 from agt.models.store import (
@@ -228,13 +229,16 @@ class VotesModel(Votes):
 
     @property
     def release_head(self) -> LinearModel:
-        """An untrained linear head of ``certificate=erm`` on the same records and feature map.
+        """An untrained linear head on the same records and feature map.
 
-        A release of weights trains it. The members' weights are not used.
+        A release of weights trains it: for classes with ``certificate=erm``, for numbers from
+        noisy sums. The members' weights are not used.
 
         Raises:
             ConfigError: such a head does not support a setting of the training.
         """
+        if self.problem.dataset.target.numeric is not None:
+            return NumberHead.beside(self.problem, self.features)
         certificate = ErmKind(features=self.settings.certificate.features)
         settings = replace(self.settings, certificate=certificate, ensemble=EnsembleConfig())
         problem = replace(self.problem, settings=settings)
