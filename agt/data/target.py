@@ -41,6 +41,11 @@ class Target(ABC):
         return None
 
     @property
+    def class_count(self) -> int | None:
+        """The number of classes; None if labels are numbers."""
+        return None if self.numeric is not None else len(self.classes)
+
+    @property
     @abstractmethod
     def description(self) -> dict[str, Any]:
         """The target as JSON values, from which ``read_target`` makes it again."""
@@ -181,7 +186,7 @@ class NumericTarget(Target):
         raise ConfigError(
             Message(
                 "{config:dataset.target}=numeric: this needs classes, but the labels are numbers. "
-                "Numbers work with {config:certificate}=votes, and are released by "
+                "Numbers work with certificate=votes, and are released by "
                 "{config:mechanism=laplace_mean}"
             )
         )
@@ -248,6 +253,18 @@ class NumericTarget(Target):
             f"WARNING: {counted} These are most of the labels, so answers will be wrong: declare "
             "the range that the labels really have, in the unit of the data.",
         )
+
+    def at(self, shares: np.ndarray) -> np.ndarray:
+        """Return the numbers at shares of the way from ``low`` to ``high``, float64.
+
+        Larger shares have no smaller numbers, rounding included, and 0 and 1 have the ends
+        themselves (Lemma 2 of docs/proofs/numbers.md).
+
+        Args:
+            shares: float64 of any shape, from 0 to 1.
+        """
+        inside = np.minimum(self.low + self.width * shares, self.high)
+        return np.where(shares == 1.0, self.high, inside)
 
     def scaled(self, labels: np.ndarray) -> np.ndarray:
         """Return labels [n] as numbers from -1 (``low``) to 1 (``high``), float64."""
