@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agt.account import Ledger
-    from agt.api import Answers, Fitted, Published, fit, load
+    from agt.api import Answers, Fitted, NumberAnswers, Published, fit, load
     from agt.certificates.box import Certificates
     from agt.certificates.conditions import Condition
     from agt.data.labelled import Declared
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from agt.ledger.process import PrivacyTotal, accounting
     from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
     from agt.mechanisms.claims import Claim
+    from agt.mechanisms.laplace_mean import LaplaceMean
     from agt.mechanisms.objective import ObjectivePerturbation
     from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
     from agt.mechanisms.planning import Budget, afford
@@ -64,9 +65,11 @@ __all__ = [
     "Fitted",
     "GaussianArgmax",
     "GaussianMargin",
+    "LaplaceMean",
     "Ledger",
     "NoisyArgmax",
     "NoisyStatistics",
+    "NumberAnswers",
     "ObjectivePerturbation",
     "Portable",
     "PrivacySumError",
@@ -91,6 +94,7 @@ _HOMES = {
     "agt.api": (
         "Answers",
         "Fitted",
+        "NumberAnswers",
         "Published",
         "fit",
         "load",
@@ -125,6 +129,7 @@ _HOMES = {
         "NoisyArgmax",
     ),
     "agt.mechanisms.claims": ("Claim",),
+    "agt.mechanisms.laplace_mean": ("LaplaceMean",),
     "agt.mechanisms.objective": ("ObjectivePerturbation",),
     "agt.mechanisms.optimal": (
         "GaussianMargin",

@@ -32,6 +32,7 @@ from agt.data.dataset import Dataset
 from agt.data.erasure import without
 from agt.data.frames import Features, as_pandas
 from agt.data.labelled import Declared, dataset_of, in_order_of, names_of, query_records
+from agt.data.records import Records
 from agt.data.table import Columns
 from agt.data.target import NumericTarget, declared_numbers
 from agt.distributed import group
@@ -41,6 +42,7 @@ from agt.fit_settings import FIT_ARGUMENTS, DataSettings, FitSettings
 from agt.ledger.ledger import Exhausted
 from agt.ledger.payer import NoPayer, Payer
 from agt.mechanisms.claims import Claim, describe_neighbours
+from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.description import describe, read_problem
@@ -53,6 +55,7 @@ from agt.models.kind import CertificateKind
 from agt.models.kinds import certificate_config, usual_certificate
 from agt.models.model import Model
 from agt.models.number_head import NumberHeadKind
+from agt.models.number_votes import NumberCertificates, NumberVotes, ToleranceDistances
 from agt.models.portable import Portable, check_printable
 from agt.numeric import SeededRandomness, SystemRandomness
 from agt.problem import Problem, Settings
@@ -138,12 +141,59 @@ class Answers:
 
 
 @dataclass(frozen=True, repr=False)
+class NumberAnswers:
+    """The numbers that answer n queries, and the intervals that edits of the data cannot leave.
+
+    ``Fitted.certify`` returns it for numeric labels. Everything here depends on private records, so
+    it is for the data owner only.
+
+    Attributes:
+        labels: [n] float64, the answers.
+        certificates: the intervals for every k, and the relation, which defines one edit.
+        conditions: the seven conditions of a privacy claim, a to g (docs/method.md), in this order,
+            each proved, declared by the user, or not met.
+    """
+
+    labels: Labels
+    certificates: NumberCertificates
+    conditions: tuple[Condition, ...]
+
+    def __repr__(self) -> str:
+        """Return a short text: the number of queries, the relation, the conditions."""
+        conditions = conditions_text(self.conditions)
+        return (
+            f"agt.NumberAnswers: {len(self.labels)} numbers and their intervals (private, only for "
+            f"the data owner)\n  relation {self.certificates.relation}, every k\n  {conditions}"
+        )
+
+    def bounds(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the lower and upper ends [n] of what k edits of the records can make of answers.
+
+        Args:
+            k: the number of edits (people added or removed, by default), at least 0.
+        """
+        return self.certificates.bounds(k)
+
+    def width(self, k: int) -> np.ndarray:
+        """Return the widths [n] of the intervals that k edits of the records cannot leave."""
+        return self.certificates.width(k)
+
+    def within(self, tolerance: float) -> ToleranceDistances:
+        """Return up to how many edits each answer stays within a tolerance; never release it.
+
+        Args:
+            tolerance: in the unit of the labels, at least 0.
+        """
+        return self.certificates.within(tolerance)
+
+
+@dataclass(frozen=True, repr=False)
 class Published:
     """Labels released with differential privacy, as ``Fitted.release`` returns them.
 
     Attributes:
-        labels: [n] the released labels, as values of ``Fitted.classes``. They may be published if
-            ``claim.proved`` is True and ``simulated`` is False.
+        labels: [n] the released labels, as values of ``Fitted.classes``, or numbers. They may be
+            published if ``claim.proved`` is True and ``simulated`` is False.
         claim: the privacy guarantee (``claim.guarantee``, for each label) and what it rests on; or
             why there is none (``claim.reasons``).
         words: everything that may be said about the release, a sentence each, the guarantee first.
@@ -173,7 +223,8 @@ class Fitted:
 
     Attributes:
         model: the trained model, whose labels are indices into ``classes``.
-        classes: [C] the values that labels have, in the order of their indices.
+        classes: [C] the values that labels have, in the order of their indices; none if they are
+            numbers.
         columns: how the columns of a data frame become features; None: features are numbers as
             given.
         recorded: the conditions a to g of a privacy claim when the model was saved; None: it was
@@ -205,13 +256,16 @@ class Fitted:
         shape = "x".join(map(str, problem.dataset.train.features.shape[1:]))
         members = settings.ensemble.members
         voting = f" of {members} members" if members > 1 else ""
-        class_count = len(self.classes)
+        numbers = problem.dataset.target.numeric
+        labels = f"{len(self.classes)} classes"
+        if numbers is not None:
+            labels = f"numbers from {numbers.low:g} to {numbers.high:g}"
         certificate = settings.certificate.name
         k_values = grid_text(settings.kgrid.ks)
         neighbours = describe_neighbours(settings.relation)
         conditions = conditions_text(self.conditions)
         return (
-            f"agt.Fitted: {class_count} classes, {shape} features, {declared}\n  model: "
+            f"agt.Fitted: {labels}, {shape} features, {declared}\n  model: "
             f"certificate {certificate}{voting}, k = {k_values}\n  relation: {neighbours}\n  "
             f"{conditions}"
         )
@@ -281,11 +335,13 @@ class Fitted:
             DataError: a value is NaN; or a data frame has other columns than the training data, or
                 its values do not fit what ``columns`` declares.
         """
-        class_indices = self.model.predict(self._queries(x))
-        return self.classes[class_indices]
+        answers = self.model.predict(self._queries(x))
+        return answers if self.model.number_votes is not None else self.classes[answers]
 
     @naming_settings(FIT_ARGUMENTS)
-    def certify(self, x: Features, on_progress: OnProgress = lambda progress: None) -> Answers:
+    def certify(
+        self, x: Features, on_progress: OnProgress = lambda progress: None
+    ) -> Answers | NumberAnswers:
         """Return the label of each query, and how many people's data it takes to change it.
 
         Stable distances depend on private records, so they are for the data owner only.
@@ -303,13 +359,18 @@ class Fitted:
             An object with ``labels`` [n], equal to those of ``predict``; ``stable_distance`` [n]
             int64, the largest number of edits (people added or removed, by default) that is proved
             unable to change the label; and ``conditions``, those that a privacy claim about the
-            labels would rest on.
+            labels would rest on. For numeric labels an ``agt.NumberAnswers`` with ``labels``,
+            ``bounds(k)`` and ``width(k)``.
 
         Raises:
             ConfigError: a query has the wrong shape.
             DataError: a value is NaN; or a data frame has other columns than the training data, or
                 its values do not fit what ``columns`` declares.
         """
+        votes = self.model.number_votes
+        if votes is not None:
+            intervals = votes.certify(self._queries(x), on_progress=on_progress)
+            return NumberAnswers(intervals.prediction, intervals, self.conditions)
         certificates = self.model.certify(self._queries(x), on_progress=on_progress)
         labels = self.classes[certificates.prediction]
         return Answers(labels, certificates, self.conditions)
@@ -317,7 +378,7 @@ class Fitted:
     def release(
         self,
         x: Features,
-        mechanism: Mechanism,
+        mechanism: Mechanism | LaplaceMean,
         *,
         accounting: Accounting = "rigorous",
         counting: Counting = "distance",
@@ -340,7 +401,8 @@ class Fitted:
 
         Args:
             x: [n, ...] the queries, as for ``predict``. They are taken to be public.
-            mechanism: the mechanism that randomises labels, for as many classes as the model has.
+            mechanism: the mechanism that randomises labels, for as many classes as the model has;
+                ``agt.LaplaceMean`` for numeric labels.
             accounting: ``rigorous`` refuses if a condition of the privacy claim is not met;
                 ``paper`` follows the published paper, and the claim says what is not proved.
             counting: ``distance``: the mechanism uses stable distances; ``index``: it uses their
@@ -406,7 +468,9 @@ class Fitted:
                 "are paid for and stored in the ledger: ask for them again to get them without "
                 "further cost"
             )
-        return Published(self.classes[labels], claim, tuple(claim.lines()), release.simulated)
+        votes = self.model.number_votes
+        published = self.classes[labels] if votes is None else votes.mean_of(labels)
+        return Published(published, claim, tuple(claim.lines()), release.simulated)
 
     def release_weights(
         self,
@@ -751,6 +815,8 @@ def fit_with(
     x = as_pandas(x)
     relation = validate(RelationConfig, settings.part("relation"), "relation")
     data = _Data.from_arrays(x, y, settings, relation, ids, units, public, numbers)
+    if numbers is not None and settings.certificate is None:
+        settings = replace(settings, certificate="votes")
     training = settings.given_training
     head = _build_head(settings)
     certificate, own_learner = _build_certificate(settings, head)
@@ -932,6 +998,10 @@ def _doubts(model: Fitted) -> Iterator[str]:
             "public constants so that all are about 1 at most; or, for a data frame, give "
             "columns=agt.Columns(...), which encodes its columns"
         )
+    if model.model.number_votes is not None:
+        yield from model.model.problem.dataset.notes
+        yield from _number_doubts(model.model.number_votes, sample)
+        return
     class_count = len(model.classes)
     labelled = np.bincount(sample.labels, minlength=class_count)
     prediction = model.model.predict(sample.features)
@@ -955,6 +1025,27 @@ def _doubts(model: Fitted) -> Iterator[str]:
             f"answering {most_frequent_class!r} would be correct for {most_frequent} of the same "
             "records. So the model is of little use: change the training settings "
             f"{most_frequent} of them. So the model is of little use with these settings"
+        )
+
+
+def _number_doubts(model: NumberVotes, sample: Records) -> Iterator[str]:
+    """Yield a warning if the numbers of a model are no better than always the median.
+
+    Args:
+        model: a model that was just trained.
+        sample: some of its training records.
+    """
+    if not len(sample):
+        return
+    errors = model.predict(sample.features) - sample.labels
+    rmse = float(np.sqrt(np.mean(errors**2)))
+    constant_errors = np.median(sample.labels) - sample.labels
+    rmse_of_median = float(np.sqrt(np.mean(constant_errors**2)))
+    if rmse >= rmse_of_median > 0:
+        yield (
+            f"the root mean squared error on {len(sample)} training records is {rmse:.4g}, but "
+            f"always answering their median would have {rmse_of_median:.4g}. So the model is of "
+            "little use: use more records, fewer members, or a smaller strength"
         )
 
 

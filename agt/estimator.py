@@ -15,7 +15,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
@@ -290,7 +290,8 @@ class CertifiedClassifier(_Classifier, FitSettings):
             labels would rest on.
         """
         with _value_errors():
-            return self._fitted_model().certify(self._queries(X))
+            # Labels are classes here.
+            return cast(Answers, self._fitted_model().certify(self._queries(X)))
 
     def release(
         self, X: Any, mechanism: Mechanism, *, ledger: Ledger | str | Path | None = None

@@ -219,9 +219,9 @@ TEMPLATES: dict[str, str] = {
         "gradient norm that the solver may leave ({residual:g}) are set in the configuration"
     ),
     "sums_stated": (
-        "the normaliser {normaliser:g} (the size of the data set that the centre of the features is "
-        "computed with) and the largest allowed number of records (n_max = {n_max}) are set in the "
-        "configuration"
+        "the normaliser {normaliser:g} (the size of the data set, with which the centre of the "
+        "features is computed) and the largest allowed number of records (n_max = {n_max}) are set "
+        "in the configuration"
     ),
     "members_stated": (
         "the number of ensemble members, the hash key that divides the records among them, and "
@@ -266,8 +266,8 @@ TEMPLATES: dict[str, str] = {
         "{movement:.4g}, whatever steps the solver took"
     ),
     "sums_bounded": (
-        "each record adds to each released sum a matrix of norm at most 1, and one unit has at most "
-        "{rows} of them, so one edit moves the sums by no more than the noise is scaled to"
+        "each record adds to each released sum a matrix of norm at most 1, and one unit has at "
+        "most {rows} of them, so one edit moves the sums by no more than the noise is scaled to"
     ),
     "vote_changes": (
         "one more edit of the data (k raised by one) changes the vote of at most one more "
@@ -472,8 +472,8 @@ TEMPLATES: dict[str, str] = {
         "only; the scores of queries are exact sums of integers"
     ),
     "sums_exact": (
-        "features and labels are rounded towards 0 to multiples of 2^-14 before they are summed, so "
-        "the sums have no rounding error and no record counts for more than its bound"
+        "features and labels are rounded towards 0 to multiples of 2^-14 before they are summed, "
+        "so the sums have no rounding error and no record counts for more than its bound"
     ),
     "votes_are_integers": (
         "votes are integers, so they are counted without rounding; how the learner rounds is part "

@@ -41,6 +41,11 @@ class Target(ABC):
         return None
 
     @property
+    def class_count(self) -> int | None:
+        """The number of classes; None if labels are numbers."""
+        return None if self.numeric is not None else len(self.classes)
+
+    @property
     @abstractmethod
     def description(self) -> dict[str, Any]:
         """The target as JSON values, from which ``read_target`` makes it again."""
@@ -181,7 +186,7 @@ class NumericTarget(Target):
         raise ConfigError(
             Message(
                 "{config:dataset.target}=numeric: this needs classes, but the labels are numbers. "
-                "Numbers work with {config:certificate}=votes, and are released by "
+                "Numbers work with certificate=votes, and are released by "
                 "{config:mechanism=laplace_mean}"
             )
         )
@@ -249,6 +254,18 @@ class NumericTarget(Target):
             "the range that the labels really have, in the unit of the data.",
         )
 
+    def at(self, shares: np.ndarray) -> np.ndarray:
+        """Return the numbers at shares of the way from ``low`` to ``high``, float64.
+
+        Larger shares have no smaller numbers, rounding included, and 0 and 1 have the ends
+        themselves (Lemma 2 of docs/proofs/numbers.md).
+
+        Args:
+            shares: float64 of any shape, from 0 to 1.
+        """
+        inside = np.minimum(self.low + self.width * shares, self.high)
+        return np.where(shares == 1.0, self.high, inside)
+
     def scaled(self, labels: np.ndarray) -> np.ndarray:
         """Return labels [n] as numbers from -1 (``low``) to 1 (``high``), float64."""
         return np.clip((labels - self.middle) / (self.width / 2), -1.0, 1.0)
@@ -259,8 +276,7 @@ class NumericTarget(Target):
         Args:
             scaled: float64 of any shape; numbers outside of -1 to 1 give the nearer end.
         """
-        numbers = self.middle + np.clip(scaled, -1.0, 1.0) * (self.width / 2)
-        return np.clip(numbers, self.low, self.high)
+        return self.at((np.clip(scaled, -1.0, 1.0) + 1.0) / 2)
 
 
 def declared_numbers(target: object, bounds: object) -> NumericTarget | None:

@@ -47,8 +47,8 @@ MAX_WIDTH = 2048  # the largest number of features whose sums are supported
 # d^2 / 2 numbers.
 WIDE_FEATURES = 800
 PROJECTED_FEATURES = 400  # the number of dimensions that they are projected to
-# The share of M's squared length that goes to the coordinate with the features' squared length; only
-# for labels that are numbers, whose scores depend on it.
+# The share of M's squared length that goes to the coordinate with the features' squared length. M
+# has it for labels that are numbers, where the noise depends on the scale of the features.
 SQUARE_SHARE = 0.1
 _BLOCK_RECORDS = 4096
 _PUBLIC_INPUTS = 64  # random inputs from which the length of features is estimated

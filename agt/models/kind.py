@@ -236,7 +236,7 @@ class CertificateKind(CertificateConfig):
             raise ConfigError(
                 Message(
                     "certificate={name} answers with classes, but {config:dataset.target}=numeric: "
-                    "use {config:certificate}=votes, which certifies intervals of numbers",
+                    "use certificate=votes, which certifies intervals of numbers",
                     name=self.name,
                 )
             )

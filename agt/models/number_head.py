@@ -65,9 +65,7 @@ class NumberHeadKind(ErmConfig, LinearKind):
         """Raise ConfigError unless labels are numbers."""
         _numbers_of(target)
 
-    def untrained_head(
-        self, problem: Problem, features: FeatureMap | None = None
-    ) -> "NumberHead":
+    def untrained_head(self, problem: Problem, features: FeatureMap | None = None) -> "NumberHead":
         """Return the head before a release, with weights of 0.
 
         Args:
