@@ -551,7 +551,7 @@ class PrivateClassifier(_Private, _Classifier):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PrivateRegressor(_Private, RegressorMixin):
+class PrivateRegressor(RegressorMixin, _Private):
     """A linear regression whose weights are (epsilon, delta)-differentially private.
 
         declared = agt.Declared(size=1000, features=True, settings=True)
@@ -614,7 +614,7 @@ class PrivateRegressor(_Private, RegressorMixin):
                     "from public knowledge"
                 )
             numbers = NumericTarget.declared(self.range)
-        X, y, columns = self._check_training_data(X, y, units)
+        X, y, columns = self._check_training_data(X, y, units, y_numeric=True)
         with _value_errors(PRIVATE_ARGUMENTS):
             settings = self._data_settings(columns)
             if settings.features is None:
