@@ -302,7 +302,7 @@ class RecordSums:
         For numbers it is [w + 1], the sum of ``with_square`` of the features.
         """
         # Lemma 2 of docs/proofs/statistics.md: rows have length at most 1, so one record moves the
-        # sum by at most 1.
+        # sum by at most 1. Lemma 6 of docs/proofs/statistics.md: so it is with a squared length.
         return np.sum([self._total_of(block) for block, _ in self._blocks()], axis=0)
 
     def _total_of(self, block: np.ndarray) -> np.ndarray:
