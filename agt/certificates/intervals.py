@@ -25,7 +25,8 @@ def median_rank(members: int) -> int:
 def to_lattice(numbers: np.ndarray) -> np.ndarray:
     """Return numbers as points of the public lattice, rounded to the nearest.
 
-    Each point depends on its own number alone, and larger numbers have no smaller points.
+    Each point depends on its own number alone, and larger numbers have no smaller points (Lemma 2
+    of docs/proofs/numbers.md).
 
     Args:
         numbers: float64 of any shape, where -1 and 1 are the ends of the range. Numbers beyond are
@@ -46,8 +47,10 @@ class OrderedAnswers:
     Everything here depends on private records, so it is for the data owner only.
 
     Formal guarantees
-        - ``bounds(k)`` contains the answer of every dataset within k edits, and ``bounds(k)`` of a
-          neighbour is contained in ``bounds(k + 1)`` (Lemmas 3 and 4 of docs/proofs/numbers.md).
+        - ``bounds(k)`` contains the answer of every dataset within k edits (Lemma 3 of
+          docs/proofs/numbers.md).
+        - ``bounds(k)`` of a neighbour is contained in ``bounds(k + 1)`` (Lemma 4 of
+          docs/proofs/numbers.md).
 
     Attributes:
         points: [T, n] int32, the members' answers to each query in increasing order.

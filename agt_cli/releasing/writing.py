@@ -16,7 +16,7 @@ from agt.mechanisms.weights_mechanism import ReleasedWeights, labels_from
 from agt.models.model import Model
 from agt.models.portable import CLAIM, Portable, check_printable
 from agt.release import AnyRelease, LabelRelease, NumberRelease, WeightsRelease
-from agt_cli.releasing.label_table import LabelTable
+from agt_cli.releasing.label_table import LabelTable, NumberTable, public_names
 from agt_cli.releasing.request import PredictRequest
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import predict_report
@@ -75,7 +75,13 @@ class LabelsFile:
         """
         opened = request.opened
         self.request = request
-        self.table = LabelTable.of(opened.queries, opened.dataset.classes, opened.trained.inputs)
+        votes = opened.model.number_votes
+        if votes is None:
+            inputs = opened.trained.inputs
+            self.table = LabelTable.of(opened.queries, opened.dataset.classes, inputs)
+        else:
+            names = public_names(opened.queries.ids)
+            self.table = NumberTable(names, (), number_of=votes.mean_of)
         self._open = request.record.reserve(self.table.file, self.table.size)
 
     def write(self, labels: Iterable[np.ndarray]) -> dict[str, Any]:

@@ -29,13 +29,14 @@ from safetensors.numpy import load as load_arrays
 
 from agt import __version__, sentences
 from agt.certificates.conditions import weaker_conditions
+from agt.certificates.intervals import LATTICE_STEPS
 from agt.facts import LAST_IN_WORDS
 from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.claims import Claim, Reason, describe_neighbours, read_claim
 from agt.mechanisms.composition import total
 from agt.mechanisms.guarantees import Guarantee, PureDP, read_guarantee
 from agt.mechanisms.judging import Claimable, claim
-from agt.mechanisms.labelling import Labelling
+from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.measurement import Measurement
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.mechanism_config import MechanismConfig
@@ -44,8 +45,9 @@ from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.totals import claim_of_labels, total_of_weights
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.model import Model
+from agt.models.number_votes import NumberVotes
 from agt.numeric import step_of
-from agt.release import NumberRelease, ReleaseTerms
+from agt.release import NumberRelease, ReleaseTerms, judge_labelling
 from agt.settings import RelationConfig, TotalConfig, plain_of, validate
 from agt.store import MAX_TEXT_BYTES, Broken, parse_yaml
 from agt_cli.releasing.ledgers import NO_LEDGER
@@ -153,7 +155,7 @@ def _derive_claim(
         (asked.total.queries or 1) if lines else int(record.metrics.get("n_queries", 1)),
     )
     # a guarantee is the same for any number of classes
-    classes = 2 if model is None else model.problem.classes
+    classes = 2 if model is None else model.problem.dataset.target.class_count
     granted = replace(
         _granted(record, model, asked.mechanism(classes, count), claimed), simulated=simulated
     )
@@ -211,11 +213,12 @@ def _granted(
         relation, noisy = model.problem.settings.relation, model.problem.settings.noise is not None
     elif claimed is not None:
         relation, noisy = claimed.relation, bool(claimed.noisy)
-    if model is None and isinstance(mechanism, Mechanism | CertifiedQuantile):
-        output = Output.LABELS if isinstance(mechanism, Mechanism) else Output.NUMBER
+    if model is None and isinstance(mechanism, Mechanism | CertifiedQuantile | LaplaceMean):
+        output = Output.NUMBER if isinstance(mechanism, CertifiedQuantile) else Output.LABELS
         return claim(conditions, relation, mechanism, **rules, output=output, noisy=noisy)
-    if model is not None and isinstance(mechanism, Mechanism):
-        return Labelling.judged(model, mechanism, conditions, **rules).claim
+    if model is not None and isinstance(mechanism, Mechanism | LaplaceMean):
+        terms = ReleaseTerms(conditions=conditions, **rules)
+        return judge_labelling(model, mechanism, terms).claim
     if model is not None and isinstance(mechanism, CertifiedQuantile):
         nothing = model.problem.dataset.train.features[:0]
         return NumberRelease.judged(
@@ -517,6 +520,9 @@ def check_labels(record: Record, trained: Record | None) -> str | None:
     rows = len(labels)
     if rows != (count := _counted(record)):
         raise Broken(f"the file of labels has {rows} rows, but metrics.json counts {count} labels")
+    model = None if trained is None else trained.rebuilt_model
+    if model is not None and model.number_votes is not None:
+        return _check_numbers(labels, model.number_votes)
     classes = [] if trained is None else trained.classes
     unknown = sorted(set(pc.unique(labels).to_pylist()).difference(classes)) if classes else []
     if unknown:
@@ -526,6 +532,41 @@ def check_labels(record: Record, trained: Record | None) -> str | None:
     if classes:
         return f"{found}, and each label is a class of the training run"
     return found
+
+
+def _check_numbers(labels: pa.DictionaryArray, model: NumberVotes) -> str:
+    """Return that each released number is one that the mechanism can have drawn.
+
+    Args:
+        labels: [n] the numbers as the file has them, as text.
+        model: that they were drawn from, with its public constants.
+
+    Raises:
+        Broken: a label is no number, or none of the lattice on which noise was added.
+    """
+    try:
+        numbers = np.array([float(word) for word in labels.dictionary.to_pylist()])
+    except ValueError as error:
+        raise Broken(f"the file of labels has a label that is no number ({error})") from None
+    points = model.settings.ensemble.members * LATTICE_STEPS
+    with np.errstate(invalid="ignore", over="ignore"):
+        shares = (numbers - model.target.low) / model.target.width
+        nearest = np.rint(shares * points)
+    # A label is the number of a sum; rounding may have moved the share by a few sums.
+    possible = np.zeros(len(numbers), dtype=bool)
+    for step in range(-2, 3):
+        sums = np.clip(nearest + step, 0, points)
+        possible |= model.mean_of(sums) == numbers
+    if not possible.all():
+        wrong = numbers[~possible][0]
+        raise Broken(
+            f"the released label {wrong!r} is not on the lattice of public numbers to which the "
+            "mechanism adds noise, so the mechanism cannot have drawn it"
+        )
+    return (
+        f"the file of labels has {len(labels)} numbers, as metrics.json says, and each is on the "
+        "lattice of the mechanism"
+    )
 
 
 def _counted(record: Record) -> Any:
@@ -558,7 +599,9 @@ def labels_of(record: Record) -> pa.DictionaryArray | None:
             file = open_parquet(content, named, _counted(record), 6)
             columns, table = file.schema_arrow.names, file.read(named).unify_dictionaries()
             labels = table.column(0).combine_chunks()
-        if columns != LABEL_COLUMNS or len(labels.dictionary) > MAX_CLASSES or labels.null_count:
+        are_numbers = issubclass(asked_of(record).kind, LaplaceMean)
+        too_many = len(labels.dictionary) > MAX_CLASSES and not are_numbers
+        if columns != LABEL_COLUMNS or too_many or labels.null_count:
             expected = " and ".join(LABEL_COLUMNS)
             raise ValueError(
                 f"the columns must be {expected}, with a label in each row and at most "
