@@ -21,6 +21,7 @@ from functools import cache, partial
 from typing import Annotated, ClassVar, Self
 
 import numpy as np
+import torch
 from pydantic import Field
 
 from agt.data.target import Target
@@ -574,25 +575,48 @@ class NoisyStatistics(GaussianWeights):
         phi = head.phi(features)
         # The records do not depend on mu, so they are read once for each width and seed.
         records_of = cache(lambda width, seed: cls(mu=1.0, width=width, seed=seed).records(head))
-        draws = cls.accuracy_method.draws
 
         @cache
         def accuracy(mechanism: Self) -> float:
             """Return the mean accuracy over simulated releases by one mechanism."""
-            noises = mechanism.noise_scales(head)
-            add_noise = _noise_of_doubles(np.random.default_rng(0).standard_normal)
             records = records_of(mechanism.width, mechanism.seed)
-            # All simulated releases share one centre, because the sums around it take time.
-            centre = mechanism.centre(head, add_noise(records.total, noises.mean))
-            exact = records.statistics(centre)
-            summed_accuracy = 0.0
-            for _ in range(draws):
-                solved = exact.noisy(noises, add_noise).solve(noises)
-                weight = mechanism.weights_on_features(head, centre, solved)
-                summed_accuracy += float((labels_of(phi @ weight.T) == labels).mean())
-            return summed_accuracy / draws
+            weights = mechanism._simulated_weights(head, records)
+            return float(np.mean([(labels_of(phi @ w.T) == labels).mean() for w in weights]))
 
         return accuracy
+
+    def expected_rmse(self, head: LinearModel, features: np.ndarray, labels: np.ndarray) -> float:
+        """Return the expected root mean square error of numbers from released weights.
+
+        It depends on the records, so it is for the data owner only. It is the root of the mean over
+        simulated releases, whose noise comes from a fixed seed.
+
+        Args:
+            head: a head for numbers, which ``check_head`` accepts.
+            features: [n, ...] queries, in the form that the head takes.
+            labels: [n] the true numbers of the queries.
+        """
+        squares = []
+        for weight in self._simulated_weights(head, self.records(head)):
+            answers = head.with_weight(torch.from_numpy(weight)).predict(features)
+            squares.append(np.mean(np.square(answers - labels)))
+        return math.sqrt(float(np.mean(squares)))
+
+    def _simulated_weights(self, head: LinearModel, records: RecordSums) -> Iterator[np.ndarray]:
+        """Yield the weights of simulated releases, whose noise comes from a fixed seed.
+
+        Args:
+            head: a head that ``check_head`` accepts.
+            records: its training records.
+        """
+        noises = self.noise_scales(head)
+        add_noise = _noise_of_doubles(np.random.default_rng(0).standard_normal)
+        # All simulated releases share one centre, because the sums around it take time.
+        centre = self.centre(head, add_noise(records.total, noises.mean))
+        exact = records.statistics(centre)
+        for _ in range(self.accuracy_method.draws):
+            solved = exact.noisy(noises, add_noise).solve(noises)
+            yield self.weights_on_features(head, centre, solved)
 
     def weights_on_features(
         self, head: LinearModel, centre: ReleasedCentre, weight: np.ndarray

@@ -96,6 +96,10 @@ class LabelTable:
             letters = sum(len("".join(some.tolist()).encode()) for some in pieces(self.names))
         return 7 * (letters + 8 * count) // 6 + heads * (2 + count // ROWS)
 
+    def answered(self, labels: np.ndarray) -> np.ndarray:
+        """[n] bool: which queries have an answer."""
+        return np.asarray(labels != UNANSWERED)
+
     def shown(self, labels: np.ndarray) -> list[Any]:
         """What ``--json`` has of labels, none of them ``UNANSWERED``."""
         return [self.classes[label] for label in labels]
@@ -106,7 +110,7 @@ class LabelTable:
         with self._opened(file) as put:
             start = 0
             for part in parts:
-                answered = part != UNANSWERED
+                answered = self.answered(part)
                 names, labels = self.names[start : start + len(part)][answered], part[answered]
                 start += len(part)
                 put(names, labels)
@@ -148,10 +152,11 @@ class NumberTable(LabelTable):
     """labels.csv whose labels are numbers, in the shortest form that reads back as the same float.
 
     Attributes:
-        number_of: the numbers [n] that drawn labels [n] stand for.
+        number_of: the numbers [n] that drawn labels [n] stand for; None: labels are the numbers
+            themselves, and every query has one.
     """
 
-    number_of: Callable[[np.ndarray], np.ndarray] = field(kw_only=True)
+    number_of: Callable[[np.ndarray], np.ndarray] | None = field(kw_only=True)
 
     @property
     def size(self) -> int:
@@ -160,9 +165,16 @@ class NumberTable(LabelTable):
         names = sum(len(self._lines(some, np.zeros(len(some)))) for some in pieces(self.names))
         return len(_HEAD) + names + longest * len(self.names)
 
+    def answered(self, labels: np.ndarray) -> np.ndarray:
+        """[n] bool: which queries have an answer."""
+        if self.number_of is None:  # where a number may be that of UNANSWERED
+            return np.ones(len(labels), dtype=bool)
+        return super().answered(labels)
+
     def shown(self, labels: np.ndarray) -> list[Any]:
         """The numbers, as ``--json`` has them."""
-        return list(self.number_of(labels).tolist())
+        numbers = labels if self.number_of is None else self.number_of(labels)
+        return list(numbers.tolist())
 
     def _words(self, labels: np.ndarray) -> list[str]:
         """The cell of each number."""

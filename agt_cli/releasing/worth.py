@@ -12,8 +12,9 @@ from agt.mechanisms.claims import Claim
 from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.output import Output
 from agt.mechanisms.planning import QueryEvidence
+from agt.mechanisms.statistics import NoisyStatistics
 from agt.models.number_votes import NumberVotes
-from agt.release import AnyRelease, LabelRelease
+from agt.release import AnyRelease, LabelRelease, WeightsRelease
 from agt_cli.releasing.request import PredictRequest
 from agt_cli.report.quality import LEAST as FEW_RECORDS, Judged, Quality, rate_words, right_rate
 from agt_cli.runs.queries import OpenedRun
@@ -58,7 +59,7 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
     so).
     """
     opened = request.opened
-    if opened.model.number_votes is not None and isinstance(release, LabelRelease):
+    if opened.model.number_votes is not None and isinstance(release, LabelRelease | WeightsRelease):
         return _estimate_number_worth(request, release, opened.model.number_votes)
     model = unshared(opened.model)
     classes = opened.model.problem.classes
@@ -109,13 +110,13 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
 
 
 def _estimate_number_worth(
-    request: PredictRequest, release: LabelRelease, model: NumberVotes
+    request: PredictRequest, release: LabelRelease | WeightsRelease, model: NumberVotes
 ) -> tuple[list[str], list[str]]:
     """Return (warnings for the owner alone, why numbers would hardly be worth their budget, if so).
 
     Args:
         request: what is asked for.
-        release: of the numbers.
+        release: of the numbers, or of weights that answer with numbers.
         model: that answers.
     """
     records, labels, _ = _sample(request.opened, request.rows_drawn(release))
@@ -129,9 +130,16 @@ def _estimate_number_worth(
         errors = model.mean_of(model.sums(records.features)) - labels
         rmse = float(np.sqrt(np.mean(errors**2)))
         constant = float(np.sqrt(np.mean((np.median(labels) - labels) ** 2)))
-    mechanism = LaplaceMean.with_guarantee(release.claim.guarantee)
-    share = mechanism.noise_sd(model.settings.ensemble.members, model.touches)
-    expected = float(np.hypot(rmse, share * model.target.width))
+    if isinstance(release, LabelRelease):
+        mechanism = LaplaceMean.with_guarantee(release.claim.guarantee)
+        share = mechanism.noise_sd(model.settings.ensemble.members, model.touches)
+        expected = float(np.hypot(rmse, share * model.target.width))
+    else:
+        own_answers = model.predict(records.features)
+        difference = _weights_rmse(release, records.features, own_answers)
+        expected = float(np.hypot(rmse, difference))
+        if labels is not None and len(labels) >= FEW_RECORDS:
+            expected = _weights_rmse(release, records.features, labels)
     if expected < constant:
         return [], []
     objection = (
@@ -139,6 +147,20 @@ def _estimate_number_worth(
         f"noise would have {rmse:.4g}, and always answering the median {constant:.4g}"
     )
     return [OWNER_ALONE], [objection]
+
+
+def _weights_rmse(release: WeightsRelease, features: np.ndarray, numbers: np.ndarray) -> float:
+    """Return how far answers from the weights are expected to be from numbers, as an RMSE.
+
+    Args:
+        release: of weights that answer with numbers; its mechanism is ``NoisyStatistics``, the
+            only one that ``releases_numbers``.
+        features: [n, ...] the queries.
+        numbers: [n] what answers are compared with.
+    """
+    mechanism = release.mechanism
+    assert isinstance(mechanism, NoisyStatistics)
+    return mechanism.expected_rmse(release.head, features, numbers)
 
 
 def _sample(opened: OpenedRun, rows: np.ndarray | range) -> tuple[Records, np.ndarray | None, str]:

@@ -67,8 +67,13 @@ class ReleaseWriter:
 class LabelsFile:
     """The file of labels, whose room on the disk is taken."""
 
-    def __init__(self, request: PredictRequest) -> None:
+    def __init__(self, request: PredictRequest, from_weights: bool = False) -> None:
         """Take the room.
+
+        Args:
+            request: what is asked for.
+            from_weights: labels that are numbers are those that released weights give, and not
+                sums of an ensemble's answers.
 
         Raises:
             OSError: there is too little.
@@ -81,7 +86,8 @@ class LabelsFile:
             self.table = LabelTable.of(opened.queries, opened.dataset.classes, inputs)
         else:
             names = public_names(opened.queries.ids)
-            self.table = NumberTable(names, (), number_of=votes.mean_of)
+            number_of = None if from_weights else votes.mean_of
+            self.table = NumberTable(names, (), number_of=number_of)
         self._open = request.record.reserve(self.table.file, self.table.size)
 
     def write(self, labels: Iterable[np.ndarray]) -> dict[str, Any]:
@@ -176,7 +182,7 @@ class WeightsWriter(ReleaseWriter):
         self.request = request
         labels_from(model, features)  # because it refuses queries that the head does not take
         check_printable(model.problem.dataset, release.claim.lines())
-        self._labels_file = LabelsFile(request)
+        self._labels_file = LabelsFile(request, from_weights=True)
         self.table = self._labels_file.table
         labels_file = self.table.file
         self.files = f"`{labels_file}`, `released_weights.safetensors` and the folder `release`"

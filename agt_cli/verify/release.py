@@ -522,7 +522,8 @@ def check_labels(record: Record, trained: Record | None) -> str | None:
         raise Broken(f"the file of labels has {rows} rows, but metrics.json counts {count} labels")
     model = None if trained is None else trained.rebuilt_model
     if model is not None and model.number_votes is not None:
-        return _check_numbers(labels, model.number_votes)
+        drawn_from_sums = issubclass(asked_of(record).kind, LaplaceMean)
+        return _check_numbers(labels, model.number_votes, drawn_from_sums)
     classes = [] if trained is None else trained.classes
     unknown = sorted(set(pc.unique(labels).to_pylist()).difference(classes)) if classes else []
     if unknown:
@@ -534,12 +535,14 @@ def check_labels(record: Record, trained: Record | None) -> str | None:
     return found
 
 
-def _check_numbers(labels: pa.DictionaryArray, model: NumberVotes) -> str:
+def _check_numbers(labels: pa.DictionaryArray, model: NumberVotes, drawn_from_sums: bool) -> str:
     """Return that each released number is one that the mechanism can have drawn.
 
     Args:
         labels: [n] the numbers as the file has them, as text.
         model: that they were drawn from, with its public constants.
+        drawn_from_sums: each stands for a sum of the members' answers with noise; False: released
+            weights gave it, which may be any number of the range.
 
     Raises:
         Broken: a label is no number, or none of the lattice on which noise was added.
@@ -548,6 +551,17 @@ def _check_numbers(labels: pa.DictionaryArray, model: NumberVotes) -> str:
         numbers = np.array([float(word) for word in labels.dictionary.to_pylist()])
     except ValueError as error:
         raise Broken(f"the file of labels has a label that is no number ({error})") from None
+    target = model.target
+    if not ((numbers >= target.low) & (numbers <= target.high)).all():  # NaN compares false
+        raise Broken(
+            f"the file of labels has a number outside of the range [{target.low:g}, "
+            f"{target.high:g}] of the training run"
+        )
+    if not drawn_from_sums:
+        return (
+            f"the file of labels has {len(labels)} numbers, as metrics.json says, and each is in "
+            "the range of the training run"
+        )
     points = model.settings.ensemble.members * LATTICE_STEPS
     with np.errstate(invalid="ignore", over="ignore"):
         shares = (numbers - model.target.low) / model.target.width
