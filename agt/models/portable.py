@@ -183,16 +183,19 @@ class Portable:
 
     def __repr__(self) -> str:
         """Return a short text with the number of classes, the mechanism, and the privacy claim."""
-        numbers = self.target.numeric
-        if numbers is None:
-            answers = f"with {len(self.classes)} classes"
-        else:
-            answers = f"of numbers from {numbers.low:g} to {numbers.high:g}"
         guarantee = self.words[0]
         return (
-            f"agt.Portable: weights of a model {answers}, released by {self.mechanism}\n"
-            f"  {guarantee}"
+            f"agt.Portable: weights of a model with {self.answers}, released by "
+            f"{self.mechanism}\n  {guarantee}"
         )
+
+    @property
+    def answers(self) -> str:
+        """What answers are, in a few words, such as "3 classes"."""
+        numbers = self.target.numeric
+        if numbers is None:
+            return f"{len(self.classes)} classes"
+        return f"numbers from {numbers.low:g} to {numbers.high:g}"
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -710,7 +713,8 @@ LABEL_LINES = """\
 NUMBER_LINES = """\
     f = w @ np.append(x / max(np.linalg.norm(x), r["radius"], 1e-300), r["bias"])
     low, high = r["range"]
-    print(low + (high - low) * (np.clip(f[0], -1, 1) + 1) / 2)
+    share = np.clip(f[0] / np.hypot(1, r["bias"]), -1, 1) / 2 + 0.5
+    print(low + (high - low) * share)
 """
 TABLE_LINES = """\
 import csv, json, numpy as np

@@ -613,8 +613,9 @@ def labels_of(record: Record) -> pa.DictionaryArray | None:
             file = open_parquet(content, named, _counted(record), 6)
             columns, table = file.schema_arrow.names, file.read(named).unify_dictionaries()
             labels = table.column(0).combine_chunks()
-        are_numbers = issubclass(asked_of(record).kind, LaplaceMean)
-        too_many = len(labels.dictionary) > MAX_CLASSES and not are_numbers
+        kind = asked_of(record).kind
+        may_be_numbers = issubclass(kind, LaplaceMean) or getattr(kind, "releases_numbers", False)
+        too_many = len(labels.dictionary) > MAX_CLASSES and not may_be_numbers
         if columns != LABEL_COLUMNS or too_many or labels.null_count:
             expected = " and ".join(LABEL_COLUMNS)
             raise ValueError(
@@ -642,7 +643,8 @@ def check_weights(record: Record, trained: Record | None) -> str | None:
     )
     if head is None:
         return None
-    mechanism = cast(WeightsMechanism, asked_of(record).mechanism(head.problem.classes, 1))
+    classes = head.problem.dataset.target.class_count
+    mechanism = cast(WeightsMechanism, asked_of(record).mechanism(classes, 1))
     simulated, drawn = record.config.get("seed") is not None, mechanism.noise(head)
     derived = {**mechanism.guarantee.parameters, **drawn, "simulated": simulated}
     if difference := first_difference(noise, derived):
