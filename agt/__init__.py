@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         PrivacySumWarning,
         UnsoundError,
     )
-    from agt.estimator import CertifiedClassifier, PrivateClassifier
+    from agt.estimator import CertifiedClassifier, CertifiedRegressor, PrivateClassifier
     from agt.ledger.ledger import Exhausted
     from agt.ledger.process import PrivacyTotal, accounting
     from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
@@ -53,6 +53,7 @@ __all__ = [
     "Budget",
     "Certificates",
     "CertifiedClassifier",
+    "CertifiedRegressor",
     "CheckError",
     "Claim",
     "Columns",
@@ -115,6 +116,7 @@ _HOMES = {
     ),
     "agt.estimator": (
         "CertifiedClassifier",
+        "CertifiedRegressor",
         "PrivateClassifier",
     ),
     "agt.ledger.ledger": ("Exhausted",),
