@@ -1109,10 +1109,11 @@ def load(
             problem.settings.relation,
             reader.manifest.digest,
         )
-        if classes.shape != (problem.classes,):
+        expected = problem.dataset.target.class_count or 0  # numbers have no classes
+        if classes.shape != (expected,):
             raise ValueError(
                 f"the number of class names ({classes.size}) differs from the number of "
-                f"classes of the model ({problem.classes})"
+                f"classes of the model ({expected})"
             )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(

@@ -162,7 +162,8 @@ class NumberVotes(Votes):
     @property
     def touches(self) -> int:
         """The number of members whose shards one edit can change."""
-        return RELATIONS[self.settings.relation.name].members_changed_per_edit
+        relation = self.settings.relation.name
+        return RELATIONS[relation].members_changed_per_edit
 
     @property
     def release_head(self) -> "LinearModel | None":
