@@ -271,8 +271,7 @@ class CertifiedClassifier(_Classifier, FitSettings):
             labels would rest on.
         """
         with _value_errors():
-            # Labels are classes here.
-            return cast(Answers, self._fitted_model().certify(self._queries(X)))
+            return self._fitted_model().certify(self._queries(X))
 
     def release(
         self, X: Any, mechanism: Mechanism, *, ledger: Ledger | str | Path | None = None

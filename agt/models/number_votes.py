@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agt.certificates.intervals import LATTICE_STEPS, OrderedAnswers
+from agt.certificates.intervals import OrderedAnswers
 from agt.data.arrays import ROWS, gathered
 from agt.data.target import NumericTarget
 from agt.distributed import group
@@ -17,6 +17,7 @@ from agt.errors import ConfigError
 from agt.models.voting import Votes
 from agt.relations import RELATIONS
 from agt.settings import RelationName
+from agt.training.lattice import LATTICE_STEPS
 from agt.training.loop import OnProgress, row_reporter
 
 if TYPE_CHECKING:

@@ -29,7 +29,6 @@ from safetensors.numpy import load as load_arrays
 
 from agt import __version__, sentences
 from agt.certificates.conditions import weaker_conditions
-from agt.certificates.intervals import LATTICE_STEPS
 from agt.facts import LAST_IN_WORDS
 from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.claims import Claim, Reason, describe_neighbours, read_claim
@@ -50,6 +49,8 @@ from agt.numeric import step_of
 from agt.release import NumberRelease, ReleaseTerms, judge_labelling
 from agt.settings import RelationConfig, TotalConfig, plain_of, validate
 from agt.store import MAX_TEXT_BYTES, Broken, parse_yaml
+from agt.targets import current_name
+from agt.training.lattice import LATTICE_STEPS
 from agt_cli.releasing.ledgers import NO_LEDGER
 from agt_cli.report.markdown import Findings
 from agt_cli.verify.environment import compare_spent
@@ -599,8 +600,7 @@ def labels_of(record: Record) -> pa.DictionaryArray | None:
             file = open_parquet(content, named, _counted(record), 6)
             columns, table = file.schema_arrow.names, file.read(named).unify_dictionaries()
             labels = table.column(0).combine_chunks()
-        are_numbers = issubclass(asked_of(record).kind, LaplaceMean)
-        too_many = len(labels.dictionary) > MAX_CLASSES and not are_numbers
+        too_many = len(labels.dictionary) > MAX_CLASSES and not _are_numbers(record)
         if columns != LABEL_COLUMNS or too_many or labels.null_count:
             expected = " and ".join(LABEL_COLUMNS)
             raise ValueError(
@@ -611,6 +611,13 @@ def labels_of(record: Record) -> pa.DictionaryArray | None:
         kind = "table" if name == LABEL_FILES[0] else "parquet file"
         raise Broken(f"{name} is not a valid {kind} of labels ({error})") from None
     return labels
+
+
+def _are_numbers(record: Record) -> bool:
+    """Return whether the settings of a release name the mechanism of numbers; nothing is loaded."""
+    node = record.config.get("mechanism")
+    name = f"{LaplaceMean.__module__}.{LaplaceMean.__qualname__}"
+    return isinstance(node, Mapping) and current_name(str(node.get("_target_"))) == name
 
 
 def check_weights(record: Record, trained: Record | None) -> str | None:

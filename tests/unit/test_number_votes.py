@@ -8,11 +8,11 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 import agt
-from agt.certificates.intervals import LATTICE_STEPS
 from agt.data.embeddings import Embeddings
 from agt.data.table import Table
 from agt.data.target import NumericTarget
 from agt.numeric import Draw, ObservedRandomness, SeededRandomness
+from agt.training.lattice import LATTICE_STEPS
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, (120, 2))
