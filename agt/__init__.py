@@ -30,7 +30,12 @@ if TYPE_CHECKING:
         PrivacySumWarning,
         UnsoundError,
     )
-    from agt.estimator import CertifiedClassifier, PrivateClassifier, PrivateRegressor
+    from agt.estimator import (
+        CertifiedClassifier,
+        CertifiedRegressor,
+        PrivateClassifier,
+        PrivateRegressor,
+    )
     from agt.ledger.ledger import Exhausted
     from agt.ledger.process import PrivacyTotal, accounting
     from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
@@ -53,6 +58,7 @@ __all__ = [
     "Budget",
     "Certificates",
     "CertifiedClassifier",
+    "CertifiedRegressor",
     "CheckError",
     "Claim",
     "Columns",
@@ -116,6 +122,7 @@ _HOMES = {
     ),
     "agt.estimator": (
         "CertifiedClassifier",
+        "CertifiedRegressor",
         "PrivateClassifier",
         "PrivateRegressor",
     ),

@@ -141,7 +141,7 @@ class Answers:
 
 
 @dataclass(frozen=True, repr=False)
-class NumberAnswers:
+class NumberAnswers(Answers):
     """The numbers that answer n queries, and the intervals that edits of the data cannot leave.
 
     ``Fitted.certify`` returns it for numeric labels. Everything here depends on private records, so
@@ -154,9 +154,15 @@ class NumberAnswers:
             each proved, declared by the user, or not met.
     """
 
-    labels: Labels
-    certificates: NumberCertificates
-    conditions: tuple[Condition, ...]
+    certificates: NumberCertificates  # type: ignore[assignment]  # numbers have intervals
+
+    @property
+    def stable_distance(self) -> StableDistances:
+        """Raise ConfigError: numbers have intervals, not stable distances."""
+        raise ConfigError(
+            "stable_distance: answers that are numbers have intervals instead: use bounds(k), or "
+            "within(tolerance)"
+        )
 
     def __repr__(self) -> str:
         """Return a short text: the number of queries, the relation, the conditions."""
@@ -339,9 +345,7 @@ class Fitted:
         return answers if self.model.number_votes is not None else self.classes[answers]
 
     @naming_settings(FIT_ARGUMENTS)
-    def certify(
-        self, x: Features, on_progress: OnProgress = lambda progress: None
-    ) -> Answers | NumberAnswers:
+    def certify(self, x: Features, on_progress: OnProgress = lambda progress: None) -> Answers:
         """Return the label of each query, and how many people's data it takes to change it.
 
         Stable distances depend on private records, so they are for the data owner only.
@@ -1118,10 +1122,11 @@ def load(
             problem.settings.relation,
             reader.manifest.digest,
         )
-        if classes.shape != (problem.classes,):
+        expected = problem.dataset.target.class_count or 0  # numbers have no classes
+        if classes.shape != (expected,):
             raise ValueError(
                 f"the number of class names ({classes.size}) differs from the number of "
-                f"classes of the model ({problem.classes})"
+                f"classes of the model ({expected})"
             )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(

@@ -23,11 +23,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from agt.account import Ledger, total_so_far
-from agt.api import Answers, Fitted, Published, doubts_of, fit_with, untrained_head
+from agt.api import Answers, Fitted, NumberAnswers, Published, doubts_of, fit_with, untrained_head
 from agt.arrays import Labels, Margins, Probabilities
 from agt.data.frames import as_pandas
 from agt.data.table import Columns
-from agt.data.target import NumericTarget
+from agt.data.target import NumericTarget, declared_numbers
 from agt.errors import AgtError, ConfigError, Doubtful, PrivacySumError, naming_settings, warn_user
 from agt.fit_settings import FIT_ARGUMENTS, DataSettings, FitSettings
 from agt.ledger.process import PROCESS
@@ -290,8 +290,7 @@ class CertifiedClassifier(_Classifier, FitSettings):
             labels would rest on.
         """
         with _value_errors():
-            # Labels are classes here.
-            return cast(Answers, self._fitted_model().certify(self._queries(X)))
+            return self._fitted_model().certify(self._queries(X))
 
     def release(
         self, X: Any, mechanism: Mechanism, *, ledger: Ledger | str | Path | None = None
@@ -344,6 +343,95 @@ class CertifiedClassifier(_Classifier, FitSettings):
         """Return ``model_``, or raise scikit-learn's NotFittedError."""
         check_is_fitted(self, "model_")
         return self.model_
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CertifiedRegressor(RegressorMixin, BaseEstimator, FitSettings):
+    """A scikit-learn regressor that knows how far edits of the data can move each answer.
+
+        regressor = agt.CertifiedRegressor(range=(0, 100), members=50).fit(X, y)
+        regressor.predict(X_new)  # [n] numbers
+        regressor.certify(X_new).bounds(5)  # lower and upper ends [n] after 5 edits
+
+    All settings of ``agt.fit`` are parameters, with the same names, meanings and defaults.
+
+    Args:
+        range: the public range (a, b) of labels, which are clipped into it. ``fit`` refuses without
+            one, because a range that is read off the records is not public.
+        certificate: ``votes``, the only one that supports numbers; None: the same.
+        learner: how members are trained: ``ridge``, or a deterministic regressor of scikit-learn;
+            None: ridge.
+        members: the number of members; 1: about one for 100 records of ``declared.size``.
+
+    Attributes:
+        n_features_in_: the number of features of a record.
+        model_: the trained ``agt.Fitted``.
+    """
+
+    range: Sequence[float] | None = None
+
+    def fit(
+        self, X: Any, y: Any, ids: Any = None, units: Any = None, public: Any = None
+    ) -> "CertifiedRegressor":
+        """Train the regressor together with intervals of its answers, and return it.
+
+        Args:
+            X: [n, d] numbers; or a data frame with ``columns``.
+            y: [n] numbers.
+            ids: [n] unique names of the records; None: hashes of their content.
+            units: [n] the person (or other unit) that each record belongs to; None: each record is
+                a unit.
+            public: [n] bool, True for records that are public; None: none is.
+
+        Raises:
+            ValueError: no range is declared, the data cannot be used, or a setting is wrong.
+
+        Warns:
+            Doubtful: features are large, labels lie outside of the range, or the model is no better
+                than a constant.
+        """
+        if self.columns is None:
+            X, y = validate_data(self, X, y, dtype=(np.float64, np.float32), y_numeric=True)
+        settings = FitSettings.named(self.get_params(deep=False))
+        with _value_errors():
+            numbers = declared_numbers("numeric", self.range)
+            self.model_: Fitted = fit_with(settings, X, y, ids, units, public, numbers)
+        for doubt in doubts_of(self.model_, X):
+            warn_user(doubt, Doubtful)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the answers to queries, [n] float64, without noise; for the data owner only.
+
+        Args:
+            X: [n, d] numbers, or a data frame with the columns of the training data.
+
+        Raises:
+            ValueError: the queries do not fit the training data.
+            sklearn.exceptions.NotFittedError: ``fit`` was not called.
+        """
+        check_is_fitted(self)
+        with _value_errors():
+            answers: np.ndarray = self.model_.predict(self._queries(X))
+            return answers
+
+    def certify(self, X: Any) -> NumberAnswers:
+        """Return the answers to queries with the intervals that edits of the data cannot leave.
+
+        Args:
+            X: [n, d] numbers, or a data frame with the columns of the training data.
+        """
+        check_is_fitted(self)
+        with _value_errors():
+            # Labels are numbers here.
+            return cast(NumberAnswers, self.model_.certify(self._queries(X)))
+
+    @_value_errors()
+    def _queries(self, X: Any) -> Any:
+        """Return queries as ``Fitted`` takes them."""
+        if self.columns is not None:
+            return X
+        return validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -139,11 +139,13 @@ class Problem:
         declared_size = self.dataset.declared_size
         # Without a declared size the number of records is used, which is not a public constant.
         size = declared_size or self.record_count
+        # A model of numbers has one output, as one of two classes has.
+        classes = self.dataset.target.class_count or 2
         training = settings.certificate.resolve(
-            settings.training, self.classes, size, settings.relation.unit_rows
+            settings.training, classes, size, settings.relation.unit_rows
         )
         return TrainingSetup(
-            classes=self.classes,
+            classes=classes,
             training=training,
             relation=settings.relation,
             kgrid=settings.kgrid,

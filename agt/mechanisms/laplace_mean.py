@@ -17,7 +17,6 @@ from typing import ClassVar, Self
 import numpy as np
 
 from agt.certificates.conditions import Condition
-from agt.certificates.intervals import LATTICE_STEPS
 from agt.data.arrays import gathered, pieces
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Claim
@@ -32,6 +31,7 @@ from agt.models.model import Model
 from agt.models.number_votes import NumberVotes
 from agt.numeric import Randomness
 from agt.settings import Accounting, Counting, schema, validate
+from agt.training.lattice import LATTICE_STEPS
 from agt.training.loop import OnProgress
 
 

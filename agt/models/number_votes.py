@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agt.certificates.intervals import LATTICE_STEPS, OrderedAnswers
+from agt.certificates.intervals import OrderedAnswers
 from agt.data.arrays import ROWS, gathered
 from agt.data.target import NumericTarget
 from agt.distributed import group
@@ -18,6 +18,7 @@ from agt.models.number_head import NumberHead
 from agt.models.voting import Votes
 from agt.relations import RELATIONS
 from agt.settings import RelationName
+from agt.training.lattice import LATTICE_STEPS
 from agt.training.loop import OnProgress, row_reporter
 
 
@@ -160,7 +161,8 @@ class NumberVotes(Votes):
     @property
     def touches(self) -> int:
         """The number of members whose shards one edit can change."""
-        return RELATIONS[self.settings.relation.name].members_changed_per_edit
+        relation = self.settings.relation.name
+        return RELATIONS[relation].members_changed_per_edit
 
     @property
     def release_head(self) -> LinearModel | None:

@@ -20,7 +20,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 
-from agt.certificates.intervals import LATTICE_STEPS
 from agt.certificates.settings import OwnVotesConfig
 from agt.data.arrays import pieces
 from agt.data.records import Records
@@ -44,6 +43,7 @@ from agt.problem import Problem
 from agt.settings import FeaturesConfig, schema
 from agt.store import as_json
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
+from agt.training.lattice import LATTICE_STEPS
 from agt.training.learners import (
     COMPARED_QUERIES,
     RETRAINED_MEMBERS,

@@ -29,7 +29,6 @@ from torch import Tensor
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
 from agt.certificates.flips import count_flips_to_beat, count_flips_to_win, fewest_edits_to_change
-from agt.certificates.intervals import to_lattice
 from agt.certificates.settings import VotesConfig
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.certificates.votes import Vote, certified_vote
@@ -61,6 +60,7 @@ from agt.relations import RELATIONS
 from agt.settings import schema
 from agt.store import as_json
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
+from agt.training.lattice import to_lattice
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress, Progress, row_reporter
 from agt.training.ridge import (

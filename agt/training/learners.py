@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from agt.certificates.intervals import MIDDLE, to_lattice
 from agt.data.ids import keyed_hash
 from agt.data.target import NumericTarget
 from agt.errors import ConfigError, UnsoundError, first_line
 from agt.messages import Message
 from agt.targets import imported
 from agt.training.ensemble import aligned_copy
+from agt.training.lattice import MIDDLE, to_lattice
 
 RETRAINED_MEMBERS = 3  # how many members are trained again in a fresh process
 COMPARED_QUERIES = 200  # how many queries they answer there, at most

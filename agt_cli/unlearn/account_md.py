@@ -80,6 +80,11 @@ def summary(account: ErasureReport) -> dict[str, str]:
     if account.updated and account.training is not None:
         seconds = f"{account.training:.3g}"
         rows["duration"] += f"; training the run took {seconds} s"
+    facts = account.removal.facts
+    if "test_answers_changed" in facts:
+        queries = counted(int(facts["test_answers"]), "test record")
+        changed = int(facts["test_answers_changed"])
+        rows["changed answers"] = f"{changed:,} of {queries} get another answer than before"
     if account.waiting is not None:
         rows["until the next update"] = (
             f"(agt unlearn run=...) {_answered_meanwhile(account.waiting)}"

@@ -60,12 +60,13 @@ from typing import Any
 import numpy as np
 
 from agt.data.records import Records
-from agt.errors import CheckError, ConfigError
+from agt.errors import AgtError, CheckError, ConfigError
 from agt.facts import Standing, not_held, proved
 from agt.models.fitting import load
 from agt.models.heads import head_from_config
 from agt.models.kind import CannotRemove
 from agt.models.kinds import KINDS, certificate_config
+from agt.models.model import Model
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, validate
 from agt.training.ensemble import assign_shards
@@ -176,8 +177,33 @@ def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     seconds = time.perf_counter() - started
     write_trained(record, prepared, settings, model, seconds)
     facts = {"steps_retrained": model.plan.steps * settings.ensemble.members}
+    facts |= changed_answers(job, model)
     steps = (Remark("trained_from_scratch", {"records": len(job.prepared.dataset.train)}),)
     return Removal(_retrain_promise(job, settings), job.count, seconds, facts, steps)
+
+
+def changed_answers(job: ErasureJob, model: Model) -> dict[str, int]:
+    """Return how many test records get another answer than from the run's present state.
+
+    Nothing where the two states cannot be compared: there are no test records, the classes or other
+    records changed, or the present state cannot be read with the data of now. An erasure does not
+    fail for this.
+
+    Args:
+        job: the update, with the data of the next state.
+        model: the model of the next state.
+    """
+    prepared = job.prepared
+    test = prepared.dataset.test
+    same_classes = prepared.classes == job.run.metrics["classes"]
+    if not len(test) or not same_classes or not prepared.untouched.held:
+        return {}
+    try:
+        before = load(prepared.problem(job.settings), job.run).predict(test.features)
+    except AgtError:
+        return {}
+    changed = int((model.predict(test.features) != before).sum())
+    return {"test_answers": len(test), "test_answers_changed": changed}
 
 
 def from_the_start(run: Run, settings: RunSettings) -> RunSettings:
@@ -278,7 +304,8 @@ def by_the_kind(job: ErasureJob, record: RunRecord, console: Console) -> Removal
         float(job.run.metrics.get("seconds_training", 0.0)),
     )
     assumptions = (*removal.promise.assumptions, job.prepared.untouched)
-    return replace(removal, promise=replace(removal.promise, assumptions=assumptions))
+    promise = replace(removal.promise, assumptions=assumptions)
+    return replace(removal, promise=promise, facts={**removal.facts, **changed_answers(job, model)})
 
 
 def _unfit(job: ErasureJob) -> Remark | None:
@@ -347,6 +374,7 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         "members": members,
         "steps_retrained": trained * done.steps,
         "steps_of_all": members * done.steps,
+        **changed_answers(job, done.model),
     }
     steps = (Remark("members_trained_again", {"trained": trained, "members": members}),)
     code = (

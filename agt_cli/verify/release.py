@@ -29,7 +29,6 @@ from safetensors.numpy import load as load_arrays
 
 from agt import __version__, sentences
 from agt.certificates.conditions import weaker_conditions
-from agt.certificates.intervals import LATTICE_STEPS
 from agt.facts import LAST_IN_WORDS
 from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.claims import Claim, Reason, describe_neighbours, read_claim
@@ -42,6 +41,7 @@ from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.mechanism_config import MechanismConfig
 from agt.mechanisms.output import Output
 from agt.mechanisms.quantile import CertifiedQuantile
+from agt.mechanisms.statistics import NoisyStatistics
 from agt.mechanisms.totals import claim_of_labels, total_of_weights
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.model import Model
@@ -50,6 +50,8 @@ from agt.numeric import step_of
 from agt.release import NumberRelease, ReleaseTerms, judge_labelling
 from agt.settings import RelationConfig, TotalConfig, plain_of, validate
 from agt.store import MAX_TEXT_BYTES, Broken, parse_yaml
+from agt.targets import current_name
+from agt.training.lattice import LATTICE_STEPS
 from agt_cli.releasing.ledgers import NO_LEDGER
 from agt_cli.report.markdown import Findings
 from agt_cli.verify.environment import compare_spent
@@ -522,7 +524,7 @@ def check_labels(record: Record, trained: Record | None) -> str | None:
         raise Broken(f"the file of labels has {rows} rows, but metrics.json counts {count} labels")
     model = None if trained is None else trained.rebuilt_model
     if model is not None and model.number_votes is not None:
-        drawn_from_sums = issubclass(asked_of(record).kind, LaplaceMean)
+        drawn_from_sums = _names(record, LaplaceMean)
         return _check_numbers(labels, model.number_votes, drawn_from_sums)
     classes = [] if trained is None else trained.classes
     unknown = sorted(set(pc.unique(labels).to_pylist()).difference(classes)) if classes else []
@@ -613,8 +615,7 @@ def labels_of(record: Record) -> pa.DictionaryArray | None:
             file = open_parquet(content, named, _counted(record), 6)
             columns, table = file.schema_arrow.names, file.read(named).unify_dictionaries()
             labels = table.column(0).combine_chunks()
-        kind = asked_of(record).kind
-        may_be_numbers = issubclass(kind, LaplaceMean) or getattr(kind, "releases_numbers", False)
+        may_be_numbers = _names(record, LaplaceMean) or _names(record, NoisyStatistics)
         too_many = len(labels.dictionary) > MAX_CLASSES and not may_be_numbers
         if columns != LABEL_COLUMNS or too_many or labels.null_count:
             expected = " and ".join(LABEL_COLUMNS)
@@ -626,6 +627,13 @@ def labels_of(record: Record) -> pa.DictionaryArray | None:
         kind = "table" if name == LABEL_FILES[0] else "parquet file"
         raise Broken(f"{name} is not a valid {kind} of labels ({error})") from None
     return labels
+
+
+def _names(record: Record, mechanism: type[Any]) -> bool:
+    """Return whether the settings of a release name a mechanism of agt; nothing is loaded."""
+    node = record.config.get("mechanism")
+    name = f"{mechanism.__module__}.{mechanism.__qualname__}"
+    return isinstance(node, Mapping) and current_name(str(node.get("_target_"))) == name
 
 
 def check_weights(record: Record, trained: Record | None) -> str | None:

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 import agt
-from agt.certificates.intervals import LATTICE_STEPS, MIDDLE, OrderedAnswers, to_lattice
+from agt.certificates.intervals import OrderedAnswers
 from agt.data.records import Records
 from agt.data.target import NumericTarget
 from agt.mechanisms import laplace_mean
 from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.models.number_votes import NumberVotes
 from agt.numeric import SeededRandomness
+from agt.training.lattice import LATTICE_STEPS, MIDDLE, to_lattice
 from agt.training.learners import Learner, Shard
 
 # Two records with the same features and label, labels beyond both ends, and a tie.
