@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agt.account import Ledger
-    from agt.api import Answers, Fitted, Published, fit, load
+    from agt.api import Answers, Fitted, NumberAnswers, Published, fit, load
     from agt.certificates.box import Certificates
     from agt.certificates.conditions import Condition
     from agt.data.labelled import Declared
@@ -30,11 +30,17 @@ if TYPE_CHECKING:
         PrivacySumWarning,
         UnsoundError,
     )
-    from agt.estimator import CertifiedClassifier, PrivateClassifier
+    from agt.estimator import (
+        CertifiedClassifier,
+        CertifiedRegressor,
+        PrivateClassifier,
+        PrivateRegressor,
+    )
     from agt.ledger.ledger import Exhausted
     from agt.ledger.process import PrivacyTotal, accounting
     from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
     from agt.mechanisms.claims import Claim
+    from agt.mechanisms.laplace_mean import LaplaceMean
     from agt.mechanisms.objective import ObjectivePerturbation
     from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
     from agt.mechanisms.planning import Budget, afford
@@ -52,6 +58,7 @@ __all__ = [
     "Budget",
     "Certificates",
     "CertifiedClassifier",
+    "CertifiedRegressor",
     "CheckError",
     "Claim",
     "Columns",
@@ -64,15 +71,18 @@ __all__ = [
     "Fitted",
     "GaussianArgmax",
     "GaussianMargin",
+    "LaplaceMean",
     "Ledger",
     "NoisyArgmax",
     "NoisyStatistics",
+    "NumberAnswers",
     "ObjectivePerturbation",
     "Portable",
     "PrivacySumError",
     "PrivacySumWarning",
     "PrivacyTotal",
     "PrivateClassifier",
+    "PrivateRegressor",
     "Published",
     "RandomizedResponse",
     "ReleaseWeights",
@@ -90,6 +100,7 @@ _HOMES = {
     "agt.api": (
         "Answers",
         "Fitted",
+        "NumberAnswers",
         "Published",
         "fit",
         "load",
@@ -111,7 +122,9 @@ _HOMES = {
     ),
     "agt.estimator": (
         "CertifiedClassifier",
+        "CertifiedRegressor",
         "PrivateClassifier",
+        "PrivateRegressor",
     ),
     "agt.ledger.ledger": ("Exhausted",),
     "agt.ledger.process": (
@@ -123,6 +136,7 @@ _HOMES = {
         "NoisyArgmax",
     ),
     "agt.mechanisms.claims": ("Claim",),
+    "agt.mechanisms.laplace_mean": ("LaplaceMean",),
     "agt.mechanisms.objective": ("ObjectivePerturbation",),
     "agt.mechanisms.optimal": (
         "GaussianMargin",

@@ -16,7 +16,7 @@ from functools import cached_property
 from numbers import Real
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -32,7 +32,9 @@ from agt.data.dataset import Dataset
 from agt.data.erasure import without
 from agt.data.frames import Features, as_pandas
 from agt.data.labelled import Declared, dataset_of, in_order_of, names_of, query_records
+from agt.data.records import Records
 from agt.data.table import Columns
+from agt.data.target import NumericTarget, declared_numbers
 from agt.distributed import group
 from agt.errors import ConfigError, Doubtful, naming_settings, warn_user
 from agt.facts import Fact
@@ -40,6 +42,7 @@ from agt.fit_settings import FIT_ARGUMENTS, DataSettings, FitSettings
 from agt.ledger.ledger import Exhausted
 from agt.ledger.payer import NoPayer, Payer
 from agt.mechanisms.claims import Claim, describe_neighbours
+from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.description import describe, read_problem
@@ -51,6 +54,8 @@ from agt.models.heads import CustomNetwork, HeadBuilder, HeadConfig
 from agt.models.kind import CertificateKind
 from agt.models.kinds import certificate_config, usual_certificate
 from agt.models.model import Model
+from agt.models.number_head import NumberHeadKind
+from agt.models.number_votes import NumberCertificates, NumberVotes, ToleranceDistances
 from agt.models.portable import Portable, check_printable
 from agt.numeric import SeededRandomness, SystemRandomness
 from agt.problem import Problem, Settings
@@ -136,12 +141,65 @@ class Answers:
 
 
 @dataclass(frozen=True, repr=False)
+class NumberAnswers(Answers):
+    """The numbers that answer n queries, and the intervals that edits of the data cannot leave.
+
+    ``Fitted.certify`` returns it for numeric labels. Everything here depends on private records, so
+    it is for the data owner only.
+
+    Attributes:
+        labels: [n] float64, the answers.
+        certificates: the intervals for every k, and the relation, which defines one edit.
+        conditions: the seven conditions of a privacy claim, a to g (docs/method.md), in this order,
+            each proved, declared by the user, or not met.
+    """
+
+    certificates: NumberCertificates  # type: ignore[assignment]  # numbers have intervals
+
+    @property
+    def stable_distance(self) -> StableDistances:
+        """Raise ConfigError: numbers have intervals, not stable distances."""
+        raise ConfigError(
+            "stable_distance: answers that are numbers have intervals instead: use bounds(k), or "
+            "within(tolerance)"
+        )
+
+    def __repr__(self) -> str:
+        """Return a short text: the number of queries, the relation, the conditions."""
+        conditions = conditions_text(self.conditions)
+        return (
+            f"agt.NumberAnswers: {len(self.labels)} numbers and their intervals (private, only for "
+            f"the data owner)\n  relation {self.certificates.relation}, every k\n  {conditions}"
+        )
+
+    def bounds(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the lower and upper ends [n] of what k edits of the records can make of answers.
+
+        Args:
+            k: the number of edits (people added or removed, by default), at least 0.
+        """
+        return self.certificates.bounds(k)
+
+    def width(self, k: int) -> np.ndarray:
+        """Return the widths [n] of the intervals that k edits of the records cannot leave."""
+        return self.certificates.width(k)
+
+    def within(self, tolerance: float) -> ToleranceDistances:
+        """Return up to how many edits each answer stays within a tolerance; never release it.
+
+        Args:
+            tolerance: in the unit of the labels, at least 0.
+        """
+        return self.certificates.within(tolerance)
+
+
+@dataclass(frozen=True, repr=False)
 class Published:
     """Labels released with differential privacy, as ``Fitted.release`` returns them.
 
     Attributes:
-        labels: [n] the released labels, as values of ``Fitted.classes``. They may be published if
-            ``claim.proved`` is True and ``simulated`` is False.
+        labels: [n] the released labels, as values of ``Fitted.classes``, or numbers. They may be
+            published if ``claim.proved`` is True and ``simulated`` is False.
         claim: the privacy guarantee (``claim.guarantee``, for each label) and what it rests on; or
             why there is none (``claim.reasons``).
         words: everything that may be said about the release, a sentence each, the guarantee first.
@@ -171,7 +229,8 @@ class Fitted:
 
     Attributes:
         model: the trained model, whose labels are indices into ``classes``.
-        classes: [C] the values that labels have, in the order of their indices.
+        classes: [C] the values that labels have, in the order of their indices; none if they are
+            numbers.
         columns: how the columns of a data frame become features; None: features are numbers as
             given.
         recorded: the conditions a to g of a privacy claim when the model was saved; None: it was
@@ -203,13 +262,16 @@ class Fitted:
         shape = "x".join(map(str, problem.dataset.train.features.shape[1:]))
         members = settings.ensemble.members
         voting = f" of {members} members" if members > 1 else ""
-        class_count = len(self.classes)
+        numbers = problem.dataset.target.numeric
+        labels = f"{len(self.classes)} classes"
+        if numbers is not None:
+            labels = f"numbers from {numbers.low:g} to {numbers.high:g}"
         certificate = settings.certificate.name
         k_values = grid_text(settings.kgrid.ks)
         neighbours = describe_neighbours(settings.relation)
         conditions = conditions_text(self.conditions)
         return (
-            f"agt.Fitted: {class_count} classes, {shape} features, {declared}\n  model: "
+            f"agt.Fitted: {labels}, {shape} features, {declared}\n  model: "
             f"certificate {certificate}{voting}, k = {k_values}\n  relation: {neighbours}\n  "
             f"{conditions}"
         )
@@ -279,8 +341,8 @@ class Fitted:
             DataError: a value is NaN; or a data frame has other columns than the training data, or
                 its values do not fit what ``columns`` declares.
         """
-        class_indices = self.model.predict(self._queries(x))
-        return self.classes[class_indices]
+        answers = self.model.predict(self._queries(x))
+        return answers if self.model.number_votes is not None else self.classes[answers]
 
     @naming_settings(FIT_ARGUMENTS)
     def certify(self, x: Features, on_progress: OnProgress = lambda progress: None) -> Answers:
@@ -301,13 +363,18 @@ class Fitted:
             An object with ``labels`` [n], equal to those of ``predict``; ``stable_distance`` [n]
             int64, the largest number of edits (people added or removed, by default) that is proved
             unable to change the label; and ``conditions``, those that a privacy claim about the
-            labels would rest on.
+            labels would rest on. For numeric labels an ``agt.NumberAnswers`` with ``labels``,
+            ``bounds(k)`` and ``width(k)``.
 
         Raises:
             ConfigError: a query has the wrong shape.
             DataError: a value is NaN; or a data frame has other columns than the training data, or
                 its values do not fit what ``columns`` declares.
         """
+        votes = self.model.number_votes
+        if votes is not None:
+            intervals = votes.certify(self._queries(x), on_progress=on_progress)
+            return NumberAnswers(intervals.prediction, intervals, self.conditions)
         certificates = self.model.certify(self._queries(x), on_progress=on_progress)
         labels = self.classes[certificates.prediction]
         return Answers(labels, certificates, self.conditions)
@@ -315,7 +382,7 @@ class Fitted:
     def release(
         self,
         x: Features,
-        mechanism: Mechanism,
+        mechanism: Mechanism | LaplaceMean,
         *,
         accounting: Accounting = "rigorous",
         counting: Counting = "distance",
@@ -338,7 +405,8 @@ class Fitted:
 
         Args:
             x: [n, ...] the queries, as for ``predict``. They are taken to be public.
-            mechanism: the mechanism that randomises labels, for as many classes as the model has.
+            mechanism: the mechanism that randomises labels, for as many classes as the model has;
+                ``agt.LaplaceMean`` for numeric labels.
             accounting: ``rigorous`` refuses if a condition of the privacy claim is not met;
                 ``paper`` follows the published paper, and the claim says what is not proved.
             counting: ``distance``: the mechanism uses stable distances; ``index``: it uses their
@@ -404,7 +472,9 @@ class Fitted:
                 "are paid for and stored in the ledger: ask for them again to get them without "
                 "further cost"
             )
-        return Published(self.classes[labels], claim, tuple(claim.lines()), release.simulated)
+        votes = self.model.number_votes
+        published = self.classes[labels] if votes is None else votes.mean_of(labels)
+        return Published(published, claim, tuple(claim.lines()), release.simulated)
 
     def release_weights(
         self,
@@ -597,6 +667,8 @@ def fit(
     x: Features,
     y: Labels,
     *,
+    target: Literal["classes", "numeric"] = "classes",
+    range: Sequence[float] | None = None,
     ids: RecordIds | None = None,
     units: UnitIds | None = None,
     public: PublicFlags | None = None,
@@ -644,6 +716,9 @@ def fit(
         x: [n, ...] features as numbers; or a data frame of numbers, or of anything with
             ``columns``. Features should be at most about 1 in absolute value.
         y: [n] labels, numbers or text.
+        target: what labels are: ``classes``; or ``numeric``, numbers in ``range``, which works with
+            ``certificate="votes"``.
+        range: the public range (a, b) of numeric labels, into which they are clipped.
         ids: [n] unique names of the records, whole numbers or text; None: hashes of their content.
         units: [n] the person (or other unit) that each record belongs to, whole numbers or text;
             None: each record is a unit.
@@ -710,7 +785,8 @@ def fit(
     """
     settings = FitSettings.named(locals())  # first, so that locals() has the arguments only
     with naming_settings(FIT_ARGUMENTS):
-        model = fit_with(settings, x, y, ids, units, public)
+        numbers = declared_numbers(target, range)
+        model = fit_with(settings, x, y, ids, units, public, numbers)
         doubts = doubts_of(model, x)
     for doubt in doubts:
         warn_user(doubt, Doubtful)
@@ -724,8 +800,9 @@ def fit_with(
     ids: RecordIds | None,
     units: UnitIds | None,
     public: PublicFlags | None,
+    numbers: NumericTarget | None = None,
 ) -> Fitted:
-    """Train a classifier as ``fit`` does, without warnings.
+    """Train a model as ``fit`` does, without warnings.
 
     Errors name settings by their keys of the command line; the caller translates them with
     ``naming_settings``.
@@ -737,10 +814,13 @@ def fit_with(
         ids: [n] unique names of the records, or None.
         units: [n] the person (or other unit) that each record belongs to, or None.
         public: [n] bool, True for public records, or None.
+        numbers: the range of labels that are numbers; None: labels are classes.
     """
     x = as_pandas(x)
     relation = validate(RelationConfig, settings.part("relation"), "relation")
-    data = _Data.from_arrays(x, y, settings, relation, ids, units, public)
+    data = _Data.from_arrays(x, y, settings, relation, ids, units, public, numbers)
+    if numbers is not None and settings.certificate is None:
+        settings = replace(settings, certificate="votes")
     training = settings.given_training
     head = _build_head(settings)
     certificate, own_learner = _build_certificate(settings, head)
@@ -764,7 +844,13 @@ def fit_with(
     return Fitted(model, data.classes, data.columns, names=names, public=data.declared.public)
 
 
-def untrained_head(settings: DataSettings, x: Features, y: Labels, units: UnitIds | None) -> Fitted:
+def untrained_head(
+    settings: DataSettings,
+    x: Features,
+    y: Labels,
+    units: UnitIds | None,
+    numbers: NumericTarget | None = None,
+) -> Fitted:
     """Return a linear head before training, from which ``release_weights`` can release weights.
 
     Mechanisms that release weights train them. Errors name settings by their keys of the command
@@ -775,11 +861,13 @@ def untrained_head(settings: DataSettings, x: Features, y: Labels, units: UnitId
         x: [n, ...] features, or a data frame.
         y: [n] labels.
         units: [n] the person (or other unit) that each record belongs to, or None.
+        numbers: the range of labels that are numbers; None: labels are classes.
     """
     relation = validate(RelationConfig, settings.part("relation"), "relation")
-    data = _Data.from_arrays(as_pandas(x), y, settings, relation, units=units)
+    data = _Data.from_arrays(as_pandas(x), y, settings, relation, units=units, numbers=numbers)
+    kind = ErmKind if numbers is None else NumberHeadKind
     features = settings.features
-    certificate = ErmKind() if features is None else ErmKind(features=_build_features(features))
+    certificate = kind() if features is None else kind(features=_build_features(features))
     problem = data.problem(relation, certificate, {}, model=HeadConfig())
     head = certificate.untrained_head(problem)
     return Fitted(head, data.classes, data.columns, public=data.declared.public)
@@ -811,6 +899,7 @@ class _Data:
         ids: np.ndarray | None = None,
         units: np.ndarray | None = None,
         public: np.ndarray | None = None,
+        numbers: NumericTarget | None = None,
     ) -> "_Data":
         """Build a dataset from what the user gave.
 
@@ -823,6 +912,7 @@ class _Data:
             units: [n] the person (or other unit) that each record belongs to; None: each record is
                 a unit.
             public: [n] bool, True for public records; None: none is public.
+            numbers: the range of labels that are numbers; None: labels are classes.
 
         Raises:
             ConfigError: ``declared`` is no ``agt.Declared``, or ``columns`` is wrong.
@@ -840,7 +930,7 @@ class _Data:
         coding_facts = () if columns is None else columns.facts
         features = x if columns is None else columns(x)
         dataset, classes = dataset_of(
-            features, y, declared, ids, units, public, label_free_ids, coding_facts
+            features, y, declared, ids, units, public, label_free_ids, coding_facts, numbers
         )
         return cls(dataset, classes, declared, columns)
 
@@ -912,6 +1002,10 @@ def _doubts(model: Fitted) -> Iterator[str]:
             "constants so that all are about 1 at most. For a data frame, give "
             "columns=agt.Columns(...), which encodes its columns"
         )
+    if model.model.number_votes is not None:
+        yield from model.model.problem.dataset.notes
+        yield from _number_doubts(model.model.number_votes, sample)
+        return
     class_count = len(model.classes)
     labelled = np.bincount(sample.labels, minlength=class_count)
     prediction = model.model.predict(sample.features)
@@ -934,6 +1028,27 @@ def _doubts(model: Fitted) -> Iterator[str]:
             f"the model labels {correct} of {len(sample)} training records correctly, but always "
             f"answering {most_frequent_class!r} would be correct for {most_frequent} of the same "
             "records. So the model is of little use: change the training settings"
+        )
+
+
+def _number_doubts(model: NumberVotes, sample: Records) -> Iterator[str]:
+    """Yield a warning if the numbers of a model are no better than always the median.
+
+    Args:
+        model: a model that was just trained.
+        sample: some of its training records.
+    """
+    if not len(sample):
+        return
+    errors = model.predict(sample.features) - sample.labels
+    rmse = float(np.sqrt(np.mean(errors**2)))
+    constant_errors = np.median(sample.labels) - sample.labels
+    rmse_of_median = float(np.sqrt(np.mean(constant_errors**2)))
+    if rmse >= rmse_of_median > 0:
+        yield (
+            f"the root mean squared error on {len(sample)} training records is {rmse:.4g}, but "
+            f"always answering their median would have {rmse_of_median:.4g}. So the model is of "
+            "little use: use more records, fewer members, or a smaller strength"
         )
 
 
@@ -1006,10 +1121,11 @@ def load(
             problem.settings.relation,
             reader.manifest.digest,
         )
-        if classes.shape != (problem.classes,):
+        expected = problem.dataset.target.class_count or 0  # numbers have no classes
+        if classes.shape != (expected,):
             raise ValueError(
                 f"the number of class names ({classes.size}) differs from the number of "
-                f"classes of the model ({problem.classes})"
+                f"classes of the model ({expected})"
             )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(

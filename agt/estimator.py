@@ -1,30 +1,33 @@
-"""scikit-learn classifiers: certified and differentially private, for pipelines and searches.
+"""scikit-learn estimators: certified and differentially private, for pipelines and searches.
 
     make_pipeline(FunctionTransformer(lambda x: x / 16), agt.CertifiedClassifier())
     agt.PrivateClassifier(epsilon=1.0, declared=agt.Declared(...)).fit(x, y)
+    agt.PrivateRegressor(epsilon=1.0, range=(0, 100), declared=agt.Declared(...)).fit(x, y)
 
 A step in front that is fitted on the records (a scaler, PCA) makes each row depend on all records.
 Then certificates hold only for fixed features, and ``declared.features`` must stay False.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, cast
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from agt.account import Ledger, total_so_far
-from agt.api import Answers, Fitted, Published, doubts_of, fit_with, untrained_head
+from agt.api import Answers, Fitted, NumberAnswers, Published, doubts_of, fit_with, untrained_head
 from agt.arrays import Labels, Margins, Probabilities
 from agt.data.frames import as_pandas
 from agt.data.table import Columns
+from agt.data.target import NumericTarget, declared_numbers
 from agt.errors import AgtError, ConfigError, Doubtful, PrivacySumError, naming_settings, warn_user
 from agt.fit_settings import FIT_ARGUMENTS, DataSettings, FitSettings
 from agt.ledger.process import PROCESS
@@ -41,7 +44,7 @@ class SettingError(ConfigError, ValueError):
 
 
 PRIVATE_ARGUMENTS = ArgumentNames({**FIT_ARGUMENTS.arguments, "eps": "epsilon"})
-"""Key of the command line -> what error messages of ``PrivateClassifier`` call the setting."""
+"""Key of the command line -> what error messages of private estimators call the setting."""
 
 
 @contextmanager
@@ -68,8 +71,8 @@ def _value_errors(names: ArgumentNames = FIT_ARGUMENTS) -> Iterator[None]:
         raise ValueError(str(error)) from error
 
 
-class _Classifier(ClassifierMixin, BaseEstimator, DataSettings):
-    """The checks of arrays and data frames that both estimators share.
+class _Estimator(BaseEstimator, DataSettings):
+    """The checks of arrays and data frames that all estimators share.
 
     Attributes:
         columns_: how the columns of data frames become features, as ``fit`` read it; None: features
@@ -80,7 +83,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, DataSettings):
 
     @_value_errors()
     def _check_training_data(
-        self, X: Any, y: Any, units: Any
+        self, X: Any, y: Any, units: Any, **checks: Any
     ) -> tuple[np.ndarray, np.ndarray, Columns | None]:
         """Check the arguments of ``fit``, and set ``n_features_in_``.
 
@@ -88,29 +91,23 @@ class _Classifier(ClassifierMixin, BaseEstimator, DataSettings):
             X: [n, d] numbers, or a data frame.
             y: [n] labels.
             units: [n] the person that each record belongs to, or None.
+            checks: further arguments of scikit-learn's ``check_X_y`` by name.
 
         Returns:
             The features (a data frame stays one if there are ``columns``), the labels [n], and the
             coding of the columns.
 
         Raises:
-            ValueError: the data cannot be used, or has fewer than two classes.
+            ValueError: the data cannot be used.
         """
         # Read once: the file may have changed when queries come.
         columns = None if self.columns is None else Columns.of(self.columns, units)
         X = as_pandas(X)
         if columns is None:
-            X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
+            X, y = validate_data(self, X, y, dtype=(np.float64, np.float32), **checks)
         else:
             y = column_or_1d(y)
             self.n_features_in_ = len(getattr(X, "columns", ()))
-        check_classification_targets(y)
-        declared_classes = getattr(self.declared, "classes", None)
-        values = np.unique(y if declared_classes is None else list(declared_classes))
-        if len(values) < 2:
-            raise ValueError(
-                f"Classifier can't train when only one class is present: {values[0]!r}"
-            )
         return X, y, columns
 
     @_value_errors()
@@ -128,6 +125,29 @@ class _Classifier(ClassifierMixin, BaseEstimator, DataSettings):
             return self.columns_.code_queries(X)
         checked: np.ndarray = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
         return checked
+
+
+class _Classifier(ClassifierMixin, _Estimator):
+    """The checks of classes that both classifiers share."""
+
+    @_value_errors()
+    def _check_training_data(
+        self, X: Any, y: Any, units: Any, **checks: Any
+    ) -> tuple[np.ndarray, np.ndarray, Columns | None]:
+        """Check the arguments of ``fit`` as ``_Estimator`` does, and that there are two classes.
+
+        Raises:
+            ValueError: the data cannot be used, or has fewer than two classes.
+        """
+        X, y, columns = super()._check_training_data(X, y, units, **checks)
+        check_classification_targets(y)
+        declared_classes = getattr(self.declared, "classes", None)
+        values = np.unique(y if declared_classes is None else list(declared_classes))
+        if len(values) < 2:
+            raise ValueError(
+                f"Classifier can't train when only one class is present: {values[0]!r}"
+            )
+        return X, y, columns
 
     def _in_sorted_order(self, margins: np.ndarray, classes: np.ndarray) -> np.ndarray:
         """Return margins in the order of ``classes_``, with scikit-learn's shapes.
@@ -326,7 +346,181 @@ class CertifiedClassifier(_Classifier, FitSettings):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PrivateClassifier(_Classifier):
+class CertifiedRegressor(RegressorMixin, BaseEstimator, FitSettings):
+    """A scikit-learn regressor that knows how far edits of the data can move each answer.
+
+        regressor = agt.CertifiedRegressor(range=(0, 100), members=50).fit(X, y)
+        regressor.predict(X_new)  # [n] numbers
+        regressor.certify(X_new).bounds(5)  # lower and upper ends [n] after 5 edits
+
+    All settings of ``agt.fit`` are parameters, with the same names, meanings and defaults.
+
+    Args:
+        range: the public range (a, b) of labels, which are clipped into it. ``fit`` refuses without
+            one, because a range that is read off the records is not public.
+        certificate: ``votes``, the only one that supports numbers; None: the same.
+        learner: how members are trained: ``ridge``, or a deterministic regressor of scikit-learn;
+            None: ridge.
+        members: the number of members; 1: about one for 100 records of ``declared.size``.
+
+    Attributes:
+        n_features_in_: the number of features of a record.
+        model_: the trained ``agt.Fitted``.
+    """
+
+    range: Sequence[float] | None = None
+
+    def fit(
+        self, X: Any, y: Any, ids: Any = None, units: Any = None, public: Any = None
+    ) -> "CertifiedRegressor":
+        """Train the regressor together with intervals of its answers, and return it.
+
+        Args:
+            X: [n, d] numbers; or a data frame with ``columns``.
+            y: [n] numbers.
+            ids: [n] unique names of the records; None: hashes of their content.
+            units: [n] the person (or other unit) that each record belongs to; None: each record is
+                a unit.
+            public: [n] bool, True for records that are public; None: none is.
+
+        Raises:
+            ValueError: no range is declared, the data cannot be used, or a setting is wrong.
+
+        Warns:
+            Doubtful: features are large, labels lie outside of the range, or the model is no better
+                than a constant.
+        """
+        if self.columns is None:
+            X, y = validate_data(self, X, y, dtype=(np.float64, np.float32), y_numeric=True)
+        settings = FitSettings.named(self.get_params(deep=False))
+        with _value_errors():
+            numbers = declared_numbers("numeric", self.range)
+            self.model_: Fitted = fit_with(settings, X, y, ids, units, public, numbers)
+        for doubt in doubts_of(self.model_, X):
+            warn_user(doubt, Doubtful)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the answers to queries, [n] float64, without noise; for the data owner only.
+
+        Args:
+            X: [n, d] numbers, or a data frame with the columns of the training data.
+
+        Raises:
+            ValueError: the queries do not fit the training data.
+            sklearn.exceptions.NotFittedError: ``fit`` was not called.
+        """
+        check_is_fitted(self)
+        with _value_errors():
+            answers: np.ndarray = self.model_.predict(self._queries(X))
+            return answers
+
+    def certify(self, X: Any) -> NumberAnswers:
+        """Return the answers to queries with the intervals that edits of the data cannot leave.
+
+        Args:
+            X: [n, d] numbers, or a data frame with the columns of the training data.
+        """
+        check_is_fitted(self)
+        with _value_errors():
+            # Labels are numbers here.
+            return cast(NumberAnswers, self.model_.certify(self._queries(X)))
+
+    @_value_errors()
+    def _queries(self, X: Any) -> Any:
+        """Return queries as ``Fitted`` takes them."""
+        if self.columns is not None:
+            return X
+        return validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class _Private(_Estimator):
+    """What the private estimators share: one release of weights for each ``fit``.
+
+    Attributes:
+        released_: the released weights with the feature map (``agt.Portable``).
+        total_guarantee_: what was spent in all after the fit.
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    ledger: Ledger | str | Path | None = None
+
+    def _release(self, model: Fitted) -> None:
+        """Release the weights of an untrained head, and set the attributes that say so.
+
+        Args:
+            model: the head, with the records that its weights are solved from.
+
+        Raises:
+            AgtError: a condition of the privacy claim is not met, a setting is wrong, or the
+                ledger's budget does not suffice.
+        """
+        mechanism = NoisyStatistics.within(self.epsilon, self.delta)
+        self.released_: Portable = model.release_weights(mechanism, self.delta, ledger=self.ledger)
+        self.total_guarantee_ = total_so_far(self.ledger, model.owner)
+
+    def _data_settings(self, columns: Columns | None) -> DataSettings:
+        """Return the settings about data, with the coding of columns as ``fit`` read it.
+
+        Raises:
+            ConfigError: epsilon or delta is not a number.
+        """
+        for name in ("epsilon", "delta"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Real):
+                raise ConfigError(f"{name}={value!r}: give a number")
+        return DataSettings(
+            declared=self.declared,
+            columns=columns,
+            features=self.features,
+            relation=self.relation,
+            unit_rows=self.unit_rows,
+        )
+
+    @property
+    def guarantee_(self) -> tuple[str, ...]:
+        """All that may be said about the release, a sentence each, the privacy guarantee first."""
+        check_is_fitted(self, "released_")
+        return self.released_.words
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes to pickle.
+
+        Without a ledger, ``total_guarantee_`` is left out. It depends on what else this process has
+        released about these people, which a published pickle must not reveal.
+        """
+        state: dict[str, Any] = super().__getstate__()
+        if self.ledger is None:
+            state = {name: value for name, value in state.items() if name != "total_guarantee_"}
+        return state
+
+    def __sklearn_clone__(self) -> Self:
+        """Return an unfitted copy with the same parameters, as ``sklearn.base.clone`` asks for it.
+
+        Raises:
+            PrivacySumError: a search or cross-validation clones the estimator again after a fit,
+                and no ledger counts what the fits spend.
+        """
+        if self.ledger is None and not getattr(self.declared, "public", False):
+            PROCESS.check_search()
+        return type(self)(
+            **{
+                name: clone(value, safe=False)
+                for name, value in self.get_params(deep=False).items()
+            }
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags, which say that two fits give different weights."""
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True
+        return tags
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateClassifier(_Private, _Classifier):
     """A linear classifier whose weights are (epsilon, delta)-differentially private.
 
         declared = agt.Declared(classes=[0, 1], size=1000, features=True, settings=True)
@@ -366,10 +560,6 @@ class PrivateClassifier(_Classifier):
             this process has spent on some of the same people.
     """
 
-    epsilon: float = 1.0
-    delta: float = 1e-5
-    ledger: Ledger | str | Path | None = None
-
     def fit(self, X: Any, y: Any, units: Any = None) -> "PrivateClassifier":
         """Train the classifier, release its weights, and return it.
 
@@ -390,34 +580,13 @@ class PrivateClassifier(_Classifier):
             PrivacySumWarning: it is a second fit on some of the same people, and no ledger counts.
         """
         X, y, columns = self._check_training_data(X, y, units)
-        settings = DataSettings(
-            declared=self.declared,
-            columns=columns,
-            features=self.features,
-            relation=self.relation,
-            unit_rows=self.unit_rows,
-        )
         with _value_errors(PRIVATE_ARGUMENTS):
-            for name in ("epsilon", "delta"):
-                value = getattr(self, name)
-                if isinstance(value, bool) or not isinstance(value, Real):
-                    raise ConfigError(f"{name}={value!r}: give a number")
-            model = untrained_head(settings, X, y, units)
-            mechanism = NoisyStatistics.within(self.epsilon, self.delta)
-            self.released_: Portable = model.release_weights(
-                mechanism, self.delta, ledger=self.ledger
-            )
-            self.total_guarantee_ = total_so_far(self.ledger, model.owner)
+            model = untrained_head(self._data_settings(columns), X, y, units)
+            self._release(model)
         self._values: np.ndarray = model.classes  # in the order of the class indices
         self.columns_ = columns
         self.classes_ = np.sort(model.classes)
         return self
-
-    @property
-    def guarantee_(self) -> tuple[str, ...]:
-        """All that may be said about the release, a sentence each, the privacy guarantee first."""
-        check_is_fitted(self, "released_")
-        return self.released_.words
 
     def predict(self, X: Any) -> Labels:
         """Return the labels of queries, [n] values of ``classes_``, from the released weights.
@@ -468,35 +637,110 @@ class PrivateClassifier(_Classifier):
         shares = logistic_shares(slope * self.released_.margins(self._queries(X)))
         return shares[:, np.argsort(self._values)]
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes to pickle.
 
-        Without a ledger, ``total_guarantee_`` is left out. It depends on what else this process has
-        released about these people, which a published pickle must not reveal.
-        """
-        state: dict[str, Any] = super().__getstate__()
-        if self.ledger is None:
-            state = {name: value for name, value in state.items() if name != "total_guarantee_"}
-        return state
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateRegressor(RegressorMixin, _Private):
+    """A linear regression whose weights are (epsilon, delta)-differentially private.
 
-    def __sklearn_clone__(self) -> "PrivateClassifier":
-        """Return an unfitted copy with the same parameters, as ``sklearn.base.clone`` asks for it.
+        declared = agt.Declared(size=1000, features=True, settings=True)
+        regressor = agt.PrivateRegressor(epsilon=1.0, range=(0, 100), declared=declared).fit(X, y)
+        regressor.predict(X_new)  # [n] numbers from 0 to 100, at no further cost
+
+    ``fit`` releases the weights once, solved from sums over the records to which noise was added.
+    The fitted estimator holds only these weights and public constants, so it may be pickled and
+    published, and answers any number of queries. Every ``fit`` spends epsilon again, also within a
+    search over settings. So search on public records.
+
+    Args:
+        range: (a, b), the smallest and largest value that the target may have, from public
+            knowledge. Values outside are clipped to the nearer end. The noise grows with b - a.
+        epsilon, delta, columns, relation, unit_rows, ledger: as for ``PrivateClassifier``.
+        declared: what you state about data and settings, on which the privacy claim rests. ``fit``
+            refuses if a statement is missing, and names it.
+        features: a public feature map in front of the weights, such as ``relu``, or a mapping with
+            settings. None: features are divided by ``radius``, and longer rows brought to length 1.
+            The radius is the square root of the number of columns if there are ``columns``, and
+            else twice the square root of the number of features.
+
+    Attributes:
+        n_features_in_: the number of features of a record, or of columns of the data frame.
+        columns_: how the columns of data frames become features; None: features are numbers as
+            given.
+        released_: the released weights with the feature map (``agt.Portable``).
+        guarantee_: all that may be said about the release, a sentence each: what is proved, and
+            what was declared.
+        total_guarantee_: what the ledger has spent in all after this fit; without a ledger, what
+            this process has spent on some of the same people.
+    """
+
+    range: tuple[float, float] | None = None
+
+    def fit(self, X: Any, y: Any, units: Any = None) -> "PrivateRegressor":
+        """Solve the regression from noisy sums, release its weights, and return the estimator.
+
+        Args:
+            X: [n, d] numbers; or a data frame, of numbers or with ``columns``. Features should be
+                at most about 1 in absolute value.
+            y: [n] numbers.
+            units: [n] the person (or other unit) that each record belongs to, with at most
+                ``unit_rows`` records each; None: each record is a unit.
 
         Raises:
-            PrivacySumError: a search or cross-validation clones the estimator again after a fit,
-                and no ledger counts what the fits spend.
-        """
-        if self.ledger is None and not getattr(self.declared, "public", False):
-            PROCESS.check_search()
-        return type(self)(
-            **{
-                name: clone(value, safe=False)
-                for name, value in self.get_params(deep=False).items()
-            }
-        )
+            ValueError: there is no range, a statement is missing in ``declared``, the data cannot
+                be used, a setting is wrong, or the ledger's budget does not suffice.
+            PrivacySumError: it is a second fit on some of the same people, in a search, a
+                cross-validation, or with ``agt.accounting("strict")``. Nothing was drawn.
 
-    def __sklearn_tags__(self) -> Any:
-        """Return scikit-learn's tags, which say that two fits give different weights."""
-        tags = super().__sklearn_tags__()
-        tags.non_deterministic = True
-        return tags
+        Warns:
+            Doubtful: values of y lie outside of the range; how many.
+            PrivacySumWarning: it is a second fit on some of the same people, and no ledger counts.
+        """
+        with _value_errors(PRIVATE_ARGUMENTS):
+            if self.range is None:
+                raise ConfigError(
+                    "range=(a, b): give the smallest and largest value that the target may have, "
+                    "from public knowledge"
+                )
+            numbers = NumericTarget.declared(self.range)
+        X, y, columns = self._check_training_data(X, y, units, y_numeric=True)
+        with _value_errors(PRIVATE_ARGUMENTS):
+            settings = self._data_settings(columns)
+            if settings.features is None:
+                settings.features = {"radius": self._usual_radius(columns)}
+            model = untrained_head(settings, X, y, units, numbers)
+            self._release(model)
+        for note in model.model.problem.dataset.notes:
+            warn_user(note, Doubtful)
+        self.columns_ = columns
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the numbers that the released weights give for queries, [n] float64.
+
+        They are in the unit of the target, and within the range. It spends no privacy budget, so
+        they may be published.
+
+        Args:
+            X: [n, d] numbers, or a data frame with the columns of the training data.
+
+        Raises:
+            ValueError: the queries do not fit the training data.
+            sklearn.exceptions.NotFittedError: ``fit`` was not called.
+        """
+        check_is_fitted(self, "released_")
+        return self.released_.numbers(self._queries(X))
+
+    def _usual_radius(self, columns: Columns | None) -> float:
+        """Return the radius that features are divided by, unless ``features`` says otherwise.
+
+        Each coded column has length 1, so no row is longer than the square root of their number.
+        Twice that suits features of about 1, which are rarely all large in one row.
+
+        Args:
+            columns: how the columns of a data frame become features; None: they are numbers.
+        """
+        if columns is None:
+            return 2 * math.sqrt(self.n_features_in_)
+        count = len(columns.numeric) + len(columns.categorical)
+        # Crosses together weigh as much as all columns.
+        return math.sqrt(2 * count if columns.crosses else count)

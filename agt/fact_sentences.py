@@ -62,6 +62,9 @@ TEMPLATES: dict[str, str] = {
         "certificates hold for every integer k, because agt counts exactly how many edits would "
         "change each label (tables may show only some values of k)"
     ),
+    "sums_need_no_grid": (
+        "the noise covers one edit of the data by a closed formula, so no grid of k is needed"
+    ),
     # What names records and people, and what splits and selects them (b).
     "ids_by_content": "each record's id is a hash of its own content",
     "ids_by_content_of_classes": (
@@ -213,6 +216,11 @@ TEMPLATES: dict[str, str] = {
         "weight_decay ({weight_decay:g}) and the largest gradient norm that the solver may leave "
         "({residual:g})"
     ),
+    "sums_stated": (
+        "the normaliser {normaliser:g} (the size of the data set, with which the centre of the "
+        "features is computed) and the largest allowed number of records (n_max = {n_max}) are set "
+        "in the configuration"
+    ),
     "members_stated": (
         "the configuration sets the number of ensemble members, the hash key that divides the "
         "records among them, and the strength of regularisation. No member divides by a number "
@@ -254,6 +262,10 @@ TEMPLATES: dict[str, str] = {
         "norm {gradient:g}. So one record moves the {each_class:parameters} by at most "
         "{movement:.4g}, whatever steps the solver took"
     ),
+    "sums_bounded": (
+        "each record adds to each released sum a matrix of norm at most 1, and one unit has at "
+        "most {rows} of them, so one edit moves the sums by no more than the noise is scaled to"
+    ),
     "vote_changes": (
         "one more edit of the data (k raised by one) changes the vote of at most one more "
         "ensemble member"
@@ -268,6 +280,7 @@ TEMPLATES: dict[str, str] = {
     ),
     # What made features and chose settings (e).
     "classes_public": "the list of classes is public ({setting})",
+    "label_range_public": "the range of labels [{low:g}, {high:g}] is public ({setting})",
     "classes_found": (
         "the list of classes was read off the records, so a single record can change it: give the "
         "public list in {setting}"
@@ -455,6 +468,10 @@ TEMPLATES: dict[str, str] = {
         "each ensemble member depends only on its own shard (part) of the records, even in its "
         "last digits, because these records alone decide the order of its floating-point "
         "operations. The scores of queries are exact sums of integers"
+    ),
+    "sums_exact": (
+        "features and labels are rounded towards 0 to multiples of 2^-14 before they are summed, "
+        "so the sums have no rounding error and no record counts for more than its bound"
     ),
     "votes_are_integers": (
         "votes are integers, so they are counted without rounding. How the learner rounds is "
@@ -650,6 +667,7 @@ BROKEN_BY: dict[str, str] = {
     "normaliser_of_public_size": _COUNTED,
     "size_public": _COUNTED,
     "size_measured": _CHANGED_SINCE,
+    "label_range_public": "the range of labels was read off the records",
     "classes_public": "the list of classes was read off the records",
     "classes_measured": _CHANGED_SINCE,
     "columns_public": _RANGE_READ_OFF,

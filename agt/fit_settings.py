@@ -153,6 +153,8 @@ FIT_ARGUMENTS = ArgumentNames(
         "training.chosen_on": "declared.settings",
         "dataset.declared_size": "declared.size",
         "dataset.classes": "declared.classes",
+        "dataset.target": "target",
+        "dataset.range": "range",
         "dataset.id": "ids",
         "dataset.unit": "units",
         "dataset.public": "public",
@@ -167,6 +169,7 @@ FIT_ARGUMENTS = ArgumentNames(
         "compute=default": "the usual compute",
         "mechanism=release_weights": "agt.ReleaseWeights",
         "mechanism=randomized_response": "agt.RandomizedResponse",
+        "mechanism=laplace_mean": "agt.LaplaceMean",
         "agt unlearn": "the command agt unlearn",
         "+dataset.csv.decimal=','": "convert this column to numbers",
     }

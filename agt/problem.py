@@ -107,7 +107,7 @@ class Problem:
         # Record ids must be computed without labels exactly where edits change labels.
         RELATIONS[self.settings.relation.name].check_ids(self.dataset.label_free)
         check_units_named(self.settings, self.dataset.train)
-        self.settings.certificate.check_classes(self.classes)
+        self.settings.certificate.check_target(self.dataset.target, self.settings)
         if self.settings.ensemble.vote == "margins" and self.classes != 2:
             raise ConfigError(
                 Message(
@@ -121,7 +121,11 @@ class Problem:
 
     @property
     def classes(self) -> int:
-        """The number of classes."""
+        """The number of classes.
+
+        Raises:
+            ConfigError: labels are numbers, so there are no classes.
+        """
         return len(self.dataset.classes)
 
     @property
@@ -135,11 +139,13 @@ class Problem:
         declared_size = self.dataset.declared_size
         # Without a declared size the number of records is used, which is not a public constant.
         size = declared_size or self.record_count
+        # A model of numbers has one output, as one of two classes has.
+        classes = self.dataset.target.class_count or 2
         training = settings.certificate.resolve(
-            settings.training, self.classes, size, settings.relation.unit_rows
+            settings.training, classes, size, settings.relation.unit_rows
         )
         return TrainingSetup(
-            classes=self.classes,
+            classes=classes,
             training=training,
             relation=settings.relation,
             kgrid=settings.kgrid,

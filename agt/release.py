@@ -29,6 +29,7 @@ from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.judging import Voting, claim
 from agt.mechanisms.labelling import Labelling, evidence_of
+from agt.mechanisms.laplace_mean import AnyLabelling, LaplaceMean, NumberLabelling
 from agt.mechanisms.measurement import Measurement, TableConstants, TableValues
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.mechanism_config import AnyMechanism
@@ -39,6 +40,7 @@ from agt.mechanisms.totals import claim_of_labels, total_of_weights
 from agt.mechanisms.weights_mechanism import ReleasedWeights, WeightsMechanism
 from agt.models.linear import LinearModel
 from agt.models.model import Model
+from agt.models.number_votes import NumberVotes
 from agt.numeric import Randomness, SystemRandomness
 from agt.settings import Accounting, Counting
 from agt.training.loop import OnProgress
@@ -72,7 +74,7 @@ class ReleaseTerms:
     payer: Payer = field(default_factory=lambda: NoPayer(Uncounted("call")))
     randomness: Randomness = field(default_factory=SystemRandomness)
 
-    def conditions_of(self, model: Model) -> Sequence[Condition]:
+    def conditions_of(self, model: Model | NumberVotes) -> Sequence[Condition]:
         """Return the conditions to judge by: those of these terms, or else the model's own."""
         return model.conditions if self.conditions is None else self.conditions
 
@@ -221,20 +223,25 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
     solver missed its tolerance; nothing was drawn then.
 
     Attributes:
-        labelling: the model and the mechanism.
+        labelling: the model and the mechanism. Labels are indices of classes; or, if they are
+            numbers, sums that ``NumberVotes.mean_of`` turns into numbers.
         features: [n, ...] the queries, as the model takes them.
         questions: which queries were answered before, and which are new.
     """
 
     may_be_partial: ClassVar[bool] = True
 
-    labelling: Labelling
+    labelling: AnyLabelling
     features: np.ndarray
     questions: Questions
 
     @classmethod
     def judged(
-        cls, model: Model, features: np.ndarray, mechanism: Mechanism, terms: ReleaseTerms
+        cls,
+        model: Model,
+        features: np.ndarray,
+        mechanism: Mechanism | LaplaceMean,
+        terms: ReleaseTerms,
     ) -> "LabelRelease":
         """Return a release of labels for queries, after judging what may be claimed of them.
 
@@ -252,16 +259,13 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
                 ``terms.delta`` is less than the sum of the labels' own deltas.
             UnsoundError: a query is not finite in the model's precision.
         """
-        labelling = Labelling.judged(
-            model, mechanism, terms.conditions, terms.accounting, terms.counting
-        )
-        release = cls.from_labelling(labelling, features, terms)
+        release = cls.from_labelling(judge_labelling(model, mechanism, terms), features, terms)
         _ = release.requested_claim  # it raises ConfigError if terms.delta is too small
         return release
 
     @classmethod
     def from_labelling(
-        cls, labelling: Labelling, features: np.ndarray, terms: ReleaseTerms
+        cls, labelling: AnyLabelling, features: np.ndarray, terms: ReleaseTerms
     ) -> "LabelRelease":
         """Return a release of labels for queries, under a claim that was judged before.
 
@@ -427,6 +431,7 @@ class NumberRelease(Release[int]):
             ConfigError: the claim is refused, or the queries do not fit the model.
             UnsoundError: a query is not finite in the model's precision.
         """
+        _ = model.problem.classes  # it raises ConfigError for numbers: only labels have distances
         settings = model.problem.settings
         voting: Voting = "certified" if settings.ensemble.members > 1 else "none"
         conditions = terms.conditions_of(model)
@@ -583,6 +588,26 @@ class ConstantsRelease(Release[TableConstants]):
             on_progress: not called, because no query is certified.
         """
         return self.mechanism.draw(self.values, self.terms.randomness)
+
+
+def judge_labelling(
+    model: Model, mechanism: Mechanism | LaplaceMean, terms: ReleaseTerms
+) -> AnyLabelling:
+    """Return the labelling of a model by classes or by numbers, with the claim of each label.
+
+    Args:
+        model: the model that answers.
+        mechanism: draws the labels.
+        terms: how releases are judged.
+
+    Raises:
+        ConfigError: the claim is refused, or the mechanism does not fit the model.
+    """
+    if isinstance(mechanism, LaplaceMean):
+        return NumberLabelling.judged(
+            model, mechanism, terms.conditions, terms.accounting, terms.counting
+        )
+    return Labelling.judged(model, mechanism, terms.conditions, terms.accounting, terms.counting)
 
 
 AnyRelease = LabelRelease | NumberRelease | WeightsRelease

@@ -50,10 +50,13 @@ class CertifySettings:
         map_resolution: points of a side of the map of the plane, where there is one; 0: no map.
         person: the ids of people without whose records the answers are computed, each alone. An id
             that was read as a whole number stays one, because ``+7`` and ``7`` are then the same.
+        tolerance: of answers that are numbers: up to which k each stays within it is computed;
+            None: it is not.
     """
 
     map_resolution: Annotated[int, Field(ge=0, le=1000)] = 160
     person: tuple[str | int, ...] = ()
+    tolerance: Annotated[float, Field(ge=0)] | None = None
 
 
 def check_certify(config: Mapping[str, Any]) -> CertifySettings:
@@ -62,7 +65,7 @@ def check_certify(config: Mapping[str, Any]) -> CertifySettings:
     Raises:
         ConfigError: by key.
     """
-    only_keys(config, (*ON_RUN, "map_resolution", "person"))
+    only_keys(config, (*ON_RUN, "map_resolution", "person", "tolerance"))
     if str(config.get("inputs")) == str(LINES):
         raise ConfigError(
             "inputs=-: agt certify cannot read queries from standard input. Give a file with "
@@ -72,6 +75,7 @@ def check_certify(config: Mapping[str, Any]) -> CertifySettings:
     given = {
         "map_resolution": config.get("map_resolution"),
         "person": _ids_of_people(config.get("person")),
+        "tolerance": config.get("tolerance"),
     }
     return validate(CertifySettings, given, "")
 

@@ -44,6 +44,7 @@ CONDITION_NAMES = {
         "every step non-expansive",  # for linear heads in closed form
         "curvature moves as a neighbour does",  # for smooth networks, in versions up to 0.6
         "a record moves one vote",  # for votes
+        "a record moves each sum by at most 1",  # for noisy sums over numbers
     ),
     "e": (
         "public preprocessing and choices",
@@ -250,7 +251,7 @@ def assess(
     evidence_by_letter = {
         "a": evidence(every_k),
         "b": dataset.selection.with_facts(hashed),
-        "c": _constants(dataset, setup.training, plan, constants),
+        "c": constants_evidence(dataset, setup.training, plan, constants),
         "d": evidence(step_fact),
         "e": dataset.preprocessing.with_facts(*features, choices),
         "f": evidence(rounding),
@@ -290,7 +291,7 @@ def stated_constants(plan: BatchPlan, code: str, **values: Value) -> Fact:
     return proved(code, normaliser=plan.normalizer, n_max=plan.n_max, **values)
 
 
-def _constants(
+def constants_evidence(
     dataset: Dataset, training: TrainingConfig, plan: BatchPlan, stated: Fact
 ) -> Evidence:
     """Return the evidence for condition c: the normaliser and all sizes are public constants.

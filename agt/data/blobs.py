@@ -13,6 +13,7 @@ from agt.data.labelled import queries, query_labels
 from agt.data.meanings import label_free_facts
 from agt.data.records import Records, records
 from agt.data.settings import BlobsSettings
+from agt.data.target import ClassTarget
 from agt.facts import evidence, proved
 from agt.settings import schema
 
@@ -41,7 +42,7 @@ class Blobs(BlobsSettings):
         test_points, test_labels = self._draw(rng, max(2, round(self.test_fraction * self.n_train)))
         return Dataset(
             name=f"blobs p={self.center:g} s={self.std:g} (synthetic)",
-            classes=CLASSES,
+            target=ClassTarget(CLASSES),
             train=self._records(train_points, train_labels),
             test=self._records(test_points, test_labels),
             label_free=self.label_free,

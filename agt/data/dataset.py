@@ -19,6 +19,7 @@ import numpy as np
 from agt.data.arrays import is_mapped, pieces
 from agt.data.ids import _rough_hash
 from agt.data.records import Records, fingerprint
+from agt.data.target import Target
 from agt.errors import DataError
 from agt.facts import Evidence, Fact
 
@@ -45,7 +46,7 @@ class Dataset:
 
     Attributes:
         name: what tables and figures call it; a synthetic set says so here.
-        classes: names of the label values 0, 1, ...
+        target: what labels are: classes, or numbers in a public range.
         train, test: the records.
         declared_size: public constant: about how many training records there are; None if nobody
             declared it.
@@ -69,7 +70,7 @@ class Dataset:
     """
 
     name: str
-    classes: tuple[str, ...]
+    target: Target
     train: Records
     test: Records
     declared_size: float | None
@@ -93,21 +94,22 @@ class Dataset:
                 raise DataError(
                     f"{self.name}: the {split} split has no records, but at least one is needed"
                 )
-            if records.labels.min() < 0 or records.labels.max() >= len(self.classes):
-                raise DataError(
-                    f"{self.name}: the {split} labels must lie between 0 and "
-                    f"{len(self.classes) - 1}, because there are {len(self.classes)} classes"
-                )
-        if len(self.classes) < 2:
-            raise DataError(
-                f"{self.name}: every record has the class {self.classes[0]!r}, but training needs "
-                "records of at least two classes"
-            )
+            self.target.check(self.name, split, records.labels)
+        self.target.check_trainable(self.name)
         if self.train.features.shape[1:] != self.test.features.shape[1:]:
             raise DataError(
                 f"{self.name}: the features of training records and of test records have "
                 "different shapes: give both the same number of features"
             )
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the label values 0, 1, ....
+
+        Raises:
+            ConfigError: labels are numbers, so there are no classes.
+        """
+        return self.target.classes
 
     def public_rows(self, which: PublicRows) -> Records:
         """The records that somebody declared public: "test", all of those, or "train", training
@@ -167,11 +169,8 @@ def with_notes(dataset: Dataset, normalized: float | None) -> Dataset:
         normalized: the public number of records that the normaliser of steps stands for, where it
             is configured.
     """
-    records, notes = len(dataset.train), list(dataset.notes)
-    counts = np.bincount(dataset.train.labels, minlength=len(dataset.classes))
-    empty = [name for name, count in zip(dataset.classes, counts, strict=True) if not count]
-    if empty:
-        notes.append(f"no training record has the class {', '.join(map(repr, empty))}.")
+    records = len(dataset.train)
+    notes = [*dataset.notes, *dataset.target.notes(dataset.train.labels)]
     if (dataset.train.units != dataset.train.ids).any():
         train, test = (
             np.concatenate([*map(_rough_hash, pieces(of.units))])

@@ -29,6 +29,7 @@ from agt.data.labelled import class_indices, queries, query_labels, read_labels
 from agt.data.meanings import split_fact
 from agt.data.records import UNLABELLED, Records, records
 from agt.data.settings import DigitsSettings, ImageConstants, MedMnistSettings, MnistSettings
+from agt.data.target import ClassTarget
 from agt.errors import ConfigError, DataError, DataMissing, nearest
 from agt.facts import Evidence, Fact, Value, declared, evidence, not_held, proved
 from agt.settings import keyword_schema, schema, validate
@@ -61,7 +62,7 @@ class Digits(DigitsSettings):
         scaled = proved("pixels_divided", levels=self.LEVELS, center=self.CENTER)
         return Dataset(
             name=self.NAME,
-            classes=self._names,
+            target=ClassTarget(self._names),
             train=everyone.take(~test),
             test=everyone.take(test),
             declared_size=self.declared_size,
@@ -178,7 +179,7 @@ class MedMnist(MedMnistSettings):
         scaled = proved("pixels_scaled")
         return Dataset(
             name=self.name + origin,
-            classes=self._names(used),
+            target=ClassTarget(self._names(used)),
             train=records(
                 everyone[kept],
                 self._indices(labels[kept], used),

@@ -37,10 +37,17 @@ from agt.data.ids import (
     ids_of_digests,
     number_copies,
 )
-from agt.data.meanings import classes_fact, id_facts, label_free_facts, split_fact
+from agt.data.meanings import (
+    classes_fact,
+    id_facts,
+    label_free_facts,
+    label_range_fact,
+    split_fact,
+)
 from agt.data.population import Outside
 from agt.data.records import UNLABELLED, Records, records
 from agt.data.settings import FileConstants, LabelledFileSettings
+from agt.data.target import ClassTarget, NumericTarget, Target, check_numbers
 from agt.errors import ConfigError, DataError, few, nearest
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
 from agt.settings import MOST_ROWS, schema, validate
@@ -138,6 +145,40 @@ def query_labels(columns: ColumnReader, label: str, classes: Sequence[str], n: i
     return class_indices(words, classes, columns.path, columns.row, optional=True)
 
 
+def read_numbers(columns: ColumnReader, label: str) -> np.ndarray:
+    """Return the numeric label of each row, [n] float64, none of them missing.
+
+    Raises:
+        DataError: a label is missing, infinite or text; the message names the row.
+    """
+    numbers = columns.numbers(label, "dataset.label")
+    columns.refuse(
+        label,
+        "dataset.label",
+        ~np.isfinite(numbers),
+        numbers,
+        "every label must be a finite number, because dataset.target=numeric: remove the row, or "
+        "correct the label",
+    )
+    return numbers
+
+
+def query_numbers(
+    columns: ColumnReader, label: str, target: NumericTarget, count: int
+) -> np.ndarray:
+    """Return the clipped numeric labels of queries, [n] float64; NaN where there is none.
+
+    Args:
+        columns: the file of the queries.
+        label: the column, which may be absent.
+        target: the range of the labels.
+        count: how many queries there are.
+    """
+    if label not in columns.names:
+        return np.broadcast_to(np.float64(target.unlabelled), count)
+    return target.clip(columns.numbers(label, "dataset.label"))
+
+
 def queries(
     columns: ColumnReader,
     features: np.ndarray,
@@ -203,7 +244,7 @@ class FileRows:
         columns: the file.
         content: arrays of n rows, the features as the file has them; what ids are hashed from if it
             names none.
-        labels: [n] object, text.
+        labels: [n] object, text; or float64, numbers that are not yet clipped.
         ids: [n] str, unique.
         units: [n] str, whose record each is; None: each record is a unit of its own.
         public: [n] bool; None: all are private.
@@ -230,13 +271,17 @@ class FileRows:
         """[n] bool, True for training records that are there."""
         return ~self.test & ~self.erased
 
-    def records(self, features: np.ndarray, classes: Sequence[str]) -> Records:
+    def records(self, features: np.ndarray, target: Target) -> Records:
         """All of them, test and erased ones too; the latter, whose class may be erased as well,
-        have the first class.
+        have the first class, or the middle of the range of numbers.
         """
-        labels = np.where(self.erased, classes[0], self.labels)
-        indices = class_indices(labels, classes, self.columns.path, self.columns.row)
-        return records(features, indices, self.ids, self.units, self.public, self.groups)
+        if target.numeric is not None:
+            numbers = np.where(self.erased, target.numeric.middle, self.labels)
+            labels = target.numeric.clip(numbers)
+        else:
+            words = np.where(self.erased, target.classes[0], self.labels)
+            labels = class_indices(words, target.classes, self.columns.path, self.columns.row)
+        return records(features, labels, self.ids, self.units, self.public, self.groups)
 
 
 @dataclass(frozen=True)
@@ -326,14 +371,20 @@ class LabelledFile(LabelledFileSettings, ABC):
                 number (erasure.py).
         """
         files = [self._marked(rows, is_erased) for rows in self._files()]
-        classes = self._classes(files)
+        target: Target
+        notes: tuple[str, ...] = ()
+        classes: tuple[str, ...] = ()
+        if self._numbers is None:
+            classes = self._classes(files)
+            target = ClassTarget(classes)
+        else:
+            target = self._numbers
+            notes = target.clipping_notes(files[0].labels[files[0].train])
         features = self._features(files)
-        everyone = [
-            rows.records(x, classes) for x, rows in zip(features.arrays, files, strict=True)
-        ]
+        everyone = [rows.records(x, target) for x, rows in zip(features.arrays, files, strict=True)]
         return Dataset(
             name=self.name or self.path.stem,
-            classes=classes,
+            target=target,
             train=everyone[0].take(files[0].train),
             test=everyone[-1].take(files[-1].test),
             declared_size=self.declared_size,
@@ -342,7 +393,7 @@ class LabelledFile(LabelledFileSettings, ABC):
             selection=self._selection(self._split_fact(), files[0]),
             preprocessing=self.constants,
             size=self._size_fact(),
-            notes=features.notes,
+            notes=(*features.notes, *notes),
             settled={"classes": classes, **features.settled},
         )
 
@@ -364,7 +415,10 @@ class LabelledFile(LabelledFileSettings, ABC):
         n = len(content[0])
         if not n:
             raise DataError(f"{path}: no rows")
-        labels = read_labels(columns, self.label, self._listed or ())
+        if self._numbers is None:
+            labels = read_labels(columns, self.label, self._listed or ())
+        else:
+            labels = read_numbers(columns, self.label)
         units = (
             None if self.unit is None else columns.ids(self.unit, "dataset.unit", self.id_as_text)
         )
@@ -468,7 +522,8 @@ class LabelledFile(LabelledFileSettings, ABC):
         """The same data with the constants that its file told (``Dataset.settled``) written down
         among its settings.
         """
-        return replace(self, classes=self.classes or tuple(settled["classes"]))
+        # Numbers have no classes, and their range is in the configuration.
+        return replace(self, classes=self.classes or tuple(settled["classes"]) or None)
 
     @property
     def constants(self) -> Evidence:
@@ -497,7 +552,7 @@ class LabelledFile(LabelledFileSettings, ABC):
         """As ``load_queries``, of columns that are there (files.columns_of)."""
         constants, content = self._constants(), self._content(columns)
         features = self._query_features(columns, content, constants)
-        labels = query_labels(columns, self.label, constants.classes, len(features))
+        labels = self._query_labels(columns, constants, len(features))
         outside, groups = _combined(self._outside(content, constants)), self._query_groups(columns)
         id = self._query_id(columns.names)
         return queries(columns, features, content, labels, id, self.id_as_text, outside, groups)
@@ -520,7 +575,7 @@ class LabelledFile(LabelledFileSettings, ABC):
         for columns in open_blocks(path, self._form):
             content, known = self._content(columns), self._query_groups(columns)
             id = self._query_id(columns.names)
-            labels.append(query_labels(columns, self.label, constants.classes, len(content[0])))
+            labels.append(self._query_labels(columns, constants, len(content[0])))
             if id is not None:
                 known[id] = columns.ids(id, "dataset.id", self.id_as_text)
             same_length(path, len(content[0]), {self.label: labels[-1], **known})
@@ -558,6 +613,19 @@ class LabelledFile(LabelledFileSettings, ABC):
             raise
 
     @property
+    def _numbers(self) -> NumericTarget | None:
+        """The target with the declared range if labels are numbers; None: they are classes."""
+        return None if self.range is None else NumericTarget(*self.range)
+
+    def _query_labels(
+        self, columns: ColumnReader, constants: FileConstants, count: int
+    ) -> np.ndarray:
+        """Return the labels of queries, [n], as the records of a dataset have them."""
+        if self._numbers is not None:
+            return query_numbers(columns, self.label, self._numbers, count)
+        return query_labels(columns, self.label, constants.classes, count)
+
+    @property
     def _listed(self) -> tuple[str, ...] | None:
         return None if self.classes is None else tuple(str(name) for name in self.classes)
 
@@ -580,6 +648,8 @@ class LabelledFile(LabelledFileSettings, ABC):
         return None
 
     def _classes_fact(self) -> Fact:
+        if self._numbers is not None:
+            return label_range_fact(self._numbers.low, self._numbers.high, "dataset.range")
         return classes_fact(self.classes is not None)
 
     def _split_fact(self) -> Fact:
@@ -658,6 +728,7 @@ def dataset_of(
     public: np.ndarray | None = None,
     label_free: bool = False,
     coding: tuple[Fact, ...] = (),
+    numbers: NumericTarget | None = None,
 ) -> tuple[Dataset, np.ndarray]:
     """A dataset without a test split, and the values of its classes.
 
@@ -670,6 +741,10 @@ def dataset_of(
         label_free: make ids without labels.
         coding: how a table's columns became x, for conditions b and e; none: by means that only
             ``declarations`` tell.
+        numbers: the range of labels that are numbers; None: they are classes.
+
+    Returns:
+        The dataset; and [C] the values of its classes, none if labels are numbers.
 
     Raises:
         DataError: lengths or dtypes that do not fit, a missing or unlisted label, a NaN; names the
@@ -678,8 +753,20 @@ def dataset_of(
     mapped, x = isinstance(x, np.memmap), features_of(x)
     # what its owner edits later is trained on by no ``unfit``
     x, y = x if mapped else x.copy(), _values_of("y", y, len(x))
-    classes = _values_of_classes(y, declarations.classes)
-    labels = class_indices(y, classes.tolist(), Path("y"), "row {}".format)
+    target: Target
+    notes: tuple[str, ...] = ()
+    if numbers is None:
+        classes = _values_of_classes(y, declarations.classes)
+        target = ClassTarget(tuple(str(value) for value in classes.tolist()))
+        labels = class_indices(y, classes.tolist(), Path("y"), "row {}".format)
+        labels_fact = _given_classes_fact(declarations.classes is not None)
+    else:
+        classes = np.empty(0)
+        target = numbers
+        given_labels = check_numbers(y, "y")
+        notes = numbers.clipping_notes(given_labels)
+        labels = numbers.clip(given_labels)
+        labels_fact = label_range_fact(numbers.low, numbers.high, "range")
     units = None if units is None else names_of("units", units, len(x))
     public = None if public is None else _values_of("public", public, len(x))
     if public is not None and public.dtype != bool:
@@ -708,16 +795,17 @@ def dataset_of(
     made = coding[0] if coding else _features_fact(declarations.features)
     dataset = Dataset(
         name="arrays",
-        classes=tuple(str(value) for value in classes.tolist()),
+        target=target,
         train=everyone,
         test=everyone.take(np.empty(0, dtype=np.int64)),
         declared_size=declarations.size,
         scaling={},
         selection=evidence(*facts, *label_free_facts(label_free, given), made),
         label_free=label_free,
-        preprocessing=evidence(*coding[1:], _given_classes_fact(declarations.classes is not None)),
+        preprocessing=evidence(*coding[1:], labels_fact),
         size=_given_size_fact(declarations.size),
         tested=False,
+        notes=notes,
     )
     return dataset, classes
 

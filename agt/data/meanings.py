@@ -63,6 +63,16 @@ def split_fact(test_fraction: float, key: str) -> Fact:
     return proved("split_by_hash", key=key, test_fraction=test_fraction)
 
 
+def label_range_fact(low: float, high: float, setting: str) -> Fact:
+    """Return the fact for condition e that the range of numeric labels is a public constant.
+
+    Args:
+        low, high: the ends of the range.
+        setting: the setting that declares it, for the sentence.
+    """
+    return declared("label_range_public", low=low, high=high, setting=setting)
+
+
 def classes_fact(listed: bool) -> Fact:
     """Condition e for a list of classes in dataset.classes, which was ``listed`` there or found
     in the data.

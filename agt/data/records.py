@@ -27,7 +27,8 @@ class Records:
     Attributes:
         features: [n, ...] float32 or float64, finite; may be memory-mapped, read block by block
             (``Blocks``), or held as codes (``CodedFeatures``).
-        labels: [n] int64 class indices; ``UNLABELLED`` marks a query without a label.
+        labels: [n] int64 class indices, where ``UNLABELLED`` marks a query without a label; or
+            float64 numbers, where NaN does.
         ids: [n] str, unique: the name of each record.
         units: [n] str: the person (or other unit of protection) each record belongs to; may repeat.
         public: [n] bool: True where the record is public, so that it is never added, removed or
@@ -164,7 +165,7 @@ def records(
     """Records whose unit is the record itself and which are private, unless said otherwise."""
     return Records(
         features=features,
-        labels=labels.astype(np.int64, copy=False),
+        labels=labels if labels.dtype == np.float64 else labels.astype(np.int64, copy=False),
         ids=ids,
         units=ids if units is None else units,
         public=np.broadcast_to(np.False_, len(features)) if public is None else public,

@@ -14,7 +14,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from agt.errors import nearest
+from agt.errors import ConfigError, nearest
+from agt.messages import Message
 from agt.settings import MOST_ROWS, DeclaredSize, Positive, keyword_schema, schema
 
 MOST_FEATURES = 2**16
@@ -71,6 +72,33 @@ def check_edges(name: str, edges: Sequence[float]) -> None:
         raise ValueError(
             f"{name}: the range {wide} is too wide to compute with: give the range in which the "
             "values really are"
+        )
+
+
+def check_label_range(low: float, high: float) -> None:
+    """Raise ConfigError unless two numbers are the ends of a range of numeric labels.
+
+    Args:
+        low, high: the ends; they must be finite, the first below the second, and so must be their
+            difference.
+    """
+    if not all(map(math.isfinite, (low, high, high - low))):
+        raise ConfigError(
+            Message(
+                "{config:dataset.range}=[{low:g}, {high:g}]: give two finite numbers whose "
+                "difference is finite too",
+                low=low,
+                high=high,
+            )
+        )
+    if not low < high:
+        raise ConfigError(
+            Message(
+                "{config:dataset.range}=[{low:g}, {high:g}]: the range must have a width above 0, "
+                "so give a lower end that is below the upper one",
+                low=low,
+                high=high,
+            )
         )
 
 
@@ -215,7 +243,7 @@ class FileConstants:
     more.
 
     Attributes:
-        classes: the labels' names, in their order.
+        classes: the labels' names, in their order; empty: labels are numbers.
         shape: of one record's vectors; None: columns say it.
         center: what is subtracted; None: nothing, or the configuration has it.
         ranges: column -> [low, high], where the configuration has none.
@@ -246,6 +274,8 @@ class LabelledFileSettings:
             count rows need it.
         classes: public list of label values in the order of the classes; None: the sorted values
             found, at most 100.
+        target: ``classes``, or ``numeric``: labels are numbers.
+        range: the public range [a, b] of numeric labels, into which they are clipped.
         test_fraction, split_key: the hash split's public rate and key.
         declared_size: public constant: about how many training records there are.
         name: what tables call it; None: the file's name.
@@ -268,6 +298,8 @@ class LabelledFileSettings:
     id_as_text: bool = False
     id_permanent: bool = False
     classes: Annotated[tuple[LabelWord, ...], Field(min_length=2)] | None = None
+    target: Literal["classes", "numeric"] = "classes"
+    range: tuple[float, float] | None = None
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.25
     split_key: str = "split"
     declared_size: DeclaredSize | None = None
@@ -287,6 +319,7 @@ class LabelledFileSettings:
                 f"classes lists {max(names, key=names.__getitem__)!r} twice, perhaps with "
                 "different spaces: remove one of the two"
             )
+        self._check_target()
         if len(set(self.subgroups)) < len(self.subgroups):
             raise ValueError("'subgroups' lists the same column twice: remove one of the two")
         for setting in ("id", "unit", "public", self.SPLIT):
@@ -295,6 +328,24 @@ class LabelledFileSettings:
                     f"dataset.label and {setting} both name column {self.label}: name two "
                     "different columns"
                 )
+
+    def _check_target(self) -> None:
+        """Raise ConfigError or ValueError unless a range is given exactly for numeric labels."""
+        if self.target == "classes":
+            if self.range is not None:
+                raise ValueError(
+                    "'range' is the range of numeric labels: give target=numeric as well, or "
+                    "leave range out"
+                )
+            return
+        if self.range is None:
+            raise ValueError(
+                "target=numeric needs the public range of the labels: give range=[a,b], two "
+                "constants that were not computed from the records"
+            )
+        if self.classes is not None:
+            raise ValueError("target=numeric has no classes: leave classes out")
+        check_label_range(*self.range)
 
 
 @schema

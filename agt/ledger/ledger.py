@@ -64,7 +64,7 @@ from math import inf
 from operator import index
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -111,6 +111,9 @@ from agt.mechanisms.budget import Cost, Lot
 from agt.mechanisms.mechanism import Mechanism
 from agt.messages import Message
 from agt.store import Broken
+
+if TYPE_CHECKING:  # whoever reads a ledger loads no torch
+    from agt.mechanisms.laplace_mean import LaplaceMean
 
 _ANSWERS_MISCOUNTED = "the ledger does not contain as many answers as its entries record"
 
@@ -903,7 +906,9 @@ def _timed(body: Mapping[str, Any], spent: Cost) -> dict[str, Any]:
 KEY_BYTES = 32
 
 
-def question_terms(run: str, mechanism: Mechanism, accounting: str, counting: str) -> list[object]:
+def question_terms(
+    run: str, mechanism: "Mechanism | LaplaceMean", accounting: str, counting: str
+) -> list[object]:
     """What questions have in common: the training run's digest, the mechanism with its
     parameters, and what is counted.
     """

@@ -14,7 +14,7 @@ from agt.mechanisms.claims import Claim
 from agt.mechanisms.guarantees import Guarantee
 
 if TYPE_CHECKING:  # whoever reads a ledger loads no torch
-    from agt.mechanisms.labelling import Labelling
+    from agt.mechanisms.laplace_mean import AnyLabelling
 
 
 @dataclass(eq=False)
@@ -93,7 +93,7 @@ class LotPayer:
     def check(self, claim: Claim) -> None:
         self.payer.check(claim)
 
-    def questions(self, labelling: "Labelling", features: np.ndarray) -> Questions:
+    def questions(self, labelling: "AnyLabelling", features: np.ndarray) -> Questions:
         questions = self.payer.questions(labelling, features)
         if not questions.remembered:
             return questions

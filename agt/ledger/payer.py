@@ -25,7 +25,7 @@ from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.output import Output
 
 if TYPE_CHECKING:  # whoever reads a ledger loads no torch
-    from agt.mechanisms.labelling import Labelling
+    from agt.mechanisms.laplace_mean import AnyLabelling
 
 MAX_RELEASES = 10**9
 
@@ -83,7 +83,7 @@ class Payer(Protocol):
     def check(self, claim: Claim) -> None:
         """Raise ConfigError where the ledger cannot count a release with this claim."""
 
-    def questions(self, labelling: "Labelling", features: np.ndarray) -> Questions:
+    def questions(self, labelling: "AnyLabelling", features: np.ndarray) -> Questions:
         """Return which queries [n, ...] were answered before, and which are new."""
 
     def reserve(self, charged: Charged, wanted: int) -> Reservation:
@@ -136,7 +136,7 @@ class NoPayer:
     def check(self, claim: Claim) -> None:
         """Take every claim."""
 
-    def questions(self, labelling: "Labelling", features: np.ndarray) -> Questions:
+    def questions(self, labelling: "AnyLabelling", features: np.ndarray) -> Questions:
         return Questions(range(len(features)), {})
 
     def reserve(self, charged: Charged, wanted: int) -> Reservation:
@@ -242,7 +242,7 @@ class LedgerPayer:
                 f"{people.table.unit}: give the people of the run from which you release"
             )
 
-    def questions(self, labelling: "Labelling", features: np.ndarray) -> Questions:
+    def questions(self, labelling: "AnyLabelling", features: np.ndarray) -> Questions:
         claim = labelling.claim
         terms = question_terms(self.run, labelling.mechanism, claim.accounting, claim.counting)
         keys = keys_of(bytes.fromhex(self.ledger.salt), terms, features)

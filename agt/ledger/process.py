@@ -45,7 +45,7 @@ from agt.release_settings import MAX_TOTAL_EPS
 from agt.settings import check_choice
 
 if TYPE_CHECKING:  # whoever reads a ledger loads no torch
-    from agt.mechanisms.labelling import Labelling
+    from agt.mechanisms.laplace_mean import AnyLabelling
 
 Mode = Literal["warn", "strict"]
 # modules whose functions fit again and again
@@ -375,7 +375,7 @@ class ProcessPayer:
     def check(self, claim: Claim) -> None:
         """Take every claim."""
 
-    def questions(self, labelling: "Labelling", features: np.ndarray) -> Questions:
+    def questions(self, labelling: "AnyLabelling", features: np.ndarray) -> Questions:
         return Questions(range(len(features)), {})
 
     def reserve(self, charged: Charged, wanted: int) -> Reservation:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, cast
 
 from agt.errors import ConfigError
+from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.output import Output
 from agt.mechanisms.planning import Budget, afford
@@ -22,7 +23,7 @@ from agt.release_settings import BUDGET_KEYS, MechanismFacts, check_one_budget
 from agt.settings import TotalConfig, validate
 from agt.targets import imported
 
-AnyMechanism = Mechanism | WeightsMechanism | CertifiedQuantile
+AnyMechanism = Mechanism | WeightsMechanism | CertifiedQuantile | LaplaceMean
 
 
 def facts_of(kind: type[AnyMechanism]) -> MechanismFacts:
@@ -115,11 +116,11 @@ class MechanismConfig:
         """Whether the mechanism computes new weights from the training records."""
         return self.releases_weights and self.kind.reads_records
 
-    def mechanism(self, classes: int, queries: int) -> AnyMechanism:
+    def mechanism(self, classes: int | None, queries: int) -> AnyMechanism:
         """Return the mechanism for a model; a total budget is divided among the queries.
 
         Args:
-            classes: how many classes the model has.
+            classes: how many classes the model has; None: its labels are numbers.
             queries: how many queries the file holds; ``total.queries``, if given, takes its place.
 
         Raises:
@@ -128,7 +129,12 @@ class MechanismConfig:
         """
         given = dict(self.given)
         releases_labels = self.kind.output is Output.LABELS
-        if releases_labels:
+        if releases_labels and not issubclass(self.kind, LaplaceMean):
+            if classes is None:
+                raise ConfigError(
+                    f"mechanism={self.kind.name} releases classes, but the labels are numbers: use "
+                    "mechanism=laplace_mean"
+                )
             given.setdefault("classes", classes)
         total = self.total
         mechanism: AnyMechanism
@@ -136,7 +142,7 @@ class MechanismConfig:
             mechanism = validate(self.kind, given, "mechanism")
         elif releases_labels:
             budget = Budget(total.eps, total.delta, total.queries or queries)
-            mechanism = afford(self.kind, budget, given["classes"])
+            mechanism = afford(self.kind, budget, given.get("classes", 0))
         else:
             # Weights or a number are released once, and spend the whole total.
             mechanism = self.kind.within(total.eps, total.delta, **given)

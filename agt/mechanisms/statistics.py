@@ -1,13 +1,15 @@
-"""Release weights for any number of classes, solved from noisy sums over the records.
+"""Release weights for classes or numbers, solved from noisy sums over the records.
 
     mechanism = NoisyStatistics(mu)            or NoisyStatistics.within(eps, delta)
     WeightsRelease.judged(model, mechanism, ReleaseTerms())            (agt/release.py)
 
 First the sum M of the records' public features is released with Gaussian noise, which shows where
 features lie. Features are then shifted and scaled by it, extended by a constant of 0.3, and scaled
-down to a length of at most 1; this gives u. Next the sums G of u u^T and S of u y^T (y: the label
-as a unit vector) are released, and ridge regression is solved from them. docs/proofs/statistics.md
-proves the guarantee.
+down to a length of at most 1; this gives u. Next the sums G of u u^T and S of u y^T are released,
+and ridge regression is solved from them. For classes y is the label as a unit vector. For numbers
+it is the label on the scale from -1 to 1 of its public range, times the factor by which u was
+scaled down; and M has one more coordinate, from which the length of the features follows.
+docs/proofs/statistics.md proves the guarantee.
 
 Source: Wang (2018), AdaSSP. The sensitivities are ours.
 """
@@ -19,8 +21,10 @@ from functools import cache, partial
 from typing import Annotated, ClassVar, Self
 
 import numpy as np
+import torch
 from pydantic import Field
 
+from agt.data.target import Target
 from agt.errors import ConfigError
 from agt.mechanisms.link import ReleasedSums, link_slope
 from agt.mechanisms.weights import GaussianWeights
@@ -44,6 +48,9 @@ MAX_WIDTH = 2048  # the largest number of features whose sums are supported
 # d^2 / 2 numbers.
 WIDE_FEATURES = 800
 PROJECTED_FEATURES = 400  # the number of dimensions that they are projected to
+# The share of M's squared length that goes to the coordinate with the features' squared length. M
+# has it for labels that are numbers, where the noise depends on the scale of the features.
+SQUARE_SHARE = 0.1
 _BLOCK_RECORDS = 4096
 _PUBLIC_INPUTS = 64  # random inputs from which the length of features is estimated
 _GRAIN_BITS = 14  # features are rounded to multiples of 2^-14 before they are summed
@@ -107,6 +114,25 @@ class ReleasedCentre:
     scale: float
 
     @classmethod
+    def from_total_and_square(
+        cls, total: np.ndarray, noise: float, size: float
+    ) -> "ReleasedCentre":
+        """Estimate the centre and scale from a noisy sum that has the features' squared lengths.
+
+        Args:
+            total: [w + 1] the sum M of ``with_square`` of the features, with noise.
+            noise: the standard deviation of the noise on each number of ``total``.
+            size: a public estimate of the number of records, above 0.
+        """
+        square_noise = noise / math.sqrt(SQUARE_SHARE)
+        # A mean square that the noise hides is taken to be as large as the noise. Then the scale is
+        # too small rather than too large, and no row is scaled down for it.
+        mean_square = max(float(total[-1]) / math.sqrt(SQUARE_SHARE), square_noise) / size
+        root_share = math.sqrt(1 - SQUARE_SHARE)
+        length = math.sqrt(min(mean_square, 1.0))
+        return cls.from_total(total[:-1] / root_share, noise / root_share, size, length)
+
+    @classmethod
     def from_total(
         cls, total: np.ndarray, noise: float, size: float, length: float
     ) -> "ReleasedCentre":
@@ -116,7 +142,7 @@ class ReleasedCentre:
             total: [w] the sum M of the features, with noise.
             noise: the standard deviation of the noise on each number of ``total``.
             size: a public estimate of the number of records, above 0.
-            length: a public estimate of the length of most records' features, above 0.
+            length: an estimate of the length of most records' features, above 0; public.
         """
         mean = total / size
         square = float(mean @ mean)
@@ -166,39 +192,32 @@ class ReleasedCentre:
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """The second moments and class sums that ridge regression is solved from.
+    """The second moments and label sums that ridge regression is solved from.
 
     Attributes:
         gram: [d, d] float64, G = sum of u u^T over the records; symmetric.
-        sums: [d, C] float64, S = sum of u y^T, where y is the label as a unit vector.
+        sums: [d, C] float64, S = sum of u y^T, where y is the label's row (``label_rows``).
     """
 
     gram: np.ndarray
     sums: np.ndarray
 
     @classmethod
-    def from_blocks(
-        cls, blocks: Iterable[np.ndarray], labels: np.ndarray, classes: int
-    ) -> "Statistics":
+    def from_blocks(cls, blocks: Iterable[tuple[np.ndarray, np.ndarray]]) -> "Statistics":
         """Return the exact sums over records; float64 adds them up without rounding.
 
         Args:
-            blocks: the records' features u in blocks [b, d], with rows of length at most 1. They
-                are rounded towards 0 to multiples of 2^-14 first.
-            labels: [n] integers from 0 to classes - 1, the labels of all records in the same order.
-            classes: C.
+            blocks: the records in blocks: their features u [b, d] and their labels' rows y [b, C],
+                all of length at most 1. Both are rounded towards 0 to multiples of 2^-14 first.
         """
         # Lemma 1 of docs/proofs/statistics.md: all products and sums are exact in float64, in any
         # order.
         gram = np.zeros(())
         sums = np.zeros(())
-        start = 0
-        for block in blocks:
-            rounded = round_towards_zero(block)
-            one_hot = np.eye(classes)[labels[start : start + len(block)]]
+        for features, labels in blocks:
+            rounded = round_towards_zero(features)
             gram = gram + rounded.T @ rounded
-            sums = sums + rounded.T @ one_hot
-            start += len(block)
+            sums = sums + rounded.T @ round_towards_zero(labels)
         return cls(gram, sums)
 
     def noisy(self, noises: SumNoiseScales, add_noise: AddNoise) -> "Statistics":
@@ -268,41 +287,88 @@ class RecordSums:
         project: maps features [n, d] to float64 features [n, w]: without the bias, and projected to
             fewer dimensions if there are many.
         phi: [n, d] the records' features.
-        labels: [n] integers from 0 to classes - 1.
-        classes: C.
+        labels: [n] the records' labels, values of ``target``.
+        target: what labels are: classes, or numbers in a public range.
     """
 
     project: Callable[[np.ndarray], np.ndarray]
     phi: np.ndarray
     labels: np.ndarray
-    classes: int
+    target: Target
 
     @property
     def total(self) -> np.ndarray:
-        """M, the exact sum [w] of the records' features (without bias, of length at most 1)."""
+        """M, the exact sum [w] of the records' features (without bias, of length at most 1).
+
+        For numbers it is [w + 1], the sum of ``with_square`` of the features.
+        """
         # Lemma 2 of docs/proofs/statistics.md: rows have length at most 1, so one record moves the
-        # sum by at most 1.
-        sums = [
-            round_towards_zero(normalise_rows(block, 1.0, _BELOW_ONE)).sum(axis=0)
-            for block in self._projected_blocks()
-        ]
-        return np.sum(sums, axis=0)
+        # sum by at most 1. Lemma 6 of docs/proofs/statistics.md: so it is with a squared length.
+        return np.sum([self._total_of(block) for block, _ in self._blocks()], axis=0)
+
+    def _total_of(self, block: np.ndarray) -> np.ndarray:
+        """Return the part of M of the records whose projected features are ``block`` [b, w]."""
+        rows = block if self.target.numeric is None else with_square(block)
+        return round_towards_zero(normalise_rows(rows, 1.0, _BELOW_ONE)).sum(axis=0)
 
     def statistics(self, centre: ReleasedCentre) -> Statistics:
-        """Return the exact second moments G and class sums S of features around a centre.
+        """Return the exact second moments G and label sums S of features around a centre.
 
         They have no noise, so they are private.
 
         Args:
             centre: the centre and scale that were released.
         """
-        rows = map(centre.shifted_rows, self._projected_blocks())
-        return Statistics.from_blocks(rows, self.labels, self.classes)
 
-    def _projected_blocks(self) -> Iterator[np.ndarray]:
-        """Yield the records' features without bias [b, w], a block of records at a time."""
+        def rows_and_labels() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            for block, labels in self._blocks():
+                rows = centre.shifted_rows(block)
+                yield rows, label_rows(self.target, labels, rows)
+
+        return Statistics.from_blocks(rows_and_labels())
+
+    def _blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the records in blocks: features without bias [b, w], and labels [b]."""
         for start in range(0, len(self.labels), _BLOCK_RECORDS):
-            yield self.project(self.phi[start : start + _BLOCK_RECORDS])
+            stop = start + _BLOCK_RECORDS
+            yield self.project(self.phi[start:stop]), self.labels[start:stop]
+
+
+def label_rows(target: Target, labels: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return the labels y of records as rows of length at most 1, for the sum S of u y^T.
+
+    Args:
+        target: what labels are.
+        labels: [b] the records' labels.
+        rows: [b, w + 1] the records' features u (``ReleasedCentre.shifted_rows``).
+
+    Returns:
+        For classes [b, C], unit vectors. For numbers [b, 1]: the label on the scale from -1 to 1,
+        times the factor by which the record's u was scaled down, so that the weights that fit u to
+        y fit the features as they were to the label (Lemma 6 of docs/proofs/statistics.md).
+    """
+    numbers = target.numeric
+    if numbers is None:
+        return np.eye(len(target.classes))[labels]
+    factors = np.minimum(rows[:, -1] / BIAS, 1.0)  # the last feature was BIAS before scaling down
+    scaled_labels = numbers.scaled(labels) * factors
+    return scaled_labels[:, None]
+
+
+def with_square(rows: np.ndarray) -> np.ndarray:
+    """Return rows v with one more coordinate, from whose sum their mean squared length follows.
+
+    A row of length at most 1 keeps this bound, because |v|^4 <= |v|^2.
+
+    Args:
+        rows: [b, w] features without their bias.
+
+    Returns:
+        [b, w + 1]: sqrt(1 - SQUARE_SHARE) v and sqrt(SQUARE_SHARE) min(|v|^2, 1).
+    """
+    squares = np.minimum(np.square(rows).sum(axis=1, keepdims=True), 1.0)
+    scaled_rows = math.sqrt(1 - SQUARE_SHARE) * rows
+    return np.concatenate([scaled_rows, math.sqrt(SQUARE_SHARE) * squares], axis=1)
 
 
 def round_towards_zero(features: np.ndarray) -> np.ndarray:
@@ -351,7 +417,7 @@ def sum_sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
 class NoisyStatistics(GaussianWeights):
     """Releases weights of ridge regression that are solved from noisy sums over the records.
 
-    It takes any number of classes.
+    It takes any number of classes, or labels that are numbers.
 
     Attributes:
         mu: parameter of Gaussian differential privacy of the one release.
@@ -370,6 +436,7 @@ class NoisyStatistics(GaussianWeights):
 
     name: ClassVar[str] = "noisy_statistics"
     reads_records: ClassVar[bool] = True
+    releases_numbers: ClassVar[bool] = True
     accuracy_method: ClassVar[AccuracyMethod] = AccuracyMethod("simulated", draws=8)
 
     @classmethod
@@ -435,20 +502,23 @@ class NoisyStatistics(GaussianWeights):
             partial(self._project, head),
             head.phi_of_records(records.features),
             records.labels,
-            head.problem.classes,
+            head.problem.dataset.target,
         )
 
     def centre(self, head: LinearModel, total: np.ndarray) -> ReleasedCentre:
         """Estimate the centre and scale of a head's features from their noisy sum; public.
 
-        The number of records and the length of the features are estimated without reading a record:
-        from the batch plan's public size, and from the features of random inputs.
+        The number of records is the batch plan's public size. The length of the features follows
+        from the features of random inputs; for numbers from ``total``.
 
         Args:
             head: the head whose features are summed.
-            total: [w] the sum M of the features, with noise.
+            total: the sum M of the features (``RecordSums.total``), with noise.
         """
         size = head.plan.normalizer * head.plan.count  # the public size of a batch, times batches
+        if head.problem.dataset.target.numeric is not None:
+            noise = self.noise_scales(head).mean
+            return ReleasedCentre.from_total_and_square(total, noise, size)
         rng = np.random.default_rng(self.seed)
         inputs = rng.standard_normal((_PUBLIC_INPUTS, head.features.width))
         squared_lengths = np.square(self._project(head, head.phi(inputs))).sum(axis=1)
@@ -479,7 +549,9 @@ class NoisyStatistics(GaussianWeights):
         # Released weights are multiples of a public step, as those of every weights mechanism.
         step = step_of(noises.sums)
         on_lattice = np.rint(weight / step) * step
-        link = partial(released.link_slope, noises)
+        link = None
+        if head.problem.dataset.target.numeric is None:
+            link = partial(released.link_slope, noises)
         return ReleasedWeights(
             on_lattice, self.guarantee, self.noise(head), source.simulated, self.name, link
         )
@@ -503,25 +575,48 @@ class NoisyStatistics(GaussianWeights):
         phi = head.phi(features)
         # The records do not depend on mu, so they are read once for each width and seed.
         records_of = cache(lambda width, seed: cls(mu=1.0, width=width, seed=seed).records(head))
-        draws = cls.accuracy_method.draws
 
         @cache
         def accuracy(mechanism: Self) -> float:
             """Return the mean accuracy over simulated releases by one mechanism."""
-            noises = mechanism.noise_scales(head)
-            add_noise = _noise_of_doubles(np.random.default_rng(0).standard_normal)
             records = records_of(mechanism.width, mechanism.seed)
-            # All simulated releases share one centre, because the sums around it take time.
-            centre = mechanism.centre(head, add_noise(records.total, noises.mean))
-            exact = records.statistics(centre)
-            summed_accuracy = 0.0
-            for _ in range(draws):
-                solved = exact.noisy(noises, add_noise).solve(noises)
-                weight = mechanism.weights_on_features(head, centre, solved)
-                summed_accuracy += float((labels_of(phi @ weight.T) == labels).mean())
-            return summed_accuracy / draws
+            weights = mechanism._simulated_weights(head, records)
+            return float(np.mean([(labels_of(phi @ w.T) == labels).mean() for w in weights]))
 
         return accuracy
+
+    def expected_rmse(self, head: LinearModel, features: np.ndarray, labels: np.ndarray) -> float:
+        """Return the expected root mean square error of numbers from released weights.
+
+        It depends on the records, so it is for the data owner only. It is the root of the mean over
+        simulated releases, whose noise comes from a fixed seed.
+
+        Args:
+            head: a head for numbers, which ``check_head`` accepts.
+            features: [n, ...] queries, in the form that the head takes.
+            labels: [n] the true numbers of the queries.
+        """
+        squares = []
+        for weight in self._simulated_weights(head, self.records(head)):
+            answers = head.with_weight(torch.from_numpy(weight)).predict(features)
+            squares.append(np.mean(np.square(answers - labels)))
+        return math.sqrt(float(np.mean(squares)))
+
+    def _simulated_weights(self, head: LinearModel, records: RecordSums) -> Iterator[np.ndarray]:
+        """Yield the weights of simulated releases, whose noise comes from a fixed seed.
+
+        Args:
+            head: a head that ``check_head`` accepts.
+            records: its training records.
+        """
+        noises = self.noise_scales(head)
+        add_noise = _noise_of_doubles(np.random.default_rng(0).standard_normal)
+        # All simulated releases share one centre, because the sums around it take time.
+        centre = self.centre(head, add_noise(records.total, noises.mean))
+        exact = records.statistics(centre)
+        for _ in range(self.accuracy_method.draws):
+            solved = exact.noisy(noises, add_noise).solve(noises)
+            yield self.weights_on_features(head, centre, solved)
 
     def weights_on_features(
         self, head: LinearModel, centre: ReleasedCentre, weight: np.ndarray

@@ -30,6 +30,7 @@ from agt.mechanisms.composition import per_query
 from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.mechanism import GuaranteeKind, Need, register
 from agt.mechanisms.output import Output
+from agt.messages import Message
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import Randomness
@@ -121,6 +122,7 @@ class WeightsMechanism:
         reads_records: True: weights are solved again from the training records, so the linear head
             beside an ensemble of votes can be released, too. False: a trained head's own weights
             are released.
+        releases_numbers: True: it also takes labels that are numbers.
         accuracy_method: how ``expectation`` computes the expected accuracy.
         noise_law: which attack ``agt audit weights`` uses; OTHER: none, only ``agt audit replay``
             applies.
@@ -131,6 +133,7 @@ class WeightsMechanism:
     output: ClassVar[Output] = Output.WEIGHTS
     spends: ClassVar[GuaranteeKind]
     reads_records: ClassVar[bool] = False
+    releases_numbers: ClassVar[bool] = False
     accuracy_method: ClassVar[AccuracyMethod] = EXACT
     noise_law: ClassVar[NoiseLaw] = NoiseLaw.OTHER
 
@@ -144,8 +147,17 @@ class WeightsMechanism:
         """Return the head of a model whose weights this mechanism releases.
 
         Raises:
-            ConfigError: the model has no such head.
+            ConfigError: the model has no such head, or labels are numbers, which the mechanism does
+                not take.
         """
+        if model.problem.dataset.target.numeric is not None and not cls.releases_numbers:
+            raise ConfigError(
+                Message(
+                    "mechanism={name} releases weights for classes, but "
+                    "{config:dataset.target}=numeric: use mechanism=noisy_statistics",
+                    name=cls.name,
+                )
+            )
         head = model.release_head if cls.reads_records else model.linear_head
         if head is None:
             raise no_linear_head(cls.name, cls.reads_records)

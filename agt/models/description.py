@@ -14,6 +14,7 @@ import numpy as np
 
 from agt.data.dataset import Dataset
 from agt.data.labelled import query_records
+from agt.data.target import read_target
 from agt.errors import ConfigError
 from agt.facts import evidence_from_json, fact_of
 from agt.models.heads import (
@@ -69,7 +70,7 @@ def describe_dataset(problem: Problem) -> dict[str, Any]:
     dataset = problem.dataset
     description = {
         "shape": dataset.train.features.shape[1:],  # of one record's features
-        "names": dataset.classes,
+        **dataset.target.description,
         "declared_size": dataset.declared_size,  # a public number of records, or None
         # The exact number of records is private, so it is stored only if no size was declared.
         "records": None if dataset.declared_size is not None else problem.member_record_counts,
@@ -143,7 +144,7 @@ def read_dataset(
     size = node["size"]
     dataset = Dataset(
         name=name,
-        classes=tuple(node["names"]),
+        target=read_target(node),
         train=no_records,
         test=no_records,
         declared_size=node["declared_size"],

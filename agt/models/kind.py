@@ -24,6 +24,7 @@ from agt.unlearning.sentences import Remark
 
 if TYPE_CHECKING:
     from agt.data.records import Records
+    from agt.data.target import Target
     from agt.facts import Fact
     from agt.models.features import FeatureMap
     from agt.models.heads import HeadBuilder
@@ -222,8 +223,23 @@ class CertificateKind(CertificateConfig):
         """
         raise NotImplementedError
 
-    def check_classes(self, classes: int) -> None:
-        """Raise ConfigError if there are more classes than this kind supports; by default never."""
+    def check_target(self, target: "Target", settings: "Settings") -> None:
+        """Raise ConfigError if this kind does not support the labels of the data.
+
+        The default supports any number of classes, and refuses labels that are numbers.
+
+        Args:
+            target: what the labels are.
+            settings: all settings of the training.
+        """
+        if target.numeric is not None:
+            raise ConfigError(
+                Message(
+                    "certificate={name} answers with classes, but {config:dataset.target}=numeric: "
+                    "use certificate=votes, which certifies intervals of numbers",
+                    name=self.name,
+                )
+            )
 
     def resolve(
         self, training: TrainingConfig, classes: int, size: float, unit_rows: int

@@ -22,6 +22,7 @@ from agt.training.noise import NoisePlan
 if TYPE_CHECKING:
     from agt.models.box import BoxModel
     from agt.models.linear import LinearModel
+    from agt.models.number_votes import NumberVotes
     from agt.models.voting import Votes
 
 
@@ -113,6 +114,10 @@ class Model(Protocol):
         Each member depends on its own shard of the records alone, so that a few members can be
         trained again without the others.
         """
+
+    @property
+    def number_votes(self) -> "NumberVotes | None":
+        """The model itself if its labels are numbers, certified by intervals; or None."""
 
     @property
     def instant(self) -> bool:
@@ -307,6 +312,11 @@ class ModelDefaults:
     @property
     def shard_votes(self) -> "Votes | None":
         """None: the model has no members, or each is a model of its own."""
+        return None
+
+    @property
+    def number_votes(self) -> "NumberVotes | None":
+        """None: labels are classes."""
         return None
 
     @property

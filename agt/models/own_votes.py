@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from agt.messages import Message
 from agt.models.closed_form import read_features
 from agt.models.features import FeatureMap
 from agt.models.kind import UnreadReason
+from agt.models.number_votes import NumberVotes
 from agt.models.store import (
     FEATURES,
     FileReader,
@@ -42,11 +43,13 @@ from agt.problem import Problem
 from agt.settings import FeaturesConfig, schema
 from agt.store import as_json
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
+from agt.training.lattice import LATTICE_STEPS
 from agt.training.learners import (
     COMPARED_QUERIES,
     RETRAINED_MEMBERS,
     Learner,
     Member,
+    NumberMember,
     Shard,
     check_retrained,
     copy_for_fresh_process,
@@ -80,8 +83,14 @@ class OwnVotesModel(Votes):
 
     raised: np.ndarray
     config: "OwnVotesKind"
-    members: tuple[Member, ...] = ()
+    members: tuple[Member | NumberMember, ...] = ()
     ballots: dict[bytes, np.ndarray] = field(default_factory=dict, compare=False)
+    vote_type: ClassVar[type[np.signedinteger]] = np.int16
+
+    @property
+    def _largest_vote(self) -> int:
+        """The largest value of a vote: that of the last class."""
+        return self.problem.classes - 1
 
     @classmethod
     def untrained(cls, config: "OwnVotesKind", problem: Problem, features: FeatureMap) -> Self:
@@ -127,10 +136,19 @@ class OwnVotesModel(Votes):
         unused_learner = copy_for_fresh_process(learner)
         width = untrained.phi(records.features[:0]).shape[1]
         # An error on made-up rows depends on no record, so it may stop the training here.
-        learner.try_on_random_rows(width, problem.classes)
+        untrained._try_learner(learner, width)
         model = untrained.retrained(records, on_progress, checkpoints)
         model._compare_with_retrained(unused_learner, records)
         return model
+
+    def _try_learner(self, learner: Learner, width: int) -> None:
+        """Raise ConfigError if the learner fails on made-up rows, which depend on no record.
+
+        Args:
+            learner: trains the members.
+            width: the number of features of a row.
+        """
+        learner.try_on_random_rows(width, self.problem.classes)
 
     def _compare_with_retrained(self, unused_learner: Learner, records: Records) -> None:
         """Train the last few members again in a fresh process, and compare their labels.
@@ -177,7 +195,7 @@ class OwnVotesModel(Votes):
                 ``relation.unit_rows``.
         """
         count = self.settings.ensemble.members
-        members: list[Member] = []
+        members: list[Member | NumberMember] = []
         with single_threaded():
             for index, shard_records in enumerate(self._member_records(records)):
                 shard = self._shard(index, shard_records)
@@ -341,7 +359,7 @@ class OwnVotesModel(Votes):
         Args:
             digests: the digests of the queries, each of which has stored votes.
         """
-        votes = np.array([self.ballots[digest] for digest in digests], dtype=np.int16)
+        votes = np.array([self.ballots[digest] for digest in digests], dtype=self.vote_type)
         # Reshaped so that the result for no queries is [T, 0].
         return votes.reshape(-1, self.settings.ensemble.members).T
 
@@ -370,14 +388,15 @@ class OwnVotesModel(Votes):
                 )
             )
         byte = torch.zeros((), dtype=torch.uint8)
-        label = torch.zeros((), dtype=torch.int16)
+        label = torch.from_numpy(np.zeros(1, dtype=cls.vote_type))
         expected = {"queries": byte.expand(count, 32), "votes": label.expand(members, count)}
         expected["raised"] = byte.expand(members)
         tensors = read_tensors(reader, BALLOTS, expected)
         digests = tensors["queries"].numpy()
         votes = tensors["votes"].numpy()
         raised = tensors["raised"].numpy()
-        if not ((votes >= 0) & (votes < problem.classes)).all() or raised.max(initial=0) > 1:
+        are_votes = (votes >= 0) & (votes <= untrained._largest_vote)
+        if not are_votes.all() or raised.max(initial=0) > 1:
             raise UnsoundError(
                 altered(
                     reader.folder / BALLOTS,
@@ -448,6 +467,34 @@ class OwnVotesModel(Votes):
         return {**super().metrics, "raised": int(self.raised.sum())}
 
 
+@dataclass(frozen=True)
+class OwnNumberVotesModel(NumberVotes, OwnVotesModel):
+    """T members of the user's own learner that answer with numbers, and their answers so far.
+
+    Votes are points of the lattice of the declared range.
+    """
+
+    vote_type: ClassVar[type[np.signedinteger]] = np.int32
+
+    @property
+    def _largest_vote(self) -> int:
+        """The last point of the lattice."""
+        return LATTICE_STEPS
+
+    def _try_learner(self, learner: Learner, width: int) -> None:
+        """Raise ConfigError if the learner gives no finite numbers on made-up rows."""
+        learner.try_on_random_rows(width, 0, self.target)
+
+    def _shard(self, member: int, records: Records) -> Shard:
+        """Return the input of one member's training, with the range of its labels."""
+        return replace(super()._shard(member, records), numbers=self.target)
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """The public constants that votes.json records, by name."""
+        return {**super().constants, "low": self.target.low, "high": self.target.high}
+
+
 def _digests(phi: np.ndarray) -> list[bytes]:
     """Return the SHA-256 of each row's bytes, under which votes on a query are stored.
 
@@ -456,6 +503,11 @@ def _digests(phi: np.ndarray) -> list[bytes]:
     """
     without_negative_zeros = phi + 0.0  # -0.0 and 0.0 are equal, and must have equal bytes
     return [sha256(row.tobytes()).digest() for row in without_negative_zeros]
+
+
+def _model_class(problem: Problem) -> type[OwnVotesModel]:
+    """Return the class of models for the labels of a problem: classes or numbers."""
+    return OwnVotesModel if problem.dataset.target.numeric is None else OwnNumberVotesModel
 
 
 @schema
@@ -511,7 +563,7 @@ class OwnVotesKind(OwnVotesConfig, VotingKind):
                 a unit has more rows than ``relation.unit_rows``.
             UnsoundError: a member that was trained again gives other labels.
         """
-        return OwnVotesModel.fit(self, problem, on_progress, checkpoints)
+        return _model_class(problem).fit(self, problem, on_progress, checkpoints)
 
     def load(self, problem: Problem, reader: FileReader) -> OwnVotesModel:
         """Read the stored votes back, as a model without members.
@@ -524,4 +576,4 @@ class OwnVotesKind(OwnVotesConfig, VotingKind):
             ConfigError: a file is missing or cannot be read.
             UnsoundError: what is stored is not what the settings imply.
         """
-        return OwnVotesModel.load(self, problem, reader)
+        return _model_class(problem).load(self, problem, reader)

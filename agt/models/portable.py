@@ -1,4 +1,4 @@
-"""Released weights as a folder that may be published, and that labels queries without the run.
+"""Released weights as a folder that may be published, and that answers queries without the run.
 
 | file          | what it holds                                                                    |
 |---------------|----------------------------------------------------------------------------------|
@@ -26,6 +26,7 @@ import numpy as np
 from agt import __version__
 from agt.data.arrays import gathered, pieces
 from agt.data.dataset import Dataset, DataSource
+from agt.data.target import NumericTarget, Target, read_target
 from agt.errors import ConfigError, Superseded
 from agt.models.features import FeatureMap
 from agt.numeric import labels_of, logits_of, signed_margins
@@ -94,8 +95,9 @@ class Portable:
     ``model.release_weights(mechanism)`` returns one, and a fitted ``PrivateClassifier`` has one as
     ``released_``.
 
-    ``labels(features)`` gives the class indices of queries, ``words`` says what is guaranteed, and
-    ``save`` writes a folder that ``Portable.open`` reads back. None of them spends any budget.
+    ``labels(features)`` gives the class indices of queries, or ``numbers(features)`` the numbers,
+    ``words`` says what is guaranteed, and ``save`` writes a folder that ``Portable.open`` reads
+    back. None of them spends any budget.
 
     Formal guarantees
         * What ``save`` writes, and every answer from it, has the privacy guarantee of the released
@@ -105,13 +107,13 @@ class Portable:
 
     Attributes:
         name: the name of the dataset, as tables show it.
-        classes: the names of the classes, in the order of their indices.
+        target: what answers are: classes, or numbers in a public range.
         source: the configuration of the dataset, with the constants that make a query's features;
             empty if the model was trained on arrays.
         features: the public feature map in front of the head.
         dtype: float32 or float64, the precision of the feature map's values.
         weight: [J, outputs] float64, the released weights; J is the number of classes, or 1 for two
-            classes; ``outputs`` is the number of the feature map's values.
+            classes and for numbers; ``outputs`` is the number of the feature map's values.
         noise: the privacy parameters and the constants of the noise by name, among them ``sigma``
             (the standard deviation) and ``step`` (the noise is rounded to multiples of it).
         words: all that may be said about the release, a sentence each, the privacy claim first.
@@ -123,7 +125,7 @@ class Portable:
     """
 
     name: str
-    classes: tuple[str, ...]
+    target: Target
     source: Mapping[str, Any]
     features: FeatureMap
     dtype: str
@@ -168,7 +170,7 @@ class Portable:
         dataset = model.problem.dataset
         return cls(
             name=str(source.get("name") or dataset.name),
-            classes=dataset.classes,
+            target=dataset.target,
             source=published,
             features=model.features,
             dtype=model.settings.training.dtype,
@@ -181,12 +183,24 @@ class Portable:
 
     def __repr__(self) -> str:
         """Return a short text with the number of classes, the mechanism, and the privacy claim."""
-        classes = len(self.classes)
         guarantee = self.words[0]
         return (
-            f"agt.Portable: weights of a model with {classes} classes, released by "
+            f"agt.Portable: weights of a model with {self.answers}, released by "
             f"{self.mechanism}\n  {guarantee}"
         )
+
+    @property
+    def answers(self) -> str:
+        """What answers are, in a few words, such as "3 classes"."""
+        numbers = self.target.numeric
+        if numbers is None:
+            return f"{len(self.classes)} classes"
+        return f"numbers from {numbers.low:g} to {numbers.high:g}"
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of their indices; empty: answers are numbers."""
+        return () if self.target.numeric is not None else self.target.classes
 
     @property
     def release_fields(self) -> dict[str, Any]:
@@ -222,6 +236,8 @@ class Portable:
             "radius": config.radius or 0.0,
             "bias": config.bias,
         }
+        if self.target.numeric is not None:
+            fields |= self.target.description
         # Recorded only where the names of the constants do not imply it, as for a user's mechanism.
         if self.mechanism != mechanism_from_noise(self.noise):
             fields["mechanism"] = self.mechanism
@@ -299,6 +315,7 @@ class Portable:
             features = _read_features(node, matrices)
             _check_weight(weight, features, node["width"])
             _check_fields(node, len(weight))
+            target = _read_target(node, len(weight))
         except (ValueError, TypeError, KeyError, AttributeError, IndexError, MemoryError) as error:
             what = str(error) or "reading this file needs more memory than this machine has"
             raise ConfigError(
@@ -308,7 +325,7 @@ class Portable:
         noise = node["noise"]
         return cls(
             name=node["name"],
-            classes=tuple(node["classes"]),
+            target=target,
             source=node["source"],
             features=features,
             dtype=node["dtype"],
@@ -335,9 +352,30 @@ class Portable:
 
         Args:
             features: [n, ...] the queries' features, made as those of the training records were.
+
+        Raises:
+            ConfigError: the release answers with numbers.
         """
+        _ = self.target.classes  # read because it raises if answers are numbers
         labels = (labels_of(logits) for logits in self._logits(features))
         return gathered(labels, len(features))
+
+    def numbers(self, features: np.ndarray) -> np.ndarray:
+        """Return the numbers that the weights give for queries, [n] float64, within the range.
+
+        It spends no privacy budget, because the weights are released already.
+
+        Args:
+            features: [n, ...] the queries' features, made as those of the training records were.
+
+        Raises:
+            ConfigError: the release answers with classes.
+        """
+        numbers = self.target.numeric
+        if numbers is None:
+            raise ConfigError("these released weights answer with classes: call labels instead")
+        answers = (numbers.unscaled(outputs[:, 0]) for outputs in self._logits(features))
+        return gathered(answers, len(features))
 
     def margins(self, features: np.ndarray) -> np.ndarray:
         """Return the margins of queries, which spends no privacy budget.
@@ -383,6 +421,7 @@ class Portable:
         formula = self.formula
         if formula:
             lines = VECTOR_LINES if "vectors" in formula else TABLE_LINES
+            lines += LABEL_LINES if self.target.numeric is None else NUMBER_LINES
             alone = f"With only NumPy, from this folder:\n\n```python\n{lines}```\n"
         else:
             alone = (
@@ -551,7 +590,8 @@ def _check_fields(node: Mapping[str, Any], rows: int) -> None:
         )
     # Two classes need only one row of weights, whose logit is that of class 1.
     is_one_row_of_two_classes = rows == 1 and len(classes) == 2
-    if rows != len(classes) and not is_one_row_of_two_classes:
+    is_of_classes = "range" not in node
+    if is_of_classes and rows != len(classes) and not is_one_row_of_two_classes:
         raise ValueError(
             f"the release lists {len(classes)} classes, but its weights are for {rows} classes"
         )
@@ -582,6 +622,28 @@ def _check_fields(node: Mapping[str, Any], rows: int) -> None:
         raise ValueError("the release's entry 'source' must be a mapping (key: value)")
 
 
+def _read_target(node: Mapping[str, Any], rows: int) -> Target:
+    """Return what the answers of a release are, from the fields of release.json.
+
+    Args:
+        node: the content of release.json, of unknown origin.
+        rows: the number of rows of the weights.
+
+    Raises:
+        ConfigError: the range is none.
+        ValueError: there are neither at least two classes nor a range with one row of weights.
+    """
+    if "range" not in node:
+        return read_target({"names": node["classes"]})
+    low, high = node["range"]
+    if not all(type(end) in (int, float) for end in (low, high)) or node["classes"] or rows != 1:
+        raise ValueError(
+            "the release's entry 'range' must have two numbers, together with no classes and one "
+            "row of weights: get the release again from its publisher"
+        )
+    return NumericTarget.declared((low, high))
+
+
 def check_printable(dataset: Dataset, words: Sequence[str]) -> None:
     """Raise ConfigError if a release would contain control characters.
 
@@ -591,7 +653,8 @@ def check_printable(dataset: Dataset, words: Sequence[str]) -> None:
         dataset: the dataset, whose name and classes go into the release.
         words: all sentences that go into the release.
     """
-    for text in (dataset.name, *dataset.classes, *words):
+    classes = () if dataset.target.numeric is not None else dataset.classes
+    for text in (dataset.name, *classes, *words):
         if not text.isprintable():
             raise ConfigError(
                 f"{text!r} has control characters, which would make the release unreadable: "
@@ -626,12 +689,17 @@ README_TEXT = (
     "hash of every file is in `manifest.json`; the hash of that file is the digest of "
     "this release.\n"
 )
-_LABEL = """\
+LABEL_LINES = """\
     f = w @ np.append(x / max(np.linalg.norm(x), r["radius"], 1e-300), r["bias"])
     print(r["classes"][int(f[0] > 0) if len(f) == 1 else f.argmax()])
 """
-TABLE_LINES = (
-    """\
+NUMBER_LINES = """\
+    f = w @ np.append(x / max(np.linalg.norm(x), r["radius"], 1e-300), r["bias"])
+    low, high = r["range"]
+    share = np.clip(f[0] / np.hypot(1, r["bias"]), -1, 1) / 2 + 0.5
+    print(low + (high - low) * share)
+"""
+TABLE_LINES = """\
 import csv, json, numpy as np
 r, w = json.load(open("release.json", encoding="utf-8")), np.load("weights.npz")["weight"]
 m, day = r["missing"], lambda v: np.datetime64(v.strip(), "us").astype(int) / 864e8
@@ -642,10 +710,7 @@ make = {"range": lambda v, low, high: np.nan_to_num(2 * (np.clip(number(v), low,
 for row in csv.DictReader(open("queries.csv", encoding=r["encoding"], newline=""), delimiter=r["separator"]):
     x = np.array([make[kind](row[column], *values) for column, kind, *values in r["columns"]], np.float32).astype(float)
 """
-    + _LABEL
-)
-VECTOR_LINES = (
-    """\
+VECTOR_LINES = """\
 import json, numpy as np
 r, w = json.load(open("release.json", encoding="utf-8")), np.load("weights.npz")["weight"]
 v = r["vectors"]
@@ -654,5 +719,3 @@ for x in np.load("queries.npz")[v["key"]]:
     x = x / (np.sqrt(np.sum(x * x)) or 1.0) if v["unit_norm"] else x
     x = (x * v["scale"]).astype(np.float32).astype(float)
 """
-    + _LABEL
-)

@@ -35,12 +35,14 @@ from agt.certificates.votes import Vote, certified_vote
 from agt.data.arrays import ROWS
 from agt.data.records import Records
 from agt.distributed import group
-from agt.errors import UnsoundError, altered
+from agt.errors import ConfigError, UnsoundError, altered
 from agt.facts import Fact, proved
+from agt.messages import Message
 from agt.models.closed_form import read_features
 from agt.models.erm import ErmKind
 from agt.models.features import FeatureMap, to_integers
 from agt.models.linear import LinearModel
+from agt.models.number_votes import NumberVotes
 from agt.models.own_votes import OwnVotesKind
 from agt.models.shares import logistic_shares
 from agt.models.store import (
@@ -53,19 +55,22 @@ from agt.models.store import (
     write_tensors,
 )
 from agt.models.voting import CONSTANTS, Votes, VotingKind
-from agt.problem import Problem
+from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import schema
 from agt.store import as_json
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
+from agt.training.lattice import to_lattice
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress, Progress, row_reporter
 from agt.training.ridge import (
     INFLUENCE_BITS,
     LEARNERS,
     encode_targets,
+    fit_number_ridge,
     label_influence,
     predict_labels,
+    predict_numbers,
     sum_of_row_lengths,
 )
 from agt.training.settings import EnsembleConfig
@@ -227,7 +232,7 @@ class VotesModel(Votes):
         return constants
 
     @property
-    def release_head(self) -> LinearModel:
+    def release_head(self) -> LinearModel | None:
         """An untrained linear head of ``certificate=erm`` on the same records and feature map.
 
         A release of weights trains it. The members' weights are not used.
@@ -265,14 +270,107 @@ class VotesModel(Votes):
         """
         queries = _to_integer_features(phi)
         weight = self.weight.numpy()
-        members, outputs, width = weight.shape
+        chunks = [
+            predict_labels(queries, weight[members]) for members in self._member_chunks(len(phi))
+        ]
+        return np.concatenate(chunks)
+
+    def _member_chunks(self, queries: int) -> Iterator[slice]:
+        """Yield consecutive members, as many as are asked at once within ``compute.memory_mb``.
+
+        Args:
+            queries: the number of queries that they are asked.
+        """
+        members, outputs, width = self.weight.shape
         # The memory that one member takes: its weights and its scores, as float64.
-        member_bytes = 8 * outputs * (width + len(phi))
+        member_bytes = 8 * outputs * (width + queries)
         memory_bytes = self.settings.compute.memory_mb * 2**20
         members_at_once = max(1, memory_bytes // member_bytes)
-        chunks = []
         for start in range(0, members, members_at_once):
-            chunks.append(predict_labels(queries, weight[start : start + members_at_once]))
+            yield slice(start, start + members_at_once)
+
+
+@dataclass(frozen=True)
+class NumberVotesModel(NumberVotes, VotesModel):
+    """T ridge regressions of numbers on one feature map, each trained on its own shard.
+
+    Attributes:
+        exponents: [T] int32, the power of two of each member's integer weights.
+    """
+
+    exponents: Tensor
+
+    @classmethod
+    def untrained(cls, config: "VotesKind", problem: Problem, features: FeatureMap) -> Self:
+        """Return the model before training, with weights of 0."""
+        members = problem.settings.ensemble.members
+        zero = torch.zeros((), dtype=torch.int32)
+        weight = zero.expand((members, 1, features.outputs))
+        return cls(problem, features, weight, config, zero.expand(members))
+
+    def _trained_on(
+        self,
+        shards: Iterable[Records],
+        count: int,
+        on_progress: OnProgress = lambda progress: None,
+    ) -> Self:
+        """Return the model with one member for each shard.
+
+        A member without records has weights of 0, so that it answers the middle of the range.
+
+        Args:
+            shards: the shards, at least one.
+            count: the number of shards.
+            on_progress: called after every member.
+        """
+        weight = torch.zeros((count, *self.weight.shape[1:]), dtype=torch.int32)
+        exponents = torch.zeros(count, dtype=torch.int32)
+        for member, (features, labels) in enumerate(self._training_arrays(shards)):
+            targets = self.target.scaled(labels)
+            integers, exponent = fit_number_ridge(features, targets, self.config.strength)
+            weight[member, 0] = torch.from_numpy(integers)
+            exponents[member] = exponent
+            finished = member + 1
+            on_progress(Progress(step=finished, steps=count, done=finished, total=count))
+        return replace(self, weight=weight, exponents=exponents)
+
+    @classmethod
+    def load(cls, config: "VotesKind", problem: Problem, reader: FileReader) -> Self:
+        """Read a saved model back, and check its files against the settings.
+
+        Raises:
+            ConfigError: a file is missing or cannot be read.
+            UnsoundError: a constant differs from the one that the settings imply, or a tensor has
+                another shape or type.
+        """
+        model = cls.untrained(config, problem, read_features(problem, reader))
+        check_constants(reader, CONSTANTS, model.constants)
+        tensors = read_tensors(reader, MODEL, model.tensors)
+        return replace(model, weight=tensors["weight"], exponents=tensors["exponents"])
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors of model.safetensors, by name."""
+        return {**super().tensors, "exponents": self.exponents}
+
+    @property
+    def constants(self) -> dict[str, float | int | str]:
+        """The public constants that votes.json records, by name."""
+        return {**super().constants, "low": self.target.low, "high": self.target.high}
+
+    def labels(self, phi: np.ndarray) -> np.ndarray:
+        """Return each member's answer to each query as a point of the lattice, [T, n] int32.
+
+        Args:
+            phi: [n, width] the values of the public feature map for the queries.
+        """
+        queries = _to_integer_features(phi)
+        weight = self.weight[:, 0].numpy()
+        exponents = self.exponents.numpy()
+        chunks = []
+        for members in self._member_chunks(len(phi)):
+            numbers = predict_numbers(queries, weight[members], exponents[members])
+            chunks.append(to_lattice(numbers))
         return np.concatenate(chunks)
 
 
@@ -582,6 +680,19 @@ class VotesKind(VotesConfig, VotingKind):
         """Return whether the proofs cover edits of labels: they do for ridge regressions."""
         return self.learner == "ridge"
 
+    def check_numbers(self, settings: Settings) -> None:
+        """Raise ConfigError unless members are ridge regressions, which give numbers."""
+        super().check_numbers(settings)
+        if self.learner != "ridge":
+            raise ConfigError(
+                Message(
+                    "{config:certificate.learner}={learner} gives classes, but "
+                    "{config:dataset.target}=numeric: use ridge, or a learner of your own that "
+                    "gives numbers",
+                    learner=self.learner,
+                )
+            )
+
     def with_learner(self, learner: Any) -> tuple[VotingKind, Learner | None]:
         """Return these settings with another learner of the members.
 
@@ -634,6 +745,8 @@ class VotesKind(VotesConfig, VotingKind):
         return self._model_class(problem).load(self, problem, reader)
 
     def _model_class(self, problem: Problem) -> type[VotesModel]:
-        """Return ``FlipModel`` if the relation counts flipped labels, else ``VotesModel``."""
+        """Return the class of models for the labels and the relation of a problem."""
+        if problem.dataset.target.numeric is not None:
+            return NumberVotesModel
         counts_flips = RELATIONS[problem.settings.relation.name].counts_label_flips
         return FlipModel if counts_flips else VotesModel

@@ -19,6 +19,7 @@ from agt.certificates.vote_costs import count_votes
 from agt.certificates.votes import plain_vote
 from agt.data.arrays import ROWS
 from agt.data.records import Records
+from agt.data.target import Target
 from agt.distributed import group
 from agt.errors import ConfigError
 from agt.facts import Fact, evidence, proved
@@ -106,12 +107,41 @@ class VotingKind(ClosedFormKind):
                 )
             )
 
-    def check_classes(self, classes: int) -> None:
-        """Raise ConfigError if there are more classes than a 16-bit integer, a vote, can hold."""
+    def check_target(self, target: Target, settings: Settings) -> None:
+        """Raise ConfigError if there are more classes than a 16-bit integer, a vote, can hold.
+
+        Numbers are supported by members whose learner gives numbers, unless the relation counts
+        changed labels, which is done for classes only.
+
+        Args:
+            target: what the labels are.
+            settings: all settings of the training.
+        """
+        if target.numeric is not None:
+            self.check_numbers(settings)
+            return
+        classes = len(target.classes)
         if classes > MAX_CLASSES:
             raise ConfigError(
                 f"certificate=votes: the data set has {classes:,} classes, but a vote "
                 f"supports at most {MAX_CLASSES:,}"
+            )
+
+    def check_numbers(self, settings: Settings) -> None:
+        """Raise ConfigError if members cannot answer with numbers under these settings.
+
+        Args:
+            settings: all settings of the training.
+        """
+        relation = settings.relation.name
+        if RELATIONS[relation].counts_label_flips:
+            raise ConfigError(
+                Message(
+                    "{config:relation}={relation} counts changed labels of classes, but "
+                    "{config:dataset.target}=numeric: use {config:relation}=add_remove or "
+                    "{config:relation}=substitute",
+                    relation=relation,
+                )
             )
 
 

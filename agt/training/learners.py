@@ -18,10 +18,12 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from agt.data.ids import keyed_hash
+from agt.data.target import NumericTarget
 from agt.errors import ConfigError, UnsoundError, first_line
 from agt.messages import Message
 from agt.targets import imported
 from agt.training.ensemble import aligned_copy
+from agt.training.lattice import MIDDLE, to_lattice
 
 RETRAINED_MEMBERS = 3  # how many members are trained again in a fresh process
 COMPARED_QUERIES = 200  # how many queries they answer there, at most
@@ -41,11 +43,13 @@ class Shard:
         rows: [n, w] float64 features, in the order of the records' ids; n may be 0.
         labels: [n] int64 class labels.
         seed: the member's random state, a public constant.
+        numbers: the range of labels that are numbers, [n] float64; None: labels are classes.
     """
 
     rows: np.ndarray
     labels: np.ndarray
     seed: int
+    numbers: NumericTarget | None = None
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,52 @@ class Member:
             # An error is an answer like any other: if it ended the release instead, it would reveal
             # something about the member's private records.
             return np.zeros(len(rows), dtype=np.int16)
+
+
+@dataclass(frozen=True)
+class NumberMember:
+    """A trained ensemble member, which answers queries with points of the lattice of a range.
+
+    Attributes:
+        numbers: the range of the labels.
+        predict: rows [n, w] -> numbers [n]. None: the member answers the middle of the range.
+        raised: True if the learner raised an error on the shard.
+    """
+
+    numbers: NumericTarget
+    predict: Predict | None = None
+    raised: bool = False
+
+    def labels(self, rows: np.ndarray) -> np.ndarray:
+        """Return the member's answer to each query, whatever the learner's model does.
+
+        An answer that is no finite number becomes the middle of the range; so do all answers if the
+        model raises an error or returns the wrong number of answers.
+
+        Args:
+            rows: [n, w] float64, the queries' features.
+
+        Returns:
+            [n] int32 points, from 0 to ``LATTICE_STEPS``.
+
+        Raises:
+            MemoryError: the model ran out of memory. This depends on the machine and not only on
+                the member's data, so it must not become an answer.
+        """
+        middle = np.full(len(rows), MIDDLE, dtype=np.int32)
+        if self.predict is None:
+            return middle
+        try:
+            answers = np.asarray(self.predict(aligned_copy(rows)), dtype=np.float64)
+            finite = np.isfinite(answers.reshape(len(rows)))
+            inside = np.where(finite, answers.reshape(len(rows)), self.numbers.middle)
+            return to_lattice(self.numbers.scaled(inside))
+        except MemoryError:
+            raise
+        except (Exception, SystemExit):
+            # An error is an answer like any other: if it ended the release instead, it would reveal
+            # something about the member's private records.
+            return middle
 
 
 @dataclass(frozen=True)
@@ -197,7 +247,9 @@ class Learner:
         Raises:
             Exception: whatever the user's learner raises.
         """
-        _, targets = np.unique(shard.labels, return_inverse=True)  # the indices of the classes
+        targets = shard.labels
+        if shard.numbers is None:
+            _, targets = np.unique(shard.labels, return_inverse=True)  # the indices of the classes
         rows = aligned_copy(shard.rows)
         if not hasattr(self.implementation, "fit"):  # a function
             options = {}
@@ -221,7 +273,7 @@ class Learner:
         estimator.fit(rows, targets)
         return estimator.predict
 
-    def train_member(self, shard: Shard) -> Member:
+    def train_member(self, shard: Shard) -> Member | NumberMember:
         """Return an ensemble member trained on its shard; errors of the learner do not propagate.
 
         | the shard                      | the member's label for every query       |
@@ -230,6 +282,9 @@ class Learner:
         | has records of one class       | that class                               |
         | makes the learner raise        | 0, and the member's ``raised`` is True   |
         | any other                      | the learner's prediction                 |
+
+        If labels are numbers, a shard of one label is no special case, and the middle of the range
+        stands in place of 0.
 
         Call this within ``single_threaded()``, so that the result does not depend on the process.
 
@@ -242,6 +297,8 @@ class Learner:
         """
         # Lemma 1 of docs/proofs/learners.md: only the shard decides which case applies, so a member
         # changes only if its shard does.
+        if shard.numbers is not None:
+            return self._train_number_member(shard, shard.numbers)
         classes = np.unique(shard.labels)
         if len(classes) == 0:
             return Member(FIRST_CLASS)
@@ -254,7 +311,31 @@ class Learner:
         except (Exception, SystemExit):
             return Member(FIRST_CLASS, raised=True)
 
-    def try_on_random_rows(self, width: int, classes: int) -> None:
+    def _train_number_member(self, shard: Shard, numbers: NumericTarget) -> NumberMember:
+        """Return a member for labels that are numbers, trained on its shard.
+
+        A member without records is not left out, because then the number of answers would depend
+        on the records (Lemma 6 of docs/proofs/numbers.md).
+
+        Args:
+            shard: the member's rows, labels and random state.
+            numbers: the range of the labels.
+
+        Raises:
+            MemoryError: the learner ran out of memory.
+        """
+        if not len(shard.rows):
+            return NumberMember(numbers)
+        try:
+            return NumberMember(numbers, self.fit(shard))
+        except MemoryError:
+            raise
+        except (Exception, SystemExit):
+            return NumberMember(numbers, raised=True)
+
+    def try_on_random_rows(
+        self, width: int, classes: int, numbers: NumericTarget | None = None
+    ) -> None:
         """Train the learner on random rows, and raise ConfigError if it fails on them.
 
         The rows do not depend on private data, so an error message here reveals nothing. Errors on
@@ -262,15 +343,19 @@ class Learner:
 
         Args:
             width: the number of features of a row.
-            classes: the number of classes, at least 2.
+            classes: the number of classes, at least 2; not read if labels are numbers.
+            numbers: the range of labels that are numbers; None: labels are classes.
 
         Raises:
             ConfigError: the learner raised an error, or did not return one label from 0 to
-                classes - 1 for each row.
+                classes - 1, or one finite number, for each row.
         """
         rng = np.random.default_rng(0)  # a fixed seed: the same rows in every run
         rows = rng.random((TRIAL_ROWS, width))
-        shard = Shard(rows, np.arange(TRIAL_ROWS) % classes, 0)
+        if numbers is None:
+            shard = Shard(rows, np.arange(TRIAL_ROWS) % classes, 0)
+        else:
+            shard = Shard(rows, numbers.at(rng.random(TRIAL_ROWS)), 0, numbers)
         try:
             with single_threaded():
                 labels = np.asarray(self.fit(shard)(shard.rows.copy()))
@@ -283,6 +368,20 @@ class Learner:
                     error=_describe(error),
                 )
             ) from error
+        if numbers is not None:
+            are_numbers = labels.dtype.kind in "fiu" and labels.shape == (TRIAL_ROWS,)
+            if are_numbers and np.isfinite(labels).all():
+                return
+            raise ConfigError(
+                Message(
+                    "{config:certificate.learner}: in a trial on {rows} made-up rows, the "
+                    "learner returned values of type {dtype} and shape {shape}, but must return "
+                    "a finite number for each row",
+                    rows=TRIAL_ROWS,
+                    dtype=labels.dtype,
+                    shape=labels.shape,
+                )
+            )
         if labels.shape != (TRIAL_ROWS,) or not np.isin(labels, np.arange(classes)).all():
             raise ConfigError(
                 Message(

@@ -57,18 +57,82 @@ def fit_ridge(rows: np.ndarray, targets: np.ndarray, strength: float) -> np.ndar
           docs/proofs/ridge.md).
         - It is all zeros if there are no records, or if the computed linear system is singular.
     """
+    weight, _ = _ridge_weights(rows, targets, strength)
+    return round_to_lattice(weight)
+
+
+def fit_number_ridge(
+    rows: np.ndarray, targets: np.ndarray, strength: float
+) -> tuple[np.ndarray, int]:
+    """Fit ridge regression of numbers to one shard's records, with weights rounded to integers.
+
+    It minimises sum_i (W x_i - y_i)^2 + strength |W|^2, as ``fit_ridge``, and returns the factor by
+    which the integers were scaled, because a number, unlike a label, depends on it.
+
+    Args:
+        rows: [n, w] features x in units of 2^-22: integers stored as float64, in the order of the
+            shard. n may be 0.
+        targets: [n] the numbers y, from -1 to 1.
+        strength: factor of the regulariser, at least 1e-6; a public constant.
+
+    Returns:
+        ([w] int32 Q, e), where the prediction at a query with integer features z is
+        2^e (Q . z). The result depends only on the arguments, to the last bit (Lemma 1 of
+        docs/proofs/numbers.md). Q is all zeros if there are no records.
+    """
+    # Integers, so that the products with features are exact.
+    integer_targets = np.rint(np.ldexp(targets, -FEATURE_EXPONENT))[:, None]
+    weight, weight_exponent = _ridge_weights(rows, integer_targets, strength)
+    integers = round_to_lattice(weight)[0]
+    # The weight is in units of the targets, and a query's features are integers: 2^-22 each.
+    exponent = weight_exponent - _lattice_shift(weight) + 2 * FEATURE_EXPONENT
+    return integers, exponent
+
+
+def predict_numbers(queries: np.ndarray, weight: np.ndarray, exponents: np.ndarray) -> np.ndarray:
+    """Return each member's number for each query, where -1 and 1 are the ends of the range.
+
+    Scores are exact integers, so a number does not depend on the other members and queries of the
+    call (Lemma 1 of docs/proofs/numbers.md).
+
+    Args:
+        queries: [n, w] features in units of 2^-22: integers stored as float64.
+        weight: [T, w] int32, the weights of T members (``fit_number_ridge``).
+        exponents: [T] the exponents of the members' weights.
+
+    Returns:
+        [T, n] float64; infinite where an exponent is too large.
+    """
+    scores = weight.astype(np.float64) @ queries.T
+    with np.errstate(over="ignore"):
+        return np.ldexp(scores, exponents[:, None])
+
+
+def _ridge_weights(
+    rows: np.ndarray, targets: np.ndarray, strength: float
+) -> tuple[np.ndarray, int]:
+    """Solve a ridge regression, and return its weights before they are rounded to integers.
+
+    Args:
+        rows: [n, w] features in units of 2^-22: integers stored as float64.
+        targets: [n, J] the targets.
+        strength: factor of the regulariser.
+
+    Returns:
+        ([J, w] float64, e): the weights are 2^e times the array.
+    """
     from agt.training.ridge_compiled import combine_rows, solve_positive_definite
 
     count, width = rows.shape
     if count <= width:
         # W^T = A^T (A A^T + strength I)^-1 Y is the solution from the smaller linear system.
         dual = solve_positive_definite(_smaller_gram(rows), targets, strength)
-        return round_to_lattice(combine_rows(rows, dual))
+        return combine_rows(rows, dual), FEATURE_EXPONENT
     # W^T = (A^T A + strength I)^-1 A^T Y. Features enter A^T Y once, so it is scaled once.
     integer_sums = _blocked_product(rows, targets)
     feature_target_sums = np.ldexp(integer_sums, FEATURE_EXPONENT)
     solution = solve_positive_definite(_smaller_gram(rows), feature_target_sums, strength)
-    return round_to_lattice(np.ascontiguousarray(solution.T))
+    return np.ascontiguousarray(solution.T), 0
 
 
 def fit_logistic(rows: np.ndarray, targets: np.ndarray, strength: float) -> np.ndarray:
@@ -224,10 +288,20 @@ def round_to_lattice(weight: np.ndarray) -> np.ndarray:
         [J, w] int32, whose rows have l2 norm below 2^28 (Lemma 4 of docs/proofs/ridge.md).
     """
     weight = np.nan_to_num(weight, nan=0.0, posinf=0.0, neginf=0.0)
-    largest_entry = float(np.abs(weight).max())
-    _, norm_exponent = math.frexp(largest_entry * math.sqrt(weight.shape[1]))
-    scaled = np.ldexp(weight, WEIGHT_BITS - 1 - norm_exponent)
+    scaled = np.ldexp(weight, _lattice_shift(weight))
     return np.rint(scaled).astype(np.int32)
+
+
+def _lattice_shift(weight: np.ndarray) -> int:
+    """Return the exponent of the power of two by which ``round_to_lattice`` scales weights.
+
+    Args:
+        weight: [J, w] float64. NaN and infinite entries count as 0.
+    """
+    finite = np.nan_to_num(weight, nan=0.0, posinf=0.0, neginf=0.0)
+    largest_entry = float(np.abs(finite).max())
+    _, norm_exponent = math.frexp(largest_entry * math.sqrt(weight.shape[1]))
+    return WEIGHT_BITS - 1 - norm_exponent
 
 
 def predict_labels(queries: np.ndarray, weight: np.ndarray) -> np.ndarray:

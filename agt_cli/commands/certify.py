@@ -7,10 +7,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from pydantic import InstanceOf
 
+from agt.errors import ConfigError
 from agt.models.doubts import Certainty
+from agt.models.number_votes import NumberVotes
 from agt.settings import keyword_schema
 from agt.store import as_json
 from agt_cli.command_settings import CertifySettings, check_certify
@@ -25,6 +28,16 @@ from agt_cli.report.certification_md import (
     write_tables,
 )
 from agt_cli.report.console import Console
+from agt_cli.report.number_md import (
+    NumberSubject,
+    interval_table,
+    judge_numbers,
+    number_report,
+    number_rows,
+    say_intervals,
+    say_number_quality,
+    write_number_quality,
+)
 from agt_cli.report.quality import Quality
 from agt_cli.report.quality_md import judge, say_quality, write_quality
 from agt_cli.report.record import RunRecord
@@ -59,8 +72,19 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     """Certify the queries and write the record."""
     trained = config.trained
     opened = trained.open(record, console, with_records=bool(config.person))
+    if config.person and opened.model.number_votes is not None:
+        raise ConfigError(
+            "person compares classes, but this run answers with numbers: leave person=... out"
+        )
     # First, because an unknown id should not be found after everything else.
     people = compare_people(config.person, opened, console) if config.person else ()
+    if opened.model.number_votes is not None:
+        return certify_numbers(config, opened, opened.model.number_votes, record, console)
+    if config.tolerance is not None:
+        raise ConfigError(
+            f"tolerance={config.tolerance:g} is for answers that are numbers, but this run answers "
+            "with classes: leave tolerance=... out"
+        )
     settings, finished, model = trained.settings, trained.finished, opened.model
     queries, labels, dataset = opened.queries, opened.labels, opened.dataset
     started = time.perf_counter()
@@ -107,6 +131,81 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
         result["people"] = _write_people(people, record, subject, opened)
         say_people(people, record, console)
     return result | {"trained_run": str(finished.folder)} | ({"owed": owed[0]} if owed else {})
+
+
+def certify_numbers(
+    config: CertifyConfig,
+    opened: OpenedRun,
+    model: NumberVotes,
+    record: RunRecord,
+    console: Console,
+) -> dict[str, Any]:
+    """Certify the intervals of queries whose answers are numbers, and write the record.
+
+    Args:
+        config: the settings of the command.
+        opened: the run and the queries.
+        model: its model.
+        record: the command's record.
+        console: for progress and results.
+
+    Raises:
+        ConfigError: requests to erase wait, which only labels of classes can answer around.
+    """
+    trained = opened.trained
+    opened.waiting.refuse("certifying numbers")
+    started = time.perf_counter()
+    with certifying(opened.model, console) as on_progress:
+        certificates = model.certify(opened.queries.features, on_progress=on_progress)
+    seconds = time.perf_counter() - started
+    subject = NumberSubject(
+        opened.dataset.name,
+        trained.words,
+        trained.settings.relation,
+        certificates,
+        opened.conditions,
+    )
+    within_t = None if config.tolerance is None else certificates.within(config.tolerance)
+    labels, prediction = opened.labels, certificates.prediction
+    quality = judge_numbers(model, trained.words, opened.queries, labels, prediction)
+    table = interval_table(subject, within_t)
+    max_k = None if within_t is None else within_t.max_k
+    record.parquet("certificates", number_rows(subject, opened.queries, labels, max_k))
+    record.table("intervals", table)
+    record.conditions(opened.conditions)
+    widths = {
+        f"width_median_k{k}": float(width)
+        for k, width in zip(table["k"], table["width_median"], strict=True)
+    }
+    record.add_metrics(
+        **widths,
+        relation=certificates.relation,
+        k_max=certificates.max_k,
+        n_queries=len(opened.queries),
+        seconds_certifying=round(seconds, 4),
+    )
+    if within_t is not None:
+        record.add_metrics(
+            tolerance=within_t.tolerance, k_within_median=float(np.median(within_t.max_k))
+        )
+    write_number_quality(record, quality)
+    captions = figures.intervals(record, subject, table, labels)
+    sections = outside_section(opened.queries)
+    report = number_report(subject, table, captions, trained.finished, quality, within_t, sections)
+    opened.check_current()
+    record.report(report)
+    if quality.verdict:
+        console.say(quality.verdict)
+    say_intervals(console, subject, table, within_t)
+    say_number_quality(console, quality)
+    console.say(f"run folder: {record.folder}")
+    console.note(f"report: {record.folder / 'report.html'}")
+    return {
+        "metrics": record.metrics,
+        "verdict": quality.verdict,
+        "table": table.to_dict("records"),
+        "trained_run": str(trained.finished.folder),
+    }
 
 
 def _write_people(

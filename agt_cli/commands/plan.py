@@ -4,6 +4,7 @@ and budget.
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,20 @@ from pydantic import InstanceOf
 
 from agt import sentences
 from agt.certificates.conditions import declarations
-from agt.errors import DataError, counted
+from agt.errors import ConfigError, DataError, counted
+from agt.mechanisms.composition import BOUNDS, per_query
+from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.planning import Plan, PlannedRelease, plan
 from agt.mechanisms.published import MORE_NOISE, PUBLISHED
+from agt.models.number_votes import NumberVotes
 from agt.settings import keyword_schema
 from agt_cli.command_settings import PlanSettings, check_plan
 from agt_cli.report import plan_words
 from agt_cli.report.console import Console
 from agt_cli.report.figures import accuracy_by_queries
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain
+from agt_cli.report.number_md import judge_numbers, write_number_quality
+from agt_cli.report.number_quality import number_words
 from agt_cli.report.quality import Quality, rate_words
 from agt_cli.report.quality_md import judge, quality_section, say_quality, write_quality
 from agt_cli.report.record import RunRecord
@@ -58,6 +64,8 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
             f"inputs={trained.inputs}: these queries have no labels, but agt plan needs labels "
             "to compute accuracies: give queries with labels"
         )
+    if opened.model.number_votes is not None:
+        return _plan_numbers(config, opened, opened.model.number_votes, record, console)
     planned = _plan(config, opened, opened.labels, console)
     evidence = planned.evidence
     offers = offer_table(planned.releases)
@@ -91,6 +99,78 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     console.say(f"run folder: {record.folder}")
     result = {"metrics": record.metrics, "verdict": quality.verdict}
     return result | {"recommendation": " ".join(advice), "table": offers.to_dict("records")}
+
+
+def _plan_numbers(
+    config: PlanConfig,
+    opened: OpenedRun,
+    model: NumberVotes,
+    record: RunRecord,
+    console: Console,
+) -> dict[str, Any]:
+    """Work out the expected RMSE of private numbers for each budget, and write the record.
+
+    Nothing is drawn. The noise is that before answers are clamped into the range, so the true RMSE
+    is not larger than shown, up to the sampling of the queries.
+
+    Args:
+        config: the budgets and the numbers of queries.
+        opened: the run and the queries, with labels.
+        model: that answers.
+        record: the command's record.
+        console: for results.
+    """
+    if config.mechanisms not in (None, (LaplaceMean.name,)):
+        raise ConfigError(
+            f"mechanisms={list(config.mechanisms or ())}: numbers are released by "
+            f"{LaplaceMean.name} only: leave mechanisms=... out"
+        )
+    with certifying(opened.model, console) as on_progress:
+        answers = model.mean_of(model.sums(opened.queries.features, on_progress))
+    labels = opened.labels
+    quality = judge_numbers(model, opened.trained.words, opened.queries, labels, answers)
+    rmse = quality.metrics["rmse"]
+    members = model.settings.ensemble.members
+    rows = []
+    for eps, queries in product(config.eps, config.queries):
+        guarantee = per_query(LaplaceMean.spends, eps, config.delta, queries, BOUNDS)
+        mechanism = LaplaceMean.with_guarantee(guarantee)
+        noise = mechanism.noise_sd(members, model.touches) * model.target.width
+        expected = math.hypot(rmse, noise)
+        rows.append((eps, queries, str(mechanism.guarantee), expected))
+    table = pd.DataFrame(rows, columns=["total_eps", "queries", "each", "expected_rmse"])
+    table.insert(0, "mechanism", LaplaceMean.name)
+    record.table("plan", table)
+    record.conditions(opened.conditions)
+    record.add_metrics(n_queries=len(opened.queries), mechanisms=LaplaceMean.name)
+    write_number_quality(record, quality)
+    titles = ("total eps", "queries", "each answer", "expected RMSE (at most about)")
+    cells = [
+        (f"{eps:g}", str(queries), each, number_words(expected))
+        for eps, queries, each, expected in rows
+    ]
+    constant = quality.metrics["rmse_of_median"]
+    title = (
+        f"{opened.dataset.name}: expected RMSE of private numbers (without noise: "
+        f"{number_words(rmse)}; always the median: {number_words(constant)})"
+    )
+    record.report(
+        document(
+            f"# Plan: {plain(opened.dataset.name)}",
+            plain(title),
+            markdown_table(titles, cells),
+            *conditions_section(opened.conditions),
+        )
+    )
+    if quality.verdict:
+        console.say(quality.verdict)
+    console.table(title, titles, cells)
+    console.say(f"run folder: {record.folder}")
+    return {
+        "metrics": record.metrics,
+        "verdict": quality.verdict,
+        "table": table.to_dict("records"),
+    }
 
 
 def _plan(config: PlanConfig, opened: OpenedRun, labels: np.ndarray, console: Console) -> Plan:

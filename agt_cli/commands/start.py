@@ -323,6 +323,7 @@ def _train(
         prepared = prepare(run_settings, console)
         model = fit(prepared, run_settings, console)
         quality = write_trained(record, prepared, run_settings, model, perf_counter() - start)
+    assert isinstance(quality, Quality)  # `agt start` asks for labels that are classes
     return record, prepared, model, quality
 
 

@@ -23,6 +23,8 @@ from agt.training.noise import SEED
 from agt_cli.composing import composed
 from agt_cli.report.console import Console, show
 from agt_cli.report.finished import CHECKPOINTS, SPENT_FILE, Run
+from agt_cli.report.number_md import say_number_quality
+from agt_cli.report.number_quality import NumberQuality, number_words
 from agt_cli.report.quality import Quality, rate_words
 from agt_cli.report.quality_md import say_quality
 from agt_cli.report.record import RunRecord
@@ -83,7 +85,7 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
         console.note(line)
     other = settings.certificate.certifies_more
     large = (dataset.declared_size or 0) >= VOTES_FROM and isinstance(settings.source, Table)
-    if other and large and len(dataset.classes) == 2:
+    if other and large and dataset.target.class_count == 2:
         console.note(
             f"certificate={other} may be better for this table, because it certified more "
             "answers on all five tables of this kind that we measured (docs/recipe.md)"
@@ -111,7 +113,11 @@ def _doubts(settings: RunSettings, dataset: Dataset) -> Iterator[str]:
 
 
 def _say(
-    record: RunRecord, name: str, words: list[str], quality: Quality, console: Console
+    record: RunRecord,
+    name: str,
+    words: list[str],
+    quality: Quality | NumberQuality,
+    console: Console,
 ) -> None:
     m = record.metrics
     if quality.verdict:
@@ -119,10 +125,15 @@ def _say(
     reach = ("k up to", str(m.get("k_with_radius", m["k_max"])))
     if "moved_by_one_k" in m:
         reach = ("sensitivity per k", show(float(m["moved_by_one_k"]), 5))
-    accuracy_title = "train accuracy"
+    accuracy_title = "train accuracy" if "train_accuracy" in m else "train RMSE"
     if "train_accuracy_records" in m:
         sample_size = m["train_accuracy_records"]
-        accuracy_title = f"accuracy on a sample of {sample_size} training records"
+        measure = "accuracy" if "train_accuracy" in m else "RMSE"
+        accuracy_title = f"{measure} on a sample of {sample_size} training records"
+    if "train_accuracy" in m:
+        fit_on_train = rate_words(float(m["train_accuracy"]))
+    else:
+        fit_on_train = number_words(float(m["train_rmse"]))
     console.table(
         f"trained on {name}",
         ("train records", "test records", accuracy_title, reach[0], "steps", "seconds"),
@@ -130,14 +141,17 @@ def _say(
             (
                 str(m["n_train"]),
                 str(m["n_test"]),
-                rate_words(float(m["train_accuracy"])),
+                fit_on_train,
                 reach[1],
                 str(m["steps"]),
                 show(float(m["seconds_training"]), 1),
             )
         ],
     )
-    say_quality(console, quality)
+    if isinstance(quality, NumberQuality):
+        say_number_quality(console, quality)
+    else:
+        say_quality(console, quality)
     for line in (*caution_words(record.config["training"]), *words):
         console.say(line)
     console.say(f"run folder: {record.folder}")

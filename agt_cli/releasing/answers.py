@@ -10,7 +10,7 @@ from agt.data.arrays import pieces
 from agt.errors import ConfigError
 from agt.models.portable import Portable
 from agt_cli.configuration import digest_of
-from agt_cli.releasing.label_table import LabelTable
+from agt_cli.releasing.label_table import LabelTable, NumberTable, public_names
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import id_lines, outside_lines, predict_report
@@ -74,7 +74,11 @@ class PortableAnswers:
         )
         queries = release.queries().load_queries(self.inputs)
         record.environment(inputs_id=queries.id_column)
+        answers = release.labels
         table = LabelTable.of(queries, release.classes, self.inputs)
+        if release.target.numeric is not None:
+            answers = release.numbers
+            table = NumberTable(public_names(queries.ids), (), number_of=None)
         for line in [*outside_lines(queries), *id_lines(queries), *table.naming]:
             console.note(line)
         mismatches = queries.population_mismatches
@@ -82,7 +86,7 @@ class PortableAnswers:
             problems = "; ".join(mismatches)
             raise ConfigError(f"{problems}. To answer these queries nevertheless, add force=true")
         with record.opened(table.file) as file:
-            shown = table.write(file, map(release.labels, pieces(queries.features)))
+            shown = table.write(file, map(answers, pieces(queries.features)))
         path = record.folder / table.file
         record.add_metrics(n_queries=len(queries), proved=1, simulated=0, **release.noise)
         words = [*release.words, sentences.RELEASED_EARLIER]

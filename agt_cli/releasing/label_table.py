@@ -4,11 +4,12 @@ Loads neither torch nor what draws.
 """
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -94,20 +95,26 @@ class LabelTable:
             letters = sum(len("".join(some.tolist()).encode()) for some in pieces(self.names))
         return 7 * (letters + 8 * count) // 6 + heads * (2 + count // ROWS)
 
-    def write(self, file: BinaryIO, parts: Iterable[np.ndarray]) -> list[str] | None:
+    def answered(self, labels: np.ndarray) -> np.ndarray:
+        """[n] bool: which queries have an answer."""
+        return np.asarray(labels != UNANSWERED)
+
+    def shown(self, labels: np.ndarray) -> list[Any]:
+        """What ``--json`` has of labels, none of them ``UNANSWERED``."""
+        return [self.classes[label] for label in labels]
+
+    def write(self, file: BinaryIO, parts: Iterable[np.ndarray]) -> list[Any] | None:
         """Write the answers, piece by piece; returns their names, if they are few."""
-        shown: list[str] | None = []
+        shown: list[Any] | None = []
         with self._opened(file) as put:
             start = 0
             for part in parts:
-                answered = part != UNANSWERED
+                answered = self.answered(part)
                 names, labels = self.names[start : start + len(part)][answered], part[answered]
                 start += len(part)
                 put(names, labels)
                 few = shown is not None and len(shown) + len(labels) <= MAX_LABELS_SHOWN
-                shown = (
-                    [*(shown or []), *(self.classes[label] for label in labels)] if few else None
-                )
+                shown = [*(shown or []), *self.shown(labels)] if few else None
         return shown
 
     @contextmanager
@@ -126,12 +133,51 @@ class LabelTable:
                 )
             )
 
+    def _words(self, labels: np.ndarray) -> list[str]:
+        """The cell of each label, as a csv has it."""
+        words = [_cell(name) for name in self.classes]
+        return [words[label] for label in labels.tolist()]
+
     def _lines(self, names: np.ndarray, labels: np.ndarray) -> bytes:
-        words, plain = [_cell(name) for name in self.classes], names.tolist()
+        plain = names.tolist()
         plain = list(map(_cell, plain)) if _ODD.search("".join(plain)) else plain
         return "".join(
-            f"{name},{words[label]}\n" for name, label in zip(plain, labels.tolist(), strict=True)
+            f"{name},{word}\n" for name, word in zip(plain, self._words(labels), strict=True)
         ).encode()
+
+
+@dataclass(frozen=True)
+class NumberTable(LabelTable):
+    """labels.csv whose labels are numbers, in the shortest form that reads back as the same float.
+
+    Attributes:
+        number_of: the numbers [n] that drawn labels [n] stand for; None: labels are the numbers
+            themselves, and every query has one.
+    """
+
+    number_of: Callable[[np.ndarray], np.ndarray] | None = field(kw_only=True)
+
+    @property
+    def size(self) -> int:
+        """As many bytes as it can come to: every number the longest."""
+        longest = len(repr(-sys.float_info.max))
+        names = sum(len(self._lines(some, np.zeros(len(some)))) for some in pieces(self.names))
+        return len(_HEAD) + names + longest * len(self.names)
+
+    def answered(self, labels: np.ndarray) -> np.ndarray:
+        """[n] bool: which queries have an answer."""
+        if self.number_of is None:  # where a number may be that of UNANSWERED
+            return np.ones(len(labels), dtype=bool)
+        return super().answered(labels)
+
+    def shown(self, labels: np.ndarray) -> list[Any]:
+        """The numbers, as ``--json`` has them."""
+        numbers = labels if self.number_of is None else self.number_of(labels)
+        return list(numbers.tolist())
+
+    def _words(self, labels: np.ndarray) -> list[str]:
+        """The cell of each number."""
+        return [repr(number) for number in self.shown(labels)]
 
 
 def _cell(word: str) -> str:

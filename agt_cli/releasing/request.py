@@ -47,7 +47,7 @@ class PredictRequest:
         Raises:
             ConfigError: as ``MechanismConfig.mechanism``.
         """
-        return self.config.mechanism(self.opened.model.problem.classes, queries)
+        return self.config.mechanism(self.opened.dataset.target.class_count, queries)
 
     def rows_drawn(self, release: AnyRelease) -> np.ndarray | range:
         """Return the queries that something is to be drawn for; once it is reserved, for which

@@ -32,10 +32,10 @@ from agt.ledger.chain import HALF_CHARACTER
 from agt.ledger.ledger import Questions
 from agt.ledger.lots import LotPayer
 from agt.mechanisms.claims import Claim
-from agt.mechanisms.labelling import Labelling
+from agt.mechanisms.laplace_mean import AnyLabelling, LaplaceMean
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.totals import claim_of_labels
-from agt.release import LabelRelease
+from agt.release import LabelRelease, judge_labelling
 from agt.settings import plain_of
 from agt.store import Broken, parse_object
 from agt_cli.process import muted, put
@@ -101,7 +101,7 @@ class Session:
         over: why nothing more is answered; empty: it goes on.
     """
 
-    def __init__(self, request: PredictRequest, labelling: Labelling, lots: LotPayer) -> None:
+    def __init__(self, request: PredictRequest, labelling: AnyLabelling, lots: LotPayer) -> None:
         self.request = request
         self.labelling = labelling
         self.lots = lots
@@ -121,7 +121,7 @@ class Session:
                 "total.eps=..."
             )
         mechanism = request.mechanism(total.queries or 1)
-        if not isinstance(mechanism, Mechanism):
+        if not isinstance(mechanism, Mechanism | LaplaceMean):
             raise ConfigError(
                 f"mechanism={mechanism.name} cannot answer queries line by line (inputs=-): give "
                 "a file of queries with inputs=FILE"
@@ -134,9 +134,7 @@ class Session:
                 "give a file with inputs=FILE. To read them line by line, the class needs a "
                 "method read_queries(columns)"
             )
-        labelling = Labelling.judged(
-            opened.model, mechanism, terms.conditions, terms.accounting, terms.counting
-        )
+        labelling = judge_labelling(opened.model, mechanism, terms)
         claim = replace(labelling.claim, simulated=terms.randomness.simulated)
         request.payer.check(claim)
         return cls(
@@ -240,9 +238,9 @@ class Session:
 
     def _answer(self, several: bool, questions: Questions, labels: np.ndarray) -> dict[str, Any]:
         """What a line is answered."""
-        classes, counts = self.request.opened.dataset.classes, questions.counts(labels)
+        counts = questions.counts(labels)
         self.counts.update(n_queries=len(labels), **counts)
-        names = [None if label == UNANSWERED else classes[label] for label in labels.tolist()]
+        names = self._names(labels)
         stored = [key in questions.known for key in questions.keys]
         left = {"left": self.lots.remaining(self.labelling.claim.guarantee)}
         missing: dict[str, Any] = {}
@@ -254,6 +252,16 @@ class Session:
         if several:
             return {"labels": names, "stored": stored, **missing, **left}
         return missing | left if missing else {"label": names[0], "stored": stored[0], **left}
+
+    def _names(self, labels: np.ndarray) -> list[Any]:
+        """The names of classes, or the numbers, that labels stand for; None: not answered."""
+        votes = self.request.opened.model.number_votes
+        if votes is None:
+            classes = self.request.opened.dataset.classes
+            return [None if label == UNANSWERED else classes[label] for label in labels.tolist()]
+        numbers = votes.mean_of(np.maximum(labels, 0)).tolist()
+        answered = (labels != UNANSWERED).tolist()
+        return [number if given else None for number, given in zip(numbers, answered, strict=True)]
 
     def close(self) -> dict[str, Any]:
         """Write the record; returns the command's object.

@@ -9,9 +9,12 @@ import numpy as np
 from agt.data.records import Records
 from agt.errors import first_line
 from agt.mechanisms.claims import Claim
+from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.output import Output
 from agt.mechanisms.planning import QueryEvidence
-from agt.release import AnyRelease
+from agt.mechanisms.statistics import NoisyStatistics
+from agt.models.number_votes import NumberVotes
+from agt.release import AnyRelease, LabelRelease, WeightsRelease
 from agt_cli.releasing.request import PredictRequest
 from agt_cli.report.quality import LEAST as FEW_RECORDS, Judged, Quality, rate_words, right_rate
 from agt_cli.runs.queries import OpenedRun
@@ -56,6 +59,8 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
     so).
     """
     opened = request.opened
+    if opened.model.number_votes is not None and isinstance(release, LabelRelease | WeightsRelease):
+        return _estimate_number_worth(request, release, opened.model.number_votes)
     model = unshared(opened.model)
     classes = opened.model.problem.classes
     records, labels, about = _sample(opened, request.rows_drawn(release))
@@ -102,6 +107,60 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
     if warnings or objections:
         warnings.append(OWNER_ALONE)
     return warnings, objections
+
+
+def _estimate_number_worth(
+    request: PredictRequest, release: LabelRelease | WeightsRelease, model: NumberVotes
+) -> tuple[list[str], list[str]]:
+    """Return (warnings for the owner alone, why numbers would hardly be worth their budget, if so).
+
+    Args:
+        request: what is asked for.
+        release: of the numbers, or of weights that answer with numbers.
+        model: that answers.
+    """
+    records, labels, _ = _sample(request.opened, request.rows_drawn(release))
+    metrics = request.opened.trained.finished.metrics
+    if labels is None or len(labels) < FEW_RECORDS:
+        # What training recorded of the test records stands for the queries' own labels.
+        rmse, constant = metrics.get("test_rmse"), metrics.get("test_rmse_of_median")
+        if rmse is None or constant is None:
+            return [], []
+    else:
+        errors = model.mean_of(model.sums(records.features)) - labels
+        rmse = float(np.sqrt(np.mean(errors**2)))
+        constant = float(np.sqrt(np.mean((np.median(labels) - labels) ** 2)))
+    if isinstance(release, LabelRelease):
+        mechanism = LaplaceMean.with_guarantee(release.claim.guarantee)
+        share = mechanism.noise_sd(model.settings.ensemble.members, model.touches)
+        expected = float(np.hypot(rmse, share * model.target.width))
+    else:
+        own_answers = model.predict(records.features)
+        difference = _weights_rmse(release, records.features, own_answers)
+        expected = float(np.hypot(rmse, difference))
+        if labels is not None and len(labels) >= FEW_RECORDS:
+            expected = _weights_rmse(release, records.features, labels)
+    if expected < constant:
+        return [], []
+    objection = (
+        f"these numbers would have an RMSE of up to about {expected:.4g}, but the model without "
+        f"noise would have {rmse:.4g}, and always answering the median {constant:.4g}"
+    )
+    return [OWNER_ALONE], [objection]
+
+
+def _weights_rmse(release: WeightsRelease, features: np.ndarray, numbers: np.ndarray) -> float:
+    """Return how far answers from the weights are expected to be from numbers, as an RMSE.
+
+    Args:
+        release: of weights that answer with numbers; its mechanism is ``NoisyStatistics``, the
+            only one that ``releases_numbers``.
+        features: [n, ...] the queries.
+        numbers: [n] what answers are compared with.
+    """
+    mechanism = release.mechanism
+    assert isinstance(mechanism, NoisyStatistics)
+    return mechanism.expected_rmse(release.head, features, numbers)
 
 
 def _sample(opened: OpenedRun, rows: np.ndarray | range) -> tuple[Records, np.ndarray | None, str]:

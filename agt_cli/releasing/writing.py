@@ -16,7 +16,7 @@ from agt.mechanisms.weights_mechanism import ReleasedWeights, labels_from
 from agt.models.model import Model
 from agt.models.portable import CLAIM, Portable, check_printable
 from agt.release import AnyRelease, LabelRelease, NumberRelease, WeightsRelease
-from agt_cli.releasing.label_table import LabelTable
+from agt_cli.releasing.label_table import LabelTable, NumberTable, public_names
 from agt_cli.releasing.request import PredictRequest
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import predict_report
@@ -67,15 +67,27 @@ class ReleaseWriter:
 class LabelsFile:
     """The file of labels, whose room on the disk is taken."""
 
-    def __init__(self, request: PredictRequest) -> None:
+    def __init__(self, request: PredictRequest, from_weights: bool = False) -> None:
         """Take the room.
+
+        Args:
+            request: what is asked for.
+            from_weights: labels that are numbers are those that released weights give, and not
+                sums of an ensemble's answers.
 
         Raises:
             OSError: there is too little.
         """
         opened = request.opened
         self.request = request
-        self.table = LabelTable.of(opened.queries, opened.dataset.classes, opened.trained.inputs)
+        votes = opened.model.number_votes
+        if votes is None:
+            inputs = opened.trained.inputs
+            self.table = LabelTable.of(opened.queries, opened.dataset.classes, inputs)
+        else:
+            names = public_names(opened.queries.ids)
+            number_of = None if from_weights else votes.mean_of
+            self.table = NumberTable(names, (), number_of=number_of)
         self._open = request.record.reserve(self.table.file, self.table.size)
 
     def write(self, labels: Iterable[np.ndarray]) -> dict[str, Any]:
@@ -170,7 +182,7 @@ class WeightsWriter(ReleaseWriter):
         self.request = request
         labels_from(model, features)  # because it refuses queries that the head does not take
         check_printable(model.problem.dataset, release.claim.lines())
-        self._labels_file = LabelsFile(request)
+        self._labels_file = LabelsFile(request, from_weights=True)
         self.table = self._labels_file.table
         labels_file = self.table.file
         self.files = f"`{labels_file}`, `released_weights.safetensors` and the folder `release`"

@@ -31,9 +31,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from agt.certificates.box import Certificates
 from agt_cli.report.certification_md import Subject
 from agt_cli.report.markdown import DPI, clip
+from agt_cli.report.number_md import NumberSubject
 from agt_cli.report.quality import rate_words
 from agt_cli.report.record import RunRecord, csv_bytes
-from agt_cli.report.sections_md import within
+from agt_cli.report.sections_md import ball, within
 
 STYLE: dict[str, Any] = {
     "font.size": 10,
@@ -128,6 +129,36 @@ def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str,
     return {
         "certified_fraction": (
             f"Fraction of the answers that are certified, against k ({changes})."
+        )
+    }
+
+
+def intervals(
+    record: RunRecord, subject: NumberSubject, table: pd.DataFrame, labels: np.ndarray | None
+) -> dict[str, str]:
+    """Median and mean width of the intervals against k; and true labels against answers."""
+    prediction = subject.certificates.prediction
+    with drawing(record, "intervals", table, (WIDTH, 4.2 if labels is None else 7.6)) as figure:
+        panels = figure.subplots(1 if labels is None else 2, squeeze=False)[:, 0]
+        panels[0].plot(table["k"], table["width_median"], "o-", color="black", label="median")
+        panels[0].plot(table["k"], table["width_mean"], "v--", color="#d94801", label="mean")
+        panels[0].set(xlabel=f"k: {ball(subject.relation)}", ylabel="width of the interval")
+        panels[0].legend()
+        if labels is not None:
+            shown = np.linspace(0, len(labels) - 1, min(len(labels), TRAINING_POINTS))
+            rows = shown.astype(np.int64)
+            panels[1].plot(labels[rows], prediction[rows], ".", color="#2171b5", alpha=0.5)
+            ends_of_range = [subject.certificates.target.low, subject.certificates.target.high]
+            panels[1].plot(ends_of_range, ends_of_range, color="0.6", linewidth=1)
+            panels[1].set(xlabel="true label", ylabel="answer")
+        last = table.iloc[-1]
+        finding = f"At k = {int(last['k'])}, half of the intervals are at most "
+        finding += f"{last['width_median']:.4g} wide"
+        headline(figure, finding, f"{subject.dataset} · {subject.queries}")
+    return {
+        "intervals": (
+            f"Width of the certified intervals against k ({ball(subject.relation)}), and answers "
+            "against true labels, where these are known."
         )
     }
 

@@ -57,6 +57,8 @@ from agt_cli.process import current_team
 from agt_cli.releasing.ledgers import PEOPLE, veiled
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
+from agt_cli.report.number_md import judge_numbers, number_train_report, write_number_quality
+from agt_cli.report.number_quality import NumberQuality
 from agt_cli.report.quality import Judged, Quality
 from agt_cli.report.quality_md import judge, write_quality
 from agt_cli.report.record import RunRecord
@@ -532,7 +534,7 @@ def write_trained(
     model: Model,
     seconds: float,
     lines: Sequence[str] = (),
-) -> Quality:
+) -> Quality | NumberQuality:
     """Write it all; returns how good it is on the test records.
 
     Args:
@@ -555,18 +557,39 @@ def write_trained(
     asked = asked_for_train_accuracy(dataset, settings)
     if len(asked) < len(dataset.train):
         record.add_metrics(train_accuracy_records=len(asked))
+    votes = model.number_votes
+    if votes is None:
+        of_train: dict[str, float] = {"train_accuracy": accuracy(model, asked)}
+        of_target = {"classes": prepared.classes}
+    else:
+        errors = votes.predict(asked.features) - asked.labels
+        of_train = {"train_rmse": float(np.sqrt(np.mean(errors**2)))}
+        of_target = {}
     record.add_metrics(
-        train_accuracy=accuracy(model, asked),
+        **of_train,
         seconds_training=round(seconds, 4),
         n_train=len(dataset.train),
         n_test=len(dataset.test),
-        classes=prepared.classes,
+        **of_target,
         steps=model.plan.steps,
         normalizer=model.plan.normalizer,
         n_max=model.plan.n_max,
         notes=len(dataset.notes),
         **model.metrics,
     )
+    if votes is not None:
+        test = dataset.test
+        prediction = votes.predict(test.features)
+        errors_on_test = judge_numbers(
+            votes, "test records", test, test.labels, prediction, dataset.train
+        )
+        write_number_quality(record, errors_on_test, "test_")
+        record.conditions(model.conditions)
+        page = number_train_report(
+            record, dataset, settings.relation, model.conditions, errors_on_test, lines
+        )
+        record.report(page)
+        return errors_on_test
     quality = write_quality(record, _judge(model, dataset.test), "test_")
     record.conditions(model.conditions)
     about = (settings.relation, settings.certificate, model.conditions)

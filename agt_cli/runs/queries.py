@@ -15,7 +15,7 @@ import numpy as np
 from agt.certificates.conditions import Condition, weaker_conditions
 from agt.data.dataset import Dataset
 from agt.data.files import arrays_in
-from agt.data.records import UNLABELLED, Records
+from agt.data.records import Records
 from agt.distributed import Group
 from agt.errors import CheckError, ConfigError, DataError
 from agt.models.fitting import load
@@ -255,7 +255,7 @@ class OpenedRun:
     def labels(self) -> np.ndarray | None:
         """[n] the queries' true labels; None unless all are known."""
         labels = self.queries.labels
-        return labels if bool((labels != UNLABELLED).all()) else None
+        return labels if bool(self.dataset.target.are_known(labels).all()) else None
 
 
 def conditions_of(finished: Run) -> tuple[Condition, ...]:

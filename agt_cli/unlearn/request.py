@@ -399,6 +399,8 @@ def _check_left(known: TrainingRecords, chosen: np.ndarray, path: str) -> None:
             f"ids={path}: the file names every training record, so no data would be left to "
             "train on. Delete the run instead"
         )
+    if known.data.target.numeric is not None:
+        return  # a model of numbers needs no second class
     names = [known.data.classes[label] for label in np.unique(train.labels[left]).tolist()]
     if len(names) < 2:
         remaining_class = names[0]

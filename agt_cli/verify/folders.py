@@ -10,13 +10,15 @@ import json
 import math
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from agt import __version__
 from agt.certificates.conditions import Condition, condition_counts, upgrade_json
@@ -303,7 +305,19 @@ class Record(Run):
     @property
     def classes(self) -> list[str]:
         """Names of the labels; empty: not known."""
-        return [] if self.rebuilt_model is None else [*self.rebuilt_model.problem.dataset.classes]
+        if self.rebuilt_model is None or self.rebuilt_model.number_votes is not None:
+            return []
+        return [*self.rebuilt_model.problem.dataset.classes]
+
+    def texts_of(self, labels: Iterable[int]) -> list[str] | None:
+        """Labels as a ledger stores them -> as files of labels have them; None: not known."""
+        model = self.rebuilt_model
+        if model is None:
+            return None
+        if model.number_votes is not None:
+            sums = np.fromiter(labels, dtype=np.int64)
+            return [repr(number) for number in model.number_votes.mean_of(sums).tolist()]
+        return [self.classes[label] for label in labels]
 
     @property
     def relation(self) -> RelationConfig | None:
@@ -546,7 +560,11 @@ def _check_source(dataset: Mapping[str, Any], kept: RunWithoutRecords) -> None:
     source, given = dict(kept.settled), json.loads(as_json(dataset))
     constants = source.pop("settled", {})
     difference = first_difference(source, given, "source")
-    names = list(kept.problem.dataset.classes)
+    target = kept.problem.dataset.target
+    if target.numeric is not None:
+        bounds = [target.numeric.low, target.numeric.high]
+        difference = difference or first_difference(bounds, given.get("range"), "range")
+    names = [] if target.numeric is not None else list(target.classes)
     for classes in (given.get("classes"), constants.get("classes")):
         if not difference and isinstance(classes, list) and is_own_code(str(given.get("_target_"))):
             difference = first_difference(names, [str(name) for name in classes], "names")
@@ -570,7 +588,9 @@ def _check_model(record: Record, model: Model) -> None:
         "n_max": plan.n_max,
         **({"steps": plan.steps} if stepwise else {}),
     }
-    record.check_metrics("config.yaml", **model.metrics, **sizes, classes=model.problem.classes)
+    count = model.problem.dataset.target.class_count
+    classes = {} if count is None else {"classes": count}
+    record.check_metrics("config.yaml", **model.metrics, **sizes, **classes)
     record.findings.ok(
         "model", "the conditions, constants and sizes that agt recorded match config.yaml"
     )

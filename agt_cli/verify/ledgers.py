@@ -193,11 +193,10 @@ def ledgers_of(
         charges = {number: debit.charge for number, debit in ledger.history().items()}
         wanted = (Output.LABELS.value, run, each)
         paid = {number for number, c in charges.items() if (c.output, c.run, c.guarantee) == wanted}
-        labels, classes = labels_of(record), [] if trained is None else trained.classes
-        kept = {classes[label] for label in ledger.labels_on(paid)} if classes else set()
-        if not paid or (
-            classes and labels is not None and set(labels.cast("string").to_pylist()) - kept
-        ):
+        labels = labels_of(record)
+        stored = None if trained is None else trained.texts_of(ledger.labels_on(paid))
+        released = set() if labels is None else set(labels.cast("string").to_pylist())
+        if not paid or (stored is not None and released - set(stored)):
             raise Broken(
                 "this ledger did not store the answers of this release, because no entry of the "
                 f"ledger paid for answers of this run with the guarantee {each}"
@@ -281,7 +280,7 @@ def _compare_labels(
 
     Between them are answers that were repeated: an entry tells nothing of those.
     """
-    released, classes = labels_of(record), [] if trained is None else trained.classes
+    released = labels_of(record)
     if "answered" not in record.metrics:
         return
     drawn, anew = ledger.labels_on(debits), record.metrics["answered"] - record.metrics["stored"]
@@ -291,14 +290,15 @@ def _compare_labels(
             f"the ledger stores {in_ledger} labels of this release, but metrics.json counts only "
             f"{anew} newly drawn labels"
         )
-    if released is None or not classes:
+    texts = None if trained is None else trained.texts_of(drawn)
+    if released is None or texts is None:
         return
     names = released.dictionary.to_pylist()
     places = (names[code] for code in released.indices.to_numpy())
     if len(drawn) == len(released):
-        matched = [classes[label] for label in drawn] == list(places)
+        matched = texts == list(places)
     else:
-        matched = all(classes[label] in places for label in drawn)  # one after the other
+        matched = all(text in places for text in texts)  # one after the other
     if not matched:
         raise Broken(
             "the labels differ from those that the ledger stores for this release, so some labels "

@@ -68,6 +68,8 @@ def check_certified(record: Record, trained: Record | None) -> str:
     """Stable distances are those that metrics.json and the table count; of boxes, which may have
     gaps, at most those.
     """
+    if record.holds("tables/intervals.csv"):
+        return _check_intervals(record)
     table = _certified_table(record)
     content, words = record.read("certificates.parquet"), ["label", "prediction"]
     try:
@@ -108,6 +110,44 @@ def check_certified(record: Record, trained: Record | None) -> str:
     return (
         "tables/certified.csv and metrics.json match the stable distances in certificates.parquet"
     )
+
+
+def _check_intervals(record: Record) -> str:
+    """Intervals contain their answers and nest; widths are those of the table and metrics.json.
+
+    Raises:
+        Broken: a file is none that agt writes, or contradicts another.
+    """
+    table = pd.read_csv(BytesIO(record.read("tables/intervals.csv", MAX_TEXT_BYTES)))
+    content = record.read("certificates.parquet")
+    try:
+        rows = open_parquet(content, [], record.metrics["n_queries"], 64).read().to_pandas()
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise Broken(f"certificates.parquet is not a valid parquet file ({error})") from None
+    lower = upper = rows["prediction"].to_numpy()
+    for row in table.to_dict("records"):
+        k = int(row["k"])
+        if k:
+            inner_lower, inner_upper = lower, upper
+            lower, upper = (rows[f"{end}_k{k}"].to_numpy() for end in ("lower", "upper"))
+            if (lower > inner_lower).any() or (upper < inner_upper).any():
+                raise Broken(
+                    f"certificates.parquet: an interval at k = {k} does not contain that of a "
+                    "smaller k, so the file was changed"
+                )
+        width = upper - lower
+        made = {
+            "width_median": float(np.median(width)),
+            "width_mean": float(width.mean()),
+            "width_largest": float(width.max()),
+        }
+        if difference := first_difference({name: row[name] for name in made}, made):
+            raise Broken(
+                f"tables/intervals.csv does not match certificates.parquet at k = {k}, so one of "
+                f"these files was changed: {difference}"
+            )
+        record.check_metrics("tables/intervals.csv", **{f"width_median_k{k}": made["width_median"]})
+    return "tables/intervals.csv and metrics.json match the intervals in certificates.parquet"
 
 
 def _certified_table(record: Record) -> pd.DataFrame:

@@ -109,10 +109,9 @@ def check_portable(record: Record, runs: RunsBehind) -> Portable | None:
         _compare_claim_with_release(claimed, runs.release)
     with findings.looking(RELEASE):
         portable = Portable.read(record)
-        classes = len(portable.classes)
         findings.ok(
             RELEASE,
-            f"{RELEASE} has the form that agt writes, with {classes} classes of the dataset "
+            f"{RELEASE} has the form that agt writes, with {portable.answers} of the dataset "
             f"{portable.name}",
         )
         target = str(portable.source.get("_target_"))

@@ -35,19 +35,23 @@ from agt.mechanisms.claims import Claim, Reason, describe_neighbours, read_claim
 from agt.mechanisms.composition import total
 from agt.mechanisms.guarantees import Guarantee, PureDP, read_guarantee
 from agt.mechanisms.judging import Claimable, claim
-from agt.mechanisms.labelling import Labelling
+from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.measurement import Measurement
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.mechanism_config import MechanismConfig
 from agt.mechanisms.output import Output
 from agt.mechanisms.quantile import CertifiedQuantile
+from agt.mechanisms.statistics import NoisyStatistics
 from agt.mechanisms.totals import claim_of_labels, total_of_weights
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.model import Model
+from agt.models.number_votes import NumberVotes
 from agt.numeric import step_of
-from agt.release import NumberRelease, ReleaseTerms
+from agt.release import NumberRelease, ReleaseTerms, judge_labelling
 from agt.settings import RelationConfig, TotalConfig, plain_of, validate
 from agt.store import MAX_TEXT_BYTES, Broken, parse_yaml
+from agt.targets import current_name
+from agt.training.lattice import LATTICE_STEPS
 from agt_cli.ledger_files import NO_LEDGER
 from agt_cli.report.markdown import Findings
 from agt_cli.verify.environment import compare_spent
@@ -153,7 +157,7 @@ def _derive_claim(
         (asked.total.queries or 1) if lines else int(record.metrics.get("n_queries", 1)),
     )
     # a guarantee is the same for any number of classes
-    classes = 2 if model is None else model.problem.classes
+    classes = 2 if model is None else model.problem.dataset.target.class_count
     granted = replace(
         _granted(record, model, asked.mechanism(classes, count), claimed), simulated=simulated
     )
@@ -211,11 +215,12 @@ def _granted(
         relation, noisy = model.problem.settings.relation, model.problem.settings.noise is not None
     elif claimed is not None:
         relation, noisy = claimed.relation, bool(claimed.noisy)
-    if model is None and isinstance(mechanism, Mechanism | CertifiedQuantile):
-        output = Output.LABELS if isinstance(mechanism, Mechanism) else Output.NUMBER
+    if model is None and isinstance(mechanism, Mechanism | CertifiedQuantile | LaplaceMean):
+        output = Output.NUMBER if isinstance(mechanism, CertifiedQuantile) else Output.LABELS
         return claim(conditions, relation, mechanism, **rules, output=output, noisy=noisy)
-    if model is not None and isinstance(mechanism, Mechanism):
-        return Labelling.judged(model, mechanism, conditions, **rules).claim
+    if model is not None and isinstance(mechanism, Mechanism | LaplaceMean):
+        terms = ReleaseTerms(conditions=conditions, **rules)
+        return judge_labelling(model, mechanism, terms).claim
     if model is not None and isinstance(mechanism, CertifiedQuantile):
         nothing = model.problem.dataset.train.features[:0]
         return NumberRelease.judged(
@@ -509,6 +514,10 @@ def check_labels(record: Record, trained: Record | None) -> str | None:
     rows = len(labels)
     if rows != (count := _counted(record)):
         raise Broken(f"the file of labels has {rows} rows, but metrics.json counts {count} labels")
+    model = None if trained is None else trained.rebuilt_model
+    if model is not None and model.number_votes is not None:
+        drawn_from_sums = _names(record, LaplaceMean)
+        return _check_numbers(labels, model.number_votes, drawn_from_sums)
     classes = [] if trained is None else trained.classes
     unknown = sorted(set(pc.unique(labels).to_pylist()).difference(classes)) if classes else []
     if unknown:
@@ -518,6 +527,54 @@ def check_labels(record: Record, trained: Record | None) -> str | None:
     if classes:
         return f"{found}, and each label is a class of the training run"
     return found
+
+
+def _check_numbers(labels: pa.DictionaryArray, model: NumberVotes, drawn_from_sums: bool) -> str:
+    """Return that each released number is one that the mechanism can have drawn.
+
+    Args:
+        labels: [n] the numbers as the file has them, as text.
+        model: that they were drawn from, with its public constants.
+        drawn_from_sums: each stands for a sum of the members' answers with noise; False: released
+            weights gave it, which may be any number of the range.
+
+    Raises:
+        Broken: a label is no number, or none of the lattice on which noise was added.
+    """
+    try:
+        numbers = np.array([float(word) for word in labels.dictionary.to_pylist()])
+    except ValueError as error:
+        raise Broken(f"the file of labels has a label that is no number ({error})") from None
+    target = model.target
+    if not ((numbers >= target.low) & (numbers <= target.high)).all():  # NaN compares false
+        raise Broken(
+            f"the file of labels has a number outside of the range [{target.low:g}, "
+            f"{target.high:g}] of the training run"
+        )
+    if not drawn_from_sums:
+        return (
+            f"the file of labels has {len(labels)} numbers, as metrics.json says, and each is in "
+            "the range of the training run"
+        )
+    points = model.settings.ensemble.members * LATTICE_STEPS
+    with np.errstate(invalid="ignore", over="ignore"):
+        shares = (numbers - model.target.low) / model.target.width
+        nearest = np.rint(shares * points)
+    # A label is the number of a sum; rounding may have moved the share by a few sums.
+    possible = np.zeros(len(numbers), dtype=bool)
+    for step in range(-2, 3):
+        sums = np.clip(nearest + step, 0, points)
+        possible |= model.mean_of(sums) == numbers
+    if not possible.all():
+        wrong = numbers[~possible][0]
+        raise Broken(
+            f"the released label {wrong!r} is not on the lattice of public numbers to which the "
+            "mechanism adds noise, so the mechanism cannot have drawn it"
+        )
+    return (
+        f"the file of labels has {len(labels)} numbers, as metrics.json says, and each is on the "
+        "lattice of the mechanism"
+    )
 
 
 def _counted(record: Record) -> Any:
@@ -550,7 +607,9 @@ def labels_of(record: Record) -> pa.DictionaryArray | None:
             file = open_parquet(content, named, _counted(record), 6)
             columns, table = file.schema_arrow.names, file.read(named).unify_dictionaries()
             labels = table.column(0).combine_chunks()
-        if columns != LABEL_COLUMNS or len(labels.dictionary) > MAX_CLASSES or labels.null_count:
+        may_be_numbers = _names(record, LaplaceMean) or _names(record, NoisyStatistics)
+        too_many = len(labels.dictionary) > MAX_CLASSES and not may_be_numbers
+        if columns != LABEL_COLUMNS or too_many or labels.null_count:
             expected = " and ".join(LABEL_COLUMNS)
             raise ValueError(
                 f"the columns must be {expected}, with a label in each row and at most "
@@ -560,6 +619,13 @@ def labels_of(record: Record) -> pa.DictionaryArray | None:
         kind = "table" if name == LABEL_FILES[0] else "parquet file"
         raise Broken(f"{name} is not a valid {kind} of labels ({error})") from None
     return labels
+
+
+def _names(record: Record, mechanism: type[Any]) -> bool:
+    """Return whether the settings of a release name a mechanism of agt; nothing is loaded."""
+    node = record.config.get("mechanism")
+    name = f"{mechanism.__module__}.{mechanism.__qualname__}"
+    return isinstance(node, Mapping) and current_name(str(node.get("_target_"))) == name
 
 
 def check_weights(record: Record, trained: Record | None) -> str | None:
@@ -577,7 +643,8 @@ def check_weights(record: Record, trained: Record | None) -> str | None:
     )
     if head is None:
         return None
-    mechanism = cast(WeightsMechanism, asked_of(record).mechanism(head.problem.classes, 1))
+    classes = head.problem.dataset.target.class_count
+    mechanism = cast(WeightsMechanism, asked_of(record).mechanism(classes, 1))
     simulated, drawn = record.config.get("seed") is not None, mechanism.noise(head)
     derived = {**mechanism.guarantee.parameters, **drawn, "simulated": simulated}
     check_match(WEIGHTS_FILE, noise, "this run's mechanism", derived)

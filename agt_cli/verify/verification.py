@@ -192,7 +192,10 @@ class Verification:
     ) -> VerifiedItem:
         portable = check_portable(record, runs)
         facts = (
-            (("dataset", portable.name), ("classes", ", ".join(portable.classes)))
+            (
+                ("dataset", portable.name),
+                ("classes", ", ".join(portable.classes) or portable.answers),
+            )
             if portable
             else ()
         )

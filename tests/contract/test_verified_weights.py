@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from records import name_training_run, reseal
 
+from agt.data.target import ClassTarget
 from agt.models.portable import COMMAND, Portable
 from agt.settings import FeaturesConfig
 from agt.store import Folder, write_atomic
@@ -132,7 +133,7 @@ def _with_matrix(portable: Portable) -> Portable:
 FORGERIES: dict[str, tuple[str, Forge, tuple[str, ...]]] = {
     "names of classes": (
         "table",
-        lambda portable: replace(portable, classes=portable.classes[::-1]),
+        lambda portable: replace(portable, target=ClassTarget(portable.classes[::-1])),
         ("release.json", "classes[0]", "'1'", "'0'"),
     ),
     "name of the data set": (

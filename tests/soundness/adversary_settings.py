@@ -15,6 +15,7 @@ from agt.certificates.stability import certify_linear
 from agt.data.dataset import Dataset
 from agt.data.ids import content_ids
 from agt.data.records import Records
+from agt.data.target import ClassTarget
 from agt.facts import evidence, proved
 from agt.models.box import BoxKind
 from agt.models.ensemble import vote_certificates
@@ -317,9 +318,9 @@ def fit(setting: Setting, data: Data, ks: tuple[int, ...], seed: int) -> Fitted:
 def _fit_closed(setting: Setting, data: Data) -> tuple[LinearTrained, FeatureMap]:
     case, certificate, records = setting.case, setting.certificate, data.records
     assert not isinstance(certificate, BoxKind)
-    classes = tuple(str(c) for c in range(case.classes))
+    target = ClassTarget(tuple(str(c) for c in range(case.classes)))
     known = evidence(proved("own_words", text="made for a test"))
-    dataset = Dataset("drawn", classes, records, data.test, None, {}, known, known, shard=True)
+    dataset = Dataset("drawn", target, records, data.test, None, {}, known, known, shard=True)
     features = FeatureMap.from_dataset(certificate.features, dataset)
     examples = replace(records, features=features(records.features, setting.dtype))
     setup = case.setup(setting.relation, dtype=setting.dtype)

@@ -299,7 +299,9 @@ def test_fit_takes_every_setting_by_its_name_and_default() -> None:
     given = {name: argument.default for name, argument in arguments.items() if name in settings}
     del settings["training"], given["training"]
     assert given == settings
-    assert arguments.keys() - settings.keys() == {"x", "y", "ids", "units", "public", "training"}
+    of_records = {"x", "y", "ids", "units", "public"}
+    of_labels = {"target", "range"}
+    assert arguments.keys() - settings.keys() == {*of_records, *of_labels, "training"}
 
 
 def test_the_estimators_take_what_their_settings_hold() -> None:

@@ -22,6 +22,7 @@ from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding
 from agt.certificates.box import Certificates, certify, certify_labels
 from agt.data.dataset import Dataset
+from agt.data.target import ClassTarget
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import declared, evidence, not_held, proved
 from agt.models.box import assess_boxes
@@ -215,7 +216,7 @@ def held(**change) -> str:  # type: ignore[no-untyped-def]
         "choices",
         declared("declared_in_own_words", text="chosen on public data", broken_by="it was not"),
     )
-    data = Dataset("toy", ("a", "b"), records, records, None, {}, **facts)
+    data = Dataset("toy", ClassTarget(("a", "b")), records, records, None, {}, **facts)
     plan = BatchPlan.from_settings(
         change.get("batch", training.batch), training.epochs, change.get("declared_size"), 4
     )

@@ -16,6 +16,7 @@ from agt.data.coded import CodedFeatures, Lookup, RowLookup
 from agt.data.dataset import Dataset
 from agt.data.records import DataError, fingerprint, records
 from agt.data.table import Encoding, Table
+from agt.data.target import ClassTarget
 from agt.errors import UnsoundError
 from agt.models.features import FeatureMap
 from agt.settings import FeaturesConfig
@@ -234,7 +235,7 @@ def _dataset(array: np.ndarray) -> Dataset:
     labels = np.arange(len(array)) % 2
     names = np.arange(len(array)).astype(str)
     everyone = records(array, labels, names)
-    return Dataset("test", ("0", "1"), everyone, everyone, None, {}, None, None)  # type: ignore[arg-type]
+    return Dataset("test", ClassTarget(("0", "1")), everyone, everyone, None, {}, None, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("missing", [False, True])

@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 
 import agt
 from agt.data.dataset import Dataset
+from agt.data.target import ClassTarget
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import Standing, evidence, proved
 from agt.models import compiled
@@ -56,7 +57,7 @@ def dataset(width: int = 6, public: int = 0, seed: int = 0) -> Dataset:
         make_records(x[:60], y[:60], public=flags),
         make_records(x[60:], y[60:], prefix="t"),
     )
-    return Dataset("mixed (synthetic)", ("a", "b"), train, test, 60, {}, HELD, HELD)
+    return Dataset("mixed (synthetic)", ClassTarget(("a", "b")), train, test, 60, {}, HELD, HELD)
 
 
 MAPS = [
@@ -287,7 +288,7 @@ def tabled(
     x, y = rng.normal(size=(2 * n, *(shape or (width,)))), np.arange(2 * n) % 2
     flags = [i in public for i in range(n)]
     train, test = make_records(x[:n], y[:n], public=flags), make_records(x[n:], y[n:], prefix="t")
-    return Dataset("made up (synthetic)", ("a", "b"), train, test, n, {}, HELD, HELD)
+    return Dataset("made up (synthetic)", ClassTarget(("a", "b")), train, test, n, {}, HELD, HELD)
 
 
 def with_test(data: Dataset, rows: np.ndarray) -> Dataset:

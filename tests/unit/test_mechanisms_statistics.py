@@ -49,9 +49,9 @@ def moved(gone: tuple[Any, ...], come: tuple[Any, ...]) -> tuple[float, float, f
 
     def sums(rows: tuple[Any, ...]) -> tuple[np.ndarray, Statistics]:
         u = np.array([row for row, _ in (*others, *rows)])
-        return round_towards_zero(u).sum(axis=0), Statistics.from_blocks(
-            [u], np.array([label for _, label in (*others, *rows)]), 2
-        )
+        labels = np.array([label for _, label in (*others, *rows)])
+        statistics = Statistics.from_blocks([(u, np.eye(2)[labels])])
+        return round_towards_zero(u).sum(axis=0), statistics
 
     (total, before), (other, after) = sums(gone), sums(come)
     moves = total - other, before.gram - after.gram, before.sums - after.sums
@@ -118,10 +118,10 @@ def test_the_whole_release_of_a_head_moves_by_no_more_than_its_noise_is_for(
 def test_sums_are_exact_in_any_order_and_no_row_gets_longer() -> None:
     x, y = ball(9000, 7)
     order = np.random.default_rng(1).permutation(9000)
-    one, other = (
-        Statistics.from_blocks([x], y, 3),
-        Statistics.from_blocks(np.split(x[order], 9), y[order], 3),
-    )
+    targets = np.eye(3)[y]
+    pieces = zip(np.split(x[order], 9), np.split(targets[order], 9), strict=True)
+    one = Statistics.from_blocks([(x, targets)])
+    other = Statistics.from_blocks(pieces)
     assert (one.gram == other.gram).all()
     assert (one.sums == other.sums).all()
     assert (np.linalg.norm(round_towards_zero(x), axis=1) <= np.linalg.norm(x, axis=1)).all()

@@ -12,6 +12,7 @@ from synthetic import make_records
 from threadpoolctl import threadpool_limits
 
 from agt.data.dataset import Dataset
+from agt.data.target import ClassTarget
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import Standing, evidence, proved
 from agt.models.features import CENTERED_RADIUS, MAX_PUBLIC_ROWS, FeatureMap
@@ -108,7 +109,7 @@ def of_images(train: np.ndarray, public: np.ndarray) -> Dataset:
     records = make_records(train, np.arange(len(train)) % 2)
     queries = make_records(public, np.arange(len(public)) % 2, prefix="t")
     size = len(train)
-    return Dataset("images", ("a", "b"), records, queries, size, {}, HELD, HELD)
+    return Dataset("images", ClassTarget(("a", "b")), records, queries, size, {}, HELD, HELD)
 
 
 def test_the_center_is_the_mean_of_the_public_rows_features() -> None:

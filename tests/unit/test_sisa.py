@@ -13,6 +13,7 @@ from synthetic import make_records, make_training
 
 from agt.data.dataset import Dataset
 from agt.data.records import Records
+from agt.data.target import ClassTarget
 from agt.errors import CheckError, ConfigError
 from agt.facts import evidence, not_held, proved
 from agt.models import ensemble as ensembles
@@ -47,7 +48,7 @@ def problem(
 ) -> Problem:
     dataset = Dataset(
         "people",
-        ("0", "1"),
+        ClassTarget(("0", "1")),
         records,
         people(1),
         size,

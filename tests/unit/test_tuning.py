@@ -12,6 +12,7 @@ import pytest
 
 from agt.data.dataset import Dataset
 from agt.data.records import Records, records
+from agt.data.target import ClassTarget
 from agt.errors import ConfigError
 from agt.facts import Standing, declared, evidence, not_held, proved
 from agt.mechanisms.guarantees import GaussianDP
@@ -41,7 +42,7 @@ def rows(n: int, seed: int, name: str = "p") -> Records:
 def dataset(private: Records, test: Records, size: float | None = 400) -> Dataset:
     return Dataset(
         "toy",
-        ("0", "1"),
+        ClassTarget(("0", "1")),
         private,
         test,
         size,

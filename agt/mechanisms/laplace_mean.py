@@ -1,0 +1,224 @@
+"""Private numbers: the mean of an ensemble's answers with discrete Laplace noise, eps-DP.
+
+    labelling = NumberLabelling.judged(model, LaplaceMean(eps=0.1))
+    sums = labelling.labels(features, SystemRandomness())      [n] integers; each spends eps
+    model.mean_of(sums)                                        [n] the numbers that they stand for
+
+The T members answer with integers from 0 to N, the points of a public lattice, and their sum is
+released with exact noise in integers. T, N and the range are public constants, so the sensitivity
+is known without looking at the records. The proofs are in docs/proofs/numbers.md.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+
+from agt.certificates.conditions import Condition
+from agt.data.arrays import gathered, pieces
+from agt.errors import ConfigError
+from agt.mechanisms.claims import Claim
+from agt.mechanisms.guarantees import Guarantee, PureDP
+from agt.mechanisms.judging import Voting, claim
+from agt.mechanisms.labelling import Labelling
+from agt.mechanisms.mechanism import Epsilon, Need
+from agt.mechanisms.output import Output
+from agt.mechanisms.quantile import noisy_integers
+from agt.messages import Message
+from agt.models.model import Model
+from agt.models.number_votes import NumberVotes
+from agt.numeric import Randomness
+from agt.settings import Accounting, Counting, schema, validate
+from agt.training.lattice import LATTICE_STEPS
+from agt.training.loop import OnProgress
+
+
+@schema
+class LaplaceMean:
+    """Release the mean of an ensemble's numbers with discrete Laplace noise: eps-DP for each query.
+
+    Attributes:
+        eps: of one query.
+
+    Formal guarantees
+        - Each answer is eps-DP with delta = 0, if one edit changes at most ``touches`` members and
+          a member depends on its own shard alone (Lemma 7 of docs/proofs/numbers.md).
+        - It holds for all records: members with empty shards, outliers and ties included.
+
+    Source: Ghosh, Roughgarden and Sundararajan (2009), the geometric mechanism.
+    """
+
+    eps: Epsilon
+
+    name: ClassVar[str] = "laplace_mean"
+    needs: ClassVar[Need] = "votes"
+    output: ClassVar[Output] = Output.LABELS
+    spends: ClassVar[type[PureDP]] = PureDP
+
+    @classmethod
+    def with_guarantee(cls, guarantee: Guarantee, classes: int = 0) -> Self:
+        """Return the mechanism that has a given guarantee per query.
+
+        Args:
+            guarantee: of one query's answer.
+            classes: not read, because numbers have none.
+
+        Raises:
+            ConfigError: the guarantee is not pure DP.
+        """
+        return validate(cls, guarantee.parameters, f"mechanism={cls.name}")
+
+    @property
+    def guarantee(self) -> PureDP:
+        """The guarantee of one answer."""
+        return PureDP(self.eps)
+
+    def release(
+        self, sums: np.ndarray, members: int, touches: int, source: Randomness
+    ) -> np.ndarray:
+        """Draw a private sum for each query; each draw spends the guarantee once.
+
+        Args:
+            sums: [n] int64, the sums of the members' answers, from 0 to T N.
+            members: T, the public number of members, whether or not they have records.
+            touches: m, how many members one edit can change.
+            source: SystemRandomness for a private release; any other source makes a simulation.
+
+        Returns:
+            [n] int64, from 0 to T N.
+        """
+        largest = members * LATTICE_STEPS
+        # Lemma 5 of docs/proofs/numbers.md: one edit moves a sum by at most m N.
+        sensitivity = touches * LATTICE_STEPS
+        released = np.empty(len(sums), dtype=np.int64)
+        for query, exact in enumerate(sums.tolist()):
+            (noised,) = noisy_integers([exact], self.eps, source, sensitivity)
+            released[query] = min(max(noised, 0), largest)  # post-processing
+        return released
+
+    def noise_sd(self, members: int, touches: int) -> float:
+        """Return the standard deviation of the noise on a mean, as a share of the range.
+
+        It is that before the noisy mean is clamped to the range.
+
+        Args:
+            members: T, the public number of members.
+            touches: m, how many members one edit can change.
+        """
+        rate = self.eps / (touches * LATTICE_STEPS)
+        # The variance of the discrete Laplace distribution is 2 a / (1 - a)^2 with a = exp(-rate).
+        sd_of_sum = math.sqrt(2 * math.exp(-rate)) / -math.expm1(-rate)
+        return sd_of_sum / (members * LATTICE_STEPS)
+
+
+@dataclass(frozen=True)
+class NumberLabelling:
+    """A model of numbers, and the mechanism through which its answers pass before their release.
+
+    It has the methods of ``Labelling``, so that releases and ledgers treat both alike. Its labels
+    are sums of the members' answers, from 0 to T N; ``model.mean_of`` makes numbers of them.
+
+    Attributes:
+        model: the model that answers.
+        mechanism: draws a sum from the exact one.
+        claim: what may be said about the privacy of each answer.
+        voting: "certified": the members are counted with a proof.
+
+    Formal guarantees
+        - ``judged`` reads only public values: settings, conditions and the range.
+    """
+
+    model: NumberVotes
+    mechanism: LaplaceMean
+    claim: Claim
+    voting: Voting = "certified"
+
+    @classmethod
+    def judged(
+        cls,
+        model: Model,
+        mechanism: LaplaceMean,
+        conditions: Sequence[Condition] | None = None,
+        accounting: Accounting = "rigorous",
+        counting: Counting = "distance",
+    ) -> "NumberLabelling":
+        """Return the labelling of a model, with the claim that each of its answers may have.
+
+        Args:
+            model: the model that answers.
+            mechanism: draws the answers.
+            conditions: a to g, the assumptions of the proof, as assessed; None: the model's own.
+            accounting: "rigorous" refuses where a required condition does not hold.
+            counting: not read by the mechanism; only "distance" is accepted.
+
+        Raises:
+            ConfigError: the claim is refused, or the model answers with classes.
+        """
+        votes = model.number_votes
+        if votes is None:
+            raise ConfigError(
+                Message(
+                    "{config:mechanism=laplace_mean} releases numbers, but this model answers with "
+                    "classes: train with {config:dataset.target}=numeric and certificate=votes, or "
+                    "use a mechanism of classes, such as {config:mechanism=randomized_response}"
+                )
+            )
+        if counting != "distance":
+            raise ConfigError(
+                f"counting={counting} has no effect, because mechanism={mechanism.name} does not "
+                "use stable distances: leave counting=... out"
+            )
+        granted = claim(
+            votes.conditions if conditions is None else conditions,
+            votes.settings.relation,
+            mechanism,
+            accounting,
+            counting,
+            "certified",
+        )
+        return cls(votes, mechanism, granted)
+
+    def labels(
+        self,
+        features: np.ndarray,
+        randomness: Randomness,
+        on_progress: OnProgress = lambda progress: None,
+    ) -> np.ndarray:
+        """Draw a sum for each query; the caller has to pay for them first.
+
+        Args:
+            features: [n, ...] the queries, as the model takes them.
+            randomness: ``SystemRandomness`` for a private release; anything else is a simulation.
+            on_progress: called while the members are asked.
+
+        Returns:
+            [n] int64, from 0 to T N.
+        """
+        return gathered(self.draw_in_pieces(features, randomness, on_progress), len(features))
+
+    def draw_in_pieces(
+        self,
+        features: np.ndarray,
+        randomness: Randomness,
+        on_progress: OnProgress = lambda progress: None,
+    ) -> Iterator[np.ndarray]:
+        """Yield the sums of consecutive queries, a piece at a time, so that memory stays bounded.
+
+        Args:
+            features: [n, ...] the queries, as the model takes them.
+            randomness: ``SystemRandomness`` for a private release; anything else is a simulation.
+            on_progress: called while the members are asked, with the progress within a piece.
+
+        Yields:
+            int64 sums of one piece of the queries; n in all pieces together.
+        """
+        members = self.model.settings.ensemble.members
+        for piece in pieces(features):
+            sums = self.model.sums(piece, on_progress)
+            yield self.mechanism.release(sums, members, self.model.touches, randomness)
+
+
+AnyLabelling = Labelling | NumberLabelling
+"""What answers queries with labels that may be released: classes, or numbers."""
