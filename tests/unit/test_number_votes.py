@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeRegressor
+from sklearn.utils.estimator_checks import check_estimator
 
 import agt
 from agt.data.embeddings import Embeddings
@@ -207,3 +208,22 @@ def test_a_model_of_numbers_has_no_classes() -> None:
     for ask in (model.model.margins, model.model.shares, model.model.member_margins):
         with pytest.raises(agt.ConfigError, match="numeric"):
             ask(X)
+
+
+# -- scikit-learn
+
+
+def test_scikit_learn_accepts_the_regressor() -> None:
+    check_estimator(agt.CertifiedRegressor(range=(-300, 300), members=5))
+
+
+def test_the_regressor_needs_a_declared_range() -> None:
+    with pytest.raises(agt.ConfigError, match=r"^range="):
+        agt.CertifiedRegressor(members=5).fit(X, Y)
+
+
+def test_the_regressor_certifies_intervals() -> None:
+    regressor = agt.CertifiedRegressor(range=(0, 10), members=6).fit(X, Y)
+    lower, upper = regressor.certify(X).bounds(1)
+    answers = regressor.predict(X)
+    assert ((lower <= answers) & (answers <= upper)).all()
