@@ -125,8 +125,8 @@ class DataOwner:
         earlier = tuple(node["earlier"])
         if not all(isinstance(text, str) for text in (node["run"], node["data"], *earlier)):
             raise ValueError(
-                "owner: the entries 'run', 'data' and 'earlier' must be digests (text), but at "
-                "least one of the three is not text: use the owner that agt returned, unchanged"
+                "owner: the entries 'run', 'data' and 'earlier' must be digests (text). Use the "
+                "owner that agt returned, unchanged"
             )
         return cls(
             data=node["data"],
@@ -346,9 +346,8 @@ class Ledger:
         """
         if not owner.data:
             raise ConfigError(
-                f"ledger={self.path}: a ledger cannot count releases of this model, because the "
-                "version of agt that saved the model did not store the digest of its training "
-                "data: fit the model again"
+                f"ledger={self.path}: an old version of agt saved this model without the digest "
+                "of its training data, so no ledger can count its releases: fit the model again"
             )
         table = owner.table
         with self._open_file() as ledger:

@@ -286,9 +286,9 @@ class Fitted:
         if not len(problem.dataset.train):
             if self.saved_owner is None:
                 raise ConfigError(
-                    "model: this object has neither its training records nor a note of whose "
-                    "data they were, so agt cannot tell whose privacy budget a release would "
-                    "spend. Use a model as agt.fit or agt.load returned it, unchanged"
+                    "model: agt cannot tell whose privacy budget a release of this model would "
+                    "spend, because its data are unknown. Use a model as agt.fit or agt.load "
+                    "returned it, unchanged"
                 )
             return self.saved_owner
         relation = problem.settings.relation
@@ -440,8 +440,8 @@ class Fitted:
             )
         if seed is not None and ledger is not None:
             raise ConfigError(
-                "seed and ledger cannot be given together, because a release from a seed is "
-                "only a simulation and does not spend budget: leave one of them out"
+                "seed and ledger cannot be given together, because a release from a seed is only "
+                "a simulation, which spends no budget: leave out seed= or ledger="
             )
         with naming_settings(FIT_ARGUMENTS):
             queries = self._queries(x)
@@ -989,8 +989,8 @@ def _doubts(model: Fitted) -> Iterator[str]:
     largest = float(np.abs(sample.features).max(initial=0))
     if largest > LARGE_FEATURE:
         yield (
-            f"the largest feature is {largest:g} in absolute value: divide the features by "
-            "public constants so that all are about 1 at most; or, for a data frame, give "
+            f"the largest feature is {largest:g} in absolute value: divide the features by public "
+            "constants so that all are about 1 at most. For a data frame, give "
             "columns=agt.Columns(...), which encodes its columns"
         )
     if model.model.number_votes is not None:
@@ -1018,8 +1018,7 @@ def _doubts(model: Fitted) -> Iterator[str]:
         yield (
             f"the model labels {correct} of {len(sample)} training records correctly, but always "
             f"answering {most_frequent_class!r} would be correct for {most_frequent} of the same "
-            "records. So the model is of little use: change the training settings "
-            f"{most_frequent} of them. So the model is of little use with these settings"
+            "records. So the model is of little use: change the training settings"
         )
 
 
@@ -1121,8 +1120,9 @@ def load(
             )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(
-            f"{reader.folder / DESCRIPTION}: cannot be read ({error}); perhaps another "
-            "version of agt saved the model: load it with that version, or fit it again"
+            f"{reader.folder / DESCRIPTION}: this file cannot be read ({error}). If another "
+            "version of agt saved the model, load it with that version. Otherwise fit the model "
+            "again"
         ) from None
     names = tuple(node.get("feature_names", ()))
     model = load_model(problem, reader)
@@ -1178,8 +1178,8 @@ def _check_network_settings(
     if missing:
         raise ConfigError(
             "network: the default training settings are only for linear heads (no hidden "
-            f"layers). Use network=(); or choose {', '.join(missing)} on public data and give "
-            "them to agt.fit"
+            f"layers): use network=(). For hidden layers, choose {', '.join(missing)} on public "
+            "data and give them to agt.fit"
         )
 
 
@@ -1249,9 +1249,8 @@ def _build_ensemble(
     ensemble = validate(EnsembleConfig, given, "ensemble")
     if certificate.has_member_models(ensemble) and size is None:
         raise ConfigError(
-            "members: all members of an ensemble use the same normaliser, which must not depend "
-            "on the data. So an ensemble needs a public number of records: give "
-            "declared=agt.Declared(size=...)"
+            "members: all members of an ensemble divide by the same number of records, which "
+            "must be public: give declared=agt.Declared(size=...)"
         )
     return ensemble
 

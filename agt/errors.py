@@ -145,6 +145,21 @@ def counted(count: int, one: str, more: str = "") -> str:
     return f"{count:,} {noun}"
 
 
+def altered(file: object, finding: str, again: str = "") -> str:
+    """What an error says of a file that is no longer as agt wrote it.
+
+    Args:
+        file: its name.
+        finding: what shows it, in one sentence.
+        again: what makes the file anew, for example ``train again``; empty: nothing does.
+    """
+    remedy = f", or {again}" if again else ""
+    return (
+        f"{file} was altered or damaged after agt wrote it ({finding}). Restore it from a "
+        f"backup{remedy}"
+    )
+
+
 def few(names: Iterable[object], most: int = 3, between: str = ", ") -> str:
     """The first names, and how many more there are."""
     words = [*map(str, names)]

@@ -11,28 +11,31 @@ DECLARED_IN_WORDS = "declared_in_words"
 
 _CHOSEN = "the training settings were chosen on public data or constants ({setting})"
 _RECIPE = (
-    "the training settings are those of agt's recipe, unchanged; these settings depend only on "
-    "public constants and were chosen on other, public data. Which columns are used, and how the "
-    "columns are declared, was not chosen by results on these records"
+    "the training settings are those of agt's recipe, unchanged. The recipe depends only on "
+    "public constants, and was chosen on other, public data. Which columns are used, and how "
+    "they are declared, was not chosen by results on these records"
 )
-_ON_ROWS = "; to choose the settings, {rows:rows} were used (training.chosen_from, digest {digest})"
-_MARKED = (
-    "was read off the records, so a single record can change it. Replace {key} by public values "
-    "and remove the column's name from {setting}; or, if everything that {setting} lists is "
-    "public, declare that with {setting}=[]"
+_ON_ROWS = ". To choose the settings, {rows:rows} were used (training.chosen_from, digest {digest})"
+_IF_PUBLIC = (
+    "and remove '{column}' from {setting}. If everything that {setting} lists is public, give "
+    "{setting}=[] instead"
+)
+_MARKED = "was read off the records, so a single record can change it."
+_SEVERAL_MARKED = (
+    "were read off the records, so a single record can change them ({setting} names the columns)."
 )
 _COLUMNS = (
     "ranges and lists of values are public constants ({setting}), and so are the choice of "
     "columns and the definition of a missing value"
 )
 _UNDECLARED_CENTER = (
-    "is not declared public, and a center that is the mean of private records would reveal "
-    "something about them. If it comes from public data, set {setting}=true"
+    "is not declared public. A center that is the mean of private records would reveal "
+    "something about them. If the center comes from public data, set {setting}=true"
 )
 _OWN_IDS = (
     "removing a record would give other records new {names} and move them to other "
-    "batches. Leave the {names} out (each record's id is then a hash of its content); "
-    "or, if they belong to the records permanently, declare that with {setting}"
+    "batches. Leave the {names} out; each record's id is then a hash of its content. "
+    "If the {names} never change, declare that with {setting} instead"
 )
 
 TEMPLATES: dict[str, str] = {
@@ -47,34 +50,32 @@ TEMPLATES: dict[str, str] = {
     # For which k there are certificates (a).
     "grid_dense": "certificates are computed for every integer k from 0 to {last}",
     "grid_sparse": (
-        "certificates are computed only for some values of k (the grid of k has gaps). So from "
-        "one dataset to a neighbouring one, a query's stable distance can change by more than "
-        "1, and only its position in the list of values of k changes by at most 1"
+        "certificates are computed only for some values of k (the grid of k has gaps). So a "
+        "query's stable distance can differ by more than 1 between neighbouring datasets; only "
+        "its position in the list of values of k differs by at most 1"
     ),
     "every_k_in_closed_form": (
-        "certificates hold for every integer k, because a closed formula gives them, even where "
-        "tables show only some values of k"
+        "certificates hold for every integer k, because a closed formula computes them (tables "
+        "may show only some values of k)"
     ),
     "every_k_counted": (
-        "certificates hold for every integer k, because the number of edits that would change a "
-        "label is computed exactly, even where tables show only some values of k"
+        "certificates hold for every integer k, because agt counts exactly how many edits would "
+        "change each label (tables may show only some values of k)"
     ),
     # What names records and people, and what splits and selects them (b).
     "ids_by_content": "each record's id is a hash of its own content",
     "ids_by_content_of_classes": (
-        "each record's id is a hash of its own content; a record is used if its class is one of "
-        "{classes:listed}"
+        "each record's id is a hash of its own content. Only records of the classes "
+        "{classes:listed} are used"
     ),
     "ids_by_content_thinned": (
-        "each record's id is a hash of its own content; a hash of this id under the public key "
-        "'{key}' decides whether the record is used, so that a public share of each class is used "
-        "({rates:listed})"
+        "each record's id is a hash of its own content. Only a public share of each class is "
+        "used ({rates:listed}): a hash of the id under the public key '{key}' selects the records"
     ),
     "ids_by_content_of_classes_thinned": (
         "each record's id is a hash of its own content. Only records of the classes "
-        "{classes:listed} are used, and only a public share of each class ({rates:listed}). A "
-        "hash of the record's own id under the public key '{key}' decides whether the record "
-        "belongs to this share"
+        "{classes:listed} are used, and of each class only a public share ({rates:listed}): a "
+        "hash of the id under the public key '{key}' selects the records"
     ),
     "column_names_records": "column '{column}' gives the id of each record ({setting})",
     "column_names_records_for_good": (
@@ -90,11 +91,10 @@ TEMPLATES: dict[str, str] = {
         "belongs ({setting}, dataset.id_permanent=true)"
     ),
     "column_counts_rows": (
-        "column '{column}' ({setting}) looks like row numbers, because its whole numbers lie "
-        "close together (they fill at least a tenth of their range). If the rows are numbered "
-        "again when a record is removed, other records get new ids and move to other batches. "
-        "Leave out {setting}, so that ids are hashes of the records' contents; or, if ids never "
-        "change, declare that with dataset.id_permanent=true"
+        "column '{column}' ({setting}) looks like row numbers, because its whole numbers fill at "
+        "least a tenth of their range. Row numbers change when a record is removed, so other "
+        "records would move to other batches. Leave out {setting}; each record's id is then a "
+        "hash of its content. If the ids never change, declare dataset.id_permanent=true instead"
     ),
     "names_for_good": (
         "the {names} that were given do not change when other records are added or removed "
@@ -103,7 +103,7 @@ TEMPLATES: dict[str, str] = {
     "names_count_rows": f"the {{names}} that were given are row numbers, so {_OWN_IDS}",
     "names_may_be_places": (
         f"the {{names}} that were given may be positions in a table, such as the index of a "
-        f"data frame; then {_OWN_IDS}"
+        f"data frame, in which case {_OWN_IDS}"
     ),
     "column_marks_public": (
         "the records that column '{column}' marks as public are indeed public ({setting})"
@@ -118,9 +118,9 @@ TEMPLATES: dict[str, str] = {
         "identical features are numbered in the order of their rows"
     ),
     "split_by_hash": (
-        "a record is in the test set if a hash of the id of its unit (person), under the public "
-        "key '{key}' and scaled to 0..1, is below {test_fraction:g}; so adding or removing "
-        "another record does not move it"
+        "a record is a test record if a hash of the id of its unit (person), scaled to 0..1, is "
+        "below {test_fraction:g}. The key of this hash is public ('{key}'), and no other record "
+        "matters"
     ),
     "split_by_column": (
         "column '{column}' ({setting}) marks the test records, and whether a record is marked "
@@ -151,49 +151,46 @@ TEMPLATES: dict[str, str] = {
         "constants"
     ),
     "features_undeclared": (
-        "it is not declared how the features were computed. If each row was computed from its "
-        "own record only, with public constants (no scaler fitted on these records), declare "
-        "that with {setting}"
+        "it is not declared how the features were computed. If each row was computed only from "
+        "its own record and public constants (no scaler fitted on these records), declare that "
+        "with {setting}"
     ),
     "prepared_alone": "{text}",
     "prepared_together": "{text}",
     "preparation_silent": (
         "{file} does not record whether each record was prepared independently of the others"
     ),
-    "batches_by_hash": (
-        "which batch a record belongs to is decided by a keyed hash of the id of its unit (person)"
-    ),
+    "batches_by_hash": "a keyed hash of the id of a record's unit (person) decides its batch",
     "shards_by_hash": (
-        "which of the ensemble's {members} members is trained on a record is decided by a keyed "
-        "hash of the id of the record's unit (person), so one more edit of the data (k raised by "
-        "one) can change at most one more member"
+        "a keyed hash of the id of a record's unit (person) decides which of the ensemble's "
+        "{members} members is trained on the record. So each further edit of the data (k raised "
+        "by one) changes at most one further member"
     ),
     "shards_by_hash_several": (
-        "which of the ensemble's {members} members is trained on a record is decided by a keyed "
-        "hash of the id of the record's unit (person). One more edit of the data (k raised by "
-        "one) can change up to {touches} more members, and the certificates of the vote count all "
-        "of these"
+        "a keyed hash of the id of a record's unit (person) decides which of the ensemble's "
+        "{members} members is trained on the record. Each further edit of the data (k raised by "
+        "one) changes up to {touches} further members, and the certificates of the vote count "
+        "all of these"
     ),
     "learner_is_function": (
-        "the learner {learner} ({setting}) is deterministic to the last bit, uses only "
-        "its own shard of the records, and labels each query independently of other "
-        "queries. As a test, which is not a proof, {members} members were trained again "
-        "in a fresh process and gave the same labels"
+        "the learner {learner} ({setting}) is deterministic to the last bit, uses only its own "
+        "shard (part) of the records, and labels each query independently of other queries. As a "
+        "test, which is not a proof, {members} members were trained again in a fresh process and "
+        "gave the same labels"
     ),
     # Constants of training (c).
     "normaliser_from_records": (
-        "the normaliser {normaliser:g}, by which sums over records are divided, was computed "
-        "from the number of records, so certificates only cover retraining with the same "
-        "normaliser. Give a public constant instead, either {config:dataset.declared_size} or "
+        "sums over records are divided by {normaliser:g}, which was computed from the number of "
+        "records. So certificates only cover retraining that divides by the same number. Give a "
+        "public constant instead: {config:dataset.declared_size} or "
         "{config:training.batch.normalizer}"
     ),
     "normaliser_public": (
-        "the normaliser {normaliser:g} ({setting}), by which sums over records are divided, is a "
-        "public constant"
+        "sums over records are divided by {normaliser:g} ({setting}), which is a public constant"
     ),
     "normaliser_of_public_size": (
-        "the normaliser {normaliser:g}, by which sums over the records of a batch are divided, is "
-        "a public constant (each batch's share of {setting})"
+        "sums over the records of a batch are divided by {normaliser:g}, which is a public "
+        "constant (each batch's share of {setting})"
     ),
     "size_public": "the declared size of the data set, {size:g} ({setting}), is a public constant",
     "size_of_generator": (
@@ -201,41 +198,41 @@ TEMPLATES: dict[str, str] = {
     ),
     "size_measured": ("the size of the data set was measured with noise, by agt measure ({claim})"),
     "steps_stated": (
-        "the normaliser {normaliser:g} (which divides sums over records), the largest allowed "
-        "batch (n_max = {n_max} records) and the number of training steps ({steps}) are set in "
-        "the configuration"
+        "these numbers are set in the configuration: the number by which sums over records are "
+        "divided ({normaliser:g}), the largest allowed batch (n_max = {n_max} records) and the "
+        "number of training steps ({steps})"
     ),
     "objective_stated": (
-        "the normaliser {normaliser:g} (which divides sums over records), the largest allowed "
-        "number of records (n_max = {n_max}), weight_decay = {weight_decay:g} and the solver's "
-        "tolerance ({tolerance:g}) are set in the configuration"
+        "these numbers are set in the configuration: the number by which sums over records are "
+        "divided ({normaliser:g}), the largest allowed number of records (n_max = {n_max}), "
+        "weight_decay ({weight_decay:g}) and the solver's tolerance ({tolerance:g})"
     ),
     "removal_objective_stated": (
-        "the normaliser {normaliser:g} (which divides sums over records), the largest allowed "
-        "number of records (n_max = {n_max}), weight_decay = {weight_decay:g} and the largest "
-        "gradient norm that the solver may leave ({residual:g}) are set in the configuration"
+        "these numbers are set in the configuration: the number by which sums over records are "
+        "divided ({normaliser:g}), the largest allowed number of records (n_max = {n_max}), "
+        "weight_decay ({weight_decay:g}) and the largest gradient norm that the solver may leave "
+        "({residual:g})"
     ),
     "members_stated": (
-        "the number of ensemble members, the hash key that divides the records among them, and "
-        "the strength of regularisation are set in the configuration; members use no normaliser "
-        "(no divisor that could depend on the number of records)"
+        "the configuration sets the number of ensemble members, the hash key that divides the "
+        "records among them, and the strength of regularisation. No member divides by a number "
+        "that could depend on the records"
     ),
     "learner_stated": (
-        "the number of ensemble members, the hash key that divides the records among them, the "
-        "learner and its settings are set in the configuration"
+        "the configuration sets the number of ensemble members, the hash key that divides the "
+        "records among them, the learner, and the learner's settings"
     ),
     "margins_clipped": (
-        "the margin of each ensemble member (the score by which it prefers one class) is clipped "
-        "to at most {clip:g} in size, and the certificates count up to {edits} edits of all "
-        "members' records together; both numbers are constants"
+        "the margin of each ensemble member (how much its score prefers one class) is clipped to "
+        "at most {clip:g} in size. The certificates cover up to {edits} edited records in total "
+        "over all members. Both limits are constants"
     ),
     # Why bounds of neighbours lie within one another (d).
     "boxes_nest": (
-        "for neighbouring datasets, the bounds of one at k - 1 lie within the bounds of the "
-        "other at k (the bounds nest). This is because every rule of interval arithmetic in use "
-        "is inclusion-monotone, which means that narrower input ranges never give wider results "
-        "(products, clamps, activations, the loss, integer sums, elementwise clipping of "
-        "gradients)"
+        "the bounds of one dataset at k - 1 lie within the bounds of a neighbouring dataset at "
+        "k, because every rule of interval arithmetic in use is inclusion-monotone: narrower "
+        "inputs never give wider results (products, clamps, activations, the loss, integer sums, "
+        "elementwise clipping of gradients)"
     ),
     "boxes_do_not_nest": "{relation:unnested}",
     "given_the_draw": (
@@ -243,18 +240,18 @@ TEMPLATES: dict[str, str] = {
         "noise was drawn once and is treated as a constant"
     ),
     "steps_do_not_expand": (
-        "learning rates are at most {rate:g}, which is within the limit of {limit:.5g}. So a "
-        "training step on the same records never moves two models further apart, and one record "
-        "moves the {each_class:parameters} by at most {movement:.4g}"
+        "learning rates are at most {rate:g}, within the limit of {limit:.5g}. So a training "
+        "step on the same records never moves two models further apart, and one record moves the "
+        "{each_class:parameters} by at most {movement:.4g}"
     ),
     "minimiser_of_loss": (
-        "the weights minimise a {strength:g}-strongly convex loss, up to a remaining gradient "
-        "of {gradient:g}, so one record moves the {each_class:parameters} by at most "
+        "the weights minimise a {strength:g}-strongly convex loss, up to a gradient of norm "
+        "{gradient:g}. So one record moves the {each_class:parameters} by at most "
         "{movement:.4g}, whatever steps the solver took"
     ),
     "minimiser_of_sum": (
-        "the weights minimise a {strength:g}-strongly convex sum of losses, up to a remaining "
-        "gradient of {gradient:g}, so one record moves the {each_class:parameters} by at most "
+        "the weights minimise a {strength:g}-strongly convex sum of losses, up to a gradient of "
+        "norm {gradient:g}. So one record moves the {each_class:parameters} by at most "
         "{movement:.4g}, whatever steps the solver took"
     ),
     "vote_changes": (
@@ -266,8 +263,8 @@ TEMPLATES: dict[str, str] = {
         "ensemble members, and the certificates of the vote count all of these"
     ),
     "flips_counted": (
-        "how many label flips it takes to change an ensemble member's answer is counted exactly, "
-        "and flipping one label changes this number by at most 1"
+        "agt counts exactly how many label flips it takes to change an ensemble member's answer. "
+        "Flipping one label changes this number by at most 1"
     ),
     # What made features and chose settings (e).
     "classes_public": "the list of classes is public ({setting})",
@@ -282,8 +279,7 @@ TEMPLATES: dict[str, str] = {
     ),
     "classes_read_off_records": (
         "the list of classes was read off the records. If this list is public, remove 'classes' "
-        "from {setting}; or, if everything that {setting} lists is public, declare that with "
-        "{setting}=[]"
+        "from {setting}. If everything that {setting} lists is public, give {setting}=[] instead"
     ),
     "classes_measured": (
         "the classes of the data set were measured with noise, by agt measure ({claim})"
@@ -294,15 +290,20 @@ TEMPLATES: dict[str, str] = {
         "public list in {setting}, or install the package medmnist, which contains the list "
         "({command})"
     ),
-    "range_marked": f"the range of column '{{column}}' {_MARKED}",
-    "range_and_more_marked": (
-        f"the range of column '{{column}}' (and of {{more:more_columns}} that {{setting}} lists) "
-        f"{_MARKED}"
+    "range_marked": (
+        f"the range of column '{{column}}' {_MARKED} Give a public range in {{key}}, {_IF_PUBLIC}"
     ),
-    "list_marked": f"the list of values of column '{{column}}' {_MARKED}",
+    "range_and_more_marked": (
+        f"the range of column '{{column}}', and the ranges or lists of {{more:more_columns}}, "
+        f"{_SEVERAL_MARKED} Give a public range in {{key}}, {_IF_PUBLIC}"
+    ),
+    "list_marked": (
+        f"the list of values of column '{{column}}' {_MARKED} Give a public list in {{key}}, "
+        f"{_IF_PUBLIC}"
+    ),
     "list_and_more_marked": (
-        f"the list of values of column '{{column}}' (and of {{more:more_columns}} that "
-        f"{{setting}} lists) {_MARKED}"
+        f"the list of values of column '{{column}}', and the ranges or lists of "
+        f"{{more:more_columns}}, {_SEVERAL_MARKED} Give a public list in {{key}}, {_IF_PUBLIC}"
     ),
     "range_found": (
         "the range of column '{column}' is its smallest and largest training value, so a "
@@ -311,7 +312,7 @@ TEMPLATES: dict[str, str] = {
     ),
     "columns_public": _COLUMNS,
     "columns_public_some_measured": (
-        f"{_COLUMNS}. Of these constants, some ({{measured:listed}}) were measured from these "
+        f"{_COLUMNS}. Some of these constants ({{measured:listed}}) were measured from these "
         f"records with noise by agt measure, which is a private release of its own ({{claim}}). "
         "Certificates and erasures treat the measured values as fixed"
     ),
@@ -353,40 +354,38 @@ TEMPLATES: dict[str, str] = {
         "the weights of the {count} random ReLU features are drawn from the public seed {seed}"
     ),
     "landmarks_by_hash": (
-        "the {count} landmarks (rows with which the kernel features compare each record) are the "
-        "public rows whose contents have the smallest hashes (seed {seed})"
+        "the {count} landmarks (public rows with which the kernel features compare each record) "
+        "are the rows whose contents have the smallest hashes (seed {seed})"
     ),
     "scattering_features": (
         "the wavelets of the scattering features are public constants, and nothing about the "
         "features is learnt from data"
     ),
     "whitening_rows_public": (
-        "the features of {public:rows} are public, though their labels need not be "
-        "({setting}={public}); the covariance of these features whitens the features of all "
-        "records"
+        "the features of {public:rows} are public ({setting}={public}), though their labels need "
+        "not be. The covariance of these features whitens the features of all records"
     ),
     "centering_rows_public": (
-        "the features of {public:rows} are public, though their labels need not be "
-        "({setting}={public}); the mean of their scattering features is subtracted from those of "
-        "all records and is published with the weights"
+        "the features of {public:rows} are public ({setting}={public}), though their labels need "
+        "not be. The mean of their scattering features is subtracted from those of all records, "
+        "and is published with the weights"
     ),
     "landmark_rows_public": (
-        "the features of {public:rows} are public, though their labels need not be "
-        "({setting}={public}); some of these rows are the landmarks of the kernel features and "
-        "are published with the weights"
+        "the features of {public:rows} are public ({setting}={public}), though their labels need "
+        "not be. Some of these rows are the landmarks of the kernel features, and are published "
+        "with the weights"
     ),
     "whitening_and_landmark_rows_public": (
-        "the features of {public:rows} are public, though their labels need not be "
-        "({setting}={public}). The covariance of these features whitens the features of all "
-        "records, and some of these rows are the landmarks of the kernel features and are "
-        "published with the weights"
+        "the features of {public:rows} are public ({setting}={public}), though their labels need "
+        "not be. The covariance of these features whitens the features of all records. Some of "
+        "these rows are the landmarks of the kernel features, and are published with the weights"
     ),
     "initial_parameters_public": "the initial parameters of {network} are public constants",
     "encoder_weights_public": "the encoder's weights ({file}) are public ({setting}=true)",
     "encoder_weights_undeclared": (
-        "the encoder's weights ({file}) are not declared public; if the encoder was trained on "
-        "private records, the features reveal something about these records. If the encoder was "
-        "trained on public records only, set {setting}=true"
+        "the encoder's weights ({file}) are not declared public. If the encoder was trained on "
+        "private records, the features reveal something about these records. If it was trained "
+        "on public records only, set {setting}=true"
     ),
     "encoder_records_public": (
         "the records that the encoder was trained on are public ({setting}=true)"
@@ -415,17 +414,16 @@ TEMPLATES: dict[str, str] = {
     "settings_of_recipe": _RECIPE,
     "settings_of_recipe_on_rows": f"{_RECIPE}{_ON_ROWS}",
     "declared_for_other_settings": (
-        "{setting} was declared for training settings that differ from those of this run "
+        "{setting} was declared for other training settings than those of this run "
         "({changed:listed}). If the present settings were also chosen on public data only, give "
-        "{setting} on the command line. The run then records the present settings in its "
-        "config.yaml, in the entry 'chosen_for'. If the declaration is given in a settings file, "
-        "that file needs this entry too"
+        "{setting} on the command line; config.yaml then records these settings as 'chosen_for'. "
+        "A settings file that declares {setting} needs this entry too"
     ),
     "declared_for_no_settings": (
         "the declaration {setting} does not say for which training settings it was made. If the "
-        "present settings were chosen on public data only, give {setting} on the command line. "
-        "The run then records the present settings in its config.yaml, in the entry 'chosen_for'. "
-        "If the declaration is given in a settings file, that file needs this entry too"
+        "present settings were chosen on public data only, give {setting} on the command line; "
+        "config.yaml then records these settings as 'chosen_for'. A settings file that declares "
+        "{setting} needs this entry too"
     ),
     "differs_from_recipe": (
         "training.chosen_on=recipe only covers the unchanged recipe, but this run changes "
@@ -433,10 +431,10 @@ TEMPLATES: dict[str, str] = {
         "declare {setting} on the command line"
     ),
     "chosen_on_other_rows": (
-        "the training settings were chosen on {rows:rows}, digest {digest} "
-        "(training.chosen_from), but the digest of these rows is now {now}, so the rows have "
-        "changed. Choose the settings again with agt tune; or, if they were chosen on public data "
-        "only, declare {setting} on the command line of this run"
+        "the training settings were chosen on {rows:rows} with the digest {digest} "
+        "(training.chosen_from), but these rows have changed since (their digest is {now}). "
+        "Choose the settings again with agt tune. If they were chosen on public data only, "
+        "declare {setting} on the command line instead"
     ),
     # Arithmetic (f).
     "bounds_widened": (
@@ -445,23 +443,23 @@ TEMPLATES: dict[str, str] = {
         "integers"
     ),
     "product_not_nested": (
-        "bounds from Rump's interval product (product=rump) contain the exact result, but it is "
-        "not proved that the bounds of one dataset lie within those of its neighbour (that they "
-        "nest) in their last digits. Use {config:training.product}=exact"
+        "product=rump (Rump's interval product) gives bounds that contain the exact result. But "
+        "it is not proved that the bounds of one dataset lie within those of its neighbour in "
+        "their last digits. Use {config:training.product}=exact"
     ),
     "sums_in_float64": (
-        "sums are computed in float64, and their rounding errors are at most {share:.1e} times "
-        "the effect of one record; the bounds of margins and stable distances also cover the "
+        "sums are computed in float64, with rounding errors of at most {share:.1e} times the "
+        "effect of one record. The bounds of margins and stable distances also cover the "
         "rounding of their own computation"
     ),
     "sums_of_integers": (
-        "each ensemble member depends only on its own shard of the records, even in its last "
-        "digits, because the order of its floating-point operations depends on these records "
-        "only; the scores of queries are exact sums of integers"
+        "each ensemble member depends only on its own shard (part) of the records, even in its "
+        "last digits, because these records alone decide the order of its floating-point "
+        "operations. The scores of queries are exact sums of integers"
     ),
     "votes_are_integers": (
-        "votes are integers, so they are counted without rounding; how the learner rounds is part "
-        "of the declaration about the learner (condition b)"
+        "votes are integers, so they are counted without rounding. How the learner rounds is "
+        "part of the declaration about the learner (condition b)"
     ),
     # The relation (g).
     "symmetric": (
@@ -488,14 +486,14 @@ TEMPLATES: dict[str, str] = {
         "every record change"
     ),
     "read_as_before": (
-        "the features of all remaining records are unchanged, because the constants that "
-        "determine these features are either public, or equal with and without the erased records "
-        "(this was checked)"
+        "the features of all remaining records are unchanged. The constants that determine these "
+        "features are either public, or equal with and without the erased records (this was "
+        "checked)"
     ),
     "read_as_before_as_declared": (
-        "the features of all remaining records are unchanged, because the constants that "
-        "determine these features are either public, or equal with and without the erased records "
-        "(this was checked). That relies on a declaration: {declaration:fact}"
+        "the features of all remaining records are unchanged. The constants that determine these "
+        "features are either public, or equal with and without the erased records (this was "
+        "checked). This relies on a declaration: {declaration:fact}"
     ),
     "began_from_nothing": (
         "training started from its own initial parameters and did not use any earlier state "
@@ -510,14 +508,14 @@ TEMPLATES: dict[str, str] = {
         "was recorded when the member was trained"
     ),
     "members_by_other_code": (
-        "the model is not bit-identical to one that is trained today, because the ensemble "
-        "members that were kept were trained before {changed:listed} changed; each of these "
-        "members was trained only on records that remain"
+        "the model is not bit-identical to one that is trained today, because {changed:listed} "
+        "changed after the kept ensemble members were trained. Each of these members was trained "
+        "only on records that remain"
     ),
     "near_minimiser_before_noise": (
         "before noise is added, the weights are within {distance:upward} (l2 norm over all "
-        "outputs) of the exact minimiser on the remaining records, because the norm of the "
-        "gradient is at most {gradient:upward}, rounding included, and the objective is "
+        "outputs) of the exact minimiser on the remaining records. The norm of the gradient is "
+        "at most {gradient:upward}, rounding included, and the objective is "
         "{strength:g}-strongly convex"
     ),
     "retraining_near_minimiser": (
@@ -525,14 +523,14 @@ TEMPLATES: dict[str, str] = {
         "the exact minimiser; the noise covers this distance plus that of the present weights"
     ),
     "residual_depends_on_noise": (
-        "the published proof (Guo et al. 2020, theorem 2) assumes that the gradient that "
-        "remains after a Newton step is independent of the random term in the loss. It is not "
-        "independent, because the weights were computed with that term. "
-        "certificate.masking=output does not need this assumption"
+        "the published proof (Guo et al. 2020, theorem 2) assumes that the gradient after a "
+        "Newton step is independent of the random term in the loss. It is not independent, "
+        "because the weights were computed with that term. certificate.masking=output does not "
+        "need this assumption"
     ),
     "noise_in_floating_point": (
         "the random term was added to the loss in floating point, but the published proof is "
-        "about real numbers, so the last digits are not covered"
+        "about real numbers, so the proof does not cover the last digits"
     ),
     "noise_exact": (
         "the noise has exactly the distribution of a real Gaussian that is rounded to a "
@@ -588,7 +586,7 @@ _NOT_OF_RECIPE = (
     "a column, range, list or split was chosen by results on these records, or these records "
     "are among the data sets that the recipe was chosen on (docs/recipe.md)"
 )
-_PRIVATE_ROW = "; or a row on which the settings were chosen is private"
+_PRIVATE_ROW = ", or a row on which the settings were chosen is private"
 _RENAMED = (
     "the ids are not permanent, because one is a row number or changes when another record "
     "is added or removed"
@@ -645,9 +643,9 @@ BROKEN_BY: dict[str, str] = {
     "columns_made_alone": _FITTED,
     "vectors_made_alone": _FITTED,
     "learner_is_function": (
-        "the learner uses other randomness than its random_state, reads a clock, a file, "
-        "another shard or what it learnt before, or rounds differently from one call to the "
-        "next"
+        "the learner uses randomness other than its random_state, reads something other than its "
+        "shard (a clock, a file, another shard, what it learnt before), or rounds differently "
+        "from one call to the next"
     ),
     "normaliser_public": _COUNTED,
     "normaliser_of_public_size": _COUNTED,

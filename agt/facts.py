@@ -76,20 +76,18 @@ class Fact:
         )
         if self.code not in TEMPLATES:
             raise ValueError(
-                f"{self.code}: agt has no sentence for a fact with this code, so the file may "
-                "come from a newer version of agt: use that version"
+                f"{self.code}: this version of agt does not know this fact: use the newer version "
+                "of agt that wrote the file"
             )
         if (self.standing is Standing.DECLARED) != (self.code in BROKEN_BY):
             only = "can only be" if self.code in BROKEN_BY else "cannot be"
             raise ValueError(
-                f"{self.code}: a fact with this code {only} declared, but it is stated as "
-                f"'{self.standing}'"
+                f"{self.code}: this fact {only} declared, but is recorded as '{self.standing}'"
             )
         check_values(self.code, (TEMPLATES[self.code], BROKEN_BY.get(self.code, "")), self.values)
         if not self.sentence or (self.standing is Standing.DECLARED and not self.broken_by):
             raise ValueError(
-                f"{self.code}: the sentence of this fact, or the sentence that says what would "
-                f"make it false, is empty for the recorded values: {self.values}"
+                f"{self.code}: the sentence of this fact is empty for the values {self.values}"
             )
 
     @property
@@ -214,9 +212,7 @@ class Evidence:
 
     def __post_init__(self) -> None:
         if not self.facts:
-            raise ValueError(
-                "the evidence for a condition is empty, but it must have at least one fact"
-            )
+            raise ValueError("a condition needs at least one fact as evidence")
 
     @property
     def standing(self) -> Standing:
@@ -289,8 +285,8 @@ def with_code(node: Mapping[str, Any]) -> dict[str, Any]:
     text, standing, broken_by = rest.pop("why"), rest.pop("standing"), rest.pop("broken_by", "")
     if rest or not (isinstance(text, str) and isinstance(broken_by, str) and text):
         raise ValueError(
-            "a fact that an earlier version of agt recorded as text may only have the entries "
-            f"'why' (the text), 'standing' and 'broken_by', but this one is {node}"
+            "a fact that is recorded as text may only have the entries 'why', 'standing' and "
+            f"'broken_by', but this one is {node}"
         )
     if broken_by:
         values = {"text": text, "broken_by": broken_by}

@@ -211,8 +211,8 @@ def check_units_named(settings: Settings, train: Records) -> None:
             Message(
                 "{config:relation.unit_rows}={rows}: all rows of a unit (person) must go to the "
                 "same ensemble member, but no column says whose rows they are: give "
-                "{config:dataset.unit} (units= in Python), or unit_rows=1 if each record is a "
-                "unit of its own",
+                "{config:dataset.unit} (units= in Python). If each record is a unit of its own, "
+                "give unit_rows=1",
                 rows=rows,
             )
         )

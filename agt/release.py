@@ -114,8 +114,8 @@ class Release(Generic[Drawn]):
             # The ledger would remember labels that anybody who knows the seed can compute, and
             # would repeat them as private ones.
             raise ConfigError(
-                f"ledger={payer.name}: a release that is drawn from a seed is only a "
-                "simulation, which a ledger does not count: leave out either seed= or ledger="
+                f"ledger={payer.name}: a release that is drawn from a seed is only a simulation, "
+                "which a ledger does not count: leave out seed= or ledger="
             )
         payer.check(self.claim)
 
@@ -216,6 +216,11 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
 
     A ledger remembers its answers: a query that was answered before gets the same label again,
     which costs nothing.
+
+    ``draw`` returns the labels of all queries in their order, int64, as arrays of consecutive
+    queries, n labels in all. A query that could not be paid for has ``UNANSWERED``. If no ledger
+    remembers the labels, each array is drawn when it is asked for. ``draw`` raises AgtError if a
+    solver missed its tolerance; nothing was drawn then.
 
     Attributes:
         labelling: the model and the mechanism. Labels are indices of classes; or, if they are
@@ -352,23 +357,6 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
                 "so nothing was released: request fewer labels"
             )
         return self.reserve()
-
-    def draw(self, on_progress: OnProgress = lambda progress: None) -> Iterable[np.ndarray]:
-        """Draw a label for each query that was reserved.
-
-        Args:
-            on_progress: called while queries are certified.
-
-        Returns:
-            The labels of all queries in their order, int64, as arrays of consecutive queries, n
-            labels in all. A query that could not be paid for has ``UNANSWERED``. If no ledger
-            remembers the labels, each array is drawn when it is asked for.
-
-        Raises:
-            RuntimeError: nothing was reserved, or the labels were drawn before.
-            AgtError: a solver missed its tolerance; nothing was drawn.
-        """
-        return super().draw(on_progress)
 
     def _draw(self, reservation: Reservation, on_progress: OnProgress) -> Iterable[np.ndarray]:
         """Draw the labels that were paid for, and return those of all queries.

@@ -33,12 +33,12 @@ OUTSIDE = (
     "the guarantee says nothing about how accurate the answers are",
 )
 APART = (
-    "publish either labels from this run's certificates or its noisy weights, but never both, "
-    "because the guarantee of the labels treats the training noise as a public constant, and "
-    "no composition bound covers both together"
+    "publish either labels from this run's certificates or its noisy weights, but never both. "
+    "The guarantee of the labels treats the training noise as a public constant, and no "
+    "composition bound covers both together"
 )
 COVERED = (
-    "; although accounting=paper does not ask for a proof, this guarantee is proved, because "
+    ". Although accounting=paper does not ask for a proof, this guarantee is proved, because "
     "every condition that the mechanism needs is met"
 )
 NO_LIPSCHITZ = (
@@ -71,7 +71,7 @@ NO_ACCOUNT = (
     "data add up"
 )
 UNNAMED = (
-    "; to count such releases, create a ledger with agt ledger init NAME run=FOLDER "
+    ". To count such releases, create a ledger with agt ledger init NAME run=FOLDER "
     "total.eps=EPS; each release is then debited from the ledger before anything is drawn"
 )
 ALL_SPENT = (
@@ -83,9 +83,9 @@ NO_HEAD = (
     "therefore have replaced the ledger unnoticed, so that the same budget is spent again"
 )
 SAME_DISK = (
-    "the second copy of the ledger's end (the number and hash of its last entry) is on the "
-    "same disk as the ledger, so nobody would notice if the whole disk was restored to an "
-    "older state. Put the copy on another disk with agt ledger admit LEDGER head=FILE"
+    "the head file (which keeps a copy of the ledger's last entry) is on the same disk as the "
+    "ledger, so nobody would notice if the whole disk was restored to an older state. Move the "
+    "head file to another disk with agt ledger admit LEDGER head=FILE"
 )
 _GIVEN = {  # by what is released
     "labels": "{} per query",
@@ -94,9 +94,9 @@ _GIVEN = {  # by what is released
     "constants": "the ranges, lists and sizes reported here are {}",
 }
 _FOLLOWS = {
-    "weights": ", and so is every label that is computed from the released weights",
+    "weights": ". The same holds for every label that is computed from the released weights",
     "constants": (
-        "; releases of a model that is trained with these measured values spend further budget"
+        ". Releases of a model that is trained with these measured values spend further budget"
     ),
 }
 _REMEDIES = {
@@ -334,13 +334,13 @@ def declined_ledger(holding: Sequence[str], unopened: bool) -> str:
     """
     populations = ", ".join(holding)
     which = f"the ledger of {populations}" if holding else "any ledger"
-    others = (
-        " and outside the ledgers in the same folder that could not be opened" if unopened else ""
+    made = (
+        f"this release was made outside {which} (ledger=none), so no ledger counts it, although "
+        "the privacy losses of all releases about the same people add up"
     )
-    return (
-        f"this release was made outside {which}{others} (ledger=none), so no ledger counts it, "
-        "although the privacy losses of all releases about the same people add up"
-    )
+    if unopened:
+        return f"{made}. Some ledgers in the same folder could not be opened"
+    return made
 
 
 def budget(eps: float, delta: float) -> str:
@@ -417,12 +417,12 @@ def tables(population_unit: str, admitted: Sequence[UnitTable]) -> str:
         parts.append(f"in {which}, {meaning}")
     if any(table.apart for table in admitted):
         parts[-1] += (
-            "; the people of this ledger are not those in the other ledgers of the same "
+            ". The people of this ledger are not those in the other ledgers of the same "
             "folder, although some names are the same"
         )
     several = sum(map(len, by_unit.values())) > 1
     same = (
-        "; and the units of all these tables are the same people, so a release from one table "
+        ". The units of all these tables are the same people, so a release from one table "
         "uses the budget of all these tables"
     )
     meanings = "; ".join(parts)
@@ -432,33 +432,29 @@ def tables(population_unit: str, admitted: Sequence[UnitTable]) -> str:
 def lost_head(entry: int) -> str:
     """Return that a ledger's second head was lost."""
     return (
-        f"entry {entry} created a new second copy of the ledger's end (the number and hash of "
-        "its last entry), because the previous second copy was lost. Before this entry, an "
-        "older copy of the ledger could have replaced the newest one unnoticed"
+        f"entry {entry} created a new head file (which keeps a copy of the ledger's last entry), "
+        "because the previous one was lost. Before this entry, an older copy of the ledger could "
+        "have replaced the newest one unnoticed"
     )
 
 
 def moved_head(entry: int, time: str, before: str | None) -> str:
     """Return that a second head took the place of another, or that it came later."""
-    how = (
-        "moved the second copy of the ledger's end (the number and hash of its last entry) from "
-        f"{before} to another place"
-        if before
-        else (
-            "created the first second copy of the ledger's end (the number and hash of "
-            "its last entry). Before this entry, only the ledger itself recorded its end"
-        )
+    if before:
+        return f"entry {entry} (of {time}) moved the head file from {before} to another place"
+    return (
+        f"entry {entry} (of {time}) created the first head file. Before this entry, no copy of "
+        "the last entry was kept outside of the ledger"
     )
-    return f"entry {entry} of {time} {how}"
 
 
 def unreadable_ledger(file: str) -> str:
     """Return what is declared of a file that could not be opened."""
     name = printable(file)
     return (
-        f"the file {name}, which is in the ledger's folder and could not be opened, does not "
-        "count any releases about the people of this ledger, so nothing from this file is "
-        "added to the total"
+        f"the file {name} in the ledger's folder, which could not be opened, does not count any "
+        "releases about the people of this ledger, so nothing from this file is added to the "
+        "total"
     )
 
 
@@ -466,8 +462,8 @@ def replaced_ledger(first_entry: str) -> str:
     """Return what is declared of a ledger that lay in this one's place."""
     return (
         "this ledger replaced another one (the hash of whose first entry begins with "
-        f"{first_entry}); the replaced ledger's releases are not in this total, although "
-        "privacy losses of both ledgers add up"
+        f"{first_entry}). The replaced ledger's releases are not in this total, although privacy "
+        "losses of both ledgers add up"
     )
 
 

@@ -43,7 +43,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass as validated
 from pydantic_core import ArgsKwargs
 
-from agt.errors import ConfigError, Superseded, nearest
+from agt.errors import ConfigError, Superseded, altered, nearest
 from agt.messages import Message, Setting
 from agt.relations.names import ENTRIES
 from agt.store import Broken, parse_json
@@ -358,9 +358,9 @@ class TrainingConfig:
             raise ValueError("dampening above 0 needs training.momentum above 0")
         if self.decay_mode == "coupled" and self.momentum:
             raise ValueError(
-                "decay_mode=coupled adds the weight decay to the gradient before momentum is "
-                "applied, and agt's bounds would then be wrong (docs/reference.md section 2: "
-                "in a run of 60 steps, weights leave their bounds): use decay_mode=decoupled"
+                "decay_mode=coupled: agt's bounds would be wrong, because the weight decay is "
+                "added to the gradient before momentum is applied (docs/reference.md section 2): "
+                "use decay_mode=decoupled"
             )
         product = max(self.lr, self.lr_min) * self.weight_decay
         if product > 1:
@@ -437,15 +437,14 @@ class FeaturesConfig:
             )
         if self.map == "landmarks" and self.public is None:
             raise ValueError(
-                "map=landmarks needs rows that are declared public, of which it takes "
-                "landmarks: give public=test (the test records, without their labels) or "
-                "public=train (training records marked public)"
+                "map=landmarks needs public rows: give public=test (the test records, without "
+                "their labels) or public=train (training records marked public)"
             )
         reads_public_rows = bool(self.whiten or self.map == "landmarks" or self.centers)
         if reads_public_rows != (self.public is not None):
             raise ValueError(
-                "whitening needs rows that are declared public: give both features.whiten "
-                "above 0 and features.public, or neither"
+                "whitening needs public rows: give both features.whiten above 0 and "
+                "features.public, or neither"
             )
 
     @property
@@ -719,7 +718,7 @@ def read_document(
         )
     value = validate(cls, node, key)
     if odd := _misspelt(node, plain_of(value)):
-        raise ConfigError(f"{name} was changed after agt wrote it ({odd}): restore a copy")
+        raise ConfigError(altered(name, odd))
     return value
 
 
@@ -745,7 +744,8 @@ def _misspelt(node: Any, written: Any, place: str = "") -> str:
         odd_kind = isinstance(node, bool) != isinstance(written, bool)
         odd_kind = odd_kind or (isinstance(written, int) and isinstance(node, float))
         return (
-            f"{place.removeprefix('.')} is {node!r}, but agt writes {written!r} there"
+            f"the entry {place.removeprefix('.')} is {node!r}, but agt would have written "
+            f"{written!r}"
             if odd_kind or node != written
             else ""
         )

@@ -46,7 +46,7 @@ from pathlib import Path, PurePosixPath
 from threading import get_ident
 from typing import Any, BinaryIO, ClassVar, Self, cast
 
-from agt.errors import ConfigError, DataMissing
+from agt.errors import ConfigError, DataMissing, altered
 
 try:
     import fcntl
@@ -290,14 +290,9 @@ def unseal(raw: bytes, canonical: bool = False) -> dict[str, Any]:
     """
     content = json.loads(raw)
     if not isinstance(content, dict) or content.pop(_SEALS[canonical], None) is None:
-        raise ValueError(
-            "the file does not contain a checksum of its content: restore a copy of the file"
-        )
+        raise ValueError("the file does not contain a checksum of its content")
     if seal(content, canonical) != raw:
-        raise ValueError(
-            "the file was changed or damaged, because its content does not match its "
-            "checksum: restore a copy of the file"
-        )
+        raise ValueError("the file's content does not match its checksum")
     return content
 
 
@@ -355,7 +350,7 @@ def open_plain(path: Path, limit: int = MAX_FILE_BYTES, name: str = "") -> Itera
         if status.st_size > limit:
             raise Broken(
                 f"{name} was not read, because it has {status.st_size:,} bytes, more than the "
-                f"limit of {limit:,}: restore a copy of the right file"
+                f"limit of {limit:,}"
             )
         with open(handle, "rb", closefd=False) as file:
             yield file
@@ -425,10 +420,7 @@ def parse_json(content: bytes, name: str) -> Any:
         )
         _check_depth(value)
     except RecursionError:
-        raise Broken(
-            f"{name} cannot be read, because its values are nested too deeply: restore a "
-            "copy of the file"
-        ) from None
+        raise Broken(f"{name} cannot be read, because its values are nested too deeply") from None
     except ValueError as error:
         raise Broken(f"{name} cannot be read as JSON ({error})") from None
     return value
@@ -438,10 +430,7 @@ def parse_object(content: bytes, name: str) -> dict[str, Any]:
     """A JSON object. Raises Broken as ``parse_json``."""
     value = parse_json(content, name)
     if not isinstance(value, dict):
-        raise Broken(
-            f"{name} does not contain a JSON object, so it was changed or damaged: restore "
-            "a copy of the file"
-        )
+        raise Broken(f"{name} does not contain a JSON object")
     return value
 
 
@@ -451,8 +440,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
         repeated = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(
-            f"the key {repeated!r} occurs twice, so two programs could read different values: "
-            "remove one of the two, or restore a copy of the file"
+            f"the key {repeated!r} occurs twice, so two programs could read different values"
         )
     return value
 
@@ -474,19 +462,13 @@ def _check_depth(value: Any) -> None:
 def _finite(digits: str) -> float:
     value = float(digits)
     if not math.isfinite(value):
-        raise ValueError(
-            f"the file contains the value {digits[:20]}, which is NaN, infinite, or too large "
-            "for a float: restore a copy of the file"
-        )
+        raise ValueError(f"the number {digits[:20]} is NaN, infinite, or too large for a float")
     return value
 
 
 def _bounded_int(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
-        raise ValueError(
-            f"the file contains a whole number of more than {MAX_DIGITS} digits, which agt "
-            "never writes: restore a copy of the file"
-        )
+        raise ValueError(f"a whole number has more than {MAX_DIGITS} digits")
     return int(digits)
 
 
@@ -507,10 +489,7 @@ def parse_yaml(content: bytes, name: str) -> dict[str, Any]:
     except (ValueError, TypeError, OverflowError, RecursionError, yaml.YAMLError) as error:
         raise Broken(f"{name} cannot be read ({' '.join(str(error).split())[:200]})") from None
     if not isinstance(value, dict):
-        raise Broken(
-            f"{name} does not contain a mapping (key: value), so it was changed or "
-            "damaged: restore a copy of the file"
-        )
+        raise Broken(f"{name} does not contain a mapping (key: value)")
     return {str(key): unescaped(node) for key, node in value.items()}
 
 
@@ -545,10 +524,7 @@ def _yaml_loader() -> tuple[Any, Any]:
             if len(value) < len(node.value):
                 keys = [key.value for key, _ in node.value]
                 repeated = next((key for key in keys if keys.count(key) > 1), "")
-                raise yaml.YAMLError(
-                    f"the key {repeated!r} occurs twice: remove one of the two, or restore a "
-                    "copy of the file"
-                )
+                raise yaml.YAMLError(f"the key {repeated!r} occurs twice")
             return value
 
     return yaml, Loader
@@ -561,14 +537,11 @@ def _check_events(events: Iterator[Any]) -> None:
         kind = type(event).__name__
         depth += kind.endswith("StartEvent") - kind.endswith("EndEvent")
         if kind == "AliasEvent":
-            raise ValueError(
-                "the file contains a YAML alias (*name), which agt never writes: restore "
-                "a copy of the file"
-            )
+            raise ValueError("the file contains a YAML alias (*name), which agt never writes")
         if getattr(event, "tag", None) or _LONG_NUMBER.fullmatch(getattr(event, "value", "")):
             raise ValueError(
                 "the file contains a YAML tag (!name) or a number with very many digits, "
-                "which agt never writes: restore a copy of the file"
+                "which agt never writes"
             )
         if depth > MAX_DEPTH:
             raise ValueError("nested beyond measure")
@@ -605,14 +578,12 @@ class Manifest:
                 or name in (".", MANIFEST_FILE)
             ):
                 raise Broken(
-                    f"{MANIFEST_FILE} lists {name!r}, which cannot be a file of this "
-                    f"folder, so {MANIFEST_FILE} was changed: restore a copy of it"
+                    altered(
+                        MANIFEST_FILE, f"the listed name {name!r} cannot be a file of this folder"
+                    )
                 )
             if not isinstance(digest, str) or not HASH.fullmatch(digest):
-                raise Broken(
-                    f"{MANIFEST_FILE} lists {name} without a sha256 hash, so "
-                    f"{MANIFEST_FILE} was changed: restore a copy of it"
-                )
+                raise Broken(altered(MANIFEST_FILE, f"the listed file {name} has no sha256 hash"))
 
     @classmethod
     def read(cls, content: bytes) -> "Manifest":
@@ -629,10 +600,7 @@ class Manifest:
             or not isinstance(value["command"], str)
         ):
             entries = ", ".join(sorted(MANIFEST_KEYS))
-            raise Broken(
-                f"{MANIFEST_FILE} is damaged, because it must contain exactly the entries "
-                f"{entries}: restore a copy of this file"
-            )
+            raise Broken(altered(MANIFEST_FILE, f"its entries must be {entries}"))
         return cls(value["command"], value["files"])
 
     @classmethod
@@ -683,8 +651,11 @@ class Manifest:
         expected = self._listed(name)
         if digest != expected:
             raise Broken(
-                f"{name} was changed: its sha256 is {digest[:16]}..., but {MANIFEST_FILE} "
-                f"lists {expected[:16]}...: restore a copy of this file"
+                altered(
+                    name,
+                    f"the sha256 of {name} is {digest[:16]}..., but {MANIFEST_FILE} lists "
+                    f"{expected[:16]}...",
+                )
             )
 
     def _listed(self, name: str) -> str:
@@ -734,12 +705,9 @@ def unseal_manifest(content: bytes, name: str) -> dict[str, Any]:
             )
         value = unseal(content, canonical=True)
     except (ValueError, AttributeError, RecursionError) as error:
-        raise Broken(f"{name} is damaged: {error}") from None
+        raise Broken(altered(name, str(error))) from None
     if content != seal_manifest(value):
-        raise Broken(
-            f"{name} was changed or damaged, because agt would write other bytes for its "
-            "content: restore a copy of this file"
-        )
+        raise Broken(altered(name, "agt would write other bytes for the same content"))
     return value
 
 
@@ -942,7 +910,7 @@ def refusing(folder: Path, key: str = "") -> Iterator[None]:
     except Broken as error:
         named = f"{key}={folder}" if key else str(folder)
         raise ConfigError(
-            f"{named}: {error}. If this folder cannot be repaired, make it again with the same "
+            f"{named}: {error}. If this folder cannot be restored, make it again with the same "
             "command"
         ) from None
 
@@ -952,8 +920,8 @@ def _manifest(folder: Path) -> Manifest:
         raise Broken("this folder does not exist: give the folder of a finished run")
     if not os.path.lexists(folder / MANIFEST_FILE):
         raise Broken(
-            f"{MANIFEST_FILE} is missing, because a very old version of agt made the run, or "
-            "because the run is damaged: restore a copy of the run"
+            f"{MANIFEST_FILE} is missing: restore a copy of the run (very old versions of agt did "
+            "not write this file)"
         )
     return Manifest.open(folder)
 

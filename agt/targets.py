@@ -80,9 +80,9 @@ class UntrustedCode(ConfigError):
             "was imported"
         )
         super().__init__(
-            f"{where}._target_: '{target}' is not part of agt, and neither this command line "
-            f"nor a file in ./conf names it, so {target!r} was not imported. If you know this "
-            f"code and want it to run, add 'trust=[{target}]' to the command"
+            f"{where}._target_: '{target}' is not part of agt, and neither this command line nor "
+            "a file in ./conf names it, so it was not imported. If you know this code and want "
+            f"it to run, add 'trust=[{target}]' to the command"
         )
 
 
@@ -118,7 +118,7 @@ def imported(target: str, where: str) -> Any:
         remedy = ""
         if target.startswith("agt_cli."):
             new_name = target.replace("agt_cli.", "agt.", 1)
-            remedy = f". The name of this class or function has changed: write '{new_name}'"
+            remedy = f". This class or function has a new name: write '{new_name}'"
         root = module_name.partition(".")[0]
         here = Path(f"{root}.py").exists() or Path(root).is_dir()
         if isinstance(error, ModuleNotFoundError) and error.name == root and here:

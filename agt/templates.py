@@ -17,10 +17,10 @@ IN_WORDS = "in_words"
 """Code of what an earlier version recorded as text: it is shown as it is, and nothing checks it."""
 
 
-def upward(number: float, digits: int = 3) -> str:
-    """Return a bound in so few digits, for a reader: never below it. Finite numbers alone."""
+def upward(number: float) -> str:
+    """Return a finite bound with three digits, for a reader: never below it."""
     as_printed = Decimal(repr(float(number)))
-    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).plus(as_printed)):g}"
+    return f"{float(Context(prec=3, rounding=ROUND_CEILING).plus(as_printed)):g}"
 
 
 def _listed(names: tuple[str, ...]) -> str:
@@ -65,16 +65,13 @@ def check_values(code: str, templates: tuple[str, ...], values: Mapping[str, Any
     names = {name for _, name, _, _ in parts if name is not None} - {"config"}
     if names != values.keys():
         raise ValueError(
-            f"{code}: the sentence with this code needs the values {sorted(names)}, but got "
-            f"{sorted(values)}"
+            f"{code}: this message needs the values {sorted(names)}, but got {sorted(values)}"
         )
     try:
         for template in templates:
             fill(template, values)
     except (ValueError, TypeError, AttributeError, ArithmeticError, LookupError) as error:
-        raise ValueError(
-            f"{code}: a value of the sentence with this code has the wrong type ({error})"
-        ) from None
+        raise ValueError(f"{code}: a value of this message has the wrong type ({error})") from None
 
 
 def add_new(templates: Mapping[str, str], known: dict[str, str]) -> None:
@@ -84,5 +81,5 @@ def add_new(templates: Mapping[str, str], known: dict[str, str]) -> None:
         ValueError: there is a sentence of that code already.
     """
     if both := templates.keys() & known.keys():
-        raise ValueError(f"there are already sentences for these codes: {sorted(both)}")
+        raise ValueError(f"these codes already have sentences: {sorted(both)}")
     known.update(templates)

@@ -39,8 +39,8 @@ class Box:
         if self.nominal.keys() != self.bounds.keys():
             raise UnsoundError(
                 f"box (bounds on the weights): the parameters are {sorted(self.nominal)}, but "
-                f"bounds are given for {sorted(self.bounds)}; give bounds for every parameter, "
-                "and for no other"
+                f"bounds are given for {sorted(self.bounds)}: give bounds for exactly these "
+                "parameters"
             )
         for name, value in self.nominal.items():
             bounds = self.bounds[name]
@@ -48,8 +48,8 @@ class Box:
             if bounds.shape != expected:
                 raise UnsoundError(
                     f"box (bounds on the weights): the bounds of parameter {name} have shape "
-                    f"{tuple(bounds.shape)}, but should have shape {expected}, one slice for "
-                    f"each of {len(self.ks)} values of k"
+                    f"{tuple(bounds.shape)}, but need shape {expected} (one slice for each of "
+                    f"{len(self.ks)} values of k)"
                 )
             if not bounds.contains(value):
                 raise UnsoundError(

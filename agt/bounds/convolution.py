@@ -284,9 +284,9 @@ class ConvRule:
         if len(record) != 3 or record[0] != channels or min(self._output_size(record)) < 1:
             window = "{} x {}".format(*self._window_size)
             raise ConfigError(
-                f"model: layer {self.name} (Conv2d) needs images with {channels} channels that "
-                f"are (with padding) at least as large as its window of {window}, but a record "
-                f"has the shape {record} at this layer"
+                f"model: layer {self.name} (Conv2d) needs images with {channels} channels, at "
+                f"least as large as its window of {window} (padding included), but gets records "
+                f"of shape {record}"
             )
         rows, columns = self._window_size
         row_stride, column_stride = self.stride

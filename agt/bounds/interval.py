@@ -98,10 +98,9 @@ class Interval:
         """Raise an error, or mark rows in the overflow mask, unless the bounds are valid."""
         if self.lower.shape != self.upper.shape or self.lower.dtype != self.upper.dtype:
             raise UnsoundError(
-                "agt.bounds: the lower bound of an interval has shape "
-                f"{tuple(self.lower.shape)} and type {self.lower.dtype}, but the upper "
-                f"bound has shape {tuple(self.upper.shape)} and type {self.upper.dtype}; "
-                "both need the same shape and type"
+                f"agt.bounds: the lower bound of an interval has shape {tuple(self.lower.shape)} "
+                f"and type {self.lower.dtype}, but its upper bound has shape "
+                f"{tuple(self.upper.shape)} and type {self.upper.dtype}"
             )
         if self.lower.numel() == 0:
             return

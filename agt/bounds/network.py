@@ -89,8 +89,7 @@ class Network:
         last = head[-1] if rules else None
         if not isinstance(last, nn.Linear):
             raise ConfigError(
-                "model: the last layer must be nn.Linear, but it is another layer: add an "
-                "nn.Linear at the end"
+                "model: the last layer must be nn.Linear: add an nn.Linear at the end"
             )
         outputs = last.out_features
         logit_loss = find_loss(loss, classes)
@@ -191,7 +190,7 @@ class Network:
             if width is not None and x.shape[1:] != (width,):
                 layer = rule.name
                 number_count = x.numel()
-                images = "" if x.dim() == 2 else ": put nn.Flatten() before this layer"
+                images = "" if x.dim() == 2 else ". Put nn.Flatten() before this layer"
                 # After the first layer with parameters the layers do not fit each other; before,
                 # the record does not fit the model.
                 if index > self._first_trained_index:

@@ -144,9 +144,9 @@ class AvgPoolRule:
             for length, p, s in zip(record_shape[-2:], self.padding, self.size, strict=True)
         ):
             raise ConfigError(
-                f"model: layer {self.name} (AvgPool2d) needs images that are (with padding) at "
-                f"least as large as its window of {self.size[0]} x {self.size[1]}, but a record "
-                f"has the shape {tuple(record_shape)} at this layer"
+                f"model: layer {self.name} (AvgPool2d) needs images at least as large as its "
+                f"window of {self.size[0]} x {self.size[1]} (padding included), but gets records "
+                f"of shape {tuple(record_shape)}"
             )
         sums = self._window_sums(self._pad(images), record_shape)
         return sums / self._divisors(images, record_shape)

@@ -120,8 +120,8 @@ class ReshapeRule:
         numbers = prod(records.shape[leading_axes:])
         if -1 not in self.shape and prod(self.shape) != numbers:
             raise ConfigError(
-                f"model: layer {self.name} (Unflatten) should make images of shape {self.shape}, "
-                f"but a record has {numbers} numbers at this layer, which do not fit this shape"
+                f"model: layer {self.name} (Unflatten) cannot make images of shape {self.shape} "
+                f"from the {numbers} numbers of a record"
             )
         # -1 is replaced by its value, because PyTorch cannot infer it for a batch of no records.
         shape = [numbers if size == -1 else size for size in self.shape]

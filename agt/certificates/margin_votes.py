@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from agt.certificates.envelopes import MAX_MARGIN_EDITS, Envelope
-from agt.certificates.votes import Vote
+from agt.certificates.votes import Vote, check_touches
 from agt.errors import ConfigError
 
 MARGIN_QUANTA = 2**16  # integer steps of a clipped margin from 0 to the clip
@@ -77,12 +77,9 @@ def margin_vote(members: Sequence[Envelope], clip: float, *, touches: int) -> Vo
         - The second guarantee fails for the larger of this distance and that of a vote of labels
           (Lemma 8 of docs/proofs/margin_votes.md). So an ensemble must use one of the two.
     """
-    if touches < 1 or len({member.ks for member in members}) != 1:
-        raise ConfigError(
-            "ensemble: the members were trained with different values of k, or 'touches' (how "
-            "many members one edit of the data can change) is below 1: train all members with "
-            "the same kgrid, and give touches=1 or more"
-        )
+    check_touches(touches)
+    if len({member.ks for member in members}) != 1:
+        raise ConfigError("ensemble: all members must be trained with the same kgrid (values of k)")
     labels, _ = margin_labels([member.margin for member in members], clip)
     rows = min(len(members[0].ks), MAX_MARGIN_EDITS)
     remaining = _remaining_margins(members, labels, clip, rows)

@@ -84,19 +84,14 @@ def certified_vote(
           docs/proofs/votes.md). Both hold if ``edits_to_win`` counts a replacement as two edits
           (Lemma 5 of docs/proofs/votes.md).
     """
-    if touches < 1:
-        raise ConfigError(
-            f"ensemble: touches={touches} (how many members one edit of the data can change) must "
-            "be at least 1"
-        )
+    check_touches(touches)
     labels, distances = check_members(labels, distances, classes)
     if edits_to_win is not None and (
         edits_to_win.shape != (classes, *labels.shape) or edits_to_win.dtype.kind not in "iu"
     ):
         raise ConfigError(
-            "ensemble: edits_to_win (how many edits it takes until a member predicts each class) "
-            "must be integers of shape [classes, members, queries], but have the shape "
-            f"{edits_to_win.shape}"
+            "ensemble: edits_to_win must be integers of shape [classes, members, queries], but "
+            f"has the shape {edits_to_win.shape}"
         )
     members, queries = labels.shape
     queries_at_once = max(1, LABELS_AT_ONCE // members)
@@ -173,6 +168,15 @@ def count_selected_votes(
     return count_votes(counted_labels, classes)
 
 
+def check_touches(touches: int) -> None:
+    """Raise ConfigError unless ``touches`` (how many members one edit can change) is at least 1."""
+    if touches < 1:
+        raise ConfigError(
+            f"ensemble: touches={touches} (how many members one edit of the data can change) must "
+            "be at least 1"
+        )
+
+
 def check_members(
     labels: np.ndarray, distances: np.ndarray, classes: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -191,9 +195,9 @@ def check_members(
     distances = np.asarray(distances)
     if labels.ndim != 2 or labels.shape != distances.shape or not labels.shape[0]:
         raise ConfigError(
-            f"ensemble: the arrays of labels (of shape {labels.shape}) and of stable distances "
-            f"(of shape {distances.shape}) must both have the shape [members, queries], with at "
-            "least one member"
+            "ensemble: the arrays of labels and of stable distances must have the same shape "
+            f"[members, queries], with at least one member, but have the shapes {labels.shape} "
+            f"and {distances.shape}"
         )
     if labels.dtype.kind not in "iu" or distances.dtype.kind not in "iu":
         raise ConfigError(

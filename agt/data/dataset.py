@@ -155,9 +155,9 @@ class Dataset:
         """
         if is_mapped(self.train.features) and self.digest != self._digest_now():
             raise DataError(
-                f"{self.name}: the file of the records (which is memory-mapped) was changed "
-                "after training began, so it no longer holds what the model was trained on: "
-                "restore the file, or train again"
+                f"{self.name}: the (memory-mapped) file of the records was changed after training "
+                "began, so it no longer holds what the model was trained on: restore the file, "
+                "or train again"
             )
 
 
@@ -187,7 +187,7 @@ def with_notes(dataset: Dataset, normalized: float | None) -> Dataset:
             notes.append(
                 "number of names of units (people) that differ from another name only in "
                 f"capitals, blanks or leading zeros: {alike:,}. Each name counts as a unit of its "
-                "own. If two of them mean the same person, write them in the same form."
+                "own. If two names mean the same person, write them in the same form."
             )
     size = dataset.declared_size if normalized is None else normalized
     if size is not None and records and not records / 2 <= size <= records * 2:
@@ -203,7 +203,7 @@ def with_notes(dataset: Dataset, normalized: float | None) -> Dataset:
         notes.append(
             f"{declared}, but there are {records} training records, so each training step is "
             f"about {ratio:,.1f} times {smaller_or_larger} than with the true number, and "
-            f"training {effect}. Declare a public number that is nearer to the true one."
+            f"training {effect}. Declare a public number nearer to the true one."
         )
     return replace(dataset, notes=tuple(notes))
 

@@ -127,7 +127,7 @@ def check_parquet(path: Path) -> None:
     first = next(iter(head.decode("utf-8", errors="replace").splitlines()), "")
     hint = ""
     if first.isprintable():
-        hint = f"; line 1 is {_shown(first)}: if this file is csv, rename it to {path.stem}.csv"
+        hint = f". Line 1 is {_shown(first)}: if this file is csv, rename it to {path.stem}.csv"
     raise DataError(f"{path}: this is not a parquet file{hint}")
 
 
@@ -183,7 +183,7 @@ def _other_width(cells: list[str], width: int, start: int, end: int, first: int)
     if width == 1:
         return (
             f"line {first} has 1 cell, but line {start} has {len(cells)}: remove all lines above "
-            "the one that names the columns"
+            "the line that names the columns"
         )
     return (
         f"line {start} has {len(cells)} cells, but line {first} has {width}: correct this line, "

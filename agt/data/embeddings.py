@@ -54,10 +54,10 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
             digest = public_digest(dataset.test, np.asarray(0.0 if center is None else center))
             if digest != self.public_digest:
                 raise DataError(
-                    f"{columns.path}: the public part of this file (test records and center) has "
-                    f"the digest {digest}, but dataset.public_digest is {self.public_digest}, so "
-                    "the declarations in this configuration are about another file. Describe "
-                    "your file with dataset=embeddings, or set dataset.public_digest=null and "
+                    f"{columns.path}: the declarations in this configuration are about another "
+                    f"file: dataset.public_digest is {self.public_digest}, but the public part of "
+                    f"this file (test records and center) has the digest {digest}. Describe your "
+                    "file with dataset=embeddings. Or set dataset.public_digest=null, and "
                     "declare everything yourself"
                 )
         return dataset
@@ -129,8 +129,7 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
             raise DataError(
                 f"{columns.path}: the array '{self.center}' in this file of queries differs from "
                 f"that in {self.path.name}, so the queries and the training records were scaled "
-                "with different constants. Give queries that are not scaled; agt then scales "
-                "them"
+                "with different constants. Give unscaled queries, which agt then scales"
             )
 
     def _scaled(
@@ -249,10 +248,7 @@ def read_prepared(folder: Path) -> dict[str, Any]:
             "prepare`: choose another folder, or delete this one"
         ) from None
     except (OSError, ValueError, KeyError) as error:
-        raise DataError(
-            f"{path}: this file is damaged, was changed, or was written by another version of "
-            f"agt ({error}): {_AGAIN}"
-        ) from None
+        raise DataError(f"{path}: agt cannot read this file ({error}): {_AGAIN}") from None
     if form != FORMAT:
         raise DataError(
             f"{path}: the file has format {form}, but this version of agt reads format "
@@ -320,7 +316,7 @@ def require_finished(path: Path, obtain: str | None) -> None:
         )
     if obtain and not path.exists():
         raise DataMissing(
-            f"{path} does not exist: create this file with {obtain}; or, if you have the file at "
+            f"{path} does not exist: create this file with {obtain}. If you have the file at "
             "another place, change dataset.path or data_dir"
         )
     if (path / PREPARED).exists():

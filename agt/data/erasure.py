@@ -93,10 +93,9 @@ def without(loaded: Dataset, erased: np.ndarray, stated: Evidence) -> Dataset:
     """
     if not stated.held:
         raise DataError(
-            f"{loaded.name}: the features of this data set depend on constants that are computed "
-            f"from all of its records ({stated.missing}), and the class that loads the data set "
-            "cannot leave records out. Delete the erased records from the data, or give the "
-            "class a method load_without(is_erased)"
+            f"{loaded.name}: the features depend on constants that are computed from all records "
+            f"({stated.missing}), and the class of this data set cannot leave records out. Delete "
+            "the erased records from the data, or give the class a method load_without(is_erased)"
         )
     check_last(_families_by_content(loaded.train), erased)
     plane = loaded.plane and replace(loaded.plane, points=loaded.plane.points[~erased])
@@ -136,9 +135,8 @@ def check_last(families: np.ndarray, erased: np.ndarray) -> None:
             remaining_row = row_words(row)
             raise DataError(
                 f"{erased_row} would be erased, but {remaining_row}, an identical copy, would "
-                "stay. When ids are made from the content of records, identical copies are "
-                "numbered, and the copy with the highest number must be erased first: request "
-                "the id of that copy"
+                "stay. If ids are hashes of contents, identical copies are numbered, and the "
+                "copy with the highest number must be erased first: request the id of that copy"
             )
 
 

@@ -100,17 +100,13 @@ class CsvFormat(CsvSettings):
     def expected(self) -> Message:
         """What such a cell must be, for messages."""
         if self.decimal == ",":
-            number_form = Message(
-                "with a decimal comma, as in 1.234,5 (dataset.csv.decimal is a comma)"
-            )
-        else:
-            number_form = Message(
-                "with a decimal point and no thousands separator, as in 1234.5 (if the "
-                "file uses a decimal comma: {config:+dataset.csv.decimal=','})"
+            return Message(
+                "expected a number with a decimal comma, such as 1.234,5 (because "
+                "dataset.csv.decimal is a comma), or a date such as 2024-12-31"
             )
         return Message(
-            "expected a number {number_form}, or a date such as 2024-12-31",
-            number_form=number_form,
+            "expected a number such as 1234.5 (without thousands separators), or a date such as "
+            "2024-12-31. If the file uses a decimal comma, give {config:+dataset.csv.decimal=','}"
         )
 
     def plain(self, cells: pa.Array) -> pa.Array:
@@ -303,7 +299,7 @@ class ColumnReader:
             cut = ""
             if self.form and len(self.names) == 1:
                 cut = (
-                    f"; the lines were split at {self.form.separator!r}; if the file uses "
+                    f". The lines were split at {self.form.separator!r}. If the file uses "
                     "another separator, give it as dataset.csv.separator"
                 )
             raise DataError(
@@ -436,8 +432,7 @@ class ColumnReader:
             or not np.isfinite(array).all()
         ):
             raise DataError(
-                f"{self.path}: the array '{name}' ({setting}) contains NaN, infinite values, or "
-                "something else than numbers: give finite numbers"
+                f"{self.path}: the array '{name}' ({setting}) must contain only finite numbers"
             )
         return array
 
@@ -534,7 +529,7 @@ class ColumnReader:
             setting,
             pd.isna(found),
             words,
-            "expected 0, false or train (a training record), or 1, true or test (a test record)",
+            "expected 0, false or train for a training record; 1, true or test for a test record",
         )
         return found.astype(bool)
 
@@ -570,8 +565,8 @@ class ColumnReader:
             numbers = np.abs(column.to_numpy(zero_copy_only=False).astype(np.float64))
             exact = 2.0 ** _EXACT_BITS.get(stored.type.bit_width, 53) if as_text else 0.0
             why = (
-                "an id cannot be a decimal number, or a number too large to be distinguished "
-                "from the next whole number: store whole numbers or text"
+                "ids must be text or whole numbers that floating point can tell apart: store "
+                "ids as text"
             )
             self.refuse(name, setting, numbers >= exact, column, why)
         elif self.form and not as_text:
@@ -661,8 +656,7 @@ class ColumnReader:
         widths = pc.unique(pc.list_value_length(column)).to_pylist()
         if len(widths) != 1 or widths[0] is None:
             raise DataError(
-                f"{self.path}: column '{name}' has lists of different lengths, or a row without "
-                "a list: give each row a list of the same length"
+                f"{self.path}: every row of column '{name}' must contain a list of the same length"
             )
         flat = pc.list_flatten(column).to_numpy(zero_copy_only=False)
         flat = flat if flat.dtype == np.float32 else np.asarray(flat, dtype=np.float64)
@@ -681,7 +675,7 @@ class ColumnReader:
             last_column = f"{name}{numbers[-1]}"
             raise DataError(
                 f"{self.path}: each of the columns {first_column} to {last_column} must exist "
-                "exactly once: add those that are missing, and remove repeated ones"
+                "exactly once"
             )
         columns = [self._single(column, setting) for _, column in numbered]
         stacked = np.empty((len(columns[0]), len(columns)), np.result_type(*columns))
@@ -856,8 +850,8 @@ def open_columns(
     if path.is_dir():
         if not arrays_in(path):
             raise DataMissing(
-                f"'{path}' is a folder without .npy files: give a file instead of this folder, or "
-                f"put .npy files into it (it was named by {setting})"
+                f"{setting}: the folder '{path}' contains no .npy files: put .npy files into it, "
+                "or give a file instead"
             )
         return _open_arrays(path)
     require(path, setting)

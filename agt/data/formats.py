@@ -314,5 +314,5 @@ def _parts(cells: pa.Array, pattern: str) -> pa.Array:
     trimmed = pc.utf8_trim_whitespace(cells).cast(pa.string())
     parts = pc.extract_regex(trimmed, pattern)
     if parts.null_count > trimmed.null_count:
-        raise pa.ArrowInvalid("a cell is not in the form that the setting dataset.formats declares")
+        raise pa.ArrowInvalid("a cell does not have the declared form")
     return parts

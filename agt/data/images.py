@@ -36,6 +36,7 @@ from agt.settings import keyword_schema, schema, validate
 from agt.store import locate, resolve
 
 INSTALL = "pip install --no-deps medmnist"
+_UNCHECKED = " (a local file, whose hash is not checked)"
 _WHITE = 255.0
 
 
@@ -240,7 +241,7 @@ class MedMnist(MedMnistSettings):
                     f"the official file of {self.name} needs the package medmnist, which is "
                     f"not installed: type {INSTALL}"
                 )
-            return path, " (this is a local file, and its hash is not checked)"
+            return path, _UNCHECKED
         if "multi-label" in self._info["task"]:
             raise DataError(
                 f"{self.name}: records with several labels are not supported: choose a data "
@@ -263,7 +264,7 @@ class MedMnist(MedMnistSettings):
         same = path.is_file() and _md5(path) == md5
         return (
             path,
-            "" if same else " (a local file, not checked against the official hash)",
+            "" if same else _UNCHECKED,
         )
 
     def _used(self, present: list[int], path: Path) -> list[int]:
@@ -311,8 +312,8 @@ class MedMnist(MedMnistSettings):
             unused_class = min(unknown)
             used_classes = ", ".join(map(str, used))
             raise DataError(
-                f"{self.name}: a label is class {unused_class}, but the classes that are used "
-                f"are {used_classes}"
+                f"{self.name}: class {unused_class} occurs among the labels, but only the classes "
+                f"{used_classes} are used"
             )
         return np.searchsorted(used, labels).astype(np.int64)
 
@@ -324,9 +325,9 @@ class MedMnist(MedMnistSettings):
         if not all(sides):
             none_or_all = "none" if sides[0] else "all"
             raise DataError(
-                f"{self.name}: dataset.positive lists {none_or_all} of the classes that are "
-                "used, but must list some of them and leave out others, because the task is to "
-                "tell the listed classes from the others"
+                f"{self.name}: dataset.positive lists {none_or_all} of the classes that are used. "
+                "It must list some and leave out others, because the task is to tell the listed "
+                "classes from the others"
             )
         return tuple(" or ".join(names[c] for c in side) for side in sides)
 
@@ -436,8 +437,8 @@ def _official(path: Path, url: str, md5: str, download: bool) -> Path:
     if path.exists() and (actual := _md5(path)) != md5:
         raise DataError(
             f"{path}: this file has the MD5 {actual}, but medmnist's official file has {md5}: "
-            "delete the file and download it again; or, if you trust this file, accept it "
-            f"without a check with dataset.path={path.name}"
+            "delete the file and download it again. If you trust this file, accept it without a "
+            f"check with dataset.path={path.name}"
         )
     if not path.exists() and not download:
         raise DataMissing(

@@ -98,8 +98,8 @@ def class_names(words: np.ndarray, path: Path) -> tuple[str, ...]:
     if len(names) > MAX_FOUND:
         raise DataError(
             f"{path}: the label has {len(names)} different values, such as "
-            f"{', '.join(names[:3])}: if the label is a measured number, replace the numbers by "
-            "ranges in the file; if these values are classes, list them in dataset.classes"
+            f"{', '.join(names[:3])}. If these values are classes, list them in dataset.classes. "
+            "If the label is a measured number, replace the numbers by ranges in the file"
         )
     try:
         return tuple(sorted(names, key=float))
@@ -452,20 +452,15 @@ class LabelledFile(LabelledFileSettings, ABC):
                     names = family  # copies share a split
                 split = hash_split(names, self.test_fraction, self.split_key)
             if split.all() or not split.any():
-                drawn = (
-                    ", because a hash of each id decides which records are test records, "
-                    f"and of only {n} records "
-                    f"dataset.test_fraction={self.test_fraction:g} can select none or "
-                    "all: "
-                )
-                remedy = (
-                    f"{drawn}change dataset.test_fraction or dataset.split_key"
-                    if by is None
-                    else ""
-                )
-                raise DataError(
-                    f"{path}: there are no {'training' if split.all() else 'test'} records{remedy}"
-                )
+                missing = "training" if split.all() else "test"
+                remedy = ""
+                if by is None:
+                    remedy = (
+                        f". Hashes of {n} ids decided this with "
+                        f"dataset.test_fraction={self.test_fraction:g}: change "
+                        "dataset.test_fraction or dataset.split_key"
+                    )
+                raise DataError(f"{path}: there are no {missing} records{remedy}")
         return FileRows(
             columns,
             content,
@@ -953,8 +948,8 @@ def names_of(name: str, values: object, n: int) -> np.ndarray:
         known = isinstance(value, str | int | np.integer) and not isinstance(value, bool)
         if not known or _NOT_IN_IDS.search(str(value)):
             raise DataError(
-                f"{name}: row {row} has {value!r}, but every row needs a whole number or text, "
-                "written in the same form in all rows, without NUL and surrogate characters"
+                f"{name}: row {row} has {value!r}, but needs a whole number or text (in the same "
+                "form in all rows, without NUL and surrogate characters)"
             )
     return np.array([str(value) for value in np.asarray(values).tolist()])
 

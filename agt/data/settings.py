@@ -232,8 +232,8 @@ class MedMnistSettings:
             )
         if self.held_out and self.finetune_classes is None:
             raise ValueError(
-                "held_out needs finetune_classes, because without finetune_classes every record "
-                "is used for fine-tuning, so no record is held out"
+                "held_out needs finetune_classes: without it, every record is used for "
+                "fine-tuning, so no record is held out"
             )
 
 

@@ -172,26 +172,26 @@ def _nonnegative_sum(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Ten
 
 # The name of each case, which an error message names. "x" is a layer's input.
 CASES: dict[str, Case] = {
-    "sum of the gradients of a batch": lambda kernel, probe: (
+    "gradients of weights": lambda kernel, probe: (
         kernel.nominal_sum(probe.output_gradient.upper[0], probe.wide.lower[0]),
     ),
-    "sum of the gradients of a bias over a batch": lambda kernel, probe: (
+    "gradients of biases": lambda kernel, probe: (
         kernel.nominal_sum(probe.output_gradient.upper[0], None),
     ),
-    "sum of the gradient bounds of a batch (exact inputs, narrow layer)": lambda kernel, probe: (
-        kernel.bound_sum(probe.output_gradient, probe.narrow, "exact")
+    "gradient bounds, narrow layer": lambda kernel, probe: kernel.bound_sum(
+        probe.output_gradient, probe.narrow, "exact"
     ),
-    "sum of the gradient bounds of a batch (exact inputs, wide layer)": lambda kernel, probe: (
-        kernel.bound_sum(probe.output_gradient, probe.wide, "exact")
+    "gradient bounds, wide layer": lambda kernel, probe: kernel.bound_sum(
+        probe.output_gradient, probe.wide, "exact"
     ),
-    "sum of the gradient bounds of a batch (inputs are intervals)": lambda kernel, probe: (
-        kernel.bound_sum(probe.output_gradient, probe.interval, "exact")
+    "gradient bounds, interval inputs": lambda kernel, probe: kernel.bound_sum(
+        probe.output_gradient, probe.interval, "exact"
     ),
-    "sum of the gradient bounds of a batch (inputs are intervals >= 0)": _nonnegative_sum,
-    "sum of the gradient bounds of a batch (inputs as midpoint and radius)": lambda kernel, probe: (
-        kernel.bound_sum(probe.output_gradient, probe.interval, "rump")
+    "gradient bounds, nonnegative inputs": _nonnegative_sum,
+    "gradient bounds, midpoint-radius inputs": lambda kernel, probe: kernel.bound_sum(
+        probe.output_gradient, probe.interval, "rump"
     ),
-    "sum of the gradient bounds of a bias over a batch": lambda kernel, probe: kernel.bound_sum(
+    "gradient bounds of biases": lambda kernel, probe: kernel.bound_sum(
         probe.output_gradient, None, "exact"
     ),
     "selection, point x": lambda kernel, probe: _select(kernel, probe, probe.narrow, capped=False),
@@ -234,9 +234,9 @@ def check_kernel(kernel: ReferenceKernel, device: str) -> None:
         if not all(_is_equal(a, b) for a, b in zip(computed, expected, strict=True)):
             raise UnsoundError(
                 Message(
-                    "{config:compute.kernel}={kernel} gives other numbers than the reference "
-                    "kernel on this machine (in the test '{name}'), so its sums cannot be "
-                    "trusted: use {config:compute.kernel}=reference, and please report this",
+                    "{config:compute.kernel}={kernel} gives other sums than the reference kernel "
+                    "on this machine (in the test '{name}'), so its sums cannot be trusted: use "
+                    "{config:compute.kernel}=reference, and please report this",
                     kernel=kernel.name,
                     name=name,
                 )

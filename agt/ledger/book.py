@@ -34,7 +34,7 @@ import numpy as np
 from agt import sentences
 from agt.data.ids import keyed_hash
 from agt.errors import ConfigError
-from agt.ledger.chain import EACH, Entry, Head, Unit
+from agt.ledger.chain import EACH, AlteredLedger, Entry, Head, Unit
 from agt.mechanisms.accounts import CountedTable, LedgerState, MovedHead, OtherLedger
 from agt.mechanisms.budget import Allowance, Cost, Lot, eps_so_far
 from agt.mechanisms.composition import largest_holding
@@ -217,10 +217,7 @@ class AdmittedTable:
         common = len(shared)
         compared = min(len(self.people), len(admitted.people))
         return (
-            (
-                f"people ({common} of the {compared} people whose names were compared occur in "
-                "both tables)"
-            )
+            (f"people ({common} of {compared} compared names occur in both tables)")
             if common >= min(2, compared) > 0
             else ""
         )
@@ -365,17 +362,15 @@ class Book:
             Broken: it opens no ledger.
         """
         if opening.kind != "open":
-            raise Broken(
-                "the first entry of the ledger must be of the kind 'open', but is of the kind "
-                f"{opening.kind!r}, so the file was altered: restore the newest intact copy of "
-                "the ledger"
+            raise AlteredLedger(
+                f"the first entry of the ledger is of the kind {opening.kind!r}, but must be of "
+                "the kind 'open'"
             )
         with _reading(opening) as body:
             if body["spent"] != Cost().as_json():
-                raise Broken(
+                raise AlteredLedger(
                     "the first entry of the ledger must record that nothing is spent, but "
-                    "records an amount, so the file was altered: restore the newest intact copy "
-                    "of the ledger"
+                    "records an amount"
                 )
             heads = [(1, str(body["head"]))] if body["head"] else []
             return cls(
@@ -465,19 +460,17 @@ class Book:
             spent = rules[entry.kind](entry, body)
             if spent is self.spent:
                 if body["spent"] != self.last.body["spent"]:
-                    raise Broken(
+                    raise AlteredLedger(
                         f"entry {entry.number} changes the amount spent, but only a debit may do "
-                        "that, so something other than agt wrote this entry: restore the newest "
-                        "intact copy of the ledger"
+                        "that"
                     )
             elif not _same(spent, body["spent"]):
                 size = body["size"]
                 total = spent.as_json()
                 recorded = body["spent"]
-                raise Broken(
-                    f"entry {entry.number} records the wrong total: after the cost of its {size} "
-                    f"releases, the total should be {total}, but the entry says {recorded}. "
-                    "Restore the newest intact copy of the ledger"
+                raise AlteredLedger(
+                    f"entry {entry.number} records the total {recorded}, but it should be {total} "
+                    f"after the cost of the entry's {size} releases"
                 )
         self.spent = spent if spent is self.spent else Cost.from_json(body["spent"])
         if entry.time < self.last.time:
@@ -488,40 +481,32 @@ class Book:
     def _debit(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         debit = Debit.of(entry)
         charge = debit.charge
-        if (
-            charge.data not in self.tables
-            or charge.data in self.closed
-            or charge.relation != self.population.relation
-        ):
-            raise Broken(
-                f"entry {entry.number} pays for a release from data that the ledger does not "
-                "count (never admitted, or replaced), or under another relation than the "
-                "ledger's. So something other than agt wrote this entry: restore the newest "
-                "intact copy of the ledger"
+        if charge.data not in self.tables or charge.data in self.closed:
+            raise AlteredLedger(
+                f"entry {entry.number} pays for a release from data that the ledger does not count"
+            )
+        if charge.relation != self.population.relation:
+            raise AlteredLedger(
+                f"entry {entry.number} pays for a release under relation={charge.relation}, but "
+                f"the ledger counts relation={self.population.relation}"
             )
         if not charge.unit.covers(self.tables[charge.data].unit):
-            raise Broken(
+            raise AlteredLedger(
                 f"entry {entry.number} pays for units (people) with fewer records than was "
-                "recorded when the table was admitted. So something other than agt wrote this "
-                "entry: restore the newest intact copy of the ledger"
+                "recorded when the table was admitted"
             )
         lot = Lot(charge.guarantee, debit.size)
         spent = self.spent.plus(lot.cost)
         if not (self._within.holds(spent) or self._within.admits(self.spent, lot)):
-            raise Broken(
-                f"entry {entry.number} exceeds the budget, which agt never allows. So something "
-                "other than agt wrote this entry: restore the newest intact copy of the ledger"
-            )
+            raise AlteredLedger(f"entry {entry.number} exceeds the budget")
         self.debits[entry.number] = debit
         return spent
 
     def _answers(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         paid, size = self.debits[body["debit"]], body["size"]
         if body["first"] != self.answered + 1 or not 1 <= size <= paid.size - paid.answered:
-            raise Broken(
-                f"entry {entry.number} records answers that no debit paid for, or a wrong number "
-                "of answers. So something other than agt wrote this entry: restore the newest "
-                "intact copy of the ledger"
+            raise AlteredLedger(
+                f"entry {entry.number} does not record the next answers that its debit paid for"
             )
         paid.answered += size
         self.answered += size
@@ -531,10 +516,8 @@ class Book:
     def _admit(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         table = AdmittedTable.of(body)
         if not self.is_new(table) or table.data in self.closed or self.counted_otherwise(table):
-            raise Broken(
-                f"entry {entry.number} admits data that the ledger already counts or has replaced "
-                "(perhaps with another unit). So something other than agt wrote this entry: "
-                "restore the newest intact copy of the ledger"
+            raise AlteredLedger(
+                f"entry {entry.number} admits data that the ledger already counts or has replaced"
             )
         self.tables[table.data] = table
         self.admitted.setdefault(table.data, entry.number)
@@ -548,10 +531,8 @@ class Book:
 
     def _move(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         if not body["head"] or not isinstance(body["lost"], bool):
-            raise Broken(
-                f"entry {entry.number} moves the second copy of the ledger's end without naming "
-                "its new place. So something other than agt wrote this entry: restore the newest "
-                "intact copy of the ledger"
+            raise AlteredLedger(
+                f"entry {entry.number} moves the ledger's head file without naming its new place"
             )
         self.heads.append((entry.number, str(body["head"])))
         self.moved.append(entry)
@@ -560,10 +541,8 @@ class Book:
 
     def _declare(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         if not isinstance(body["declared"], str):
-            raise Broken(
-                f"entry {entry.number} is a declaration, but does not contain what is declared. "
-                "So something other than agt wrote this entry: restore the newest intact copy of "
-                "the ledger"
+            raise AlteredLedger(
+                f"entry {entry.number} is a declaration, but does not contain what is declared"
             )
         self.declarations[entry.number] = body["about"]
         _ = self.other_ledgers  # raises where what it is about is none
@@ -573,10 +552,9 @@ class Book:
     def _check(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         for name, value in self.state().items():
             if body[name] != value:
-                raise Broken(
+                raise AlteredLedger(
                     f"entry {entry.number} is a checkpoint that does not fit the entries before "
-                    f"it: the value of '{name}' should be {value}, but the checkpoint records "
-                    "another value. Restore the newest intact copy of the ledger"
+                    f"it: '{name}' should be {value}"
                 )
         since = Answered.of(entry)
         self.debits = {number: debit for number, debit in self.debits.items() if debit.open}
@@ -674,9 +652,8 @@ def digest_of(rows: Iterable[tuple[int, bytes, int]]) -> str:
         )
         return sha256(b"".join(parts)).hexdigest()
     except (AttributeError, TypeError, OverflowError):
-        raise Broken(
-            "answers in the ledger were changed, because at least one does not have the form in "
-            "which agt stores answers: restore the newest intact copy of the ledger"
+        raise AlteredLedger(
+            "at least one answer in the ledger does not have the form in which agt stores answers"
         ) from None
 
 
@@ -694,9 +671,9 @@ def _reading(entry: Entry) -> Iterator[Mapping[str, Any]]:
     try:
         yield entry.body
     except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
-        raise Broken(
-            f"entry {entry.number} (of the kind {entry.kind!r}) does not have the form in which "
-            f"agt writes such an entry ({error!r}): restore the newest intact copy of the ledger"
+        raise AlteredLedger(
+            f"entry {entry.number} (of the kind {entry.kind!r}) does not have the form of such an "
+            f"entry ({error!r})"
         ) from None
 
 
@@ -738,9 +715,9 @@ def refusal(population: Population, spent: Cost, guarantee: Guarantee) -> str:
     elif isinstance(guarantee, ApproximateDP) and guarantee.delta > leak >= 0:
         remaining_delta = float(leak)
         fits = (
-            f"this release has a delta of its own, {guarantee.delta:g}, but of the part of the "
-            "ledger's delta that is reserved for such releases "
-            f"(total.leaks={allowance.leaks:g}), only {remaining_delta:.3g} is left"
+            f"this release needs a delta of {guarantee.delta:g}, but of the part of the ledger's "
+            f"delta that is reserved for such releases (total.leaks={allowance.leaks:g}), only "
+            f"{remaining_delta:.3g} is left"
         )
     else:
         fits = "no release of this kind fits into the rest of the budget, however small its eps"

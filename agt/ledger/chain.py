@@ -67,6 +67,20 @@ HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _HEAD = re.compile(r"([1-9]\d{0,15}):([0-9a-f]{16,64})")
 
 
+class AlteredLedger(Broken):
+    """A ledger is not as agt wrote it.
+
+    Args:
+        finding: what shows it, in one sentence.
+    """
+
+    def __init__(self, finding: str) -> None:
+        super().__init__(
+            f"{finding}, so the ledger was altered or damaged after agt wrote it. Restore the "
+            "newest intact copy of the ledger"
+        )
+
+
 @dataclass(frozen=True)
 class Head:
     """Where a chain ends: the number of entries, and the last one's hash, of which a person may
@@ -155,26 +169,21 @@ class Entry:
             same = False
         if not same:
             beginning = str(text)[:60]
-            raise Broken(
+            raise AlteredLedger(
                 f"entry {number} was changed after it was written (its text now begins with "
-                f"{beginning!r}): restore the newest intact copy of the ledger"
+                f"{beginning!r})"
             )
         vars(entry)["text"] = text  # known now
         if entry.hash != hash:
-            raise Broken(
-                f"entry {number} was changed, because the hash of its text differs from the hash "
-                "that is recorded with it: restore the newest intact copy of the ledger"
+            raise AlteredLedger(
+                f"entry {number} was changed (the hash of its text is not the recorded one)"
             )
         if entry.number != number:
-            raise Broken(
-                f"entry {number} is missing (the entry at its place has the number "
-                f"{entry.number}): restore the newest intact copy of the ledger"
+            raise AlteredLedger(
+                f"entry {number} is missing (the entry at its place has the number {entry.number})"
             )
         if before is not None and entry.before != before:
-            raise Broken(
-                f"the chain of hashes is broken: either entry {number - 1} was changed, or entry "
-                f"{number} was not written after it. Restore the newest intact copy of the ledger"
-            )
+            raise AlteredLedger(f"entry {number} does not contain the hash of entry {number - 1}")
         return entry
 
 
@@ -192,9 +201,8 @@ def follow(rows: Iterable[Row], last: Entry | None = None) -> Iterator[Entry]:
     for place, written, text in rows:
         number += 1
         if place != number:
-            raise Broken(
-                f"entry {number} is missing (the next entry that exists has the number {place}): "
-                "restore the newest intact copy of the ledger"
+            raise AlteredLedger(
+                f"entry {number} is missing (the next entry that exists has the number {place})"
             )
         entry = Entry.read(text, number, before, written)
         before = entry.hash
@@ -210,19 +218,15 @@ def _check(value: object, key: str) -> None:
     """Refuse what JSON writes and not everybody reads alike: half characters, NaN, infinity,
     integers beyond 2^53.
     """
+    refused = ""
     if isinstance(value, str):
         if HALF_CHARACTER.search(value):
-            raise ConfigError(
-                f"{key}: {value!r} contains half a character (a lone surrogate), which a ledger "
-                "cannot store: correct the text"
-            )
+            refused = f"{value!r}, which contains half a character (a lone surrogate)"
     elif isinstance(value, Mapping):
         for name, part in value.items():
             if not isinstance(name, str):
-                raise ConfigError(
-                    f"{key}: the key {name!r} is not text, but a ledger only stores keys that "
-                    "are text"
-                )
+                refused = f"the key {name!r}, which is not text"
+                break
             _check(name, key)
             _check(part, name)
     elif isinstance(value, list | tuple):
@@ -230,21 +234,14 @@ def _check(value: object, key: str) -> None:
             _check(part, key)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise ConfigError(
-                f"{key}: {value} is NaN or infinite, which a ledger cannot store: give a finite "
-                "number"
-            )
+            refused = f"{value} (only finite numbers)"
     elif isinstance(value, int):
         if abs(value) > _EXACT:
-            raise ConfigError(
-                f"{key}: a ledger cannot store whole numbers beyond 2^53, because other programs "
-                "that read JSON may round them: give a smaller number"
-            )
+            refused = "whole numbers beyond 2^53, which some readers of JSON would round"
     elif value is not None:
-        raise ConfigError(
-            f"{key}: a ledger cannot store a value of the type {type(value).__name__}: give text, "
-            "a number, a list or a mapping"
-        )
+        refused = f"a value of the type {type(value).__name__}"
+    if refused:
+        raise ConfigError(f"{key}: a ledger cannot store {refused}")
 
 
 @dataclass(frozen=True)
@@ -265,7 +262,7 @@ class Unit:
     def __post_init__(self) -> None:
         if self.column is not None and type(self.column) is not str:
             raise ConfigError(
-                f"unit_column={self.column!r}is not text: give the name of the column that "
+                f"unit_column={self.column!r} is not text: give the name of the column that "
                 "identifies people"
             )
         if type(self.rows) is not int or self.rows < 1:
@@ -353,8 +350,7 @@ def check_local(path: Path, remedy: str) -> None:
     if kind.removeprefix("fuse.") in NETWORK:
         raise ConfigError(
             f"ledger={path}: this file is on a network file system ({kind}), where processes on "
-            "different machines could each spend the same budget (the write-ahead log of SQLite "
-            f"only works within one machine): {remedy}"
+            f"different machines could each spend the same budget: {remedy}"
         )
 
 
@@ -492,7 +488,7 @@ class SecondHead:
     @property
     def name(self) -> str:
         """In a sentence."""
-        return f"the second copy of the ledger's end, {self.path}"
+        return f"the head file {self.path} (which keeps a copy of the ledger's last entry)"
 
     def start(self, head: Head) -> None:
         """Make the file.
@@ -502,10 +498,9 @@ class SecondHead:
         """
         if self.path.exists():
             raise ConfigError(
-                f"head={self.path}: this file already exists, but each ledger needs a file of its "
-                "own for the second copy of its end (the number and hash of its last entry): "
-                "choose another file; or, if an interrupted agt ledger init left this file "
-                "there, delete it"
+                f"head={self.path}: this file already exists, but each ledger needs a head file "
+                "of its own (which keeps a copy of the ledger's last entry): choose another "
+                "file. If an interrupted agt ledger init left this file there, delete it"
             )
         write_atomic(self.path, 2 * self._block(head))
 
@@ -549,10 +544,10 @@ class SecondHead:
         except OSError as error:
             reason = error.strerror or error
             raise AgtError(
-                f"head={self.path}: this second copy of the ledger's end cannot be written "
-                f"({reason}), but the debit was already written to the ledger. So the debit "
-                "counts as spent, although nothing is released for it. Make this file writable "
-                "before the next release"
+                f"head={self.path}: the head file (which keeps a copy of the ledger's last entry) "
+                f"cannot be written ({reason}), but the debit is already in the ledger. So the "
+                "debit counts as spent, although nothing is released for it. Make the head file "
+                "writable before the next release"
             ) from error
 
     def _newest(self, handle: int) -> tuple[Head, int]:
@@ -565,14 +560,14 @@ class SecondHead:
         ]
         if not heads:
             raise Broken(
-                f"{self.path} is damaged, or is not the second copy of a ledger's end (the number "
-                "and hash of its last entry): restore this file, or give the right one with head="
+                f"{self.path} is damaged, or is not a head file (which keeps a copy of a ledger's "
+                "last entry): restore this file, or give the right one with head="
             )
         if any(ledger != self.ledger for (ledger, _), _ in heads):
             raise Broken(
-                f"{self.path} is the second copy of another ledger's end (the number and hash of "
-                "its last entry): give the right file with head=; or, if another ledger replaced "
-                "the right ledger, restore the right ledger"
+                f"{self.path} is the head file of another ledger (it keeps a copy of that "
+                "ledger's last entry): give the right file with head=. If another ledger "
+                "replaced the right ledger, restore the right ledger"
             )
         return max(((head, place) for (_, head), place in heads), key=lambda pair: pair[0].count)
 
@@ -581,26 +576,24 @@ class SecondHead:
         try:
             if not stat.S_ISREG(self.path.stat().st_mode):
                 raise Broken(
-                    f"{self.path} is not a regular file, so it cannot hold the second copy of a "
-                    "ledger's end (the number and hash of its last entry): give the right file "
-                    "with head="
+                    f"{self.path} is not a regular file, so it cannot be a ledger's head file "
+                    "(which keeps a copy of its last entry): give the right file with head="
                 )
             handle = os.open(self.path, flags | os.O_CLOEXEC)
         except FileNotFoundError:
             raise Broken(
-                "the second copy of the ledger's end (the number and hash of its last entry) "
-                f"should be in the file {self.path}, but this file is missing. Without the file, "
-                "agt cannot tell the ledger from an older copy of itself. Restore the file; or, "
-                "if it was moved, give head=FILE. To check a mere copy of a ledger, run agt "
-                "verify with head=COUNT:HASH, as agt printed it earlier"
+                f"the ledger's head file {self.path} (which keeps a copy of the ledger's last "
+                "entry) is missing, so agt cannot tell the ledger from an older copy of itself. "
+                "Restore the head file, or give its new place with head=FILE. To check a mere "
+                "copy of a ledger, run agt verify with head=COUNT:HASH, as agt printed it earlier"
             ) from None
         except OSError as error:
             reason = error.strerror or error
-            consequence = "" if flags == os.O_RDONLY else ", so nothing was spent"
+            consequence = "" if flags == os.O_RDONLY else ". Nothing was spent"
             access = "read" if flags == os.O_RDONLY else "written"
             raise AgtError(
-                f"head={self.path}: the second copy of the ledger's end (in this file) cannot be "
-                f"{access} ({reason}){consequence}. Make the file readable and writable"
+                f"head={self.path}: this head file (which keeps a copy of the ledger's last "
+                f"entry) cannot be {access} ({reason}){consequence}. Make it readable and writable"
             ) from error
         try:
             yield handle
@@ -616,8 +609,9 @@ def head_file(head: Path, ledger: Path) -> Path:
     place = place / f"{ledger.stem}.head" if place.is_dir() else place
     if place.resolve() == ledger.resolve():
         raise ConfigError(
-            f"head={head}: this is the ledger's own file, but the second copy of the ledger's end "
-            "must be in another file: give a file at another place, preferably on another disk"
+            f"head={head}: this is the ledger itself, but the head file (which keeps a copy of "
+            "the ledger's last entry) must be another file: give another file, preferably on "
+            "another disk"
         )
     return place
 

@@ -49,10 +49,9 @@ def check_same_ledger(path: Path, first: str = "", declared: Collection[object] 
         command = "admit" if first else "init"
         raise CheckError(
             f"ledger={path}: another ledger was in this place before (the hash of its first entry "
-            f"began with {known}), so a budget that was already spent could be spent again. "
-            "Restore the earlier ledger; or, if you replaced it on purpose, declare that with "
-            f"agt ledger {command} replaces={known}. The ledger and its claims record this "
-            "declaration permanently"
+            f"began with {known}), so its budget could be spent again. Restore the earlier "
+            f"ledger. If you replaced it on purpose, declare that with agt ledger {command} "
+            f"replaces={known}; the ledger and its claims record this permanently"
         )
 
 
@@ -85,7 +84,7 @@ def recognise(ledger: Ledger) -> str | None:
     except (OSError, RuntimeError) as error:
         return (
             f"the list of the ledgers that were used on this account cannot be written ({error}), "
-            "so agt would not notice if this ledger was replaced by another: make the folder of "
+            "so agt would not notice if another ledger replaced this one: make the folder of "
             "this list writable"
         )
     return None

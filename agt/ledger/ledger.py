@@ -85,6 +85,7 @@ from agt.ledger.book import (
 )
 from agt.ledger.chain import (
     START,
+    AlteredLedger,
     Entry,
     Head,
     SecondHead,
@@ -106,7 +107,7 @@ if TYPE_CHECKING:  # whoever reads a ledger loads no torch
     from agt.mechanisms.laplace_mean import LaplaceMean
 
 SUFFIX = ".ledger"
-
+_ANSWERS_MISCOUNTED = "the ledger does not contain as many answers as its entries record"
 
 Declared = Collection[object]
 """What owners declared (``Book.declared``)."""
@@ -150,17 +151,16 @@ def check_unclaimed(
             name, same = found
             declare = (
                 (
-                    "; or, if both tables contain different people who only have the same names, "
-                    "declare that with another_population=true"
+                    ". If both tables contain different people with the same names, declare that "
+                    "with another_population=true"
                 )
                 if "people" in same
                 else ""
             )
             raise ConfigError(
-                f"the people of {table.name} already have a ledger, because {other} admitted the "
-                f"table {name} with the same {same}. The privacy losses under two ledgers would "
-                f"add up. Use {other}, and do not keep a copy of a ledger in the same "
-                f"folder{declare}"
+                f"the people of {table.name} already have a ledger: {other} admitted the table "
+                f"{name} with the same {same}. Use that ledger, because privacy losses under two "
+                f"ledgers add up. Do not keep a copy of a ledger in the same folder{declare}"
             )
 
 
@@ -193,7 +193,7 @@ def similar(path: Path, table: AdmittedTable) -> list[str]:
     return [
         (
             f"the ledger {path} already counts a table {name} with the same {same}. If both "
-            "tables are about the same people, use only that ledger, because the privacy losses "
+            "tables are about the same people, use only that ledger, because privacy losses "
             "under two ledgers add up"
         )
         for name, same in alike
@@ -218,10 +218,10 @@ def _tables(path: Path, declared: Declared = ()) -> list[tuple[AdmittedTable, st
             return []
         raise CheckError(
             Message(
-                "{error}; until the ledger {path} can be opened, agt cannot tell whose releases "
-                "it counts. If it does not count releases about the people of your ledger NAME, "
-                "declare that with agt ledger admit NAME unreadable={path} "
-                "({config:agt ledger init} accepts unreadable= too)",
+                "{error}. So agt cannot tell whose releases the ledger {path} counts. If it "
+                "counts no releases about the people of your ledger NAME, declare that with agt "
+                "ledger admit NAME unreadable={path} ({config:agt ledger init} accepts "
+                "unreadable= too)",
                 error=error,
                 path=path,
             )
@@ -363,9 +363,8 @@ class Ledger:
             last = ledger.book.head and SecondHead(Path(ledger.book.head), ledger.book.opening.hash)
             if last and (known := last.peek()):
                 raise ConfigError(
-                    "lost=true declares that the second copy of the ledger's end is lost, but "
-                    f"this copy exists ({last.path}, with {known.count} entries): leave out "
-                    "lost=true"
+                    "lost=true declares that the ledger's head file is lost, but this file "
+                    f"exists ({last.path}, with {known.count} entries): leave out lost=true"
                 )
             ledger.move_head(head)
 
@@ -553,9 +552,8 @@ class Ledger:
             if new > left:
                 raise ConfigError(
                     f"ledger={self.path}: {new} answers are to be stored for entry "
-                    f"{debit.entry.number}, but of the {debit.size} answers that this entry "
-                    f"paid for, only {left} are not stored yet: reserve another release for "
-                    "more answers"
+                    f"{debit.entry.number}, but only {left} of the {debit.size} answers that it "
+                    "paid for are left: reserve another release for more answers"
                 )
             if fresh:
                 first = self._book.answered + 1
@@ -637,18 +635,11 @@ class Ledger:
                 self._check_whole(
                     {
                         **heads,
-                        **(
-                            {("the copy of the ledger's end that was given as head="): known}
-                            if known
-                            else {}
-                        ),
+                        **({("the last entry that was given as head="): known} if known else {}),
                     }
                 )
                 if self._store.count_answers() != self._book.answered:
-                    raise Broken(
-                        "something other than agt added answers to the ledger: restore the newest "
-                        "intact copy of the ledger"
-                    )
+                    raise AlteredLedger(_ANSWERS_MISCOUNTED)
             return self._book
 
     def _begun(self, bound: float) -> Book:
@@ -659,10 +650,7 @@ class Ledger:
         if row is None:
             opening = next(follow(self._store.texts()), None)
             if opening is None:
-                raise Broken(
-                    "the ledger has no entries, so its content was lost: restore the newest "
-                    "intact copy of the ledger"
-                )
+                raise AlteredLedger("the ledger has no entries")
             return Book.begin(opening)
         number, hash, text = row
         self._oldest = Entry.read(text, number, None, hash)
@@ -781,9 +769,9 @@ class Ledger:
         """The last entry that this process has seen is still there."""
         last = self._book.last
         if self._store.text(last.number) != last.text:
-            raise Broken(
-                f"entry {last.number} changed while the ledger was open, so another file (such as "
-                "an older copy) replaced the ledger: restore the newest intact copy of the ledger"
+            raise AlteredLedger(
+                f"entry {last.number} changed while the ledger was open, perhaps because another "
+                "file replaced the ledger"
             )
 
     def _check_whole(self, known: Mapping[str, Head]) -> None:
@@ -791,10 +779,7 @@ class Ledger:
         for place, head in known.items():
             self._compare(head, place)
         if self._store.last_answer() != self._book.answered:
-            raise Broken(
-                "something other than agt added answers to the ledger, or removed some: "
-                "restore the newest intact copy of the ledger"
-            )
+            raise AlteredLedger(_ANSWERS_MISCOUNTED)
 
     def _compare(self, known: Head, place: str) -> None:
         """Raise Broken unless this chain goes through a head that was known."""
@@ -803,23 +788,23 @@ class Ledger:
             never_named = place not in {
                 SecondHead(Path(head), "").name for _, head in self._book.heads
             }
-            interrupted = (
-                ". Or, if the command agt ledger admit head=... was interrupted right after it "
-                "created this second copy of the ledger's end, nothing was spent since then: "
-                "delete the file of the second copy, and type the command again"
-            )
-            remark = interrupted if never_named and known.count == last + 1 else ""
+            remedy = "Restore the newest copy"
+            if never_named and known.count == last + 1:
+                remedy = (
+                    "If the command agt ledger admit head=... was interrupted right after it "
+                    "created this head file, nothing was spent since then: delete the head "
+                    "file, and type the command again. Otherwise restore the newest copy"
+                )
             raise Broken(
-                f"the ledger is older than {place}, because the ledger has only {last} of "
-                f"{known.count} entries. Either an older copy replaced the ledger, or its log "
-                "(the file whose name ends in -wal) is lost. So a budget that was spent since "
-                f"then could be spent again. Restore the newest copy{remark}"
+                f"according to {place}, the ledger has only {last} of {known.count} entries. "
+                "Either an older copy replaced the ledger, or its log (the file whose name ends "
+                "in -wal) is lost. So a budget that was spent since then could be spent again. "
+                f"{remedy}"
             )
         if not hash_of(self._store.text(known.count) or "").startswith(known.hash):
-            raise Broken(
-                f"entry {known.count} differs from the one that is recorded in {place}, so the "
-                "ledger was rewritten, or two copies of it were used: restore the newest intact "
-                "copy of the ledger"
+            raise AlteredLedger(
+                f"entry {known.count} differs from the one that {place} records, perhaps because "
+                "two copies of the ledger were used"
             )
 
     def _check_counting(self, table: AdmittedTable, unit: str | None) -> None:
@@ -837,19 +822,18 @@ class Ledger:
             raise ConfigError(
                 f"ledger={self.path}: the unit (whose data are protected) is {table.unit} in the "
                 f"table {table.name}, but {other.unit} in the table {other.name}, which has the "
-                f"same {shared} and was admitted earlier. Both tables need the same unit: train "
-                f"with {other.unit.settings}"
+                f"same {shared}. Both tables need the same unit: train with {other.unit.settings}"
             )
         known = unit is not None or table.unit.name == population.unit
         meaning = sentences.unit_meaning(table.counted, population.unit)
         if not known and (first is None or first.unit.column != table.unit.column):
             raise ConfigError(
                 Message(
-                    "ledger={path}: the unit (whose data are protected) of the ledger is "
-                    "{unit!r}, but in the table {name} it is {counted}. If, in this table, "
-                    "{meaning}, declare that with unit={unit!r}. Otherwise train with "
+                    "ledger={path}: in the table {name} the unit (whose data are protected) is "
+                    "{counted}, but in the ledger it is {unit!r}. Train with "
                     "{config:dataset.unit}, which names the column that identifies the person of "
-                    "each record (from Python: give units=, or a ledger with unit='one record')",
+                    "each record (in Python: give units=, or a ledger with unit='one record'). "
+                    "If, in this table, {meaning}, declare that with unit={unit!r} instead",
                     path=self.path,
                     unit=population.unit,
                     name=table.name,
@@ -862,9 +846,9 @@ class Ledger:
         if number := self._book.closed.get(data):
             raise ConfigError(
                 f"ledger={self.path}: nothing more may be released from the data {data}, because "
-                f"some of its records were erased (entry {number} of the ledger continues without "
-                "the erased records). Release from the run as it is after the erasure; in other "
-                "runs, first erase the same records with agt unlearn"
+                f"some of its records were erased (see entry {number} of the ledger). Release "
+                "from the run as it is after the erasure. In other runs, first erase the same "
+                "records with agt unlearn"
             )
 
     def _check_subject(self, relation: str, data: str, unit: Unit) -> None:
@@ -878,7 +862,7 @@ class Ledger:
             raise ConfigError(
                 f"ledger={self.path}: this ledger has not admitted the data {data} (admitted "
                 f"tables: {names}). If these data are about the ledger's people (each unit is "
-                f"{self.population.unit}), declare that with agt ledger admit {self.path} "
+                f"{self.population.unit}), admit them with agt ledger admit {self.path} "
                 "run=FOLDER. Otherwise these data need a ledger of their own"
             )
         table = self._book.tables[data]
@@ -895,10 +879,7 @@ class Ledger:
         says; once a process.
         """
         if not 1 <= number <= self._book.answered:
-            raise Broken(
-                "something other than agt added answers to the ledger: restore the newest intact "
-                "copy of the ledger"
-            )
+            raise AlteredLedger("the ledger contains an answer that no entry records")
         while number < self._book.batches[0].first:
             self._oldest = self._entry(*self._oldest.body["earlier"])
             self._book.batches.insert(0, Answered.of(self._oldest))
@@ -911,9 +892,8 @@ class Ledger:
         """
         if batch.entry not in self._checked:
             if digest_of(self._store.answer_rows(batch.first, batch.size)) != batch.digest:
-                raise Broken(
-                    "answers in the ledger were changed or removed, because they do not match "
-                    f"the hash in entry {batch.entry}"
+                raise AlteredLedger(
+                    f"the answers of entry {batch.entry} do not match the hash in this entry"
                 )
             self._checked.add(batch.entry)
 

@@ -223,8 +223,8 @@ class LedgerPayer:
             rule = sentences.APART
             raise ConfigError(
                 f"ledger={self.name}: {rule}. So no ledger can count labels from the certificates "
-                "of this run. Release only the noisy weights; or train without noise, to release "
-                "labels from certificates; or give ledger=none"
+                "of this run. Release only the noisy weights. To release labels instead, train "
+                "without noise, or give ledger=none"
             )
         if not claim.proved:
             raise ConfigError(
@@ -237,10 +237,9 @@ class LedgerPayer:
         if relation.name != people.relation or relation.unit_rows < people.table.unit.rows:
             counted_relation = people.relation or "none"
             raise ConfigError(
-                f"ledger={self.name}: the release is for {claim.neighbours}, but the "
-                "ledger would count it for other people (under "
-                f"relation={counted_relation}, where the unit is {people.table.unit}): "
-                "give the people of the run from which you release"
+                f"ledger={self.name}: the release protects {claim.neighbours}, but the ledger "
+                f"would count it under relation={counted_relation}, where the unit is "
+                f"{people.table.unit}: give the people of the run from which you release"
             )
 
     def questions(self, labelling: "AnyLabelling", features: np.ndarray) -> Questions:

@@ -35,6 +35,7 @@ from urllib.parse import quote
 from agt.errors import AgtError, Busy, CheckError, ConfigError
 from agt.ledger.chain import (
     COMPANIONS,
+    AlteredLedger,
     Entry,
     Row,
     check_file,
@@ -373,17 +374,11 @@ class LedgerFile:
         (fault,) = self._rows("PRAGMA integrity_check(1)", ())[0]
         if fault != "ok":
             damage = " ".join(str(fault).split())
-            raise Broken(
-                f"SQLite finds that the ledger's file is damaged ({damage}): restore the "
-                "newest intact copy of the ledger"
-            )
+            raise AlteredLedger(f"SQLite finds that the ledger's file is damaged ({damage})")
         (pages,), (size,) = (self._rows(f"PRAGMA page_{name}", ())[0] for name in ("count", "size"))
         more = self.real.stat().st_size - pages * size
         if more > 0:
-            raise Broken(
-                f"the ledger's file has {more} extra bytes after its end, which agt did not "
-                "write: restore the newest intact copy of the ledger"
-            )
+            raise AlteredLedger(f"the ledger's file has {more} extra bytes after its end")
 
     def _rows(self, question: str, values: Sequence[object]) -> list[tuple]:
         with closing(self._connection.execute(question, values)) as rows:
@@ -451,10 +446,8 @@ def _opened(path: Path, seconds: float) -> sqlite3.Connection:
             connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()
             != _tables()
         ):
-            raise Broken(
-                "the tables or triggers of the ledger's file differ from those that agt creates, "
-                "so something other than agt altered the file: restore the newest intact copy of "
-                "the ledger"
+            raise AlteredLedger(
+                "the tables or triggers of the ledger's file differ from those that agt creates"
             )
     except BaseException:
         connection.close()
@@ -475,8 +468,8 @@ def _check_header(path: Path) -> None:
     """Say what a file is that is no ledger, before SQLite makes a log beside it."""
     if not path.stat().st_size:
         raise CheckError(
-            f"ledger={path}: this file is empty, so it was never a ledger, or all of its content "
-            "was lost: restore the newest intact copy of the ledger"
+            f"ledger={path}: this file is empty, so it is not a ledger: restore the newest intact "
+            "copy of the ledger, or give the path of a ledger"
         )
     if not os.access(path, os.R_OK):
         raise AgtError(

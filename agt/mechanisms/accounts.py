@@ -93,8 +93,8 @@ class OtherLedger:
         """Raise ConfigError unless exactly one of ``file`` and ``first_entry`` is given."""
         if (self.file is None) == (self.first_entry is None):
             raise ConfigError(
-                "the claim's declaration about another ledger needs either the entry 'file' "
-                "or the entry 'first_entry', but has both or neither"
+                "the claim's declaration about another ledger must have exactly one of the "
+                "entries 'file' and 'first_entry'"
             )
 
     def __str__(self) -> str:
@@ -237,8 +237,8 @@ class Uncounted:
         """Raise ConfigError if ledgers are named although ``why`` is not "declined"."""
         if self.why != "declined" and (self.ledgers or self.unopened):
             raise ConfigError(
-                "the claim names ledgers that do not count the release, which is only valid "
-                "if the user declined these ledgers with ledger=none"
+                "the claim names ledgers that do not count the release, although ledger=none was "
+                "not given"
             )
 
     @property

@@ -172,9 +172,9 @@ class _NoisyVotes(Mechanism):
         shape = (len(counts), self.classes)
         if counts.dtype.kind not in "iu" or counts.shape != shape or counts.min(initial=0) < 0:
             raise ConfigError(
-                f"mechanism={self.name}: votes must be an array of integers, none of them "
-                f"negative, of shape {shape} (queries, classes), but this array has the type "
-                f"{counts.dtype} and the shape {counts.shape}, or has negative values"
+                f"mechanism={self.name}: votes must be integers of at least 0, of shape {shape} "
+                f"(queries, classes), but are of type {counts.dtype} and shape {counts.shape}, "
+                f"and at least {counts.min(initial=0)}"
             )
         return counts
 

@@ -191,8 +191,8 @@ class Cost:
             return cls(*(Decimal("Infinity" if text is None else str(text)) for text in amounts))
         except (InvalidOperation, KeyError, TypeError):
             raise ConfigError(
-                f"the recorded cost {node!r} cannot be read, because it must have the entries "
-                "'pure', 'square' and 'leak', which are decimal numbers written as text"
+                f"the recorded cost {node!r} cannot be read: its entries 'pure', 'square' and "
+                "'leak' must be decimal numbers written as text"
             ) from None
 
 

@@ -136,15 +136,17 @@ class Claim:
         """
         if self.account is not None and self.uncounted is not None:
             raise ConfigError(
-                "the claim has both the entry 'account' (of the ledger that counts the "
-                "release) and the entry 'uncounted' (why no ledger does), but must have only "
-                "one of these two"
+                "the claim must not have both the entry 'account' (of the ledger that counts the "
+                "release) and the entry 'uncounted' (why no ledger does)"
             )
-        if self.most is not None and not (self.one_by_one and self.releases <= self.most):
+        if self.most is not None and not self.one_by_one:
             raise ConfigError(
                 "the claim's entry 'most' (the largest number of answers) is only for answers "
-                "that are drawn one by one (entry 'one_by_one'), and must be at least the "
-                "number of released answers"
+                "that are drawn one by one (entry 'one_by_one')"
+            )
+        if self.most is not None and self.releases > self.most:
+            raise ConfigError(
+                f"the claim counts {self.releases} answers, but its entry 'most' allows {self.most}"
             )
 
     @model_validator(mode="before")
@@ -420,8 +422,8 @@ def _from_first_version(node: dict[str, Any]) -> dict[str, Any]:
     proved = node["proved"]
     if proved == bool(node.pop("reasons")):
         raise ConfigError(
-            "the claim's entry 'reasons' (why the guarantee is not proved) must be filled if "
-            "the guarantee is not proved, and empty if the guarantee is proved"
+            "the claim's entry 'reasons' must say why the guarantee is not proved, and be empty "
+            "if it is proved"
         )
     for holder in (node, account or {}):
         if "curve" in holder:
@@ -477,6 +479,6 @@ def _check_points(
         # The claim may have been written on a machine whose special functions round otherwise.
         if true_delta(eps) > delta * (1 + _MACHINE_TOLERANCE) + _UNDERFLOW_ALLOWANCE:
             raise ConfigError(
-                f"the claim states that (eps, delta) is ({eps!r}, {delta!r}), which promises "
-                "more than the mechanism's guarantee proves"
+                f"the claim states that (eps, delta) is ({eps!r}, {delta!r}), which is stronger "
+                "than what the mechanism's guarantee proves"
             )

@@ -51,15 +51,12 @@ class Curve:
     def __post_init__(self) -> None:
         """Raise ConfigError if lengths differ, or if eps decreases or delta increases."""
         if len(self.eps) != len(self.delta) or len(self.at_delta) != len(self.at_eps):
-            raise ConfigError(
-                "a privacy curve (delta as a function of eps) must have as many values of "
-                "delta as of eps"
-            )
+            raise ConfigError("a privacy curve must have as many values of delta as of eps")
         for eps, delta in ((self.eps, self.delta), (self.at_eps, self.at_delta)):
             if list(eps) != sorted(eps) or list(delta) != sorted(delta, reverse=True):
                 raise ConfigError(
-                    "the eps values of a privacy curve (delta as a function of eps) must "
-                    "increase, and its delta values must decrease"
+                    "a privacy curve must have increasing values of eps and decreasing values of "
+                    "delta"
                 )
 
     @property

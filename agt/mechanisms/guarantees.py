@@ -133,8 +133,8 @@ def read_guarantee(node: Mapping[str, Any]) -> Guarantee:
         return _READER.validate_python(dict(node))
     except (ValidationError, TypeError, ValueError):
         raise ConfigError(
-            f"{node!r} is not a guarantee, because it needs the entry 'kind' (pure, approximate "
-            "or gaussian) and the parameters of this kind (eps; eps and delta; or mu)"
+            f"{node!r} is not a guarantee: give 'kind' as pure (with eps), approximate (with eps "
+            "and delta) or gaussian (with mu)"
         ) from None
 
 

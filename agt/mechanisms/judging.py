@@ -117,7 +117,7 @@ def claim(
         raise ConfigError(
             Message(
                 (
-                    "accounting=rigorous: {refusals}; or use accounting=paper, which states the "
+                    "accounting=rigorous: {refusals}. Or use accounting=paper, which states the "
                     "guarantee that the mechanism's paper claims, without a proof"
                 ),
                 refusals=all_refusals,

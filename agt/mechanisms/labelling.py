@@ -105,8 +105,7 @@ class Labelling:
             raise ConfigError(
                 Message(
                     "{config:mechanism.classes}={classes}, but the model has {known} classes: "
-                    "give classes={known} (or null in a configuration, which means the model's "
-                    "classes)",
+                    "give classes={known} (in a configuration, null means the model's classes)",
                     classes=mechanism.classes,
                     known=classes,
                 )

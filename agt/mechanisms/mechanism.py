@@ -365,9 +365,9 @@ class Mechanism:
         if labels.dtype.kind not in "iu" or labels.ndim != 1 or labels.shape != evidence.shape:
             raise ConfigError(
                 f"mechanism={self.name}: predictions and distances must be one-dimensional arrays "
-                "of integers, with one entry per query, but the predictions have the type "
-                f"{labels.dtype} and the shape {labels.shape}, and the distances have the type "
-                f"{evidence.dtype} and the shape {evidence.shape}"
+                f"of integers, one for each query, but the predictions have type {labels.dtype} "
+                f"and shape {labels.shape}, and the distances type {evidence.dtype} and shape "
+                f"{evidence.shape}"
             )
         if len(labels) and not (labels.min() >= 0 and labels.max() < self.classes):
             last = self.classes - 1

@@ -236,10 +236,9 @@ def release_objective(
     if given != expected or len(erm.x) > constants.records:
         records = len(erm.x)
         raise ConfigError(
-            "the training problem differs from the one for which the noise was "
-            f"computed: it has {records} records and (strength, clamp, width) = "
-            f"{given}, but the noise was computed for {constants}. Call the mechanism "
-            "with the constants of this problem"
+            f"the noise was computed for {constants}, but the training problem has {records} "
+            f"records and (strength, clamp, width) = {given}: call the mechanism with the "
+            "constants of this problem"
         )
     noises = ObjectiveNoises.from_budget(constants, guarantee.eps, guarantee.delta)
     weight = draw_perturbed_minimiser(erm, noises, constants.records, source, start)[None]
@@ -333,9 +332,8 @@ class ObjectivePerturbation(WeightsMechanism):
         if loss.kind != "binary":
             raise ConfigError(
                 Message(
-                    "{refused}: the proof of this mechanism only covers two classes with a binary "
-                    "loss, but the loss is {kind} (whose gradient for one record has no fixed "
-                    "direction, and whose Hessian is not of rank one): train with two classes and "
+                    "{refused}: the proof of this mechanism only covers two classes with a "
+                    "binary loss, but the loss is {kind}: train with two classes and "
                     "{config:training.loss}=binary_cross_entropy, or use "
                     "{config:mechanism=release_weights}",
                     refused=refused,
@@ -347,10 +345,8 @@ class ObjectivePerturbation(WeightsMechanism):
             raise ConfigError(
                 Message(
                     "{refused}: the proof of this mechanism only covers relation=add_remove with "
-                    "unit_rows=1, but the run has relation={name} with unit_rows={unit_rows} (if "
-                    "several rows change at once, the ratio of determinants grows like a power of "
-                    "their number, and their gradients have no common direction): use "
-                    "{config:mechanism=release_weights}",
+                    "unit_rows=1, but the run has relation={name} with unit_rows={unit_rows}: "
+                    "use {config:mechanism=release_weights}",
                     refused=refused,
                     name=relation.name,
                     unit_rows=relation.unit_rows,
@@ -374,11 +370,10 @@ class ObjectivePerturbation(WeightsMechanism):
             given_decay = constants.strength / normalizer
             raise ConfigError(
                 Message(
-                    "mechanism={name}: eps = {eps:g} is too small. It must exceed "
-                    "{determinant_loss:.4g}, the part of the privacy loss that comes from the "
-                    "ratio of determinants, ln(1 + beta/(weight_decay B)), at weight_decay = "
-                    "{given:g}. Give a larger eps, or {config:mechanism.weight_decay}={least:.4g} "
-                    "or more, which is a weight decay for the release only",
+                    "mechanism={name}: eps = {eps:g} must exceed {determinant_loss:.4g}, the "
+                    "part of the privacy loss that comes from the ratio of determinants, ln(1 + "
+                    "beta/(weight_decay B)), at weight_decay = {given:g}. Give a larger eps, or "
+                    "{config:mechanism.weight_decay}={least:.4g} or more (for the release only)",
                     name=self.name,
                     eps=self.eps,
                     determinant_loss=constants.determinant_loss,

@@ -306,13 +306,15 @@ def planned_weights(
     return planned
 
 
+MOST_PLANNED_QUERIES = 10**6
+
+
 def max_queries_at_accuracy(
     evidence: QueryEvidence,
     name: str,
     eps: float,
     delta: float,
     accuracy: float,
-    limit: int = 10**6,
 ) -> int:
     """Return how many queries a mechanism can answer with at least some expected accuracy.
 
@@ -325,10 +327,10 @@ def max_queries_at_accuracy(
         eps: of all queries together.
         delta: of all queries together.
         accuracy: the expected accuracy that has to be reached.
-        limit: the largest number of queries that is tried.
 
     Returns:
-        A number from 0 (one query is already answered less accurately) to ``limit``.
+        A number from 0 (one query is already answered less accurately) to
+        ``MOST_PLANNED_QUERIES``.
     """
 
     def is_accurate(queries: int) -> bool:
@@ -340,10 +342,10 @@ def max_queries_at_accuracy(
         return 0
     low = 1  # accurate
     high = 2  # not accurate, after the loop, or beyond the limit
-    while high <= limit and is_accurate(high):
+    while high <= MOST_PLANNED_QUERIES and is_accurate(high):
         low = high
         high = 2 * high
-    high = min(high, limit + 1)
+    high = min(high, MOST_PLANNED_QUERIES + 1)
     return bisect(is_accurate, low, high, _geometric_midpoint)[0]
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from agt.training.settings import EnsembleConfig
 
 MORE_NOISE = (
-    "needs more noise than randomized_response, whatever the stable distance and the budget"
+    "{name} needs more noise than randomized_response, whatever the stable distance and the budget"
 )
 
 
@@ -332,10 +332,9 @@ def check_published_vote(config: "EnsembleConfig", classes: int) -> None:
     """
     if classes > 2:
         raise ConfigError(
-            "accounting=paper: the published vote of an ensemble (Theorem 5.3 of "
-            "'Certification for Differentially Private Prediction in Gradient-Based "
-            f"Training') only covers two classes, but the model has {classes}: use "
-            "accounting=rigorous, whose certified vote takes any number of classes"
+            "accounting=paper: the published vote of an ensemble (Theorem 5.3 of 'Certification "
+            "for Differentially Private Prediction in Gradient-Based Training') only covers two "
+            f"classes, but the model has {classes}: use accounting=rigorous"
         )
     if config.vote == "margins":
         raise ConfigError(

@@ -181,8 +181,7 @@ def rule_for_guarantee(guarantee: Guarantee, classes: int, steps: int = 1) -> Ta
         if classes != 2:
             raise ValueError(
                 "GaussianDP: the probabilities of released labels are only proved for two "
-                f"classes under this guarantee, but there are {classes} classes: use PureDP or "
-                "ApproximateDP"
+                f"classes, but there are {classes}: use PureDP or ApproximateDP"
             )
         return GaussianRule(guarantee.mu, steps)
     return RatioRule(guarantee.eps, getattr(guarantee, "delta", 0.0), classes, steps)

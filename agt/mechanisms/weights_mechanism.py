@@ -286,8 +286,8 @@ class WeightsMechanism:
         head.problem.dataset.check_unchanged()
         if not len(units):
             raise ConfigError(
-                f"mechanism={cls.name} solves the training problem again, so it needs the "
-                "training records, which this loaded model does not have: release from the model "
+                f"mechanism={cls.name} needs the training records, because it solves the training "
+                "problem again, but this loaded model does not have them: release from the model "
                 "that agt.fit returned, or use agt predict with the run of the model"
             )
         # Training an ensemble of votes does not check the records against the plan of the head

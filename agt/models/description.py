@@ -101,8 +101,7 @@ def read_problem(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
     if node["format"] not in READABLE_FORMATS:
         raise ConfigError(
             f"model.json: the model was saved in format {node['format']}, but this version of "
-            f"agt reads format {MODEL_FORMAT}: train again, or use the version that saved the "
-            "model"
+            f"agt reads format {MODEL_FORMAT}: train again, or use the version that saved it"
         )
     stored = node["settings"]
     parts = {name: validate(part, stored[name], name) for name, part in SETTINGS_PARTS.items()}
@@ -176,8 +175,7 @@ def _check_size(declared_size: Any, records: Any) -> None:
         raise ValueError(f"declared_size is {declared_size!r}")
     if (declared_size is None) == (records is None):
         raise ValueError(
-            "a model file must contain either 'declared_size' or 'records', but this file "
-            "contains both or neither, so it is damaged: train again"
+            "a model file must contain exactly one of 'declared_size' and 'records': train again"
         )
 
 

@@ -624,7 +624,7 @@ class FeatureMap:
                 if not self.config.centers:
                     return self._scattering_features(rows, length)
                 assert self.center is not None, (
-                    "this feature map subtracts a center, but no center is given: train again"
+                    "the file of this feature map lacks the center that it subtracts: train again"
                 )
                 centered = self._scattering_features(rows) - np.ldexp(
                     self.center, -ROW_FRACTION_BITS
@@ -668,7 +668,7 @@ class FeatureMap:
     def _directions(self) -> np.ndarray:
         """The matrix [width, count] of random directions or of landmarks."""
         assert self.projection is not None, (
-            "this feature map needs at least one direction, but none is given: train again"
+            "the file of this feature map lacks its directions: train again"
         )
         return self.projection
 

@@ -81,7 +81,7 @@ def _training_inputs(problem: Problem) -> dict[str, object]:
     return {
         **settings,
         **training_environment(problem),
-        "the number of PyTorch's threads": torch.get_num_threads(),
+        "PyTorch's number of threads": torch.get_num_threads(),
         "the data's digest": problem.dataset.digest,
     }
 

@@ -427,17 +427,14 @@ def _require_plain_layers(network: object, origin: str) -> nn.Sequential:
     if type(network) is not nn.Sequential:
         raise ConfigError(
             f"model: {origin} has the type {type(network).__name__}, but agt needs an "
-            "nn.Sequential, because agt computes bounds layer by layer and cannot analyse the "
-            "forward() of other modules"
+            "nn.Sequential, because it computes bounds layer by layer"
         )
     rules_for(network)  # raises ConfigError for a layer without a bound rule
     for name, layer in network.named_modules(remove_duplicate=False):
         attributes = vars(layer)
         has_hooks = any(value for key, value in attributes.items() if key.endswith("hooks"))
         if "forward" in attributes or has_hooks:
-            part = (
-                f"layer {name}" if name else "the nn.Sequential itself (not only one of its layers)"
-            )
+            part = f"layer {name}" if name else "the nn.Sequential itself"
             raise ConfigError(
                 f"model: {part} has hooks or its own forward(), and agt cannot compute bounds "
                 "through these. Remove them, or use a standard PyTorch layer"
@@ -448,12 +445,13 @@ def _require_plain_layers(network: object, origin: str) -> nn.Sequential:
                 f"model: {name} is frozen (requires_grad=False), but agt trains all layers of a "
                 "model. Remove frozen layers from the model, and give their outputs as features"
             )
-        if parameter._backward_hooks or not parameter.is_floating_point():
+        if parameter._backward_hooks:
             raise ConfigError(
-                f"model: the parameter {name} has hooks, or does not consist of real numbers, "
-                "so agt cannot compute bounds for this parameter. Remove the hooks, or use "
-                "real numbers"
+                f"model: the parameter {name} has hooks, and agt cannot compute bounds through "
+                "these: remove the hooks"
             )
+        if not parameter.is_floating_point():
+            raise ConfigError(f"model: the parameter {name} must consist of real numbers")
     # Two parameters share memory if they begin at the same address.
     parameters = list(network.parameters())
     if len({parameter.data_ptr() for parameter in parameters}) < len(parameters):

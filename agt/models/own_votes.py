@@ -23,7 +23,7 @@ import torch
 from agt.certificates.settings import OwnVotesConfig
 from agt.data.arrays import pieces
 from agt.data.records import Records
-from agt.errors import ConfigError, UnsoundError
+from agt.errors import ConfigError, UnsoundError, altered
 from agt.facts import Fact, declared, proved
 from agt.messages import Message
 from agt.models.closed_form import read_features
@@ -265,10 +265,9 @@ class OwnVotesModel(Votes):
         if self.settings.learner is None:
             raise ConfigError(
                 Message(
-                    "{config:certificate.learner}: agt knows only the name of the learner, "
-                    "{learner}, and never imports code only because a run's file names it. "
-                    "Give the learner on the command line of `agt train`, or as learner= of "
-                    "agt.fit",
+                    "{config:certificate.learner}: a run's file only names its learner, "
+                    "{learner}, and agt never imports code only because a file names it. Give "
+                    "the learner on the command line of `agt train`, or as learner= of agt.fit",
                     learner=self.config.learner["_target_"],
                 )
             )
@@ -322,11 +321,10 @@ class OwnVotesModel(Votes):
         if new and not self.members:
             raise ConfigError(
                 Message(
-                    "{unknown} of {queries} queries are new, but this model can only answer "
-                    "the {saved} queries that were given in training, because it stores the "
-                    "votes of its learners on these queries, not the learners. For a run, the "
-                    "saved queries are the test records ({config:dataset.test}): ask only "
-                    "about these. A map of the plane needs other queries, so give "
+                    "{unknown} of {queries} queries are new, but this model stores only the "
+                    "votes of its learners on the {saved} queries of its training, not the "
+                    "learners. Ask only about these queries (in a run, the test records: "
+                    "{config:dataset.test}). A map of the plane asks other queries, so give "
                     "map_resolution=0",
                     unknown=len(new),
                     queries=len(digests),
@@ -385,8 +383,9 @@ class OwnVotesModel(Votes):
         count = reader.json(CONSTANTS).get("queries")
         if type(count) is not int or count < 0:
             raise UnsoundError(
-                f"{reader.folder}/{CONSTANTS}: the number of queries is {count!r}, which is "
-                "not valid: train again"
+                altered(
+                    reader.folder / CONSTANTS, f"the number of queries is {count!r}", "train again"
+                )
             )
         byte = torch.zeros((), dtype=torch.uint8)
         label = torch.from_numpy(np.zeros(1, dtype=cls.vote_type))
@@ -399,8 +398,11 @@ class OwnVotesModel(Votes):
         are_votes = (votes >= 0) & (votes <= untrained._largest_vote)
         if not are_votes.all() or raised.max(initial=0) > 1:
             raise UnsoundError(
-                f"{reader.folder}/{BALLOTS}: a vote is for a class that does not exist, so the "
-                "file was changed: restore the file, or train again"
+                altered(
+                    reader.folder / BALLOTS,
+                    "a vote is for a class that does not exist",
+                    "train again",
+                )
             )
         ballots = {}
         for digest, votes_on_query in zip(digests, votes.T, strict=True):

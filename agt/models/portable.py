@@ -302,9 +302,8 @@ class Portable:
         except (ValueError, TypeError, KeyError, AttributeError, IndexError, MemoryError) as error:
             what = str(error) or "reading this file needs more memory than this machine has"
             raise ConfigError(
-                f"release={reader.folder}: cannot be read ({what}); perhaps another version of "
-                "agt wrote this release: use that version, or get the release again from its "
-                "publisher"
+                f"release={reader.folder}: this release cannot be read ({what}). Get it again "
+                "from its publisher, or use the version of agt that wrote it"
             ) from None
         noise = node["noise"]
         return cls(
@@ -451,8 +450,7 @@ def _read_features(node: Mapping[str, Any], matrices: dict[str, np.ndarray]) -> 
     shapes = {name: matrix.shape for name, matrix in matrices.items()}
     if without_matrices.shapes != shapes:
         raise ValueError(
-            f"the matrices of the feature map do not have the shapes that {RELEASE} states: "
-            "get the release again from its publisher"
+            f"the matrices of the feature map do not have the shapes that {RELEASE} states"
         )
     return without_matrices.with_matrices(matrices)
 
@@ -467,13 +465,9 @@ def _check_weight(weight: np.ndarray, features: FeatureMap, width: object) -> No
     """
     fits_features = weight.ndim == 2 and weight.shape[1] == features.outputs
     if not fits_features or weight.dtype != np.float64 or not np.isfinite(weight).all():
-        expected = (
-            f"with these matrices of the feature map and width={width} (features in a query), the "
-            f"weights must have {features.outputs} columns"
-        )
         raise ValueError(
             f"the weights have shape {weight.shape} and type {weight.dtype}, but must be finite "
-            f"float64 numbers; {expected}"
+            f"float64 numbers in {features.outputs} columns (for queries with {width} features)"
         )
 
 
@@ -498,9 +492,8 @@ def _read_arrays(content: bytes) -> dict[str, np.ndarray]:
             packings = {entry.compress_type for entry in entries}
             if size > MAX_ARRAY_BYTES or not packings <= {ZIP_STORED, ZIP_DEFLATED}:
                 raise ValueError(
-                    f"{WEIGHTS} was not read, because this file would need {size:,} bytes when "
-                    "unpacked, or is compressed in a way that agt never uses: get the release "
-                    "again from its publisher"
+                    f"{WEIGHTS} would need {size:,} bytes when unpacked, or is compressed in a "
+                    "way that agt never uses"
                 )
             for entry in entries:
                 name = entry.filename.removesuffix(".npy")
@@ -508,10 +501,7 @@ def _read_arrays(content: bytes) -> dict[str, np.ndarray]:
                     # Without a size, read() would unpack everything that the entry holds.
                     arrays[name] = _read_array(file.read(entry.file_size))
     except (BadZipFile, ZlibError, NotImplementedError, RuntimeError, OSError, EOFError) as error:
-        raise ValueError(
-            f"{WEIGHTS} is not a valid npz file, so get the release again from its "
-            f"publisher: {error}"
-        ) from None
+        raise ValueError(f"{WEIGHTS} is not a valid npz file: {error}") from None
     return arrays
 
 
@@ -529,10 +519,7 @@ def _read_array(content: bytes) -> np.ndarray:
     """
     head = _NPY_HEAD.match(content)
     if head is None:
-        raise ValueError(
-            f"{WEIGHTS} contains something that is not an array of numbers: get the "
-            "release again from its publisher"
-        )
+        raise ValueError(f"{WEIGHTS} contains something that is not an array of numbers")
     dtype, in_fortran_order, shape_text = (part.decode() for part in head.groups())
     shape = tuple(int(size) for size in shape_text.split(",") if size.strip())
     order: Literal["F", "C"] = "F" if in_fortran_order == "True" else "C"
@@ -555,20 +542,18 @@ def _check_fields(node: Mapping[str, Any], rows: int) -> None:
     texts = [node["name"], *classes, *node["words"], *node.get("brief", ())]
     if not node["words"] or not all(isinstance(text, str) for text in texts):
         raise ValueError(
-            "the release's entries 'name', 'classes' and 'words' must be text, and 'words' "
-            "must not be empty: get the release again from its publisher"
+            "the release's entries 'name', 'classes' and 'words' must be text, and not empty"
         )
     if not all(text.isprintable() for text in texts):
         raise ValueError(
-            "one of the release's entries 'name', 'classes' and 'words' contains control "
-            "characters, which agt does not print on a terminal, so the release is refused"
+            "the release's entries 'name', 'classes' and 'words' must not contain control "
+            "characters, which could mislead a terminal"
         )
     # Two classes need only one row of weights, whose logit is that of class 1.
     is_one_row_of_two_classes = rows == 1 and len(classes) == 2
     if rows != len(classes) and not is_one_row_of_two_classes:
         raise ValueError(
-            f"the release lists {len(classes)} classes, but its weights are for {rows} "
-            "classes: get the release again from its publisher"
+            f"the release lists {len(classes)} classes, but its weights are for {rows} classes"
         )
     are_numbers = all(
         type(number) in (int, float) and isfinite(number) for number in noise.values()
@@ -577,7 +562,7 @@ def _check_fields(node: Mapping[str, Any], rows: int) -> None:
     if not isinstance(mechanism, str) or not mechanism.isidentifier():
         raise ValueError(
             f"the release's entry 'mechanism' is {mechanism!r}, which is not the name of a "
-            "mechanism: get the release again from its publisher"
+            "mechanism"
         )
     names = set(noise)
     if "mechanism" in node:  # a mechanism of the user's own, which may have any other constants
@@ -587,16 +572,14 @@ def _check_fields(node: Mapping[str, Any], rows: int) -> None:
     if not {"sigma", "step"} <= names or not are_names or not are_numbers:
         raise ValueError(
             "the release's entry 'noise' must contain the numbers 'sigma' and 'step', and "
-            "nothing else: get the release again from its publisher"
+            "only constants of the mechanism"
         )
     dtype = node["dtype"]
     source = node["source"]
-    if dtype not in ("float32", "float64") or not isinstance(source, Mapping):
-        source_type = type(source).__name__
-        raise ValueError(
-            f"the entry 'dtype' must be float32 or float64 (it is {dtype}), and the entry "
-            f"'source' must be a mapping (it is of type {source_type})"
-        )
+    if dtype not in ("float32", "float64"):
+        raise ValueError(f"the release's entry 'dtype' is {dtype}, not float32 or float64")
+    if not isinstance(source, Mapping):
+        raise ValueError("the release's entry 'source' must be a mapping (key: value)")
 
 
 def check_printable(dataset: Dataset, words: Sequence[str]) -> None:

@@ -25,7 +25,7 @@ from torch import Tensor
 from agt.certificates.conditions import Condition, stated_constants
 from agt.certificates.settings import RemovalCertificateConfig
 from agt.data.records import Records
-from agt.errors import ConfigError, UnsoundError
+from agt.errors import ConfigError, UnsoundError, altered
 from agt.facts import proved
 from agt.messages import Message
 from agt.models.box import GIVEN_THE_DRAW
@@ -65,14 +65,20 @@ from agt.unlearning.newton import (
 from agt.unlearning.promise import Promise, Removal, RemovalBudget
 from agt.unlearning.sentences import Remark, Value
 
-# The beginnings of a sentence that ends with ``RemovalModel._closeness``.
+_CLOSENESS = "({eps:g}, {delta:g})-close to training without the removed records"
 _PROVED = (
     "records can be removed later without training again. After a removal, the weights that are "
-    "used for answers are"
+    f"used for answers are {_CLOSENESS}"
 )
 _PREDICTED = (
     "records can be removed later without training again, but this is not proved, because the "
-    "noise comes from a seed. With unpredictable noise, the weights after a removal would be"
+    "noise comes from a seed. With unpredictable noise, the weights after a removal would be "
+    f"{_CLOSENESS}"
+)
+_CLAIMED = (
+    "records can be removed later without training again. agt does not prove this, but the paper "
+    "on this method (Guo et al. 2020) claims that the model after a removal is "
+    f"{_CLOSENESS}"
 )
 SEEDED = (
     "SIMULATION: the noise comes from certificate.seed={seed}, so anyone who knows the seed can "
@@ -299,20 +305,12 @@ class RemovalModel(LinearModel):
 
         The paper's guarantee is reported as its claim, because its proof has a gap.
         """
-        closeness = self._closeness()
-        spread = f"with standard deviation {self.config.sigma:g} in every coordinate"
         return (
-            (
-                "records can be removed later without training again. agt does not prove this, "
-                "but the paper on this method (Guo et al. 2020) claims that the model after a "
-                f"removal is {closeness}"
-            ),
-            (
-                f"a random linear term in the loss, {spread}, is meant to hide the error of such "
-                "removals. The published proof assumes that this error is independent of the "
-                "random term, but the error depends on weights that were computed with this term. "
-                "Use certificate.masking=output for a guarantee that is proved"
-            ),
+            self._closeness(_CLAIMED),
+            f"a random linear term in the loss (with standard deviation {self.config.sigma:g} in "
+            "every coordinate) is meant to hide the error of such removals. The published proof "
+            "assumes that this error is independent of the random term, which it is not. Use "
+            "certificate.masking=output for a guarantee that is proved",
         )
 
     def _sentences_on_noise_on_weights(self) -> tuple[str, ...]:
@@ -321,28 +319,30 @@ class RemovalModel(LinearModel):
         Noise from a seed is a simulation, so then the guarantee is reported as not proved.
         """
         is_proved = self.config.seed is None
-        lead = _PROVED if is_proved else _PREDICTED
-        spread = f"with standard deviation {self.config.sigma:g} in every coordinate"
         lattice_step = step_of(self.config.sigma)
         return (
-            f"{lead} {self._closeness()}",
-            "the error of such removals is hidden by noise on the weights that are used for "
-            f"answers, {spread}. The noise is drawn exactly, is rounded to multiples of "
-            f"{lattice_step:.3g}, and is drawn again at each update",
+            self._closeness(_PROVED if is_proved else _PREDICTED),
+            "the error of such removals is hidden by noise (with standard deviation "
+            f"{self.config.sigma:g} in every coordinate) on the weights that are used for "
+            f"answers. The noise is drawn exactly, is rounded to multiples of {lattice_step:.3g}, "
+            "and is drawn again at each update",
             "the weights without noise stay in the run's folder, because later removals need "
             "them. For these weights, only the distance to retraining is guaranteed, not privacy",
         )
 
-    def _closeness(self) -> str:
-        """Return the (eps, delta) of the closeness to a new training, and its limit, as text.
+    def _closeness(self, template: str) -> str:
+        """Return a sentence on the closeness to a new training, and its limit.
 
         The limit is the removal budget: the largest residual (norm of the objective's gradient at
         the weights) that the noise hides.
+
+        Args:
+            template: the sentence, with the names of eps and delta.
         """
+        closeness = template.format(eps=self.config.eps, delta=self.config.delta)
         return (
-            f"({self.config.eps:g}, {self.config.delta:g})-close to training without the removed "
-            "records, as long as the error of the removals (gradient norm) stays below "
-            f"{self.budget:.4g}, of which the optimiser has already used "
+            f"{closeness}. This holds as long as the error of the removals (gradient norm) stays "
+            f"below {self.budget:.4g}, of which the optimiser has already used "
             f"{self.state.residual:.2g}"
         )
 
@@ -438,13 +438,15 @@ def _read_state(
         state = RemovalState(**arrays, served=served, **state_numbers)
     except (KeyError, TypeError) as error:
         raise ConfigError(
-            f"{reader.folder / NUMBERS}: cannot be read ({error}); train again"
+            f"{reader.folder / NUMBERS}: this file cannot be read ({error}): train again"
         ) from None
     if not np.array_equal(noise, state.noise):
         raise UnsoundError(
-            f"{reader.folder}/{MODEL}: the weights that are used for answers differ from those "
-            f"in {STATE}, so one of these two files was changed: restore both files, or train "
-            "again"
+            altered(
+                reader.folder,
+                f"the weights in {MODEL} differ from those in {STATE}",
+                "train again",
+            )
         )
     objective = build_removal_problem(config, problem, features, state.tilt).objective
     for name, implied in (("loss", objective.loss), ("strength", objective.strength)):
@@ -468,9 +470,8 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
     regularised_by = "weight_decay"
     own_erasure = "newton"
     retraining_refusal = Message(
-        "certificate=removal draws new noise in each training, so training again would not "
-        "give the same model, so removals are not checked by training again: remove records "
-        "from this run with {config:agt unlearn}"
+        "certificate=removal draws new noise in each training, so removals cannot be checked by "
+        "training again. Remove records from this run with {config:agt unlearn}"
     )
 
     @property

@@ -24,7 +24,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from agt.bounds.box import Box
-from agt.errors import ConfigError, UnsoundError
+from agt.errors import ConfigError, UnsoundError, altered
 from agt.store import as_json
 from agt.training.checkpoint import Tensors, read_safetensors_header
 
@@ -173,8 +173,7 @@ def read_boxes(reader: FileReader, ks: tuple[int, ...], expected: Tensors) -> Bo
             is_ordered = box[f"lower.{name}"] <= box[f"upper.{name}"]
             if not bool(is_ordered.all()):
                 raise UnsoundError(
-                    f"{path}: the lower bound of {name} exceeds its upper bound, so the "
-                    "file was changed: restore the file, or train again"
+                    altered(path, f"a lower bound of {name} exceeds its upper bound", "train again")
                 )
     lower: Tensors = {}
     upper: Tensors = {}
@@ -194,14 +193,10 @@ def _check_files_of_grid(reader: FileReader, ks: tuple[int, ...]) -> None:
     files_of_grid = {bounds_file(k).removeprefix(f"{BOUNDS}/") for k in ks}
     missing_or_extra = reader.names(BOUNDS) ^ files_of_grid
     for name in sorted(missing_or_extra):
+        finding = f"the file {BOUNDS}/{name} does not belong to the run"
         if name in files_of_grid:
-            problem = "missing, although this run has certificates for its k"
-        else:
-            problem = "for a k for which this run has no certificates"
-        raise ConfigError(
-            f"run={reader.folder}: the file {BOUNDS}/{name} is {problem}; restore the file, or "
-            "train again"
-        )
+            finding = f"the file {BOUNDS}/{name} is missing"
+        raise ConfigError(altered(f"run={reader.folder}", finding, "train again"))
 
 
 def check_constants(reader: FileReader, name: str, expected: Mapping[str, object]) -> None:
@@ -229,7 +224,6 @@ def read_tensors(
     name: str,
     expected: Tensors,
     metadata: Mapping[str, str] = MappingProxyType({}),
-    finite: bool = True,
 ) -> Tensors:
     """Read and check one safetensors file, and return its tensors in the order of ``expected``.
 
@@ -239,7 +233,6 @@ def read_tensors(
         expected: tensor name -> a tensor with the shape and dtype that the file must have; its
             values are not read.
         metadata: entries that the header of the file must have.
-        finite: True: infinite and NaN values are refused; False: only NaN is.
 
     Raises:
         ConfigError: the file is missing, differs from what was written, or is not a safetensors
@@ -279,7 +272,6 @@ def read_tensors(
                 f"{tuple(tensor.shape)}, but should have type {dtype} and shape {tuple(shape)}: "
                 "train again"
             )
-        is_refused = ~torch.isfinite(tensor) if finite else torch.isnan(tensor)
-        if bool(is_refused.any()):
+        if not bool(torch.isfinite(tensor).all()):
             raise UnsoundError(f"{path}: the tensor {key} has a NaN or infinite value: train again")
     return {key: tensors[key] for key in expected}  # safetensors does not keep the order

@@ -35,7 +35,7 @@ from agt.certificates.votes import Vote, certified_vote
 from agt.data.arrays import ROWS
 from agt.data.records import Records
 from agt.distributed import group
-from agt.errors import ConfigError, UnsoundError
+from agt.errors import ConfigError, UnsoundError, altered
 from agt.facts import Fact, proved
 from agt.messages import Message
 from agt.models.closed_form import read_features
@@ -465,9 +465,11 @@ class FlipModel(VotesModel):
         ends = [0, *stored["ends"].tolist()]  # member i has the records ends[i] to ends[i + 1]
         if ends != sorted(ends):
             raise UnsoundError(
-                f"{reader.folder / MODEL}: the positions at which the members' parts of the "
-                "records (shards) end are not in increasing order, so the file was changed: "
-                "restore the file, or train again"
+                altered(
+                    reader.folder / MODEL,
+                    "the positions at which the members' parts of the records end are out of order",
+                    "train again",
+                )
             )
         record_count = ends[-1]
         # In the file, "pulls" is the influence and "given" are the labels of all members' records.
@@ -483,16 +485,20 @@ class FlipModel(VotesModel):
         ]
         if not all(_is_countable(shard, problem.classes) for shard in shards):
             raise UnsoundError(
-                f"{reader.folder / FLIPS}: the recorded influence of a training record is too "
-                "large for exact counting, or a label is not a class, so the file was "
-                "changed: restore the file, or train again"
+                altered(
+                    reader.folder / FLIPS,
+                    "the influence or the label of a training record is outside its range",
+                    "train again",
+                )
             )
         model = untrained._with_members(shards)
         if not torch.equal(model.weight, stored["weight"]):
             raise UnsoundError(
-                f"{reader.folder / MODEL}: the weights differ from those that result from the "
-                f"influences of the training records in {FLIPS}, so one of these two files was "
-                "changed: restore both files, or train again"
+                altered(
+                    reader.folder,
+                    f"the weights in {MODEL} do not result from the records' influences in {FLIPS}",
+                    "train again",
+                )
             )
         return model
 

@@ -97,11 +97,11 @@ class VotingKind(ClosedFormKind):
             raise ConfigError(
                 Message(
                     "{config:ensemble.members}={members} and {config:ensemble.vote}={vote} are "
-                    "not possible here, because certificate=votes counts the labels of many "
-                    "small members. Give the declared size with "
-                    "{config:dataset.declared_size}=N (the recipe then uses one member for "
-                    "every 100 records), or give {config:ensemble.members}=T, a public "
-                    "constant, with {config:ensemble.vote}=labels",
+                    "not possible with certificate=votes, which counts the labels of many small "
+                    "members. Give the declared size with {config:dataset.declared_size}=N; the "
+                    "recipe then uses one member for every 100 records. Or give "
+                    "{config:ensemble.members}=T, a public constant, with "
+                    "{config:ensemble.vote}=labels",
                     members=ensemble.members,
                     vote=ensemble.vote,
                 )

@@ -41,11 +41,10 @@ class Flip(Relation):
         """
         return ConfigError(
             Message(
-                "relation={name}: agt can only bound the effect of changed labels for linear "
-                "heads. Use certificate=votes learner=ridge (exact, also for one head on all "
-                "records with {config:ensemble.members}=1), certificate=stability or "
-                "certificate=erm; or use relation=substitute, which counts a changed label as "
-                "a replaced record",
+                "relation={name}: agt can bound the effect of changed labels only for linear "
+                "heads: use certificate=votes learner=ridge, certificate=stability or "
+                "certificate=erm. Or use relation=substitute, which counts a changed label as a "
+                "replaced record",
                 name=self.name,
             )
         )
@@ -98,10 +97,10 @@ class Flip(Relation):
         if not label_free:
             raise ConfigError(
                 Message(
-                    "relation={name}: here, ids and splits are hashes of records with their "
-                    "labels, so a record whose label changes would move to another batch or "
-                    "split. Give {config:dataset.label_free}=true (relation=flip on the command "
-                    "line sets it for tables, vectors and blobs)",
+                    "relation={name}: in this dataset, ids and splits are hashes that include "
+                    "the label, so a changed label would move its record to another batch or "
+                    "split. Give {config:dataset.label_free}=true, which leaves the label out of "
+                    "the hashes",
                     name=self.name,
                 )
             )

@@ -28,9 +28,7 @@ class MeanRelation(Relation):
     """
 
     selects = True
-    published_rule = (
-        ", by the published training rule (gradients are averaged over the records that remain)"
-    )
+    averages = True
 
     @abstractmethod
     def divisor(self, rows: "Tensor", batch: int) -> "Tensor":
@@ -96,9 +94,9 @@ class MeanRelation(Relation):
         Noise inside training needs a sensitivity that is a public constant. No argument is used.
         """
         raise ConfigError(
-            f"relation={self.name} divides by the actual size of the batch, so the sensitivity "
-            "of a training step depends on the data, and no fixed amount of noise suffices. "
-            "For noise inside training, use relation=add_remove or substitute"
+            f"relation={self.name} divides by the actual size of the batch, so a training step's "
+            "sensitivity depends on the data, and no fixed noise suffices. For noise inside "
+            "training, use relation=add_remove or substitute"
         )
 
     def count_selected(self, rows: int, batch: int, eligible: int) -> int:

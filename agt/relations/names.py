@@ -23,32 +23,31 @@ class RelationEntry(NamedTuple):
 
 ENTRIES: dict[str, RelationEntry] = {
     "add_remove": RelationEntry(
-        "at most k units (people) added or removed in all; sums are divided by a constant "
-        "normaliser (the default)"
+        "at most k units (people) added or removed in all, and sums divided by a constant (the "
+        "default)"
     ),
     "remove": RelationEntry(
         "at most k units (people) removed; for unlearning, never for a privacy release"
     ),
     "substitute": RelationEntry(
-        "at most k units (people) exchanged for others; sums are divided by a constant normaliser"
+        "at most k units (people) exchanged for others, and sums divided by a constant"
     ),
     "flip": RelationEntry(
-        "at most k labels changed, while features are not protected; only for linear heads "
-        "(ridge regressions with certificate=votes count changed labels exactly)"
+        "at most k labels changed; features are not protected; only for linear heads"
     ),
     "perturb": RelationEntry(
         "at most k units (people) with changed features, each feature by at most "
-        "relation.radius; only for certificate=box with one model and one batch; about "
+        "relation.radius. Only for certificate=box with one model and one batch; about "
         "poisoning, not about privacy",
         takes_radius=True,
     ),
     "paper_privacy": RelationEntry(
-        "the privacy relation of the published papers (docs/bibliography.md 000, 001): up to "
-        "k removals and k additions, with the mean over the batch; compare its k with 2k of "
+        "as in the published papers (000 and 001 in docs/bibliography.md): up to k removals and "
+        "k additions, with gradients averaged over the batch. Its k corresponds to 2k of "
         "add_remove"
     ),
     "paper_unlearning": RelationEntry(
-        "the unlearning relation of the published papers (docs/bibliography.md 000): at most "
-        "k removals, with the mean over the batch; for unlearning, never for a privacy release"
+        "as in the published papers on unlearning (000 in docs/bibliography.md): at most k "
+        "removals, with gradients averaged over the batch; never for a privacy release"
     ),
 }

@@ -31,8 +31,7 @@ class PaperUnlearning(MeanRelation):
     edits = (Edit(removed=1, added=0),)
     reason_not_nested = (
         "the bounds on the weights (boxes) of one dataset need not lie within those of its "
-        "neighbour, because each dataset's bounds are about the mean over its own remaining "
-        "records"
+        "neighbour, because each dataset's training averages over its own records"
     )
 
     def divisor(self, rows: "Tensor", batch: int) -> "Tensor":

@@ -43,13 +43,13 @@ class Perturb(Relation):
     private_only = True
     reason_not_nested = (
         "a record whose features were already changed may be changed by the radius "
-        "(relation.radius) once more, so the bounds on the weights (boxes) of one dataset "
-        "need not lie within those of its neighbour"
+        "(relation.radius) again. So the bounds on the weights (boxes) of one dataset need not "
+        "lie within those of its neighbour"
     )
     reason_not_releasable = (
         "the bounds on the weights (boxes) of one dataset need not lie within those of its "
-        "neighbour, so certificates about features that change within a radius only hold "
-        "against poisoning, not for a private release"
+        "neighbour. So certificates about features that change within a radius only hold against "
+        "poisoning, not for a private release"
     )
     remarks = ("Certificates under this relation are about poisoning, not about privacy.",)
 
@@ -59,8 +59,8 @@ class Perturb(Relation):
         The message names the use that does, boxes, and `substitute` as another relation.
         """
         return ConfigError(
-            f"relation={self.name}: only certificate=box, and only without noise, bounds the "
-            "effect of features that change within a radius. Use certificate=box; or use "
+            f"relation={self.name}: only certificate=box, without noise, bounds the effect of "
+            "features that change within a radius: use certificate=box. Or use "
             "relation=substitute, which counts a record with other features as a replaced record"
         )
 
@@ -77,11 +77,10 @@ class Perturb(Relation):
         if batches > 1 or members > 1:
             raise ConfigError(
                 Message(
-                    "relation={name} needs a single batch and a single member, but "
-                    "{config:training.batch.count}={batches} and "
-                    "{config:ensemble.members}={members}. Unless ids are given, they are hashes "
-                    "of features, so a record whose features change may move to another batch "
-                    "or shard. Set both to 1",
+                    "relation={name} needs {config:training.batch.count}=1 and "
+                    "{config:ensemble.members}=1 (they are {batches} and {members}). A record "
+                    "whose features change may move to another batch or member, because ids are "
+                    "hashes of features unless they are given",
                     name=self.name,
                     batches=batches,
                     members=members,

@@ -94,8 +94,8 @@ class Relation:
         sums_proved: True if releases of noisy sums over records are proved for the edits.
         label_free_ids: True if record ids and the hashed split must be made without labels.
         counts_label_flips: True if ridge heads count the edits exactly (certificates/flips.py).
-        published_rule: how a paper's rule differs from what a reader expects, as a clause; empty
-            if it does not.
+        averages: True if training averages gradients over the records that remain, as the papers
+            do, instead of dividing their sum by a constant.
     """
 
     name: ClassVar[str]
@@ -110,7 +110,7 @@ class Relation:
     sums_proved: ClassVar[bool] = False
     label_free_ids: ClassVar[bool] = False
     counts_label_flips: ClassVar[bool] = False
-    published_rule: ClassVar[str] = ""
+    averages: ClassVar[bool] = False
 
     # -- what one edit is --
 
@@ -197,10 +197,9 @@ class Relation:
         if most_rows > MOST_ROWS:
             raise ConfigError(
                 Message(
-                    "{config:kgrid}: k = {largest} (of {config:kgrid.max} or "
-                    "{config:kgrid.values}) times {config:relation.unit_rows} = {unit_rows} "
-                    "means that {at_stake} rows may change, but sums are only exact up to "
-                    "{maximum} rows. Lower k or unit_rows",
+                    "{config:kgrid}: k = {largest} edits of "
+                    "{config:relation.unit_rows}={unit_rows} rows each may change {at_stake} "
+                    "rows, but sums are only exact up to {maximum} rows. Lower k or unit_rows",
                     largest=max(ks),
                     unit_rows=unit_rows,
                     at_stake=most_rows,
@@ -336,10 +335,9 @@ class Relation:
         if label_free:
             raise ConfigError(
                 Message(
-                    "{config:dataset.label_free}=true is only for relation=flip: under "
-                    "relation={name}, if a record is removed, a copy of this record with "
-                    "another label could take over the same id. Leave "
-                    "{config:dataset.label_free} out",
+                    "{config:dataset.label_free}=true is only for relation=flip. Under "
+                    "relation={name}, a copy of a removed record with another label could take "
+                    "over its id. Leave {config:dataset.label_free} out",
                     name=self.name,
                 )
             )

@@ -33,9 +33,8 @@ class Remove(Relation):
         Training again without a record would draw other noise than this run.
         """
         raise ConfigError(
-            f"noise.epsilon: relation={self.name} is for unlearning. Training again without a "
-            "record would draw new noise, which the certificates do not cover, and "
-            "certificates about removals alone are no privacy guarantee. Use "
+            f"noise.epsilon: relation={self.name} is for unlearning, and training again without a "
+            "record would draw new noise, which the certificates do not cover. For privacy, use "
             "relation=add_remove"
         )
 

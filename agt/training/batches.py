@@ -53,10 +53,10 @@ class BatchPlan:
         if self.n_max > MOST_ROWS:
             raise ConfigError(
                 Message(
-                    "{config:training.batch.n_max}={n_max} exceeds {maximum}, the largest "
-                    "batch for which sums are proved exact. Use more batches, or a smaller "
-                    "normalizer (now {normalizer:g}), from which n_max is computed if n_max "
-                    "is null",
+                    "{config:training.batch.n_max}={n_max} exceeds {maximum}, the largest batch "
+                    "for which sums are proved exact: use more batches. If n_max is null, agt "
+                    "computes it from the normalizer (now {normalizer:g}), so lower the "
+                    "normalizer instead",
                     n_max=self.n_max,
                     maximum=MOST_ROWS,
                     normalizer=self.normalizer,
@@ -129,10 +129,9 @@ class BatchPlan:
             raise ConfigError(
                 Message(
                     "a batch has {largest} records, but {config:training.batch.n_max}={n_max} "
-                    "allows fewer (n_max=null means that agt computes n_max from the declared "
-                    "size). Declare a public size nearer to the number of records, raise "
-                    "n_max and normalizer, or use more batches. agt never drops records to "
-                    "make a batch fit",
+                    "allows fewer: use more batches, or raise n_max and normalizer. If n_max is "
+                    "null, declare a public size nearer to the number of records instead (agt "
+                    "never drops records)",
                     largest=largest,
                     n_max=self.n_max,
                 )

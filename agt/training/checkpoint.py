@@ -316,7 +316,7 @@ class CheckpointFolder(Checkpoints):
             value = store.unseal(path.read_bytes())
             if value["run"] != self.run:
                 raise ValueError(
-                    "the file belongs to another run: give the checkpoints' folder of this run"
+                    f"{path.name} belongs to another run: give the checkpoints' folder of this run"
                 )
             return int(value["number"], 16)
         except (ValueError, KeyError, TypeError) as error:

@@ -493,11 +493,11 @@ def check_retrained(
     if differing := int((labels_again != labels).sum()):
         raise UnsoundError(
             Message(
-                "{config:certificate.learner}: {members} members were trained again in a "
-                "fresh process and gave other labels in {differing} of {size} cases. So the "
-                "learner depends on more than its shard (its part of the records), its random "
-                "state and each single query, and its votes would have no guarantee: use a "
-                "deterministic learner (see docs/extending.md)",
+                "{config:certificate.learner}: {members} members were trained again in a fresh "
+                "process and gave other labels in {differing} of {size} cases. So the learner "
+                "depends on more than its shard (its part of the records), its random state and "
+                "the query, and its votes would have no guarantee: use a deterministic learner "
+                "(see docs/extending.md)",
                 members=len(shards),
                 differing=differing,
                 size=labels.size,

@@ -17,7 +17,7 @@ import torch
 from scipy.linalg import cho_factor, cho_solve
 
 from agt.distributed import group
-from agt.errors import ConfigError, UnsoundError
+from agt.errors import ConfigError, UnsoundError, altered
 from agt.messages import Message
 from agt.numeric import (
     COVER,
@@ -92,20 +92,12 @@ class RemovalState:
         self._check_shapes()
         for name in ("weight", "tilt", "served", "reference", "hessian", "gram", "norm", "allowed"):
             if not np.isfinite(getattr(self, name)).all():
-                raise UnsoundError(
-                    "the stored state (for later removals) has a number that is NaN or "
-                    "infinite, so its file is damaged: restore the file, or train again"
-                )
+                raise _damaged(f"{name} is NaN or infinite")
         if min(self.norm, self.count, self.removed) < 0:
-            raise UnsoundError(
-                "the stored state (for later removals) has a count or a norm that is "
-                "negative, so its file is damaged: restore the file, or train again"
-            )
+            raise _damaged("a count or a norm is negative")
         if not 0 <= self.residual <= self.allowed:  # refuses a NaN, too
-            raise UnsoundError(
-                "the stored state (for later removals) is damaged, so restore the file, or "
-                f"train again: its residual (gradient norm) is {self.residual:.3g}, above the "
-                f"allowed {self.allowed:.3g}"
+            raise _damaged(
+                f"the gradient norm {self.residual:.3g} is above the allowed {self.allowed:.3g}"
             )
 
     def _check_shapes(self) -> None:
@@ -115,17 +107,12 @@ class RemovalState:
         for name, expected in {**shapes, "gram": (width, width)}.items():
             shape = getattr(self, name).shape
             if shape != expected:
-                raise UnsoundError(
-                    f"the stored state (for later removals) is damaged, because {name} has the "
-                    f"shape {shape} instead of {expected}: restore the file, or train again"
-                )
+                raise _damaged(f"{name} has the shape {shape} instead of {expected}")
         for_each_output = (outputs, width, width)
         shared_by_outputs = (1, width, width)
         if self.hessian.shape not in (for_each_output, shared_by_outputs):
-            raise UnsoundError(
-                "the stored state (for later removals) is damaged, so restore the file, or "
-                f"train again: the Hessian has shape {self.hessian.shape}, but should have "
-                f"{for_each_output}"
+            raise _damaged(
+                f"the Hessian has the shape {self.hessian.shape} instead of {for_each_output}"
             )
 
     @property
@@ -175,10 +162,9 @@ class RemovalProblem:
         if not setting.plan.declared:
             raise ConfigError(
                 Message(
-                    "{config:dataset.declared_size}: certificate=removal needs a declared "
-                    "size, because without one, the regulariser would depend on the actual "
-                    "number of records and change with every removal. Declare the size, or "
-                    "set {config:training.batch.normalizer}",
+                    "{config:dataset.declared_size}: certificate=removal needs a declared size, "
+                    "because otherwise the regulariser would change with every removal. Declare "
+                    "the size, or set {config:training.batch.normalizer}",
                 )
             )
         strength = setting.training.weight_decay * setting.plan.normalizer
@@ -276,31 +262,20 @@ class RemovalProblem:
                 served weight is off the noise's lattice or beyond the limit.
         """
         if self.config.masking != "loss" and state.tilt.any():
-            raise UnsoundError(
-                Message(
-                    "the stored state (for later removals) is damaged, so restore the file, "
-                    "or train again: its loss has a random term, although "
-                    "{config:certificate.masking} is not 'loss'",
-                )
-            )
+            raise _damaged("the loss has a random term, although masking is not 'loss'")
         if self.config.masking != "output":
             if not np.array_equal(state.served, state.weight):
-                raise UnsoundError(
-                    Message(
-                        "the stored state (for later removals) is damaged, so restore the "
-                        "file, or train again: the weights that are used for answers differ "
-                        "from the trained ones, although {config:certificate.masking} adds no "
-                        "noise to them",
-                    )
+                raise _damaged(
+                    "the weights that are used for answers differ from the trained ones, although "
+                    "masking adds no noise to them"
                 )
             return
         lattice_step = step_of(self.config.sigma)
         is_off_lattice = np.fmod(state.served, lattice_step).any()
         if is_off_lattice or np.abs(state.served).max() > self.served_limit:
-            raise UnsoundError(
-                "the stored state (for later removals) is damaged, so restore the file, or "
-                "train again: a weight that is used for answers is not a multiple of the step "
-                "of its noise, or exceeds the limit"
+            raise _damaged(
+                "a weight that is used for answers exceeds its limit, or is not a multiple of the "
+                "step of its noise"
             )
 
     def sensitivity(self, allowed: float) -> Sensitivity:
@@ -395,6 +370,11 @@ class RemovalProblem:
         )
         # The errors of J outputs, each within the same bound, add in squares.
         return float(rounding_of_output) * math.sqrt(setting.loss.outputs) * COVER
+
+
+def _damaged(finding: str) -> UnsoundError:
+    """Return the error that says what is wrong with a stored state."""
+    return UnsoundError(altered("the stored state for later removals", finding, "train again"))
 
 
 def removal_loss(outputs: int, smoothness: float, derivative_bound: float) -> LinearLoss:

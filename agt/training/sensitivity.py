@@ -83,11 +83,11 @@ class LinearLoss:
             if training.clip < 1:
                 raise ConfigError(
                     Message(
-                        "{config:training.clip}={clip:g}: a clamped softmax gradient is not "
-                        "the gradient of a convex function, so there is no bound on how far "
-                        "training moves; use {config:training.clip}=1 (nothing is clamped), "
-                        "or {config:training.loss}=binary_cross_entropy, which trains one "
-                        "clamped classifier for each class",
+                        "{config:training.clip}={clip:g}: a clamped softmax gradient is not the "
+                        "gradient of a convex function, so no bound on how far training moves is "
+                        "known. Use {config:training.clip}=1 (nothing is clamped), or "
+                        "{config:training.loss}=binary_cross_entropy, which trains one clamped "
+                        "classifier for each class",
                         clip=training.clip,
                     )
                 )
@@ -442,10 +442,9 @@ def _refused_learning_rate(setting: LinearSetting, step: int) -> Message:
     key = "training.lr_min" if rate <= training.lr_min else "training.lr"
     limit = math.floor(setting.rate_limit * 1e4) / 1e4  # rounded down, so that it is allowed
     return Message(
-        "{setting}: the learning rate {rate:g} of step {step} is too large, because two models "
-        "may then move apart: it is above 2 / (2 weight_decay + {smoothness:g} n_max / "
-        "normalizer) with n_max = {n_max}, normalizer = {normalizer:g}, weight_decay = "
-        "{weight_decay:g}. Use {limit:g} at most",
+        "{setting}: the learning rate {rate:g} of step {step} exceeds {limit:g}, so two models "
+        "may move apart. The limit is 2 / (2 weight_decay + {smoothness:g} n_max / normalizer) "
+        "with n_max = {n_max}, normalizer = {normalizer:g}, weight_decay = {weight_decay:g}",
         setting=Setting(key),
         rate=rate,
         step=step,

@@ -42,12 +42,13 @@ class EnsembleConfig:
 
         vote=margins needs a ``margin_clip`` and several members; vote=labels takes no clip.
         """
-        if (self.vote == "margins") != (self.margin_clip is not None):
+        if self.vote == "margins" and self.margin_clip is None:
             raise ValueError(
                 "vote=margins needs margin_clip, a public constant to which each member's "
-                "margin is clipped (about the size of a member's usual logits); with "
-                "vote=labels, leave margin_clip out"
+                "margin is clipped (about the size of a member's usual logits)"
             )
+        if self.vote != "margins" and self.margin_clip is not None:
+            raise ValueError("margin_clip is only for vote=margins: leave margin_clip out")
         if self.vote == "margins" and self.members == 1:
             raise ValueError(
                 "vote=margins needs several members, but members=1. Give members=3 or more"
@@ -82,10 +83,9 @@ class NoiseConfig:
         """
         if self.release == "inside_box":
             raise ValueError(
-                "noise.release=inside_box is not private: whether the weights lie within their "
-                "bounds (the box) depends on private data, and the noise hides neither a "
-                "release nor a refusal (docs/proofs/noise.md). Use release=always, or publish "
-                "no weights"
+                "noise.release=inside_box is not private, because whether the weights lie within "
+                "their bounds (the box) depends on private data, and the noise does not hide it "
+                "(docs/proofs/noise.md). Use release=always, or publish no weights"
             )
 
 

@@ -43,8 +43,8 @@ class TrainingSetup:
         if self.training.by_recipe:
             setting = self.training.by_recipe[0]
             raise UnsoundError(
-                f"training.{setting} still has the value 'recipe' (a default that agt computes "
-                "from public constants), but the training needs a number: give one"
+                f"training.{setting} is still 'recipe' (a default that agt computes), but the "
+                "training needs a number: give one"
             )
 
     def plan(self, records: int) -> BatchPlan:

@@ -60,9 +60,9 @@ def check_no_recipe_settings(training: TrainingConfig, certificate: str) -> None
     if training.by_recipe:
         raise ConfigError(
             Message(
-                "{setting}=recipe: the recipe (settings computed from public constants) only "
-                "covers linear heads, but this is certificate={certificate}. Use a linear head "
-                "(certificate=stability {config:model=linear}), or training=generic with "
+                "{setting}=recipe: the recipe only covers linear heads, but this is "
+                "certificate={certificate}: use a linear head (certificate=stability "
+                "{config:model=linear}). For other models, use training=generic with "
                 "{config:training.epochs}, {config:training.lr} and {config:training.clip} "
                 "chosen on public data",
                 setting=Setting(f"training.{training.by_recipe[0]}"),

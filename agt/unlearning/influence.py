@@ -193,9 +193,9 @@ class AnsweredModel:
             retrained = retrain_affected(neighbour.problem, self.reader)
             if retrained.changed:
                 raise CheckError(
-                    "members that are trained now would differ from the stored ones for other "
-                    f"reasons than the person's records ({', '.join(retrained.changed)}): use "
-                    "the machine and the software of the training"
+                    "members that are trained now would differ from the stored ones even without "
+                    f"a change of the records ({', '.join(retrained.changed)}): use the machine "
+                    "and the software of the training"
                 )
             labels = retrained.model.predict(neighbour.queries)
             return self._influence(labels, "members", len(retrained.trained))

@@ -230,12 +230,12 @@ def _invert(matrix: np.ndarray) -> np.ndarray:
     """
     try:
         factor = cho_factor(matrix, check_finite=False)
-        inverse: np.ndarray = cho_solve(factor, np.eye(len(matrix)), check_finite=False)
     except LinAlgError:
         raise UnsoundError(
-            "training.weight_decay is too small for this data, because the Hessian is not "
-            "positive definite in floating point: give a larger one"
+            "training.weight_decay is too small for these data (the Hessian is not positive "
+            "definite in floating point): give a larger one"
         ) from None
+    inverse: np.ndarray = cho_solve(factor, np.eye(len(matrix)), check_finite=False)
     return inverse
 
 
@@ -568,7 +568,8 @@ class RemovableHead:
         after = residual_sum * COVER + SQUARE_UNDERFLOW_ALLOWANCE
         if not math.isfinite(after):
             raise UnsoundError(
-                "a bound on the residual is not finite, so nothing was removed: train again"
+                "the bound on the remaining gradient is not finite, so nothing was removed: "
+                "train again"
             )
         self.weight = moved
         self.residual = after

@@ -29,13 +29,13 @@ TEMPLATES: dict[str, str] = {
         "a model that never saw the erased records"
     ),
     "keys_recorded": (
-        "training used the seed and the hash keys that the run had recorded before, so people may "
-        "have chosen their erasure requests after seeing something that depends on this seed and "
-        "these keys (for example, answers of the earlier model)"
+        "training reused the seed and the hash keys that the run had recorded before. So people "
+        "may have chosen their erasure requests after seeing something that depends on these "
+        "(for example, answers of the earlier model)"
     ),
     "keys_drawn_anew": (
         "the model's seed and hash keys were newly drawn from the operating system's random "
-        "numbers after the last erasure request, so the requests cannot depend on the seed and "
+        "numbers after the last erasure request. So the requests cannot depend on the seed and "
         "the keys (Gupta et al. 2021)"
     ),
     "draws_nothing": (
@@ -51,23 +51,23 @@ TEMPLATES: dict[str, str] = {
         "shard of the records lost no record were kept, and the other members were trained again"
     ),
     "shards_by_recorded_key": (
-        "which shard a record belongs to is decided by a keyed hash of its id, with a key that "
-        "the run recorded. So somebody who knows this key, or who saw answers of the model, may "
-        "have chosen erasure requests that hit certain shards. To rule this out, give fresh=true, "
-        "which divides all records into new shards"
+        "a keyed hash of a record's id decides its shard (which member is trained on it), and "
+        "the run recorded the key. So somebody who knows this key, or who saw answers of the "
+        "model, may have chosen erasure requests that hit certain shards. To rule this out, give "
+        "fresh=true, which divides all records into new shards"
     ),
     # What is promised while a request waits.
     "answers_as_retrained": (
-        "until the requested erasure is carried out, each label that is given equals the label "
-        "of a model trained without the people who requested erasure (with the same settings, "
-        "seeds and public constants). The label's stable distance guarantees this for any set "
-        "of as many people, even if the set was chosen after seeing answers"
+        "until the requested erasure is carried out, each label that is given equals that of a "
+        "model trained without the people who requested erasure (with the same settings, seeds "
+        "and public constants). The label's stable distance guarantees this for any set of as "
+        "many people, even one chosen after seeing answers"
     ),
     "others_abstain": (
         "queries whose label might change through the requested erasure are not answered until "
-        "the erasure is carried out (agt unlearn). Which queries are left unanswered depends on "
-        "the records, including those to be erased, and can be seen by everyone who asks, so it "
-        "is not private. Private releases are refused until the erasure is carried out"
+        "agt unlearn carries it out. Which queries these are depends on the records, including "
+        "those to be erased, and everyone who asks can see it, so it is not private. Private "
+        "releases are refused until then"
     ),
     "state_still_holds": (
         "the model, its certificates and its figures still depend on the records that are to be "
@@ -95,10 +95,9 @@ TEMPLATES: dict[str, str] = {
         "the other"
     ),
     "close_as_published": (
-        "agt does not prove this, but the paper on this method (Guo et al. 2020) claims that "
-        "the model is ({eps:upward}, {delta:g})-close to one trained without the erased "
-        "records, so any result computed from one of the two models is nearly as likely with "
-        "the other"
+        "the paper on this method (Guo et al. 2020) claims, but agt does not prove, that the "
+        "model is ({eps:upward}, {delta:g})-close to one trained without the erased records, so "
+        "any result computed from one of the two models is nearly as likely with the other"
     ),
     "close_without_seed": (
         "nothing is proved, because the noise comes from a recorded seed. With unpredictable "
@@ -107,23 +106,22 @@ TEMPLATES: dict[str, str] = {
         "with the other"
     ),
     "proof_has_gap": (
-        "the proof of this erasure method has a gap, because the proof needs an assumption that "
-        "is not met here"
+        "the proof of this erasure method has a gap: it needs an assumption that is not met here"
     ),
     "noise_of_training": (
-        "the guarantee covers only the present state, and only requests that were chosen "
-        "without looking at the model: the random term in the loss was drawn once, in "
-        "training, so anyone who has an earlier state can see from the difference what was "
-        "removed"
+        "the guarantee covers only the present state, and only requests that were chosen without "
+        "looking at the model. The random term in the loss was drawn once, in training, so "
+        "anyone who has an earlier state can see from the difference what was removed"
     ),
     "noise_after_request": (
-        "the guarantee covers the weights that are used for answers, whose noise was drawn "
-        "after the request, so it also holds for requests that depend on outputs of the model"
+        "the guarantee covers the weights that are used for answers. Their noise was drawn after "
+        "the request, so the guarantee also holds for requests that depend on outputs of the "
+        "model"
     ),
     "at_most": (
-        "the guarantee's epsilon and delta are computed from these records and requests, so these "
-        "two numbers reveal something about the records; but for any records and requests, "
-        "epsilon is at most {eps:g} and delta at most {delta:g}"
+        "the guarantee's epsilon and delta are computed from these records and requests, so the "
+        "two numbers reveal something about the records. For any records and requests, epsilon "
+        "is at most {eps:g} and delta at most {delta:g}"
     ),
     "states_together": (
         "each update gives a new state of the model, and the privacy losses of these states add "
@@ -133,7 +131,7 @@ TEMPLATES: dict[str, str] = {
     ),
     "weights_before_noise": (
         "a copy of the weights without noise stays in the run's folder, because later removals "
-        "need it; for this copy, only the distance to retrained weights is guaranteed"
+        "need it. For this copy, only the distance to retrained weights is guaranteed"
     ),
     # What was done.
     "trained_from_scratch": (
@@ -146,11 +144,11 @@ TEMPLATES: dict[str, str] = {
         "least {units} under relation={relation})"
     ),
     "request_noted_of_mean": (
-        "the requests were noted, but nothing has been removed yet: the erasure of {units:people} "
-        "is pending until the next update (agt unlearn). Until then, a query is answered only if "
-        "its label is certified to stay the same without as many people (stable distance of at "
-        "least {units} under relation={relation}, by the published rule, which trains with the "
-        "mean over the remaining records)"
+        "the requests were noted, but nothing has been removed yet: the erasure of "
+        "{units:people} is pending until the next update (agt unlearn). Until then, a query is "
+        "answered only if its label is certified to stay the same without as many people (stable "
+        "distance of at least {units} under relation={relation}, whose training averages over "
+        "the remaining records)"
     ),
     "request_noted_none_answered": (
         "the requests were noted, but nothing has been removed yet: the erasure of {units:people} "
@@ -168,9 +166,9 @@ TEMPLATES: dict[str, str] = {
         "records and a newly computed Hessian"
     ),
     "rows_gone": (
-        "the data no longer contain the erased records ({records} in number), so no Newton step "
-        "could be computed from them. Instead, the model was fitted to the remaining records, "
-        "starting from its earlier weights"
+        "the data no longer contain the {records} erased records, so no Newton step could remove "
+        "them. Instead, the model was fitted to the remaining records, starting from its earlier "
+        "weights"
     ),
     "gradient_left": (
         "the gradient over the remaining records has at most norm {residual:.3g}, so the "
@@ -179,8 +177,8 @@ TEMPLATES: dict[str, str] = {
     ),
     "matrices_formed_anew": (
         "the Hessian and the products of features were recomputed from the remaining records at "
-        "the new weights, so no earlier weights, and no matrix that includes erased records, "
-        "are kept"
+        "the new weights. No earlier weights, and no matrix that includes erased records, are "
+        "kept"
     ),
     "served_noise_drawn_anew": "new noise was drawn for the weights that are used for answers",
     # Why no Newton step was taken.
@@ -197,9 +195,8 @@ TEMPLATES: dict[str, str] = {
         "remaining records only have the classes {after}"
     ),
     "no_step_within_budget": (
-        "the Newton steps ({stages:listed}) were computed, but they are not used, because the "
-        "gradient that they leave has a norm of up to {spent:.3g}, and the removal budget only "
-        "allows {total:.3g}"
+        "the Newton steps ({stages:listed}) were computed but not used: the gradient that they "
+        "leave has a norm of up to {spent:.3g}, above the removal budget of {total:.3g}"
     ),
     "nothing_to_start_from": (
         "no Newton step was computed, because a run with certificate={certificate} does not store "
@@ -212,8 +209,8 @@ TEMPLATES: dict[str, str] = {
         "certificates say nothing about removals"
     ),
     "noise_drawn_again": (
-        "this run was trained with noise (noise.epsilon). Training again would draw other noise, "
-        "so it would not give the same model, and certificates of this run do not cover removals"
+        "this run was trained with noise (noise.epsilon). Training again would draw other noise "
+        "and give another model, so certificates of this run do not cover removals"
     ),
     "public_not_counted": (
         "relation={relation} only covers removals of private records, but a public record is to "
@@ -226,7 +223,7 @@ TEMPLATES: dict[str, str] = {
     "condition_not_held": "{fact:fact}",
     # What became of an earlier answer.
     "record_not_whole": (
-        "the folder of this earlier result is incomplete, so its answers cannot be checked: {error}"
+        "the folder of an earlier result is incomplete, so its answers cannot be checked: {error}"
     ),
     "answers_not_covered": (
         "the certificates do not cover this removal, so nothing is guaranteed about these "
@@ -242,8 +239,8 @@ TEMPLATES: dict[str, str] = {
         "records of {units:people}"
     ),
     "nothing_new": (
-        "this result released nothing new: its answers repeat those of earlier releases, for "
-        "which they are counted"
+        "this result released nothing new: its answers repeat those of earlier releases, and are "
+        "counted only there"
     ),
     "claim_missing": (
         "this earlier release has no claim (the file that states its guarantee), so no "
@@ -279,7 +276,7 @@ TEMPLATES: dict[str, str] = {
         "for the erased people"
     ),
     # The search for traces.
-    "other_runs": "other training runs (searched through their files records.bin)",
+    "other_runs": "the files records.bin of other training runs",
     "trained_on_erased": (
         "other runs are still trained on erased records ({runs:few}): erase the records there too"
     ),
@@ -287,13 +284,13 @@ TEMPLATES: dict[str, str] = {
         "none of the other runs that were searched is trained on an erased record"
     ),
     "key_gone": (
-        "{runs} of the other runs that were found cannot be checked, because their key "
-        "(unlearning/key) is missing"
+        "{runs} of the other runs that were found cannot be checked for erased records, because "
+        "their key file (unlearning/key) is missing"
     ),
     "training_stopped": (
-        "training was stopped before its end in {folders:few}, and agt cannot tell whether these "
-        "runs have the erased records: resume each of these runs and erase the records there, or "
-        "delete the run"
+        "training was stopped before its end in {folders:few}, so agt cannot tell whether these "
+        "runs contain the erased records: resume each run and erase the records there, or delete "
+        "the run"
     ),
     "files_beside_runs": "files next to the runs were not searched",
     "other_folders": "folders other than the searched ones were not searched",
@@ -318,9 +315,9 @@ TEMPLATES: dict[str, str] = {
     ),
     # What no account shows.
     "not_for_publication": (
-        "this erasure report must not be published: it is only for the owner and an auditor, "
-        "because its budget, counts and times depend on the records, including the erased ones, "
-        "and no guarantee covers this dependence"
+        "this erasure report must not be published: it is only for the owner and an auditor. Its "
+        "budget, counts and times depend on the records, including the erased ones, and no "
+        "guarantee covers this dependence"
     ),
     "earlier_answers_remain": (
         "answers that were given or published earlier stay with whoever has them"
@@ -347,10 +344,9 @@ TEMPLATES: dict[str, str] = {
         "the model showed, and no method can undo this"
     ),
     "guesses_can_be_tested": (
-        "guesses about erased records can be tested: digests of earlier states remain, here "
-        "and in earlier records, so anyone who has all other records can compare a guess of "
-        "an erased record with them; anyone who has the run's unlearning/key can test whether "
-        "a given id was erased"
+        "guesses about erased records can be tested. Digests of earlier states remain, here and "
+        "in earlier records, so anyone who has all other records can compare a guess with them. "
+        "Anyone who has the run's unlearning/key can test whether a given id was erased"
     ),
     # What an audit tests.
     "as_promised": "this erasure method has the guarantee that `agt unlearn` states for it",

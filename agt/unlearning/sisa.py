@@ -236,8 +236,8 @@ def answerable(
     pending = np.asarray(pending)
     if pending.shape != labels.shape[:1] or (pending < 0).any():
         raise ValueError(
-            f"the pending requests {pending} are not one count for each of the {len(labels)} "
-            "members"
+            f"the pending requests must be one count for each of the {len(labels)} members, but "
+            f"are {pending}"
         )
     # Lemma 3 of docs/proofs/sisa.md: a member's vote is known if its distance covers its pending
     # removals. A query is answerable if the winner leads every rival by at least the number of

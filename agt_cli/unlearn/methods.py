@@ -157,16 +157,16 @@ def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     started = time.perf_counter()
     if not job.may_retrain:
         raise CheckError(
-            "method=retrain trains again, but forbid_retraining=true forbids that: leave out one "
-            "of these settings"
+            "method=retrain trains again, but forbid_retraining=true forbids training: leave "
+            "out one of these settings"
         )
     if job.settings.noise is not None:
         raise CheckError(
             "method=retrain cannot be used, because the weights of this run contain noise "
             "(noise.epsilon) and are a private release. Training again would draw new noise, "
-            "which is a second release about all remaining people, and needs a claim and a "
-            "budget of its own. Instead, remove the erased rows from the data, train a new "
-            "run on these data (agt train ledger=...), and then delete this run"
+            "which is a second release about all remaining people, with a claim and a budget "
+            "of its own. Instead, remove the erased rows from the data, train a new run on "
+            "these data (agt train ledger=...), and then delete this run"
         )
     settings, prepared = (
         _drawn_anew(job, record)
@@ -326,7 +326,7 @@ def _from_scratch(job: ErasureJob, record: RunRecord, console: Console, reason: 
     if not job.may_retrain:
         raise CheckError(
             f"method={job.settings.certificate.own_erasure} was not possible "
-            f"({reason.sentence}), but forbid_retraining=true forbids training again, so "
+            f"({reason.sentence}), and forbid_retraining=true forbids training again, so "
             "nothing was changed. To allow training again, give forbid_retraining=false"
         )
     console.note(
@@ -351,9 +351,8 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     if job.fresh:  # with a fresh key no record keeps its shard, and no member stays
         if not job.may_retrain:
             raise CheckError(
-                "method=sisa with fresh=true divides all records into new shards and so trains "
-                "all members again, but forbid_retraining=true forbids training: leave out "
-                "fresh=true or forbid_retraining=true"
+                "method=sisa with fresh=true trains all members again, but "
+                "forbid_retraining=true forbids training: leave out one of these settings"
             )
         removal = retrain(job, record, console)
         return replace(removal, promise=replace(removal.promise, method="sisa"))
@@ -441,7 +440,7 @@ def _noted(job: ErasureJob, farthest: int) -> Remark:
     relation = RELATIONS[job.settings.relation.name]
     if farthest < job.units:
         return Remark("request_noted_none_answered", {"units": job.units, "farthest": farthest})
-    code = "request_noted_of_mean" if relation.published_rule else "request_noted"
+    code = "request_noted_of_mean" if relation.averages else "request_noted"
     return Remark(code, {"units": job.units, "relation": job.settings.relation.name})
 
 
@@ -479,8 +478,8 @@ def chosen(choice: str, settings: RunSettings, fresh: bool) -> MethodName:
         )
     if choice not in methods:
         raise ConfigError(
-            "method=sisa cannot be used, because this run is not an ensemble of separately "
-            "trained models, so every part of it has used the records: train with "
-            "ensemble.members=10 and a certificate other than votes, or give method=auto"
+            "method=sisa needs an ensemble of separately trained models, but this run is not "
+            "such an ensemble: give method=auto. To use method=sisa later, train with "
+            "ensemble.members=10 and a certificate other than votes"
         )
     return choice

@@ -98,7 +98,7 @@ def test_mechanisms_of_papers_are_compared_if_asked_for(plan: Callable[..., Said
     assert names == set(MECHANISMS) - VOTES - PUBLISHED
     asked = plan("box", *ONE, "--json", "-q").json
     assert {row["mechanism"] for row in asked["table"]} == {"smooth_cauchy"}
-    assert f"smooth_cauchy {MORE_NOISE}." in asked["recommendation"]
+    assert f"{MORE_NOISE.format(name='smooth_cauchy')}." in asked["recommendation"]
 
 
 def test_expected_accuracy_is_that_of_the_certified_distances(

@@ -550,7 +550,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/weights",
         {"released_weights.json": lambda value: value.update(sigma=value["sigma"] * 0.999)},
         "",
-        "one of its files was changed: sigma",
+        "altered or damaged after agt wrote it: sigma",
     ),
     "another mechanism": (
         "predict/labels",
@@ -858,7 +858,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/weights/release",
         {"claim.json": lambda value: value["totals"][0].update(eps=0.1)},
         "claim.json",
-        "promises more than the mechanism's guarantee proves",
+        "stronger than what the mechanism's guarantee proves",
     ),
     **{
         f"free: {name}": (name, {"spent.json": None, "claim.json": None}, "budget", UNPAID)
@@ -911,7 +911,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "entry",
         "debits of this run, in this order",
     ),
-    "debits: none": ("predict/paid", debits([]), "entry", "lacks an entry"),
+    "debits: none": ("predict/paid", debits([]), "entry", "was altered or damaged"),
     "debits: before the run": (
         "predict/paid",
         debits([0])

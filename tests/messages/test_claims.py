@@ -52,7 +52,7 @@ CLAIMS = [
     ),
     (
         claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper"),
-        "although accounting=paper does not ask for a proof, this guarantee is proved",
+        "Although accounting=paper does not ask for a proof, this guarantee is proved",
     ),
     (
         claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper", voting="published"),

@@ -272,7 +272,7 @@ def change(node: dict[str, Any], path: str, value: Any) -> bytes:
         ("guarantee.kind", "gaussian", "guarantee"),
         ("guarantee.eps", 0.2, "guarantee"),
         ("releases", 2000, "guarantee"),
-        ("curve.delta.20", 0.0, "delta values must decrease"),
+        ("curve.delta.20", 0.0, "decreasing values of delta"),
         ("curve.delta.64", 0.0, "guarantee"),
         ("totals.0.eps", 1.0, "guarantee"),
         ("account.allowance.delta", 1e-4, "guarantee"),

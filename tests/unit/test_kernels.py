@@ -380,27 +380,20 @@ class Bent(ReferenceKernel):
 
     def nominal_sum(self, d: torch.Tensor, x: torch.Tensor | None) -> torch.Tensor:
         return self.bend(
-            "sum of the gradients of a bias over a batch"
-            if x is None
-            else "sum of the gradients of a batch",
+            "gradients of biases" if x is None else "gradients of weights",
             (super().nominal_sum(d, x),),
         )[0]
 
     def bound_sum(self, d: Interval, x: Interval | None, product: str) -> tuple[torch.Tensor, ...]:
         few = x is not None and x.shape[2] < 16
-        kind = (
-            f"exact inputs, {'narrow' if few else 'wide'} layer"
-            if x is not None and x.is_point
-            else "inputs are intervals"
-        )
-        kind += " >= 0" if x is not None and not x.is_point and bool((x.lower >= 0).all()) else ""
+        kind = "interval inputs"
+        if x is not None and x.is_point:
+            kind = "narrow layer" if few else "wide layer"
+        elif x is not None and bool((x.lower >= 0).all()):
+            kind = "nonnegative inputs"
         if product == "rump":
-            kind = "inputs as midpoint and radius"
-        case = (
-            "sum of the gradient bounds of a bias over a batch"
-            if x is None
-            else f"sum of the gradient bounds of a batch ({kind})"
-        )
+            kind = "midpoint-radius inputs"
+        case = "gradient bounds of biases" if x is None else f"gradient bounds, {kind}"
         return self.bend(case, super().bound_sum(d, x, product))
 
     def start_selection(

@@ -255,8 +255,8 @@ def test_a_checkpoint_that_was_rewritten_is_held_to_the_rules(tmp_path: Path, wh
 
     rewritten(path, change)
     found = (
-        "not fit the entries before it|answers in the ledger were|added answers|"
-        "answers that no debit paid for|data that the ledger does not count"
+        "not fit the entries before it|the answers of entry|as many answers as|"
+        "the next answers that its debit paid for|data that the ledger does not count"
     )
     with pytest.raises(CheckError, match=found), Ledger.open(path, away=True) as ledger:
         ledger.verify()
