@@ -13,7 +13,7 @@ from agt.data.embeddings import Embeddings
 from agt.data.table import Table
 from agt.data.target import NumericTarget
 from agt.numeric import Draw, ObservedRandomness, SeededRandomness
-from agt.training.lattice import LATTICE_STEPS
+from agt.training.lattice import LATTICE_STEPS, to_lattice
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, (120, 2))
@@ -171,6 +171,11 @@ class Observed(ObservedRandomness):
     def answer(self, draw: Draw, sample: Any) -> Any:
         self.draws.append(draw)
         return sample(SeededRandomness(0))
+
+
+def test_a_number_beyond_the_range_is_the_nearer_end() -> None:
+    """Otherwise one member could move the sum of all by more than the noise covers."""
+    assert to_lattice(np.array([-5.0, 5.0])).tolist() == [0, LATTICE_STEPS]
 
 
 @pytest.mark.parametrize(("relation", "touches"), [("add_remove", 1), ("substitute", 2)])
