@@ -47,7 +47,7 @@ class LaplaceMean:
           a member depends on its own shard alone (Lemma 7 of docs/proofs/numbers.md).
         - It holds for all records: members with empty shards, outliers and ties included.
 
-    Source: Ghosh, Roughgarden and Sundararajan (2009), the geometric mechanism.
+    Source: Canonne, Kamath and Steinke (2020), the discrete Laplace mechanism.
     """
 
     eps: Epsilon

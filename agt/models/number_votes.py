@@ -127,7 +127,7 @@ def _at_most(larger: np.ndarray, smaller: np.ndarray, limit: float) -> np.ndarra
     """Return whether larger - smaller <= limit holds exactly, without rounding, [n] bool.
 
     The difference is rounded to nearest. Where it is rounded to the limit itself, the sign of its
-    rounding error decides (the error of a difference is a float: Moller 1965, Knuth 1969).
+    rounding error decides, which is itself a float and is computed exactly.
 
     Args:
         larger, smaller: [n] float64, the first not less than the second.

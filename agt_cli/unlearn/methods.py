@@ -194,7 +194,7 @@ def changed_answers(job: ErasureJob, model: Model) -> dict[str, int]:
     """
     prepared = job.prepared
     test = prepared.dataset.test
-    same_classes = prepared.classes == job.run.metrics["classes"]
+    same_classes = prepared.dataset.target.class_count == job.run.metrics.get("classes")
     if not len(test) or not same_classes or not prepared.untouched.held:
         return {}
     try:
@@ -309,7 +309,8 @@ def by_the_kind(job: ErasureJob, record: RunRecord, console: Console) -> Removal
 
 def _unfit(job: ErasureJob) -> Remark | None:
     """Why no step can be taken from the present state; None where one can."""
-    prepared, before = job.prepared, int(job.run.metrics["classes"])
+    prepared = job.prepared
+    before = int(job.run.metrics["classes"])
     if job.fresh and job.settings.certificate.noise_is_fixed:
         return Remark("no_step_with_fresh_loss")
     if prepared.untouched.standing is Standing.VOID:

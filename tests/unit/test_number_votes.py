@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeRegressor
+from sklearn.utils.estimator_checks import check_estimator
 
 import agt
 from agt.data.embeddings import Embeddings
 from agt.data.table import Table
 from agt.data.target import NumericTarget
 from agt.numeric import Draw, ObservedRandomness, SeededRandomness
-from agt.training.lattice import LATTICE_STEPS
+from agt.training.lattice import LATTICE_STEPS, to_lattice
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, (120, 2))
@@ -172,6 +173,11 @@ class Observed(ObservedRandomness):
         return sample(SeededRandomness(0))
 
 
+def test_a_number_beyond_the_range_is_the_nearer_end() -> None:
+    """Otherwise one member could move the sum of all by more than the noise covers."""
+    assert to_lattice(np.array([-5.0, 5.0])).tolist() == [0, LATTICE_STEPS]
+
+
 @pytest.mark.parametrize(("relation", "touches"), [("add_remove", 1), ("substitute", 2)])
 def test_noise_covers_as_many_members_as_an_edit_changes(relation: str, touches: int) -> None:
     votes = fitted(relation=relation).model.number_votes
@@ -207,3 +213,22 @@ def test_a_model_of_numbers_has_no_classes() -> None:
     for ask in (model.model.margins, model.model.shares, model.model.member_margins):
         with pytest.raises(agt.ConfigError, match="numeric"):
             ask(X)
+
+
+# -- scikit-learn
+
+
+def test_scikit_learn_accepts_the_regressor() -> None:
+    check_estimator(agt.CertifiedRegressor(range=(-300, 300), members=5), on_skip=None)
+
+
+def test_the_regressor_needs_a_declared_range() -> None:
+    with pytest.raises(agt.ConfigError, match=r"^range="):
+        agt.CertifiedRegressor(members=5).fit(X, Y)
+
+
+def test_the_regressor_certifies_intervals() -> None:
+    regressor = agt.CertifiedRegressor(range=(0, 10), members=6).fit(X, Y)
+    lower, upper = regressor.certify(X).bounds(1)
+    answers = regressor.predict(X)
+    assert ((lower <= answers) & (answers <= upper)).all()

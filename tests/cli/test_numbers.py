@@ -1,0 +1,78 @@
+"""Numbers by commands: train, certify, plan, predict and verify of a numeric target."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from agt_cli.cli import main
+
+TRAIN = (
+    "train",
+    "dataset=table",
+    "dataset.path=t.csv",
+    "dataset.label=cost",
+    "dataset.target=numeric",
+    "dataset.range=[0,90]",
+    "+dataset.numeric={a:[-1,1],b:[-1,1]}",
+    "dataset.declared_size=400",
+    "training.chosen_on=public",
+    "certificate=votes",
+    "ensemble.members=10",
+)
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    a, b = rng.uniform(-1, 1, (2, 500)).round(3)
+    cost = (50 + 20 * a - 10 * b + rng.normal(0, 5, 500)).round(2)
+    pd.DataFrame({"a": a, "b": b, "cost": cost}).to_csv("t.csv", index=False)
+
+
+def metrics(folder: str) -> dict[str, float]:
+    found: dict[str, float] = json.loads(Path(folder, "metrics.json").read_text())
+    return found
+
+
+def test_a_run_of_numbers_passes_through_every_command(table: None) -> None:
+    assert main([*TRAIN, "hydra.run.dir=train"]) == 0
+    assert metrics("train")["test_rmse"] < metrics("train")["test_rmse_of_median"]
+    assert main(["certify", "run=train", "tolerance=5", "hydra.run.dir=certify"]) == 0
+    intervals = pd.read_csv("certify/tables/intervals.csv")
+    assert (intervals["width_median"].diff().dropna() >= 0).all()
+    rows = pd.read_parquet("certify/certificates.parquet")
+    assert (rows["lower_k1"] <= rows["prediction"]).all()
+    assert (rows["prediction"] <= rows["upper_k1"]).all()
+    assert main(["plan", "run=train", "hydra.run.dir=plan"]) == 0
+    release = ["mechanism=laplace_mean", "mechanism.eps=20", "seed=1"]
+    assert main(["predict", "run=train", *release, "hydra.run.dir=predict"]) == 0
+    labels = pd.read_csv("predict/labels.csv")["label"]
+    assert len(labels) == metrics("predict")["n_queries"]
+    assert labels.between(0, 90).all()
+    for folder in ("train", "certify", "plan", "predict"):
+        assert main(["verify", folder]) == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("certificate=stability", "ensemble.members=1"),
+        ("dataset.range=null",),
+        ("dataset.range=[5,5]",),
+        ("relation=flip",),
+        ("certificate.learner=logistic",),
+    ],
+)
+def test_what_no_proof_covers_is_refused(change: tuple[str, ...], table: None) -> None:
+    assert main([*TRAIN, *change]) == 2
+
+
+def test_other_mechanisms_and_a_tolerance_of_classes_are_refused(table: None) -> None:
+    assert main([*TRAIN, "hydra.run.dir=train"]) == 0
+    for mechanism in ("randomized_response", "certified_quantile", "noisy_argmax"):
+        words = ["predict", "run=train", f"mechanism={mechanism}", "mechanism.eps=1"]
+        assert main(words) == 2
