@@ -379,7 +379,11 @@ def paying(ledger: "Ledger | str | Path | None", owner: DataOwner) -> Iterator[P
             replaced (``Ledger.payer``).
     """
     if ledger is None:
-        yield NoPayer(Uncounted("call")) if owner.public else ProcessPayer(owner.hashed)
+        uncounted = Uncounted("call")
+        if owner.public:
+            yield NoPayer(uncounted)
+        else:
+            yield ProcessPayer(uncounted, people=owner.hashed)
         return
     with _as_ledger(ledger).payer(owner) as payer:
         yield payer
