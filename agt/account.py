@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from agt.mechanisms.accounts import Uncounted
 from agt.mechanisms.budget import LEAK_SHARE, Allowance
 from agt.mechanisms.guarantees import Guarantee
 from agt.messages import ArgumentNames
-from agt.settings import RelationConfig, RelationName
+from agt.settings import RelationConfig, RelationName, check_number
 from agt.store import as_json
 
 HEAD_VARIABLE = "AGT_LEDGER_HEAD"
@@ -214,8 +213,7 @@ class Ledger:
                 valid.
         """
         for name, value in {"eps": eps, "delta": delta, "leaks": leaks}.items():
-            if isinstance(value, bool) or not isinstance(value, Real):
-                raise ConfigError(f"{name}={value!r}: give a number")
+            check_number(value, name)
         if not isinstance(unit, str):
             raise ConfigError(
                 f"unit={unit!r} must be text: say in a few words whose data the guarantee "

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from agt.mechanisms.statistics import NoisyStatistics
 from agt.messages import ArgumentNames
 from agt.models.portable import Portable
 from agt.models.shares import logistic_shares
+from agt.settings import check_number
 from agt.unlearning.promise import Removal
 
 
@@ -399,9 +399,7 @@ class PrivateClassifier(_Classifier):
         )
         with _value_errors(PRIVATE_ARGUMENTS):
             for name in ("epsilon", "delta"):
-                value = getattr(self, name)
-                if isinstance(value, bool) or not isinstance(value, Real):
-                    raise ConfigError(f"{name}={value!r}: give a number")
+                check_number(getattr(self, name), name)
             model = untrained_head(settings, X, y, units)
             mechanism = NoisyStatistics.within(self.epsilon, self.delta)
             self.released_: Portable = model.release_weights(

@@ -214,7 +214,7 @@ class ProcessAccount:
         search = search_under_way()
         new = _Noted(people, Lot(guarantee, size).cost, getattr(guarantee, "delta", 0.0), size)
         with self.lock:
-            before = [noted for noted in self.noted if noted.people.shares(people)]
+            before = self._about(people)
             if search is not None and (before or search.worker or parent_process() is not None):
                 raise PrivacySumError(_search_refusal(_total(before) if before else None))
             if before and self.mode == "strict":
@@ -256,8 +256,12 @@ class ProcessAccount:
     def total(self, people: HashedPeople) -> PrivacyTotal | None:
         """Return what releases about any of these people cost so far; None: there are none."""
         with self.lock:
-            before = [noted for noted in self.noted if noted.people.shares(people)]
+            before = self._about(people)
         return _total(before) if before else None
+
+    def _about(self, people: HashedPeople) -> list[_Noted]:
+        """Return what was noted about any of these people."""
+        return [noted for noted in self.noted if noted.people.shares(people)]
 
 
 PROCESS = ProcessAccount()
