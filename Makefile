@@ -58,8 +58,10 @@ CORE_TESTS = tests/contract/test_layer_rules.py tests/contract/test_losses.py te
 test-core: $(VENV)/.tools
 	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m 'not sweep' $(CORE_TESTS)
 
+# Only files that have such tests: each worker imports whatever it is given.
 sweep: $(VENV)/.tools
-	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m sweep
+	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m sweep \
+	  $$(grep -rlE --include='test_*.py' 'mark\.(sweep|sampled)' tests)
 
 JOBS ?= 2
 ONLY ?=

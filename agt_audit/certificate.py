@@ -87,7 +87,6 @@ MEMORISATION, OTHER_MEMORISATION = (
     "memorisation of records whose stable distance is 0",
 )
 NESTING_BOXES, STABLE_DISTANCES, BATCHES = "nesting", "stable distances", "batches and constants"
-BOUND = {"each parameter": "the bounds for k"}
 LabelsAndDistances = tuple[np.ndarray, np.ndarray]
 Kind = tuple[str, int]  # an edit in words, and its distance
 Shares = dict[str, float]  # parameters by name -> how far they went of what is allowed
@@ -518,8 +517,8 @@ class Certificate(AuditKind):
         if self.farthest > usable:
             console.note(
                 f"audit.farthest={self.farthest} exceeds {model.max_distance}, the largest "
-                "distance k for which this run has bounds, so neighbouring datasets that are "
-                f"farther away are not used: set audit.farthest={usable} or less"
+                "distance k for which this run has bounds, so datasets that are farther away "
+                f"are not used: set audit.farthest={usable} or less"
             )
         then, now = opened.trained.finished.environment, Run.at(record.folder).environment
         differing = [(key, then.get(key), now.get(key)) for key in CODE_KEYS]
@@ -921,7 +920,7 @@ class Auditor:
         one by one, and left out.
         """
         asked = within = 0
-        untested_because = "the run is an ensemble, in which each member has its own bounds"
+        untested_because = "not tested, because each member of this ensemble has bounds of its own"
         if not self.problem.settings.ensembled:
             queries = self.queries[-MAX_BESIDE:]
             farthest = int(self.known.stable_distance.max(initial=0))
@@ -931,40 +930,30 @@ class Auditor:
                 )
             reach = np.minimum(self.model.certify(queries).stable_distance, self.model.max_distance)
             asked = int((reach >= 1).sum())
-            untested_because = "no query has a stable distance of 1 or more"
+            untested_because = "not tested, because no query has a stable distance of 1 or more"
             within = int(
                 bounds_of(self.model)
                 .turned(self.model, queries[reach >= 1], reach[reach >= 1])
                 .sum()
             )
-        looked = (
-            (
-                f"0 of {asked} labels change while the parameters stay within the bounds "
-                "computed for the label's stable distance"
+        meaning = untested_because
+        if asked:
+            meaning = (
+                f"{within} of {asked} labels change while the parameters stay within the bounds "
+                "for the label's stable distance"
             )
-            if asked
-            else (
-                f"no query was tested with parameters at their bounds, because {untested_because}"
-            )
-        )
         return counterexamples(
             f"{LABELS_WITHIN_BOUNDS}: {self.subject}",
-            "a label with stable distance L is the same for all model parameters within the "
-            "bounds computed for distance k = L",
-            "the parameters were moved as far as their bounds allow, in the direction in which "
-            "the label is most likely to change; some queries were first moved, by bisection, "
-            "to points where the stable distance changes",
+            "a label with stable distance L is the same for all parameters within the run's "
+            "bounds for k = L",
+            "the parameters were moved as far as their bounds allow, towards a change of the "
+            "label. Some queries lie where the stable distance changes (found by bisection)",
             f"{asked} queries",
             "labels that change",
             float(within) if asked else None,
-            (
-                f"{within} of {asked} labels change although the parameters stay within the bounds "
-                "computed for the label's stable distance"
-            )
-            if within
-            else looked,
-            "a single label that changes; for a linear model, also a stable distance that is "
-            "too large by more than its rounding",
+            meaning,
+            "this audit detects a single label that changes. For a linear model, it also "
+            "detects a stable distance that is too large by more than its rounding",
         )
 
     def aimed(self) -> None:
@@ -1048,29 +1037,20 @@ class Auditor:
                 assign_shards(units, problem.settings.ensemble)[rows] for units, rows in sides
             )
             moved += int((here != there).sum())
-        differ = (
-            f"{constants} of the 4 batch plans that were compared do not have the declared "
-            f"constants, and {moved} records are in another batch or shard on a neighbouring "
-            "dataset"
-        )
         return counterexamples(
             f"{BATCHES}: {self.subject}",
-            "the normaliser B (the divisor of gradient sums) and n_max (the maximum batch size) "
-            "have their declared values, and the batch and shard of a record depend on that "
-            "record only",
-            "the batch plan of the run was compared with those of two neighbouring datasets, "
-            "one of which lacks every other record",
-            "the batches and shards of all records that are in both datasets were compared, for "
-            "the first two epochs",
+            "the divisor B of gradient sums and the maximum batch size n_max have their "
+            "declared values, and a record's batch and shard depend on that record only",
+            "the run's batches were compared with those of two other datasets: one is a "
+            "neighbouring dataset, the other has half of the records",
+            "the shards, and the batches of the first two epochs, of all records that are in both "
+            "datasets were compared",
             "wrong constants, and records in another batch or shard",
             float(constants + moved),
-            differ
-            if constants or moved
-            else (
-                "all constants have their declared values, and every record is in the same "
-                "batch and shard as in the run"
-            ),
-            "a single wrong constant, or a single record in another batch or shard",
+            f"{constants} of 4 batch plans have other constants than declared, and {moved} records "
+            "are in another batch or shard than in the run",
+            "this audit detects a single wrong constant, and a single record in another batch "
+            "or shard",
         )
 
     @cached_property
@@ -1096,32 +1076,29 @@ class Auditor:
                 differ += int((a != b).sum())
             idle = max(idle, *(bounds.shares(mine, other, 0) or {"": 0.0}).values())
             drift = max(drift, bounds.drift(mine, other))
-        meaning, outcome = (
-            f"all {numbers:,} numbers of the model trained again are bit-identical to those "
-            "stored in the run's folder",
-            Outcome.STANDS,
+        meaning = (
+            f"{differ:,} of {numbers:,} numbers stored in the run's folder differ from those that "
+            "training again gives"
         )
+        outcome = Outcome.STANDS
         if differ and (
             idle > 1
             or (drift > GRAINS[self.problem.settings.training.dtype] and not self.other_code)
         ):
             outcome = Outcome.VIOLATED
             meaning = (
-                f"{differ:,} of {numbers:,} numbers stored in the run's folder differ from those "
-                "that training again gives, so the files of the run were changed: restore them "
-                "from a copy, or train again"
+                f"{meaning}. The run was altered or damaged after training: restore it from a "
+                "backup, or train again"
             )
         elif differ:
             reason = self.other_code or (
-                "the cause may be a different processor or number of threads; but if env.json of "
-                "the run and env.json of this audit name the same processor and number of "
-                "threads, the files of the run were changed"
+                "another processor or number of threads can cause this. If env.json names the "
+                "same ones for the run and for this audit, the run was altered or damaged"
             )
             outcome = Outcome.REPORTED
             meaning = (
-                f"{differ:,} of {numbers:,} numbers stored in the run's folder differ from those "
-                "that training again gives, but the parameters differ by no more than the "
-                f"allowed rounding: {reason}"
+                f"{meaning}, but the parameters differ by no more than the allowed rounding: "
+                f"{reason}"
             )
         on_record = ON_RECORD.get(self.certificate.bounded, "weights")
         return Finding(
@@ -1136,9 +1113,9 @@ class Auditor:
             0.0,
             found=float(differ),
             strength=Strength.CERTAIN,
-            noticeable="parameters that differ by more than the allowed rounding"
+            noticeable="this audit detects parameters that differ by more than the allowed rounding"
             if self.other_code
-            else "any change beyond rounding",
+            else "this audit detects any change beyond rounding",
         )
 
     # -- findings
@@ -1152,16 +1129,11 @@ class Auditor:
         edited = self.trained - self.units
         private_units = len(np.unique(train.units[~train.public]))
         farthest = max((k for _, k in self.went), default=0)
-        left_out = (
-            f"{self.units:,} of {private_units:,} units (people) were left out, one at a time"
-        )
-        changed = (
-            f"{edited:,} neighbouring datasets, up to distance k = {farthest}, were made by "
-            "edits that were chosen to change answers"
-            if edited
-            else "no neighbouring dataset was made by edits that were chosen to change answers"
-        )
-        parts = [left_out, changed]
+        parts = [
+            f"{self.units:,} of {private_units:,} units (people) were left out, one at a time",
+            f"{edited:,} neighbouring datasets, up to distance k = {farthest}, were made with "
+            "edits chosen to change answers",
+        ]
         if refused:
             refused_datasets = counted(refused, "more neighbouring dataset")
             parts.append(f"training refused {refused_datasets}")
@@ -1177,9 +1149,6 @@ class Auditor:
         relation = self.problem.settings.relation
         edits_within_k = RELATIONS[relation.name].describe_ball(relation.unit_rows)
         deviation = share_words(self.share)
-        bound = BOUND.get(
-            self.certificate.bounded, "k times the recorded sensitivity of the run's parameters"
-        )
         meaning = (
             "models trained on neighbouring datasets deviate from the run's parameters by at "
             f"most {deviation}"
@@ -1188,8 +1157,7 @@ class Auditor:
             first_case = self.outside[0]
             meaning = (
                 "a model trained on a neighbouring dataset deviates from the run's parameters "
-                f"by {deviation}, which is more than the bound allows. First case found: "
-                f"{first_case}"
+                f"by {deviation}, which is more than allowed. First case found: {first_case}"
             )
         elif not self.trained:
             meaning = (
@@ -1206,19 +1174,18 @@ class Auditor:
             group: 100 * max(0.0, 1 - share) for group, share in (*shares[:1], *shares[-1:])
         }
         detectable = " and ".join(
-            f"all bounds of {group} too narrow by more than {narrowing:.3g} %"
-            for group, narrowing in narrowings.items()
+            f"by more than {narrowing:.3g} % in {group}" for group, narrowing in narrowings.items()
         )
         return counterexamples(
             f"{PARAMETERS}: {self.subject}",
-            f"on every dataset with {edits_within_k}, the trained parameters stay within {bound}",
-            "models were trained on neighbouring datasets with the run's settings and "
-            "constants; some of these datasets lack units (people), and others were edited to "
-            "change answers",
+            f"on every dataset with {edits_within_k}, the trained parameters stay within the "
+            "run's bounds for distance k",
+            "models were trained on neighbouring datasets with the run's settings. Some of "
+            "these datasets lack a unit (a person), others were edited to change answers",
             self.effort, "deviation/bound", self.share if self.groups else None, meaning,
-            f"bounds that are too narrow for a whole group of parameters ({detectable}; for other "
-            "groups, the percentage lies between these). A single bound that is too narrow might "
-            "not be noticed",
+            "this audit detects that all bounds of a group of parameters are too narrow: "
+            f"{detectable} (in other groups, by a percentage between these). It may miss a "
+            "single bound that is too narrow",
             1.0,
         )  # fmt: skip
 
@@ -1236,11 +1203,11 @@ class Auditor:
             f"{CERTIFIED_LABELS}: {self.subject}",
             "a label with stable distance L is the same for models trained on any dataset "
             "within distance L of the run's dataset",
-            f"{len(self.queries)} queries were asked; some of them were first moved, by "
-            "bisection, to points where the label or the stable distance changes",
+            f"{len(self.queries)} queries were asked. Some of them lie where the label or the "
+            "stable distance changes (found by bisection)",
             self.effort, "certified labels that changed",
             float(self.wrong) if self.labels else None,
-            meaning, "one label",
+            meaning, "this audit detects a single label that changed",
         )  # fmt: skip
 
     def _memorisation(self) -> dict[str, Finding]:
@@ -1252,12 +1219,9 @@ class Auditor:
             [change for held, change in self.memorised if held == side] for side in (True, False)
         )
         broken, moved = (sum(change != 0 for change in side) for side in (certified, others))
-        exact = f"the memorisation is exactly 0 for all {len(certified):,} certified records"
-        meaning = (
-            exact
-            if certified
-            else ("no record was certified, so memorisation of certified records was not tested")
-        )
+        meaning = "no record was certified, so memorisation of certified records was not tested"
+        if certified:
+            meaning = f"{broken:,} of {len(certified):,} certified records were memorised"
         found: dict[str, Finding] = {}
         found[MEMORISATION] = counterexamples(
             f"{MEMORISATION}: {self.subject}",
@@ -1268,13 +1232,8 @@ class Auditor:
             "queries",
             "records memorised",
             float(broken) if certified else None,
-            (
-                f"{broken:,} of {len(certified):,} certified records were memorised, which their "
-                "certificates rule out"
-            )
-            if broken
-            else meaning,
-            "one record",
+            meaning,
+            "this audit detects a single memorised record",
         )
         if others:
             found[OTHER_MEMORISATION] = Finding(
@@ -1292,20 +1251,19 @@ class Auditor:
         return found
 
     def _of_pairs(self) -> Iterator[tuple[str, Finding]]:
-        largest_difference = "1" if self.dense else "one step of the run's grid of values of k"
+        largest_difference = "1" if self.dense else "one step in the run's list of values of k"
         apart = (
             "on two neighbouring datasets, the stable distances of a query differ by at most "
             f"{largest_difference}, and its labels differ only if its stable distance is 0 on "
             "both datasets"
         )
         attack = (
-            "models were trained on neighbouring datasets at distance 1, and all their bounds "
-            "were computed; queries were moved, by bisection, to points where the answer of "
-            "either model changes"
+            "models were trained on datasets at distance 1, with all their bounds. Some queries "
+            "lie where the answer of one of the models changes (found by bisection)"
         )
         if self.other_code:
-            attack += (
-                "; for the comparison, the run itself was trained again by this version of agt"
+            attack = (
+                f"{attack}. This version of agt trained the run itself again, for the comparison"
             )
         claims = [(STABLE_DISTANCES, apart, self.exact, self.compared, self.torn, "queries")]
         if nesting := NESTING.get(self.certificate.bounded):
@@ -1318,30 +1276,26 @@ class Auditor:
                 why = self._unclaimed
             elif not self.pairs:
                 why = (
-                    "no model was trained with all its bounds on a neighbouring dataset, so this "
-                    "claim was not tested: raise audit.bounded or audit.seconds"
+                    "no model was trained with all its bounds on a neighbouring dataset, so "
+                    "this claim was not tested: raise audit.bounded or audit.seconds"
                 )
             tested = claimed and self.pairs and looked
             yield about, counterexamples(
                 f"{about}: {self.subject}", claim,
                 attack, f"{self.pairs} neighbouring datasets", f"{compared} that violate the claim",
                 float(broken) if tested else None,
-                f"{broken} of {looked} {compared} violate the claim" if tested else why, "one",
+                f"{broken} of {looked} {compared} violate the claim" if tested else why,
             )  # fmt: skip
 
     @property
     def _unclaimed(self) -> str:
         """Why bounds of neighbours are not claimed to go together."""
         if self.exact:
-            return (
-                "nothing is claimed here, because the run's grid of k skips values, so the run "
-                "has bounds for only some distances k"
-            )
+            return "nothing is claimed here, because the run's list of values of k has gaps"
         if self.stay:
             return (
-                "nothing is claimed here, because relation.radius limits every change of a "
-                "record separately. So on a neighbouring dataset, a record that was already "
-                "changed may be changed by the radius again"
+                "nothing is claimed here, because on a neighbouring dataset a record that was "
+                "already changed may be changed by relation.radius once more"
             )
         product = self.problem.setup.training.product
         return (
@@ -1360,16 +1314,15 @@ class Auditor:
         if self.units < units and not self.stay:
             limit = "audit.seconds" if self.cut else "audit.units"
             yield (
-                f"{self.units} of {units} units (people) were left out one by one; {limit} sets "
-                "this limit, and public units are never left out"
+                f"{self.units} of {units} units (people) were left out, one at a time: {limit} "
+                "limits their number, and public units are never left out"
             )
         if self.cut:
             planned = self.planned.total()
             yield (
-                f"audit.seconds={self.extent.seconds:g} ended the search early. On neighbouring "
-                f"datasets, {self.trained:,} of {planned:,} planned models were trained, and "
-                f"{self.pairs} of {self.extent.bounded} planned models with all their bounds. "
-                "Each kind of attack had a share of the time"
+                f"audit.seconds={self.extent.seconds:g} ended the search early: {self.trained:,} "
+                f"of {planned:,} planned models were trained on neighbouring datasets, and "
+                f"{self.pairs} of {self.extent.bounded} with all their bounds"
             )
         for reason, refused in self.why.most_common(MAX_REFUSALS_SHOWN):
             refused_datasets = counted(refused, "neighbouring dataset")
@@ -1381,14 +1334,10 @@ class Auditor:
             )
         if self.names_far_newcomers:
             yield (
-                "some records that the audit added (marked 'beyond the ranges of the columns') "
-                "have values outside the declared ranges of their columns; the certificates must "
-                "hold for such records as well"
+                "some records that the audit added have values outside the declared ranges of "
+                "their columns (marked 'beyond the ranges of the columns'). The certificates "
+                "must hold for these records as well"
             )
-        yield (
-            "this report is only for the data owner, because its edits and deviations reveal "
-            "something about private records"
-        )
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Neighbours by edit and distance, and how near each group of parameters came to its
@@ -1408,7 +1357,7 @@ class Auditor:
         ]
         groups = [
             {"parameters": name, "deviation / bound": share,
-             "smallest narrowing of all bounds that is detected, %": 100 * max(0.0, 1 - share)}
+             "narrowing of all bounds that this audit detects, %": 100 * max(0.0, 1 - share)}
             for name, share in self.groups.items()
         ]  # fmt: skip
         return {
@@ -1419,9 +1368,9 @@ class Auditor:
 
 def kind_of(edit: Edited) -> Kind:
     """Where an edit is counted: by one step's story, or how many steps; and its distance."""
-    return edit.story[0] if len(
-        edit.story
-    ) == 1 else f"{len(edit.story)} edits, all aimed at the answer to one query", edit.distance
+    return edit.story[0] if len(edit.story) == 1 else (
+        f"{len(edit.story)} edits, all chosen to change the answer to one query"
+    ), edit.distance
 
 
 def _dealt(plan: BatchPlan, records: Records) -> Iterator[np.ndarray]:

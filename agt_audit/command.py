@@ -64,9 +64,8 @@ def configure(config: Mapping[str, Any]) -> AuditConfig:
         or not 0.5 <= confidence < 1
     ):
         raise ConfigError(
-            f"confidence={confidence}: this is the probability with which the bounds of the "
-            "audit hold, so give a number that is at least 0.5 and below 1, for example "
-            "confidence=0.95"
+            f"confidence={confidence}: give a number that is at least 0.5 and below 1, for "
+            "example 0.95. It is the probability with which the audit's bounds hold"
         )
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ConfigError(f"seed={seed}: give an integer that is at least 0")
@@ -126,11 +125,10 @@ def _check_whole(finished: Run) -> None:
     """
     if units := PendingErasures.of(finished).units:
         raise ConfigError(
-            f"run={finished.folder}: {people(units)} asked to be erased. Their records are no "
-            "longer in the run's data, but still in the model, so the models that this audit "
-            "trains would not be those of neighbouring datasets. First carry out the erasure "
-            f"with `agt unlearn run={finished.folder}`; only `agt audit unlearning` can audit "
-            "the run as it is"
+            f"run={finished.folder}: the model was trained on records of {people(units)} who "
+            "asked to be erased, so it cannot be compared with models trained on the remaining "
+            f"records. First type `agt unlearn run={finished.folder}`; only `agt audit "
+            "unlearning` can audit the run before that"
         )
 
 
@@ -152,9 +150,8 @@ def _check_current(finished: Run | None, digest: str | None) -> None:
         digest not in (None, finished.digest) or StateMonitor(finished).changed
     ):
         raise CheckError(
-            f"run={finished.folder}: `agt unlearn` changed the run while it was being audited, "
-            "so the findings do not belong to one state of the run and are not shown. Start the "
-            "audit again"
+            f"run={finished.folder}: `agt unlearn` changed this run during the audit, so no "
+            "findings are shown. Start the audit again"
         )
 
 

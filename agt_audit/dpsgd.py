@@ -56,7 +56,8 @@ from torch.nn import functional as F
 
 from agt.data.records import Records
 from agt.errors import ConfigError
-from agt.models.box import BoxModel, copy_initial_parameters
+from agt.models.box import copy_initial_parameters
+from agt.models.model import Model
 from agt.numeric import gaussian_epsilon
 from agt.problem import Problem
 from agt.relations.relation import BoundSums
@@ -66,7 +67,7 @@ from agt.training.noise import NoisePlan, draw_noise, noise_seed
 from agt.training.settings import NoiseConfig
 from agt.training.setup import TrainingSetup
 from agt.training.sgd import BufferKey, Sgd
-from agt_audit.estimates import Claimed, chosen, estimates, lower_limit
+from agt_audit.estimates import Claimed, chosen, estimates, lower_limit, verdict_words
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.neighbours import NOMINAL, neighbouring, replaces, with_added
 from agt_audit.one_run import BOUNDS, one_run_epsilon, planned_guesses, right_guesses
@@ -177,14 +178,20 @@ def signs(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator)
 
 
 GRADIENTS = {
-    "dirac": ("the gradient of each canary is 0 except in one coordinate", dirac),
-    "gaussian": ("the gradient of each canary has a random direction", gaussian),
-    "signs": ("the gradient of each canary has the same size in every coordinate", signs),
+    "dirac": ("each canary (a gradient that the audit adds) is 0 except in one coordinate", dirac),
+    "gaussian": ("each canary (a gradient that the audit adds) has a random direction", gaussian),
+    "signs": (
+        "each canary (a gradient that the audit adds) has the same size in every coordinate",
+        signs,
+    ),
 }
 RECORDS = {
     "mislabelled": "canaries are mislabelled records",
-    "blank": "the canary is a blank record",
-    "adversarial": "canaries are the records with the largest gradients (labels right or wrong)",
+    "blank": "the canary (a record that the audit adds) is blank",
+    "adversarial": (
+        "the canaries (records that the audit adds) are those with the largest gradients, with "
+        "right or wrong labels"
+    ),
 }
 KINDS = (*GRADIENTS, *RECORDS)
 
@@ -199,9 +206,8 @@ def canaries_of(kind: str, count: int, head: CanaryHead, pool: Records, seed: in
     if kind in GRADIENTS:
         if count > size:
             raise ConfigError(
-                f"audit.canaries={count} is too many, because the trained layers have only "
-                f"{size} parameters and so only {size} orthogonal gradient directions: give "
-                f"{size} or fewer"
+                f"audit.canaries={count} exceeds {size}, the number of trained parameters: each "
+                f"canary needs a direction of its own. Give {size} or fewer"
             )
         words, make = GRADIENTS[kind]
         zeros = np.zeros((count, *pool.features.shape[1:]))
@@ -217,8 +223,8 @@ def canaries_of(kind: str, count: int, head: CanaryHead, pool: Records, seed: in
         )
     if kind == "blank" and count != 1:
         raise ConfigError(
-            f"audit.canaries={count} is not possible with audit.canary=blank, because blank "
-            "records are all identical: set audit.canaries=1 or audit.canary=mislabelled"
+            f"audit.canaries={count} is not possible with audit.canary=blank, because all blank "
+            "records are the same: set audit.canaries=1"
         )
     rows, others = rng.permutation(len(pool)), (pool.labels + 1) % (int(pool.labels.max()) + 1)
     features, labels = np.asarray(pool.features)[rows], others[rows]
@@ -290,7 +296,7 @@ class NoisyTraining:
     seed: int | None = None
 
     @classmethod
-    def of(cls, model: BoxModel, records: Records, seed: int | None = None) -> "NoisyTraining":
+    def of(cls, model: Model, records: Records, seed: int | None = None) -> "NoisyTraining":
         """The run that made this model, on some of its records.
 
         Raises ConfigError: the run has no noise.
@@ -298,9 +304,8 @@ class NoisyTraining:
         network = model.boxed_network
         if model.noise is None or network is None:
             raise ConfigError(
-                "noise.epsilon: the run was trained without noise, so it makes no privacy claim "
-                "about its weights that could be audited. Audit a run that was trained with "
-                "noise.epsilon=NUMBER"
+                "run: this run was trained without noise, so it makes no privacy claim about its "
+                "weights. Give a run that was trained with noise.epsilon=NUMBER"
             )
         return cls(neighbouring(model.problem, records, NOMINAL), model.noise, seed)
 
@@ -599,8 +604,8 @@ def audit(
         )
         raise ConfigError(
             f"audit.trials={effort.trials} is too few to contradict the claimed epsilon of "
-            f"{config.epsilon:.4g} at delta = {config.delta:g}, even if every guess of the "
-            f"attack were right: set audit.trials={enough} or more"
+            f"{config.epsilon:.4g} at delta = {config.delta:g}, even if every guess were right: "
+            f"set audit.trials={enough} or more"
         )
     sights = [
         trainer.train(canary, np.full((effort.trials, 1, 1), inside)) for inside in (True, False)
@@ -685,42 +690,34 @@ def judged(
     claimed_epsilon = f"{config.epsilon:.12g}"
     confidence = 100 * effort.confidence
     lower_bound = least(best.found, config.epsilon)
-    verdict = (
-        f"the bound exceeds the claimed epsilon of {claimed_epsilon}"
-        if violated
-        else (
-            f"the bound does not contradict the claimed epsilon of {claimed_epsilon} (but does "
-            "not prove it either)"
-        )
-    )
+    verdict = verdict_words(violated, f"epsilon of {claimed_epsilon}")
     once = sorted({each.seen for each in sure if each.canaries})
     return Finding(
         subject=f"training with noise in every step, claimed epsilon {config.epsilon:.3g}",
         claim=trainer.claim,
         attack=(
-            "an attacker guesses whether training used the audit's canaries, which are added "
-            f"records or gradients ({canary.words}); the {len(sure)} rigorous bounds share the "
-            "error probability"
+            f"an attacker guesses whether training used canaries: {canary.words}. The "
+            f"{len(sure)} rigorous bounds share the error probability"
         ),
         effort="; ".join(
-            [
+            (
                 f"{effort.trials} trainings with the canary, and as many without it",
                 f"{effort.step_runs} trainings in which a coin decides in each step whether the "
                 "canary is used",
                 *once,
-            ]
+            )
         ),
         outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
         meaning=(
             (
-                f"with {confidence:.12g} % confidence, epsilon at delta = {config.delta:g} is at "
-                f"least {lower_bound} (method: {best.method}; the attacker sees: {best.seen}); "
-                f"{verdict}"
+                f"epsilon at delta = {config.delta:g} is at least {lower_bound}, with "
+                f"{confidence:.12g} % confidence (method: {best.method}; the attacker sees: "
+                f"{best.seen}); {verdict}"
             )
             if best.found
             else (
-                "no attack could tell, with the required confidence, whether the canary was "
-                "used, so no lower bound on epsilon was found (this is not a proof of privacy)"
+                "no attack could tell whether the canary was used, so no lower bound on epsilon "
+                "was found (this is not a proof of privacy)"
             )
         ),
         measure="epsilon",
@@ -730,11 +727,12 @@ def judged(
         confidence=effort.confidence,
         estimator=best.method,
         noticeable=(
-            "only training that reveals in nearly every run whether the canary was used"
+            "this audit detects only training that reveals, in nearly every run, whether the "
+            "canary was used"
             if noticed is None
             else (
-                f"noise so small that the true epsilon is {noticed:.3g} or more; about half of "
-                "all audits detect this (by an attacker who sees every noisy sum)"
+                "about half of all audits detect noise so small that the true epsilon is "
+                f"{noticed:.3g} or more (the attacker sees every noisy sum)"
             )
         ),
         noticed=noticed,
@@ -747,17 +745,17 @@ def _epsilon(mu: float, delta: float) -> float:
 
 
 NOTES = (
-    "this audit trains with the run's own training loop and all of its public constants, but "
-    "with new noise and on some of its records only",
-    "a bound called 'Gaussian DP' or 'gdp' tests a stronger claim, namely that the training is "
-    "as private as one addition of Gaussian noise of the stated size; epsilon at delta follows "
-    "from this claim. If only such a bound is violated, only the stronger claim is "
-    "contradicted. The bounds called 'Clopper-Pearson' and 'exact' test epsilon at delta itself",
-    "the step-by-step bound is computed for a single step and then composed by the accountant, "
-    "so it can detect errors in noise and clipping, but not errors in the composition",
-    "only the rigorous bounds decide whether a claim is contradicted, and all rigorous bounds "
-    "of one claim hold simultaneously. The bound 'Katz-log' is only asymptotic and the Bayesian "
-    "bound is only a credible bound, so neither can contradict a claim",
+    "this audit uses the run's own training loop and public constants, but new noise and only "
+    "some of the run's records",
+    "bounds called 'Gaussian DP' or 'gdp' test a stronger claim: that training is as private as "
+    "one addition of Gaussian noise of the stated size. If only these bounds are violated, only "
+    "that stronger claim is contradicted. Bounds called 'Clopper-Pearson' or 'exact' test "
+    "epsilon at delta itself",
+    "the step-by-step bound is computed for one step and then composed by agt's accountant. So "
+    "it detects errors in noise and clipping, but not errors in the composition",
+    "only rigorous bounds can contradict a claim, and all rigorous bounds of one claim hold at "
+    "the same time. 'Katz-log' is an asymptotic bound and 'Bayesian' a credible bound, so "
+    "neither can contradict a claim",
 )
 
 
@@ -788,20 +786,13 @@ class DpSgdAudit(AuditKind):
         """Train with canaries, and hold lower bounds against the run's claim."""
         opened = given.open(record, console)
         model, records = opened.model, opened.kept.problem.dataset.train
-        network = model.boxed_network
-        if model.noise is None or network is None:
-            raise ConfigError(
-                f"run={given.run}: this run was trained without noise, so it makes no privacy "
-                "claim about its weights. `agt audit dpsgd` needs a run that was trained with "
-                "noise.epsilon=NUMBER (it no longer trains a DP-SGD model of its own)"
-            )
         if self.records > len(records):
             raise ConfigError(
                 f"audit.records={self.records} exceeds {len(records)}, the number of training "
                 f"records of the run: give {len(records)} or fewer"
             )
         rows = np.sort(np.random.default_rng(given.seed).permutation(len(records))[: self.records])
-        trainer, kind = NoisyTraining.of(network, records.take(rows)), self.canary or "signs"
+        trainer, kind = NoisyTraining.of(model, records.take(rows)), self.canary or "signs"
         effort = TrainingEffort(self.trials, self.step_runs, given.confidence, given.seed)
         canary = trainer.canaries(kind, 1, given.seed)
         several = trainer.canaries(kind, self.canaries, given.seed) if self.canaries else None

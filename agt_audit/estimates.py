@@ -89,14 +89,14 @@ MAX_THRESHOLDS = 200  # of numbers that are looked at on the draws that choose
 SHOWN_DELTA = 1e-5  # at which epsilon is shown beside a claimed mu
 MEANS = {
     Strength.CONFIDENT: (
-        "another rigorous bound, computed from the false alarms and misses of the same trials"
+        "This bound is rigorous, too: it comes from the false alarms and misses of the same trials"
     ),
     Strength.ASYMPTOTIC: (
-        "this bound is valid only as the number of trials goes to infinity, so it "
-        "cannot contradict the claim"
+        "This bound is valid only as the number of trials goes to infinity, so it cannot "
+        "contradict the claim"
     ),
     Strength.CREDIBLE: (
-        "this is a Bayesian credible bound under Jeffreys' prior, so it cannot contradict the claim"
+        "This is a Bayesian credible bound under Jeffreys' prior, so it cannot contradict the claim"
     ),
 }
 _TAIL = 8.0  # of a normal law; what lies beyond is less than 10^-14
@@ -130,8 +130,8 @@ class Mistakes:
             and self.having
         ):
             raise ValueError(
-                f"the counts {self} are not possible, because both numbers of trials must be at "
-                "least 1, and neither number of mistakes may exceed its number of trials"
+                f"the counts {self} are not possible: there must be at least 1 trial with and 1 "
+                "without the record, and no more mistakes than trials"
             )
 
     @property
@@ -380,7 +380,7 @@ class TestedClaim:
             quantity = f"epsilon at delta {delta:g}" if epsilon and delta else estimate.measure
             bound = least(estimate.found)
             reliability = MEANS[estimate.strength]
-            meaning = f"{estimate.estimator}: {quantity} is at least {bound} ({reliability})"
+            meaning = f"{estimate.estimator}: {quantity} is at least {bound}. {reliability}"
             numbers = {
                 "claimed": self.claimed.value if same else None,
                 "delta": delta if epsilon else None,
@@ -425,42 +425,49 @@ class TestedClaim:
         trials_needed = _enough(needed)
         counts = (
             f"the attack was wrong in {mistakes.alarms:,} of {mistakes.without:,} trials without "
-            f"the record and in {mistakes.misses:,} of {mistakes.having:,} trials with it, so "
+            f"the record and in {mistakes.misses:,} of {mistakes.having:,} trials with it. So "
             f"{quantity} is at least {lower_bound}, with {confidence:.12g} % confidence"
         )
         remedy = ""
         if needed < MOST_TRIALS and self.together > 1:
-            remedy = f". Set audit.trials={self.together * needed} or more"
+            remedy = f"Set audit.trials={self.together * needed} or more"
         elif needed < MOST_TRIALS:
-            remedy = ". Raise audit.trials (for `agt audit unlearning`, raise audit.releases)"
-        said = {
-            Outcome.VIOLATED: f"this bound exceeds the claimed value of {claimed_value:g}",
-            Outcome.STANDS: (
-                f"this bound does not contradict the claimed value of {claimed_value:g} (but does "
-                "not prove it either)"
-            ),
-            Outcome.UNTESTED: (
-                "but there are too few trials to contradict the claimed value of "
-                f"{claimed_value:g}, whatever their results: {trials_needed}{remedy}"
-            ),
-        }
-        return f"{counts}; {said[outcome]}"
+            remedy = "Raise audit.trials (for `agt audit unlearning`, raise audit.releases)"
+        if outcome is Outcome.UNTESTED:
+            short = (
+                f"{counts}; the trials are too few to contradict the claimed value of "
+                f"{claimed_value:g}, whatever their results: {trials_needed}"
+            )
+            return f"{short}. {remedy}" if remedy else short
+        verdict = verdict_words(outcome is Outcome.VIOLATED, f"value of {claimed_value:g}")
+        return f"{counts}; {verdict}"
+
+
+def verdict_words(violated: bool, claimed: str) -> str:
+    """Return what a lower bound says of a claim, in words.
+
+    Args:
+        claimed: what is claimed, such as "epsilon of 1".
+    """
+    if violated:
+        return f"this bound exceeds the claimed {claimed}"
+    return f"this bound does not contradict the claimed {claimed} (but does not prove it either)"
 
 
 def _noticeable(measure: Measure, noticed: float | None, needed: int) -> str:
     if noticed is None:
-        return f"nothing: {_enough(needed)}"
+        return f"this audit detects nothing: {_enough(needed)}"
     detected = number(noticed, up=True)
     return (
-        f"a true {measure} of {detected}, which about half of all audits would detect (a larger "
-        "one is detected more often), if the best attack makes false alarms and misses equally "
-        f"often. If one of these mistakes is rare, only a larger {measure} is detected as often"
+        f"about half of all audits would detect a true {measure} of {detected}, and more of them "
+        "a larger one, if the best attack makes false alarms and misses equally often. If one "
+        f"kind of mistake is rare, only a larger {measure} is detected as often"
     )
 
 
 def _enough(needed: int) -> str:
     if needed >= MOST_TRIALS:
-        return "no feasible number of trials would be enough"
+        return "no feasible number of trials can contradict this claim"
     return f"at least {needed:,} trials with the record and as many without it are needed"
 
 

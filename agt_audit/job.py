@@ -16,10 +16,7 @@ from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
-OWNER = (
-    "this report is only for the data owner, because it names units (people) and shows how a "
-    "mechanism answers queries about private data"
-)
+OWNER = "this report is only for the data owner, because it reveals something about private records"
 
 
 @dataclass(frozen=True)
@@ -84,20 +81,23 @@ class AuditInputs:
         """
         return TrainedRun.of(self.config).open(record, console)
 
-    def check_run(self) -> TrainedRun:
+    def check_run(self, inputs: bool = False) -> TrainedRun:
         """The run that is audited by training neighbours, of which no data is read yet.
+
+        Args:
+            inputs: the audit takes queries that are brought along.
 
         Raises:
             ConfigError: it is no finished training run, or queries are brought along; or training
                 drew noise, which training again would draw anew.
         """
-        self.need_run()
+        self.need_run(inputs)
         trained = TrainedRun.of(self.config)
         if trained.settings.noise is not None:
             raise ConfigError(
-                f"run={self.run}: the training of this run used random noise. A model of a "
-                "neighbouring dataset would be trained with other noise, so the two models could "
-                "not be compared. Use `agt audit dpsgd` for this run"
+                f"run={self.run}: the training of this run used random noise, so models of "
+                "neighbouring datasets cannot be compared with it. Use `agt audit dpsgd` for "
+                "this run"
             )
         return trained
 
@@ -115,8 +115,8 @@ class AuditInputs:
             return self.check_run().open(record, console)
         except DataMissing as error:
             raise DataMissing(
-                f"{error}\nThis audit trains models on neighbouring datasets, for which it needs "
-                f"the data of run={self.run}. Without the data, {instead}"
+                f"{error}\nThis audit needs the data of run={self.run}, because it trains models "
+                f"on neighbouring datasets. Without the data, {instead}"
             ) from None
 
 
@@ -147,8 +147,8 @@ class Audited:
     def of(
         cls, run: Run, findings: Iterable[Finding], notes: Iterable[str] = (), **more: Any
     ) -> "Audited":
-        """Of a run."""
-        return cls(run.folder.name, run.digest, tuple(findings), tuple(notes), **more)
+        """Return what an audit of a run found; its first note is for whom the report is."""
+        return cls(run.folder.name, run.digest, tuple(findings), (OWNER, *notes), **more)
 
     def audit(self, kind: str) -> Audit:
         """audit.json of it. Raises ConfigError: it contradicts itself."""
@@ -204,14 +204,13 @@ def no_pair_found(mechanism: AnyMechanism, neighbours: int, sought: str) -> Find
         claim=str(mechanism.guarantee),
         attack=f"a search for {sought}",
         effort=(
-            f"at most {neighbours} neighbouring datasets were tried, for queries between test "
-            "records with different labels"
+            f"at most {neighbours} neighbouring datasets were tried, with queries between test "
+            "records of different labels"
         ),
         outcome=Outcome.UNTESTED,
         meaning=(
-            f"a search for {sought} found none, so nothing was released and tested. Raise "
-            "audit.neighbours, or use a run with more test records of each label (queries are "
-            "searched between records with different labels)"
+            f"a search for {sought} found none, so nothing was tested. Raise audit.neighbours, "
+            "or use a run with more test records of each label"
         ),
         measure="mu" if "mu" in mechanism.guarantee.parameters else "epsilon",
     )

@@ -41,7 +41,7 @@ from scipy.special import expit, ndtri, ndtri_exp, softmax
 
 from agt.data.arrays import pieces
 from agt.data.records import Records
-from agt.errors import ConfigError
+from agt.errors import ConfigError, counted
 from agt.mechanisms.budget import Cost, Lot
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.enclosures import ROUND_UP as UPWARDS
@@ -58,7 +58,7 @@ from agt.relations import RELATIONS
 from agt.release import NumberRelease, ReleaseTerms
 from agt.settings import Accounting, Counting, check_choice, schema
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim, chosen, of_labels
-from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind, no_pair_found
+from agt_audit.job import Audited, AuditInputs, AuditKind, no_pair_found
 from agt_audit.neighbours import Read, bisected, neighbour_of, on_line, with_added, without
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, Strength, counterexamples, least
@@ -103,8 +103,8 @@ class NeighbourPair:
     first: Side
     second: Side
     where: str = (
-        "no data were used; two inputs were made up that differ as much as the definition of "
-        "neighbouring datasets allows"
+        "no data were used: the audit made up two inputs that differ as much as those of "
+        "neighbouring datasets can"
     )
 
     @property
@@ -189,9 +189,9 @@ class Exact:
             Strength.CERTAIN,
             noticeable=noticeable
             or (
-                "any privacy loss above the claim on this pair of inputs, computed from the "
-                "output probabilities that the mechanism states. An error in how the mechanism "
-                "actually draws would not be noticed"
+                "this audit detects any loss above the claim on this pair of inputs, from the "
+                "probabilities that the mechanism states. It cannot detect that the mechanism "
+                "draws with other probabilities"
             ),
         )
 
@@ -272,14 +272,15 @@ def audit_debits(mechanism: Mechanism) -> Finding:
     wrong = sum(unpaid(Lot(guarantee, size).cost, (guarantee, size)) for size in LOTS)
     return counterexamples(
         f"{mechanism.name}: the privacy cost that is charged to a ledger",
-        "for each answer, a ledger is charged as much as the guarantee of the answer states: "
-        f"{guarantee}",
-        f"the privacy costs of {numbers} answers were recomputed with the auditor's own formulas",
+        "for each answer, a ledger is charged the privacy cost that the answer's guarantee "
+        f"states: {guarantee}",
+        f"the privacy costs of {numbers} answers were computed again with the auditor's own "
+        "formulas",
         "nothing was drawn",
         "differences",
         float(wrong),
         f"{wrong} of {len(LOTS)} privacy costs differ from those that the auditor computed",
-        "a difference of 1e-6",
+        "this audit detects a relative difference of 1e-6",
     )
 
 
@@ -310,9 +311,9 @@ def check_audited(mechanism: object) -> None:
     """
     if isinstance(mechanism, Mechanism) and mechanism.needs == "votes" and mechanism.classes > 2:
         raise ConfigError(
-            f"mechanism={mechanism.name}: this audit needs a table of output probabilities, "
-            f"which does not exist for noise on the votes of {mechanism.classes} classes. Give a "
-            "run with two classes, or leave run=... out"
+            f"mechanism={mechanism.name}: this audit cannot test noise on the votes of "
+            f"{mechanism.classes} classes, because it compares probabilities from a table. Give "
+            "a run with two classes, or leave run=... out"
         )
 
 
@@ -331,7 +332,7 @@ def audit_pair(
     table = table_finding(
         mechanism,
         exact_loss(mechanism, pair),
-        f"output probabilities from the mechanism's own table were compared for {pair}",
+        f"probabilities from the mechanism's own table were compared, for {pair}",
         pair.where,
     )
     claim = tested(words_of(mechanism), mechanism.guarantee, str(pair), pair.where, plan)
@@ -366,7 +367,7 @@ def audit_quantile(
     law = exact.finding(
         f"{subject}: its table",
         guarantee,
-        f"the exact distributions of the noisy quantile on two datasets were compared; {sides}",
+        f"the exact distributions of the noisy quantile on two datasets were compared: {sides}",
         where,
     )
     claim = tested(subject, guarantee, sides, where, plan)
@@ -400,8 +401,8 @@ def audit_alone(
     table = table_finding(
         mechanism,
         exact,
-        f"output probabilities from the mechanism's own table were compared for all {len(losses)} "
-        f"pairs of neighbouring inputs; the worst pair is {worst}",
+        f"probabilities from the mechanism's own table were compared for all {len(losses)} pairs "
+        f"of neighbouring inputs. The worst pair is {worst}",
         worst.where,
     )
     drawn = (
@@ -440,13 +441,13 @@ def attacked(
         )
         first, second = (draw(trials) for draw in draws)
         how = (
-            f"the event that best distinguishes the two inputs was chosen on {trials:,} releases "
-            f"from each input and counted on other releases. The event is: {event.words}"
+            f"the attacker chose the event that tells the two inputs apart best on {trials:,} "
+            f"releases from each, and counted the event on other releases: {event.words}"
         )
     elif classes is None:
         raise ConfigError(
-            "audit.choosing=fixed is not possible here, because a released number has too many "
-            "possible events to fix one of them beforehand: use audit.choosing=split"
+            "audit.choosing=fixed is not possible for a released number, because it has too "
+            "many possible events: use audit.choosing=split"
         )
     else:
         events, shared = [of_labels((label,)) for label in range(classes)], classes
@@ -457,9 +458,9 @@ def attacked(
         )
         how = (
             f"{shared} events were fixed beforehand, one for each label, and share the error "
-            f"probability. The best event is: {event.words}"
+            f"probability. The best one is: {event.words}"
         )
-    effort = f"{trials:,} releases from each of the two inputs; {claim.effort}"
+    effort = f"{trials:,} releases were drawn from each of the two inputs; {claim.effort}"
     judged = replace(claim, attack=f"{claim.attack}; {how}", effort=effort, events=shared)
     return judged.findings(event.mistakes(first, second))
 
@@ -687,8 +688,9 @@ def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[
             np.array([row % problem.classes], dtype=np.int64),
         )
         newcomer = Records(features, label, name, name, np.zeros(1, dtype=bool))
+        rows_of_unit = counted(len(rows), "row")
         less, plus = (
-            f"without unit {unit!r} (number of removed rows: {len(rows)})",
+            f"without unit {unit!r} ({rows_of_unit})",
             f"with an added record that has the features of query {row + 1}",
         )
         if replaces:
@@ -740,8 +742,8 @@ def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarra
 
 Natural = Annotated[int, Field(ge=0, le=65_536)]
 WITHOUT_RUN = (
-    "`agt audit mechanism mechanism=NAME mechanism.eps=EPS` (without run=...) audits the "
-    "mechanism by itself"
+    "you can audit the mechanism by itself: type `agt audit mechanism mechanism=NAME "
+    "mechanism.eps=EPS`, without run=..."
 )
 MAX_PAIRS_SHOWN = 1000
 
@@ -777,8 +779,8 @@ class MechanismAudit(AuditKind):
             kind = mechanism_kind(node)
             if kind.output is Output.WEIGHTS:  # before anything about its budget
                 raise ConfigError(
-                    f"mechanism={kind.name} releases model weights, which `agt audit mechanism` "
-                    "cannot audit: use `agt audit weights` or `agt audit replay`"
+                    f"mechanism={kind.name}: `agt audit mechanism` cannot audit released "
+                    "weights. Use `agt audit weights` or `agt audit replay`"
                 )
         mechanism = given.mechanism()
         for key, choices in (("accounting", Accounting), ("counting", Counting)):
@@ -788,9 +790,8 @@ class MechanismAudit(AuditKind):
             return
         if self.values is not None:
             raise ConfigError(
-                "audit.values cannot be combined with run=..., because the run's own grid of "
-                "distances determines the possible stable distances. Leave out either "
-                "audit.values=... or run=..."
+                "audit.values=... cannot be given with run=..., because the run itself has a "
+                "list of possible distances. Leave audit.values=... out"
             )
         given.check_run()
 
@@ -798,9 +799,8 @@ class MechanismAudit(AuditKind):
         """Raise ConfigError where values are given that leave no pair."""
         if self.values is not None and isinstance(mechanism, CertifiedQuantile):
             raise ConfigError(
-                "audit.values has no effect without run=..., because this audit then compares "
-                "two made-up inputs whose certified quantiles differ by 1. Leave "
-                "audit.values=... out"
+                "audit.values=... has no effect on mechanism=certified_quantile: the audit "
+                "makes up two quantiles that differ by 1. Leave audit.values=... out"
             )
         if (
             self.values is not None
@@ -808,9 +808,8 @@ class MechanismAudit(AuditKind):
             and mechanism.needs == "votes"
         ):
             raise ConfigError(
-                "audit.values has no effect on this mechanism, because it uses the votes of "
-                "ensemble members, which have no grid of values. Give "
-                "audit.farthest=NUMBER_OF_MEMBERS instead"
+                f"mechanism={mechanism.name} uses the votes of ensemble members, so "
+                "audit.values=... has no effect. Give audit.farthest=NUMBER_OF_MEMBERS instead"
             )
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
@@ -834,7 +833,6 @@ class MechanismAudit(AuditKind):
         findings = (nowhere,) if audited is None else audited
         notes = (
             claim.text,
-            OWNER,
             f"models were trained on at most {self.neighbours} of all possible neighbouring "
             "datasets",
         )
@@ -885,24 +883,20 @@ class MechanismAudit(AuditKind):
 
     def _without_data(self, mechanism: AnyMechanism, plan: TrialPlan) -> Audited:
         self._check_values(mechanism)
-        notes = (
-            "no run and no data were used; instead, the audit tried all pairs of evidence "
-            "(stable distances or votes) that a label can have on two neighbouring datasets",
-        )
         if isinstance(mechanism, CertifiedQuantile):
             middle = self.farthest // 2
             sides, where = (
                 (np.array([middle]), np.array([middle + 1])),
-                "no data were used; the audit made up two inputs whose certified quantiles "
-                "(quantiles of the queries' stable distances) differ by 1, the largest "
-                "difference between neighbouring datasets",
+                "no data were used: the audit made up two inputs whose certified quantiles (of "
+                "the queries' stable distances) differ by 1, the most that neighbouring "
+                "datasets allow",
             )
             audited = audit_quantile(mechanism, sides, max(self.farthest, 1), plan, where)
-            return Audited(mechanism.name, None, audited, notes)
+            return Audited(mechanism.name, None, audited)
         values = range(self.farthest + 1) if self.values is None else sorted({0, *self.values})
         findings, losses = audit_alone(cast(Mechanism, mechanism), values, plan)
         rows = [
             {"pair": str(pair), "loss": loss.rank, "exceeds": loss.exceeds}
             for pair, loss in losses[:MAX_PAIRS_SHOWN]
         ]
-        return Audited(mechanism.name, None, findings, notes, {"pairs": pd.DataFrame(rows)})
+        return Audited(mechanism.name, None, findings, tables={"pairs": pd.DataFrame(rows)})

@@ -67,27 +67,26 @@ CURVE_POINTS = 300
 MIN_RATE, MAX_START = 1e-4, 0.5  # share of false alarms that is drawn; an axis begins no later
 CLASSES_DIFFER = 0.05  # shares of classes that differ by more are told beside each number
 RATES = (0.001, 0.01)
-UNCLAIMED = "nothing is claimed about this attack, because certificates cover labels but not scores"
+UNCLAIMED = "nothing is claimed about this attack, because certificates cover labels, not scores"
 NOBODY = (
-    "the attack was not tested, because there are no non-members to compare with: the run has no "
-    "test records, or all of them were trained on"
+    "the attack was not tested, because the run has no test records that it was not trained on "
+    "(non-members)"
 )
 UPSIDE_DOWN = (
-    "the scores of this attack are UPSIDE DOWN: the AUC, {shown}, is far below 0.5, so "
-    "non-members score higher than members and the attack shows nothing. Check for a wrong "
-    "sign, for members and non-members being swapped, or for test records that are easier than "
-    "training records"
+    "the scores of this attack are UPSIDE DOWN: non-members score higher than members (the AUC "
+    "is {shown}), so the attack shows nothing. Look for a wrong sign, for members and "
+    "non-members being swapped, or for test records that are easier than training records"
 )
 EXPOSED = "exposed_NOT_FOR_PUBLICATION"
 BINS = (0, 1, 10, 50)
 COLUMNS = (
-    f"the column 'score_lira' of tables/{EXPOSED}.csv is the logarithm of LiRA's likelihood ratio "
-    "for the run's own model, which was trained on more records than the shadow models were; the "
-    "column 'standard_error' is its asymptotic standard error, from the means of the shadow models",
-    f"the column 'shift' of tables/{EXPOSED}.csv says by how many standard deviations training on "
-    "the record raises the confidence in it, on average over pairs of shadow models in which a "
-    "fair coin decides which one has the record; the column 'shift_error' is the standard error "
-    "of this average",
+    f"in tables/{EXPOSED}.csv, 'score_lira' is the logarithm of LiRA's likelihood ratio for the "
+    "run's own model, which was trained on more records than the shadow models were. "
+    "'standard_error' is its asymptotic standard error, from the means of the shadow models",
+    f"in tables/{EXPOSED}.csv, 'shift' says by how many standard deviations training on the "
+    "record raises the confidence in it, on average over pairs of shadow models (in each pair, "
+    "a fair coin decides which model has the record). 'shift_error' is the standard error of "
+    "this average",
 )
 
 
@@ -154,22 +153,22 @@ def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
         return "audit.pairs=0"
     if not RELATIONS[settings.relation.name].includes_one_removal:
         return (
-            f"relation={settings.relation.name}: certificates under this relation cover a record "
-            "that is replaced, but not one that is left out, so models with and without a "
-            "record were not compared"
+            "models with and without a record were not compared, because certificates under "
+            f"relation={settings.relation.name} cover a record that is replaced, but not one "
+            "that is left out"
         )
     hidden = settings.certificate.noise != "none"
     if settings.noise is not None or hidden:
         return (
-            "models with and without a record were not compared, because training used random "
-            "noise that was not stored, and the certificates only hold for that noise"
+            "models with and without a record were not compared, because the run's random noise "
+            "was not stored and its certificates hold for that noise only"
         )
     return (
         ""
         if (distance >= 1).any()
         else (
-            "models with and without a record were not compared, because no attacked record is "
-            "certified (has a stable distance of 1 or more)"
+            "models with and without a record were not compared, because no attacked record has "
+            "a stable distance of 1 or more (is certified)"
         )
     )
 
@@ -183,8 +182,8 @@ def _rehearsed(
             None,
             None,
             (
-                "the attack was not made, because there are no shadow models (audit.shadows=0): "
-                "set audit.shadows=64, for example"
+                "the attack was not made, because it needs shadow models (audit.shadows=0): set "
+                "audit.shadows=64, for example"
             ),
         )
     reference = Reference.of(shadows, pool.records.labels)
@@ -413,18 +412,17 @@ class AttackedModel:
         if self.two_sided:
             yield (
                 "on the run's own model, members are training records and non-members are test "
-                "records, so scores also reveal every other difference between these two sets "
-                f"(their class shares differ by up to {points:.1f} percentage points). On models "
-                "trained on random halves there is no such difference between members and "
-                "non-members"
+                "records, so scores also show other differences between these records (their "
+                f"class shares differ by up to {points:.1f} percentage points). On models "
+                "trained on random halves there are no such differences"
             )
         if self.shadows is not None:
             yield SIZES
             if self.shadows.failed:
                 (index, error), count = self.shadows.failed[0], len(self.shadows.failed)
                 yield (
-                    f"shadow models that failed and were left out: {count}. The first of them, "
-                    f"model number {index}, failed with this error: {error}"
+                    f"shadow models that failed and were left out: {count}. Error of model "
+                    f"number {index}, the first of them: {error}"
                 )
         if self.rehearsal is not None:
             yield from COLUMNS
@@ -450,7 +448,7 @@ def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
     if at.mistakes.alarms < RATES[1] * at.mistakes.without / 2 and not few:
         few = (
             f"no threshold gives about {rate:g} % false alarms, because the scores have only few "
-            "different values; the threshold that was used gives fewer"
+            "different values: the threshold that was used gives fewer"
         )
     detected = 100 * at.tpr
     limits = " to ".join(f"{100 * limit:.2f}" for limit in at.tpr_limits)
@@ -462,9 +460,7 @@ def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
     if few:
         meaning += f"; {few}"
     smallest_auc = min(1.0, 0.5 + high - roc.area)
-    noticeable = (
-        f"an AUC of at least {smallest_auc:.3f}, which would be significantly different from 0.5"
-    )
+    noticeable = f"this audit detects an AUC of at least {smallest_auc:.3f} as different from 0.5"
     found: dict[str, Any] = {
         "found": roc.area,
         "confidence": confidence,
@@ -488,18 +484,17 @@ def _in_turn(name: str, rehearsal: Rehearsal, confidence: float) -> Finding:
         subject=f"membership by {name}, on models trained on half of the records",
         claim=UNCLAIMED,
         attack=(
-            f"{attack}; each shadow model in turn is the target, and the others are used to "
+            f"{attack}. Each shadow model in turn is the target, and the others are used to "
             "attack it"
         ),
-        effort=f"{len(rocs)} target models, each attacked on {records:,} records, about half of "
-        "which it was trained on",
+        effort=f"{len(rocs)} target models were attacked, each on {records:,} records, about half "
+        "of which it was trained on",
         outcome=Outcome.REPORTED,
         meaning=(
             f"{name}, on models trained on random halves: the mean AUC over the target models is "
             f"{area:.3f} (standard deviation {spread:.3f}). At {false_alarms:g} % false alarms, "
             f"{detected:.2f} % of members are detected (standard deviation {detected_spread:.2f} "
-            "%). Members are chosen by a hash, so differences between training and test records "
-            "have no effect. There are no confidence limits, because target models share records"
+            "%). There are no confidence limits, because target models share records"
         ),
         measure="AUC",
         found=area,
@@ -531,7 +526,7 @@ def draw_curves(
         models = len(rehearsal.included)
         about = (
             f"{models} models, each trained on half of the records, are attacked in turn, with "
-            "one threshold for all of these models."
+            "one threshold for all models."
         )
         captions |= _draw(record, "roc_halves", pooled, "members", f"{dataset}: {about}")
     return captions
@@ -556,7 +551,7 @@ def _draw(
             axes.step(rates[seen], data[attack][seen], where="post", label=attack, **LINES[attack])
         axes.set(xscale="log", yscale="log", xlim=(rates[0], 1), ylim=(floor, 1))
         axes.set(
-            xlabel="false alarms (share of non-members that are taken for members)",
+            xlabel="false alarms (share of non-members taken for members)",
             ylabel="share of members that are detected",
         )
         for axis in (axes.xaxis, axes.yaxis):

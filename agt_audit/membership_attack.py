@@ -146,9 +146,8 @@ def gaussians(phi: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def too_few(models: int) -> str:
     """Why LiRA cannot be made."""
     return (
-        "LiRA needs at least 4 shadow models: for each record, two that were trained on it and "
-        "two that were not (or 6, if each shadow model is to be the target in turn). But there "
-        f"are only {models}: raise audit.shadows"
+        "LiRA needs at least 4 shadow models: two trained on each record and two not (6 if each "
+        f"shadow model is the target in turn). There are only {models}: raise audit.shadows"
     )
 
 
@@ -295,7 +294,7 @@ def compare_labels(
     )
     if not why and held.any() and len(units):
         labels, differ = model.predict(features), list[tuple[str, int]]()
-        edits = [Edited(train, np.flatnonzero(train.units == unit)) for unit in units.tolist()]
+        edits = [Edited.without_unit(train, unit) for unit in units.tolist()]
         for unit, other in zip(units.tolist(), neighbours_of(model, edits), strict=True):
             if isinstance(other, AgtError):
                 raise other
@@ -306,8 +305,8 @@ def compare_labels(
         count, others = (len(units) * int(side.sum()) for side in (held, ~held))
         certified = int(held.sum())
         effort = (
-            f"{len(units)} units (people) were left out in turn; the models with and without the "
-            f"unit answered {certified:,} certified queries"
+            f"{len(units)} units (people) were left out in turn, and {certified:,} certified "
+            "queries were asked with and without each unit"
         )
         found, meaning = (
             float(len(broken)),
@@ -322,22 +321,23 @@ def compare_labels(
                 f"of training. The first is the label of query {query}, without unit {unit}"
             )
         uncertified_changes = len(differ) - len(broken)
-        meaning += (
-            f"; of the uncertified labels, {uncertified_changes:,} of {others:,} changed, and "
-            "each of these reveals whether the unit was trained on"
+        meaning = (
+            f"{meaning}. Of the uncertified labels, {uncertified_changes:,} of {others:,} changed, "
+            "and each of these reveals whether the unit was trained on"
         )
     return counterexamples(
         "labels at certified queries",
         "the labels of certified queries do not reveal whether a unit was trained on, so any "
         "attack on them has advantage 0",
-        "the same queries were put to models trained with and without a unit (a person's "
-        "records). Of the units that were left out, half are those that the attack by scores "
-        "detects most clearly, and half are random",
+        "models trained with and without a unit (a person's records) answered the same queries. "
+        "Half of these units are those that the attack by scores detects most clearly, and half "
+        "are random",
         effort,
         "labels that differ",
         found,
         meaning,
-        "a single certified label that differs; nothing is claimed about uncertified queries",
+        "this audit detects a single certified label that differs. Nothing is claimed about "
+        "uncertified queries",
     )
 
 

@@ -173,18 +173,16 @@ def strongest(
 # --------------------------------------------------------------------------------------------------
 
 NOTES = (
-    "this report is only for the data owner, because it names records and shows how much the "
-    "model learnt about each of them",
-    "the tables and the figure do not describe the run's own model, but models trained on "
-    "random halves of its data. The run's certificate does not cover these models; it says that "
-    "a label of the run's own model stays the same if only that record is left out of training",
+    "the tables and the figure describe models trained on random halves of the run's data, not "
+    "the run's own model, and the run's certificate does not cover those models. The "
+    "certificate says that a label of the run's own model stays the same if only that record is "
+    "left out of training",
     "most numbers of the tables and the figure are rough estimates from few models. The largest "
-    "numbers were picked from many, so some are large by chance (about as many as lie equally "
-    "far below 0)",
-    "only the column 'at_least' of tables/memorised.csv is certain: its numbers are rigorous lower "
-    "bounds that hold for all records together, and a value above 0 shows memorisation",
+    "ones were picked from many, so some are large by chance",
+    "only the column 'at_least' of tables/memorised.csv is certain: its numbers are rigorous "
+    "lower bounds that hold for all records together. A value above 0 shows memorisation",
     SIZES,
-    "of the records that were left out one at a time, half are the certified records with the "
+    "half of the records that were left out, one at a time, are the certified records with the "
     "smallest stable distance, and half are uncertified records",
 )
 COLOURS = {"certified": "#2c7fb8", "not certified": "#d95f0e"}
@@ -284,10 +282,7 @@ class Memorisation(AuditKind):
         )
         # in the order of the pool, whose first records they are
         private = np.flatnonzero(~train.public)
-        edits = [
-            Edited(train, np.flatnonzero(train.units == train.units[row]))
-            for row in private[chosen]
-        ]
+        edits = [Edited.without_unit(train, train.units[row]) for row in private[chosen]]
         changed, refused = {True: list[bool](), False: list[bool]()}, list[str]()
         with console.progress("leaving records out", "record") as report:
             for done, (place, other) in enumerate(
@@ -326,7 +321,8 @@ class Memorisation(AuditKind):
             f"{len(certified)} certified records with the smallest stable distance and "
             f"{len(others)} uncertified records were left out, one at a time",
             "certified records memorised", float(sum(certified)) if certified else None,
-            "; ".join(parts), "a single memorised record among those that were left out",
+            "; ".join(parts),
+                "this audit detects a single memorised record among those that were left out",
         )  # fmt: skip
 
 
@@ -366,8 +362,8 @@ def draw_histogram(
         "memorisation": (
             "Estimated memorisation of records, from models trained on random halves of the "
             "data. Records whose label is certified in the run (stable distance at least 1) are "
-            "shown separately. Certificates do not cover models trained on halves, so by chance "
-            "the estimates of certified records also lie on both sides of 0."
+            "shown separately. Certificates do not cover models trained on halves, so the "
+            "estimates of certified records also lie on both sides of 0, by chance."
         )
     }
 
@@ -381,15 +377,10 @@ def memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
         "that models trained on the record label it correctly more often than other models"
     )
     noticeable = (
-        f"a difference of at least {least_seen} between the probabilities of a correct label "
-        "(with and without the record), if all models trained on the record label it correctly"
+        f"this audit detects a difference of at least {least_seen} between the probabilities of "
+        "a correct label with and without the record, if all models trained on the record label "
+        "it correctly"
     )
-    result = why or sure
-    if why:
-        noticeable = (
-            "nothing, because there are too few models. With more models, the audit could detect "
-            "a record that all models trained on it label correctly and no other model does"
-        )
     return Finding(
         subject="memorisation",
         claim=(
@@ -400,12 +391,12 @@ def memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
         "record with those not trained on it",
         effort=f"{models} models, {looks:,} records",
         meaning=(
-            f"{result}. For {many:,} records, models trained on random halves of the data give an "
-            "estimated probability of a correct label that is at least 0.25 higher if the record "
-            "was trained on. For some of these records, this difference is due to chance"
+            f"{why or sure}. For {many:,} records, models trained on random halves of the data "
+            "give an estimated probability of a correct label that is at least 0.25 higher if the "
+            "record was trained on. Some of these differences are due to chance"
         ),
         measure="records memorised",
-        noticeable=noticeable,
+        noticeable="" if why else noticeable,
         **found,
     )
 
@@ -419,33 +410,25 @@ def influence_finding(
     why, surely, least_seen, found = _surely(decided, looks, confidence, "pair", 4)
     sure = why or (
         f"for {surely} pairs of a training and a test record, it is certain (with the stated "
-        "confidence) that models trained on the training record answer the test record correctly "
-        "more often. Only the pairs with the largest estimates were examined"
+        "confidence) that models trained on the training record answer the test record "
+        "correctly more often. Only pairs with the largest estimates were examined"
     )
     noticeable = (
-        f"an influence of at least {least_seen} (a difference between probabilities), if all "
-        "models trained on the training record answer the test record correctly"
+        f"this audit detects an influence of at least {least_seen} (a difference between "
+        "probabilities), if all models trained on the training record answer the test record "
+        "correctly"
     )
-    if why:
-        noticeable = (
-            "nothing, because there are too few models. With more models, the audit could detect "
-            "a pair for which all models trained on the training record answer the test record "
-            "correctly and no other model does"
+    if len(decided.value):
+        strongest = float(decided.value[0])
+        sure = (
+            f"{sure}. The strongest influence is estimated at {strongest:.3g} (a difference "
+            "between probabilities)"
         )
-    strongest = float(decided.value[0]) if len(decided.value) else 0.0
-    top = (
-        (
-            f"; the strongest influence is estimated at {strongest:.3g} (a difference between "
-            "probabilities)"
-        )
-        if len(decided.value)
-        else ""
-    )
     return Finding(
         subject="influence of a training record on a test record's answer",
         claim=(
             "nothing is claimed about how much training on a record changes the probability "
-            "that a test record, which was not trained on, is answered correctly"
+            "that a test record is answered correctly"
         ),
         attack=(
             "models trained on random halves of the data are compared: those trained on the "
@@ -455,9 +438,9 @@ def influence_finding(
             f"{models} models; {looks:,} pairs, each of a training record and one of {targets:,} "
             "test records (seed=... chose these test records)"
         ),
-        meaning=f"{sure}{top}",
+        meaning=sure,
         measure="pairs",
-        noticeable=noticeable,
+        noticeable="" if why else noticeable,
         **found,
     )
 
@@ -479,14 +462,13 @@ def _surely(
     )
     needed_models = parts * fewest
     why = (
-        f"there are too few models trained on halves to be certain about any {item}, because "
-        f"{needed_models} are needed for {looks:,} {item}s: set audit.shadows={needed_models} or "
-        "more"
+        f"there are too few models trained on halves to be certain about any {item}: set "
+        f"audit.shadows={needed_models} or more (for {looks:,} {item}s)"
     )
     if not len(contrast.value):
         why = (
-            "no influence could be estimated, because no test record was used: set "
-            "audit.targets=NUMBER, for a run with test records"
+            "no influence could be estimated, because no test record was used. Set "
+            "audit.targets=NUMBER, and give a run with test records"
         )
     elif min(int(side.max(initial=0)) for side in (contrast.having, contrast.without)) >= fewest:
         surely = int((contrast.bounds(confidence, looks)[0] > 0).sum())

@@ -100,8 +100,7 @@ def edits_of(relation: str) -> tuple[tuple[EditKind, ...], ...]:
         known = ", ".join(EDITS)
         raise ConfigError(
             f"relation={relation}: this audit cannot make neighbouring datasets under this "
-            f"relation. Audit a run with relation={known}, or add the relation to EDITS in "
-            "agt_audit/neighbours.py"
+            f"relation. Audit a run with relation={known}"
         )
     return EDITS[relation]
 
@@ -181,6 +180,11 @@ class Edited:
     distance: int = 0
     story: tuple[str, ...] = ()
     times_range: float = 1.0
+
+    @classmethod
+    def without_unit(cls, records: Records, unit: str) -> "Edited":
+        """Return the neighbour of ``records`` that lacks all rows of one unit."""
+        return cls(records, np.flatnonzero(records.units == unit))
 
     def changed(self, leaving: str | None, newcomer: Records | None, story: str) -> "Edited":
         """Return the neighbour without a unit, and with a newcomer, where there are such.
@@ -455,7 +459,7 @@ class Editor:
             ids=np.array([f"{prefix}.row{i}" for i in range(len(rows))]),
             units=np.full(len(rows), prefix),
         )
-        names = self._named(fresh, None, keep=True)
+        names = self._named(fresh, None)
         twin = names[int(np.argmax(self._reach(np.array([str(each.units[0]) for each in names]))))]
         story = "plus a second copy of the record that was added last"
         if leaving is not None:
@@ -549,7 +553,7 @@ class Editor:
             units=np.full(count, prefix),
             public=np.zeros(count, dtype=bool),
         )
-        placed, where = self._placed(rows, leaving, keep=way in ("copy", "zero"))
+        placed, where = self._placed(rows, leaving)
         made = f"one {way}, {where}"
         if size > 1:
             made = f"{made}, beyond the ranges of the columns by a factor of {size:g}"
@@ -604,12 +608,9 @@ class Editor:
         span = np.maximum(np.abs(low), np.abs(high))
         return signs * np.where(span > 0, span, 1.0) * size
 
-    def _placed(self, rows: Records, leaving: str | None, keep: bool) -> tuple[Records, str]:
+    def _placed(self, rows: Records, leaving: str | None) -> tuple[Records, str]:
         """``rows`` under the best of several names: the leaver's own, elsewhere than its, or where
         steps weigh most.
-
-        Args:
-            keep: their features are to stay as they are, whatever name they get.
         """
         way = str(
             self.rng.choice(
@@ -620,7 +621,7 @@ class Editor:
                 ]
             )
         )
-        variants = self._named(rows, leaving if way == "same" else None, keep)
+        variants = self._named(rows, leaving if way == "same" else None)
         if len(variants) == 1:
             return variants[0], "under the same name" if way == "same" else way
         names = np.array([str(variant.units[0]) for variant in variants])
@@ -631,10 +632,8 @@ class Editor:
             score = score / (1 + score.max()) + self._elsewhere(names, str(leaving))
         return variants[int(np.argmax(score))], way
 
-    def _named(self, rows: Records, name: str | None, keep: bool) -> list[Records]:
-        """The rows of a unit under this name, or under several that are free; ``keep`` is for
-        ids that follow content.
-        """
+    def _named(self, rows: Records, name: str | None) -> list[Records]:
+        """The rows of a unit under this name, or under several that are free."""
         names = [f"{rows.units[0]}.{i}" for i in range(NAMES)] if name is None else [name]
         return [replace(rows, units=np.full(len(rows), each)) for each in names]
 

@@ -109,14 +109,14 @@ def right_guesses(scores: np.ndarray, included: np.ndarray, positive: int, negat
     nan_scores = int(np.isnan(scores).sum())
     if len(included) != m or nan_scores:
         raise ValueError(
-            "every canary needs a score that is not NaN and a coin (whether the canary was "
-            f"included), but there are {m} scores, {nan_scores} of them NaN, and {len(included)} "
+            "there must be a score (not NaN) for every coin, which says whether a canary was "
+            f"included. But there are {m} scores, {nan_scores} of them NaN, and {len(included)} "
             "coins"
         )
     if positive < 0 or negative < 0 or positive + negative > m:
         raise ValueError(
-            f"positive={positive} and negative={negative} guesses are not possible with {m} "
-            f"canaries, because both numbers must be at least 0 and their sum at most {m}"
+            f"positive={positive} and negative={negative}: both numbers of guesses must be at "
+            f"least 0, and their sum at most {m} (the number of canaries)"
         )
     order = np.lexsort((np.random.default_rng(0).permutation(m), scores))
     coins = np.asarray(included, bool)[order]
@@ -189,29 +189,16 @@ def one_run_epsilon(
     is the most that so many guesses could ever show.
 
     Args:
-        right: guesses that were right.
-        guesses: how many were made, fixed before the coins were known.
-        canaries: each in by its own fair coin.
-        confidence: that the bound holds, at least one half.
+        right: guesses that were right, at most ``guesses``.
+        guesses: how many were made, at least 1, fixed before the coins were known.
+        canaries: each in by its own fair coin; at least ``guesses``.
+        delta: at least 0 and below 1.
+        confidence: that the bound holds, at least one half and below 1.
         bound: says for which mechanisms it holds.
 
     Raises:
-        ValueError: counts that contradict themselves, delta outside [0, 1), no delta for a Gaussian
-            curve, a confidence below one half, or another bound.
+        ValueError: no delta for a Gaussian curve.
     """
-    if not 0 <= right <= guesses <= canaries or not guesses:
-        raise ValueError(
-            f"right={right}, guesses={guesses}, canaries={canaries}: these numbers must satisfy "
-            "1 <= guesses <= canaries and 0 <= right <= guesses"
-        )
-    if bound not in BOUNDS:
-        known = ", ".join(BOUNDS)
-        raise ValueError(f"bound={bound} is not known: give one of {known}")
-    if not 0 <= delta < 1 or not 0.5 <= confidence < 1:
-        raise ValueError(
-            f"delta={delta}, confidence={confidence}: delta must be at least 0 and below 1, and "
-            "confidence at least 0.5 and below 1"
-        )
     counts, error = (right, guesses, canaries), 1 - confidence
     if bound == "exact":
         return _greatest(lambda epsilon: exact(*counts, epsilon, delta) * (1 + UP) <= error)

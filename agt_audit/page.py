@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pandas as pd
 
 from agt_audit.estimates import advantage, gaussian_advantage, posterior
-from agt_audit.job import Audited
+from agt_audit.job import OWNER, Audited
 from agt_cli.report.findings import (
     LOWER,
     RIGOROUS,
@@ -35,34 +35,28 @@ SIGNS = {
     Strength.CREDIBLE: ABOUT,
 }
 STRENGTHS = (
-    "a number without a percentage was observed directly, or computed exactly without sampling",
-    "a number with ≥ and a percentage is a confidence bound that is valid for any number of "
-    "trials. For example, a bound with 95 % is too large with probability at most 5 %; this "
-    "holds for each bound separately",
+    "a number without a percentage was observed directly, or computed without sampling",
+    "a number with ≥ and a percentage is a confidence bound for any number of trials. For "
+    "example, a bound with 95 % is too large with probability at most 5 % (each bound by itself)",
     "a number with 'about' is an estimate, so it cannot contradict a claim: its interval is "
-    "valid only as the number of trials goes to infinity, or is a Bayesian posterior interval",
+    "valid only for many trials, or is a Bayesian posterior interval",
 )
 AGAIN = (
     "By chance, a bound with 95 % confidence contradicts a true claim in up to 5 % of all "
-    "audits (and with other percentages accordingly). Audit again with more trials: all random "
-    "draws are made anew, and a claim that is really violated stays violated. Until then, do "
-    "not publish anything that depends on this claim."
+    "audits (other percentages accordingly). Audit again with more trials: a claim that is "
+    "really violated stays violated. Until then, do not publish anything that depends on this "
+    "claim."
 )
 LIMITS = (
-    "an audit cannot prove a claim. Other attacks, or the same attacks with more effort, may "
-    "contradict claims that this audit did not contradict, and the true privacy loss may be far "
-    "above a lower bound",
+    "an audit cannot prove a claim. Other attacks or more effort may contradict claims that "
+    "this audit did not contradict, and the true privacy loss may be far above a lower bound",
     "the audit shows nothing about other data, other settings or later states of the run",
-    "the auditor is part of the program that it audits, so it may miss errors; `agt audit "
+    "the auditor is part of the program that it audits, so it may miss errors. `agt audit "
     "selftest` shows which planted errors it detects",
 )
 COLUMNS = ("outcome", "audited", "claimed", "attacked, how hard", "found", "of the claim")
 MAX_SHOWN = 24  # findings of a page, the violated first
 MAX_ROWS = 8  # of a table
-PRIVATE = (
-    "Only for the data owner: an audit uses private records, and its findings may reveal "
-    "something about them."
-)
 FRACTIONS = (*LOWER, "deviation/bound")  # of these a share of the claim means something
 
 
@@ -108,8 +102,8 @@ def risk(finding: Finding, question: str) -> str:
     if finding.measure == "mu":
         right = percent(0.5 + most / 2)
         return (
-            f"mu = {number(claimed)}: an attacker who guesses whether {question}, and considers "
-            f"both equally likely before, is right with probability at most {right}; "
+            f"mu = {number(claimed)}: an attacker who guesses whether {question} (at first, both "
+            f"are equally likely) is right with probability at most {right}. In general, "
             f"{advantage_limit}"
         )
     privacy_loss = f"epsilon = {number(claimed)}"
@@ -123,8 +117,8 @@ def risk(finding: Finding, question: str) -> str:
         exception = f", except with probability {number(delta)}, for which nothing is promised"
     return (
         f"{privacy_loss}: an attacker who is {before} sure that {question} can be at most "
-        f"{after} sure after seeing the answer, and one who is {rare} sure can be at most {then} "
-        f"sure{exception}; {advantage_limit}"
+        f"{after} sure after seeing the answer, and one who is {rare} sure at most {then} "
+        f"sure{exception}. In general, {advantage_limit}"
     )
 
 
@@ -186,7 +180,7 @@ def page(audit: Audit, audited: Audited, question: str) -> str:
     kind = plain(audit.kind)
     subject = plain(audit.subject)
     verdict = plain(capital(audit.verdict))
-    for_whom = "" if tested else f" {PRIVATE}{state}"
+    for_whom = "" if tested else f" {capital(OWNER)}.{state}"
     return document(
         f"# Audit: {kind} of {subject}",
         f"**{verdict}.**{for_whom}",
@@ -207,7 +201,7 @@ def _findings(audit: Audit) -> Iterator[str | Sequence[str]]:
         yield f"Findings not shown here: {hidden}. All findings are listed in audit.json."
     sentences = dict[str, None]()
     for each in ordered[:MAX_SHOWN]:
-        limit = f" The audit could have detected: {each.noticeable}." if each.noticeable else ""
+        limit = f" {capital(each.noticeable)}." if each.noticeable else ""
         sentences[f"{each.subject}: {each.meaning}.{limit}"] = None
     yield from _section("What was found", sentences)
 

@@ -155,12 +155,13 @@ class LabelEvent:
         """What it is, without the labels' names, which may be private."""
         if self.answers == 1:
             return (
-                "the attacker's event: the released label is one that is more likely if the "
-                "unit's records are in the training data"
+                "the attacker guesses that the unit (person) is in the training data if the "
+                "released label is more likely with the unit's records than without them"
             )
         return (
-            f"the attacker's event: at least {self.least} of {self.answers} released labels are "
-            "more likely if the unit's records are in the training data"
+            "the attacker guesses that the unit (person) is in the training data if at least "
+            f"{self.least} of {self.answers} released labels are more likely with the unit's "
+            "records than without them"
         )
 
 
@@ -238,8 +239,8 @@ def alike(
             if len(np.unique(made[:count], axis=0)) == count:
                 return made[:count]
     raise ConfigError(
-        "audit.trials: every trial needs a row that differs from the chosen query only in its "
-        "last digits but gets the same answers, and no such rows were found for this query. Give "
+        "audit.trials: no rows were found that get the same answers as the chosen query and "
+        "differ from it in their last digits only. The audit needs one for each trial: give "
         "another seed=NUMBER"
     )
 
@@ -282,9 +283,7 @@ def nothing_to_tell(attacked: TestedClaim, effort: str = "nothing was drawn") ->
     """Of a claim that was not attacked, as both models have the same law of labels at every query
     that was looked at, or gave the same label every time.
     """
-    nowhere = (
-        "no query was found for which the two models answer differently, so nothing could be tested"
-    )
+    nowhere = "the two models answer all tested queries alike, so nothing could be tested"
     return replace(attacked, effort=effort).finding(Outcome.UNTESTED, nowhere)
 
 
@@ -392,18 +391,14 @@ TEST_DELTA = 0.01  # of a test ledger for Gaussian releases
 MAX_DELTAS = 0.2  # of the answers on one test ledger, added up
 MAX_QUERIES = 1000  # natural ones that are looked at
 DRAWN = (
-    "this audit drew labels about the real data as `agt predict` draws them, but did not publish "
-    "them. They were only in a folder of this audit, which was deleted, so they do not spend "
-    "privacy budget, and none of your ledgers was opened"
+    "this audit drew labels about the real data as `agt predict` does, but published none: they "
+    "were kept in a folder of this audit, which was deleted. So they spend no privacy budget, "
+    "and none of your ledgers was opened"
 )
 TRIALS = (
     "each trial is a different query, because a repeated query would get its stored answer. The "
-    "queries differ from the chosen one only in their last digits, and both models were checked "
-    "to give the same evidence (stable distance or votes) for all of them"
-)
-OWNER = (
-    "this report is only for the data owner, because the audit searched the private data for "
-    "pairs of datasets and for queries"
+    "queries differ only in their last digits, and both models give the same evidence (stable "
+    "distance or votes) for all of them"
 )
 
 
@@ -444,8 +439,8 @@ class Stage:
         except OSError as error:
             reason = error.strerror
             raise ConfigError(
-                f"audit.scratch={place}: the audit cannot write neighbouring runs and test "
-                f"ledgers into this folder ({reason}). Give a writable folder on a local disk"
+                f"audit.scratch={place}: the audit cannot write into this folder ({reason}). "
+                "Give a writable folder on a local disk"
             ) from None
         try:
             yield cls(folder, config)
@@ -555,7 +550,7 @@ class Stage:
                 labels_paid = len(some)
                 raise CheckError(
                     f"a test ledger refused some of {labels_paid} labels, although its budget "
-                    f"covers all of them, so agt contains an error (please report it): {refused}"
+                    f"covers all of them. This is an error in agt: please report it ({refused})"
                 )
             parts.append(labels)
         return np.concatenate(parts)
@@ -588,8 +583,8 @@ def room_for(guarantee: Guarantee, size: int) -> Allowance:
         allowance = Allowance(float(cost.pure), min(0.99, 1.01 * float(cost.leak)), 1.0)
     if allowance.max_lot_size(Cost(), guarantee, size) < size:
         raise ConfigError(
-            f"audit.trials: no privacy budget is large enough for {size} releases that are "
-            f"{guarantee} each. Give a smaller audit.trials"
+            f"audit.trials: no privacy budget covers {size} releases that are {guarantee} each. "
+            "Give a smaller audit.trials"
         )
     return allowance
 
@@ -638,7 +633,7 @@ class PredictionAudit(AuditKind):
 
     def check(self, given: AuditInputs) -> None:
         """Refuse what needs no data to be refused."""
-        given.need_run(inputs=True)
+        given.check_run(inputs=True)
         config = given.mechanism()
         if not issubclass(config.kind, Mechanism):
             label_mechanisms = " or ".join(MECHANISMS)
@@ -648,8 +643,8 @@ class PredictionAudit(AuditKind):
             )
         if str(given.config.get("inputs")) == str(LINES):
             raise ConfigError(
-                "inputs=-: the audit chooses its own queries, so it does not read queries from "
-                "standard input. Give inputs=FILE with typical queries, or leave inputs=- out"
+                "inputs=-: this audit chooses its own queries and does not read standard input. "
+                "Leave inputs=- out, or give inputs=FILE with typical queries"
             )
         if self.together > self.trials:
             raise ConfigError(
@@ -658,8 +653,8 @@ class PredictionAudit(AuditKind):
             )
         if config.total.eps is not None and config.total.queries is None:
             raise ConfigError(
-                "total.eps is divided among the queries, so their number is needed: give "
-                "total.queries=NUMBER too, or give mechanism.eps instead of total.eps"
+                "total.eps is divided among the queries: give their number too, with "
+                "total.queries=NUMBER"
             )
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
@@ -712,13 +707,6 @@ class _Audit:
         assert isinstance(mechanism, Mechanism)
         self.mechanism, self.claimed = mechanism, Claimed.of(mechanism.guarantee)
         self.claim = self._labelling(opened).claim
-        if opened.model.problem.settings.noise is not None:
-            folder = opened.trained.finished.folder
-            raise ConfigError(
-                f"run={folder}: the training of this run used random noise. A model of a "
-                "neighbouring dataset would be trained with other noise, so the two models could "
-                "not be compared. Use `agt audit dpsgd` for this run"
-            )
         self.totals = composed(mechanism.guarantee, config.together)
         self.events = 2 * (1 + len(self.totals))
         needed = self.claimed.needed(given.confidence, self.events)
@@ -728,7 +716,7 @@ class _Audit:
             raise ConfigError(
                 f"audit.trials={config.trials} is too few to contradict the claimed {measure} of "
                 f"{claimed_value:g} with confidence {given.confidence:g} over {self.events} "
-                f"events: set audit.trials={needed} or, to have a margin, more"
+                f"events: set audit.trials={needed} or more"
             )
 
     def audited(self) -> Audited:
@@ -744,13 +732,13 @@ class _Audit:
                 report(done, len(scenes), done, len(scenes))
         if not self.claim.proved:
             self.missing.append(
-                "no test ledger was charged for this release, because the guarantee of the "
-                "release is not proved (accounting=paper)"
+                "no test ledger was charged, because the guarantee of this release is not "
+                "proved (accounting=paper)"
             )
         metrics = {"trials": self.config.trials, "adversaries": len(scenes)}
         about = {"tables": {"adversaries": pd.DataFrame(rows)}, "metrics": metrics}
         return Audited.of(
-            self.opened.trained.finished, findings, (OWNER, DRAWN, TRIALS, *self.missing), **about
+            self.opened.trained.finished, findings, (DRAWN, TRIALS, *self.missing), **about
         )
 
     def _labelling(self, opened: OpenedRun) -> Labelling:
@@ -787,10 +775,9 @@ class _Audit:
                 report(done, len(targets), done, len(targets))
         if not made:
             raise ConfigError(
-                f"run={finished.folder}: if any of the records that were tried is removed, "
-                "training refuses the remaining data, so there is no neighbouring dataset to "
-                "compare with and nothing to audit. Raise audit.targets, or audit a run with "
-                "more records"
+                f"run={finished.folder}: training refuses the data without any of the records "
+                "that were tried, so there is nothing to compare with. Raise audit.targets, or "
+                "audit a run with more records"
             )
         yield self._best(
             "an attacker who takes the record and the query from the run's data", made, chosen=False
@@ -883,8 +870,8 @@ class _Audit:
             return [
                 nothing_to_tell(
                     attacked,
-                    f"{len(having):,} labels were drawn from each of the two models, and all "
-                    "these labels were the same",
+                    f"{len(having):,} labels were drawn from each of the two models, and all of "
+                    "them were the same",
                 )
                 for attacked, _ in attacks
             ]

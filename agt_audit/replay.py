@@ -67,7 +67,7 @@ from agt.training.loop import SgdStep, Tensors, TrainingRun
 from agt.training.settings import NoiseConfig
 from agt.training.sgd import BufferKey
 from agt_audit.dpsgd import NoisyTraining
-from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind
+from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import (
     LabellingPair,
     NeighbourPair,
@@ -152,8 +152,8 @@ class ReplayedRandomness(RecordedRandomness):
             made = f"{draw.law} {draw.public}"
             recorded_draw = " ".join(f"{law} {public}" for law, public in due) or "missing"
             raise ReplayDiverged(
-                f"random draw {draw_number} on the neighbouring dataset is {made}, but "
-                f"the recorded draw is {recorded_draw}"
+                f"random draw number {draw_number} is {made} on the neighbouring dataset, but "
+                f"{recorded_draw} in the record"
             )
         answer = deepcopy(self.recorded.answers[number])
         if isinstance(draw.private, Mapping):
@@ -206,13 +206,12 @@ def replay(
     if len(replayed.draws) < len(recorded.draws):
         different.append(
             f"only {len(replayed.draws)} random draws were made on the neighbouring dataset, "
-            "fewer than were recorded"
+            "fewer than recorded"
         )
     share = max(tilt, largest_loss(guarantee, composed, recorded.draws, replayed.draws))
     share = share if share > 1 + ROUNDING else min(share, 1.0)
     attack = (
-        "a release was recorded, and then repeated on a neighbouring dataset with the recorded "
-        "random draws"
+        "a release was recorded, and repeated on a neighbouring dataset with the same random draws"
     )
     effort = (
         f"{len(recorded.draws)} random draws and {len(before)} published fields of the two "
@@ -226,18 +225,18 @@ def replay(
     )
     equal = counterexamples(
         f"{subject}: what is published",
-        "if its random draws are fixed, what a release publishes does not depend on private "
-            "data",
+        "with fixed random draws, what a release publishes does not depend on private data",
         attack, effort, "differences", len(different), f"{told}; {effort}",
     )  # fmt: skip
     lost = (
-        f"the private inputs of the random draws on the two datasets differ by {share:.3g} times "
-        "as much as the noise covers (more than 1 would break the guarantee)"
+        "what goes into the random draws (before noise) differs between the two datasets by "
+        f"{share:.3g} times as much as the noise covers. More than 1 breaks the guarantee"
     )
     inputs = counterexamples(
-        f"{subject}: the private inputs of its random draws", str(guarantee),
+        f"{subject}: what goes into its random draws", str(guarantee),
         attack, effort, "deviation/bound", share, lost,
-        "any difference that is larger than what the noise covers, on this pair of datasets", 1.0,
+        "this audit detects any difference that is larger than what the noise covers, on this "
+        "pair of datasets", 1.0,
     )  # fmt: skip
     return equal, inputs
 
@@ -515,8 +514,8 @@ class Replay(AuditKind):
         noisy = TrainedRun.of({**given.config, "mechanism": None}).settings.noise is not None
         if noisy and given.config.get("mechanism") is not None:
             raise ConfigError(
-                f"mechanism=... cannot be given, because run={given.run} was trained with random "
-                "noise and the audit replays its training. Leave mechanism=... out"
+                f"mechanism=... cannot be given here: run={given.run} was trained with random "
+                "noise, so the audit replays its training. Leave mechanism=... out"
             )
         if not noisy:
             given.mechanism()
@@ -539,9 +538,7 @@ class Replay(AuditKind):
 
 
 NOTES = (
-    OWNER,
-    "a replay compares one recorded release of this run with the same release on the "
-    "neighbouring datasets that were tried. It does not detect differences on other data or with "
-    "other random draws. It also does not detect random draws whose distribution is not the one "
-    "that the code states",
+    "a replay compares one release of this run with the same release on the neighbouring "
+    "datasets that were tried. It does not detect differences on other data or with other "
+    "random draws, nor draws with another distribution than the code states",
 )

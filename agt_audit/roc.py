@@ -93,12 +93,11 @@ class Roc:
     def __post_init__(self) -> None:
         if np.isnan(self.scores).any():
             raise ConfigError("a score is NaN")
-        if not len(self.member):
-            raise ConfigError("a ROC curve needs both members and non-members, but got no record")
-        if not self.member.any() or self.member.all():
-            there = "members" if self.member.any() else "non-members"
+        members, others = int(self.member.sum()), int((~self.member).sum())
+        if not members or not others:
             raise ConfigError(
-                f"a ROC curve needs both members and non-members, but there are only {there}"
+                "a ROC curve needs both members and non-members, but there are "
+                f"{members} members and {others} non-members"
             )
 
     @cached_property
@@ -183,6 +182,6 @@ def fewest(rate: float, others: int) -> str:
         if others >= least
         else (
             f"{others} non-members are too few to measure a false alarm rate of {100 * rate:g} %: "
-            f"at least {least:,} non-members are needed"
+            f"at least {least:,} are needed"
         )
     )

@@ -93,7 +93,14 @@ from agt_audit.weights import (
     weights_drawn,
 )
 from agt_cli.report.console import Console
-from agt_cli.report.findings import CAUGHT, PASSED, Finding, Outcome, Strength
+from agt_cli.report.findings import (
+    CAUGHT,
+    PASSED,
+    Finding,
+    Outcome,
+    Strength,
+    counterexamples,
+)
 from agt_cli.report.record import RunRecord
 
 SURE = 0.9999
@@ -165,8 +172,8 @@ def the_best_of_many(seed: int) -> Finding:  # no chance in it
     words = (
         "counts",
         "the counts come from a mechanism with epsilon 1",
-        "the best of 1,000 attack events",
-        "1,000 trials with and 1,000 without the record",
+        "an attacker chose the best of 1,000 events",
+        "1,000 trials were made with the record and 1,000 without it",
     )
     return TestedClaim(*words, Claimed("epsilon", 1.0), 0.95, 1000).judge(
         Mistakes(230, 1000, 230, 1000)
@@ -549,8 +556,7 @@ def looking() -> Attack:
         return order[~np.isin(order, np.arange(GONE) * 2)][:GONE]
 
     return Attack(
-        "a second erasure request, chosen by looking at the model's outputs after the first "
-        "request",
+        "a second erasure request, chosen by looking at the model's outputs after the first one",
         (*request().requests, wrong),
     )
 
@@ -645,114 +651,128 @@ def removals(seed: int) -> Finding:
 
 
 PLANTED: dict[str, Plant] = {
-    "randomized response that draws labels with twice the budget that it claims": twice_the_budget,
-    "mechanism=smooth_cauchy with stable distances that can only be 0 or 50": gap_of_the_grid,
-    "mechanism=smooth_cauchy with stable distances that jump between neighbouring datasets": (
-        jump_of_the_evidence
+    "fault: randomized response that draws labels with twice the budget that it claims": (
+        twice_the_budget
     ),
-    "released weights whose noise is sized for half the sensitivity": half_the_noise,
-    "released weights whose noise is 20 % too small": less_noise,
-    "noisy statistics whose noise is 20 % too small": partial(
+    "fault: mechanism=smooth_cauchy with stable distances that can only be 0 or 50": (
+        gap_of_the_grid
+    ),
+    (
+        "fault: mechanism=smooth_cauchy with stable distances that jump between "
+        "neighbouring datasets"
+    ): (jump_of_the_evidence),
+    "fault: released weights whose noise is sized for half the sensitivity": half_the_noise,
+    "fault: released weights whose noise is 20 % too small": less_noise,
+    "fault: noisy statistics whose noise is 20 % too small": partial(
         replayed, mechanism=LessNoise(mu=1.0)
     ),
-    "randomized response that draws again and again until the label is the model's own": partial(
-        replayed, mechanism=UntilRight(eps=1.0)
-    ),
-    "objective perturbation whose privacy loss omits the Jacobian determinant": no_determinant,
     (
-        "objective perturbation with noise for one row per person, although people have twenty rows"
+        "fault: randomized response that is drawn again and again until the label is the "
+        "model's own"
+    ): partial(replayed, mechanism=UntilRight(eps=1.0)),
+    "fault: objective perturbation whose privacy loss omits the Jacobian determinant": (
+        no_determinant
+    ),
+    (
+        "fault: objective perturbation with noise for one row per person, although people "
+        "have twenty rows"
     ): rows_of_one_unit,
-    "labels of two linear models, drawn with epsilon 2 although epsilon 1 is claimed": answered,
-    "parameter bounds that are 1 % too narrow": lambda seed: audited(
+    "fault: labels of two linear models, drawn with epsilon 2 although epsilon 1 is claimed": (
+        answered
+    ),
+    "fault: parameter bounds that are 1 % too narrow": lambda seed: audited(
         widened(boxed(seed), 0.99), seed, PARAMETERS
     ),
-    "parameter bounds computed for feature changes that are half as large as claimed": partial(
+    "fault: parameter bounds computed for feature changes half as large as claimed": partial(
         moving_as_far, radius=0.1
     ),
-    "parameter bounds computed with another training.product than the run records": (
+    "fault: parameter bounds computed with another training.product than recorded": (
         box_of_other_products
     ),
-    "stable distances that are too large by one step of the grid of k": lambda seed: audited(
+    (
+        "fault: stable distances that are too large by one step in the list of values of k"
+    ): lambda seed: audited(
         flawed(OverstatedDistance, boxed(seed), more=1), seed, CERTIFIED_LABELS
     ),
-    "a record that the model memorised, although its certificate rules this out": (
-        memorised_and_certified
-    ),
-    "stable distances that are 5 % too large": partial(
+    "fault: a memorised record whose certificate rules memorisation out": (memorised_and_certified),
+    "fault: stable distances that are 5 % too large": partial(
         stretched, times=1.05, about=LABELS_WITHIN_BOUNDS, extent=NOBODY
     ),
-    (
-        "stable distances that are twice as large as they should be, detected on a neighbouring "
-        "dataset"
-    ): partial(stretched, times=2.0, about=CERTIFIED_LABELS),
-    "a gradient normaliser that is set to the number of private records": partial(
-        counting, dealt=False
+    ("stable distances that are twice too large, detected on a neighbouring dataset"): partial(
+        stretched, times=2.0, about=CERTIFIED_LABELS
     ),
-    "batches that depend on the number of records": partial(counting, dealt=True),
-    "stable distances that jump between neighbouring datasets": lambda seed: audited(
+    "fault: gradient sums divided by the number of private records": partial(counting, dealt=False),
+    "fault: batches that depend on the number of records": partial(counting, dealt=True),
+    "fault: stable distances that jump between neighbouring datasets": lambda seed: audited(
         flawed(OverstatedDistance, boxed(seed), more=-2), seed, STABLE_DISTANCES, PAIRS
     ),
-    "parameter bounds that do not lie within those of a neighbouring dataset": lambda seed: audited(
-        widened(boxed(seed), 2.0), seed, NESTING_BOXES, PAIRS
+    "fault: parameter bounds that do not lie within those of a neighbouring dataset": lambda seed: (
+        audited(widened(boxed(seed), 2.0), seed, NESTING_BOXES, PAIRS)
     ),
-    "training whose noise is 20 % too small": partial(audited_noise, kept=0.8),
-    "training that leaves out its noise": partial(audited_training, kept=0.0, adversary=SUMS),
-    "training that leaves out its noise, detected step by step": partial(
+    "fault: training whose noise is 20 % too small": partial(audited_noise, kept=0.8),
+    "fault: training that leaves out its noise": partial(
+        audited_training, kept=0.0, adversary=SUMS
+    ),
+    "fault: training that leaves out its noise, detected step by step": partial(
         audited_training, kept=0.0, adversary=STEPS
     ),
-    "training that leaves out its noise, detected by an attack on a single run": partial(
+    "fault: training that leaves out its noise, detected by an attack on a single run": partial(
         audited_training, kept=0.0, adversary=ONE_RUN, canary="dirac"
     ),
-    "stable distances that are too large by 1, detected by leaving units (people) out": (
+    "fault: stable distances that are too large by 1, detected by leaving people out": (
         overstated_labels
     ),
-    "unlearning that removes nothing": partial(
+    "fault: unlearning that removes nothing": partial(
         unlearned, "epsilon", request(), removed=lambda rows: rows[:0]
     ),
-    "unlearning that removes other records than those requested": partial(
+    "fault: unlearning that removes other records than those requested": partial(
         unlearned, "distance/claimed", request(), removed=lambda rows: rows + 1
     ),
-    "unlearning with a third of the noise": partial(
+    "fault: unlearning with a third of the noise": partial(
         unlearned, "noise/claimed", request(), scale=1 / 3
     ),
-    "unlearning that adds the same noise to every released state of the model": partial(
+    "fault: unlearning that uses the same noise for every released state of the model": partial(
         unlearned, "epsilon", looking(), reused=True
     ),
-    "unlearning by retraining that keeps a record whose erasure was requested": partial(
+    "fault: unlearning by retraining that keeps a record whose erasure was requested": partial(
         trained_again, kept=1
     ),
 }
 SOUND: dict[str, Plant] = {
-    "randomized response that draws labels with the budget that it claims": the_budget,
-    "an attack that is counted as the best of 1,000 events": the_best_of_many,
-    "released weights whose noise is sized for their sensitivity": partial(
+    "control: randomized response that draws labels with the budget that it claims": the_budget,
+    "control: an attack that is counted as the best of 1,000 events": the_best_of_many,
+    "control: released weights whose noise is sized for their sensitivity": partial(
         half_the_noise, moves=1.0, confidence=SURE
     ),
-    "released weights whose noise has the claimed size": partial(
+    "control: released weights whose noise has the claimed size": partial(
         less_noise, share=1.0, confidence=SURE
     ),
-    "noisy statistics as agt computes them": partial(replayed, mechanism=NoisyStatistics(mu=1.0)),
-    "randomized response that draws each label once": partial(
+    "control: noisy statistics as agt computes them": partial(
+        replayed, mechanism=NoisyStatistics(mu=1.0)
+    ),
+    "control: randomized response that draws each label once": partial(
         replayed, mechanism=RandomizedResponse(eps=1.0)
     ),
-    "objective perturbation as agt computes it": objective_perturbation,
-    "labels of two linear models, drawn with the claimed epsilon": partial(
+    "control: objective perturbation as agt computes it": objective_perturbation,
+    "control: labels of two linear models, drawn with the claimed epsilon": partial(
         answered, draws=1.0, confidence=SURE
     ),
-    "parameter bounds as agt computes them": lambda seed: all_audited(boxed(seed), seed),
-    "parameter bounds computed for feature changes that are as large as claimed": partial(
+    "control: parameter bounds as agt computes them": lambda seed: all_audited(boxed(seed), seed),
+    "control: parameter bounds computed for feature changes as large as claimed": partial(
         moving_as_far, radius=0.05
     ),
-    "training with the claimed noise": partial(
+    "control: training with the claimed noise": partial(
         audited_training, kept=1.0, adversary=None, confidence=SURE
     ),
-    "training with the claimed noise, tested by the size of the noise": partial(
+    "control: training with the claimed noise, tested by the size of the noise": partial(
         audited_noise, kept=1.0, confidence=SURE
     ),
-    "stable distances as agt computes them": partial(overstated_labels, more=0),
-    "a linear model as agt trains it": lambda seed: all_audited(headed(seed, **ONE_STEP), seed),
-    "unlearning that removes the requested records": removals,
-    "unlearning by retraining, as agt does it": trained_again,
+    "control: stable distances as agt computes them": partial(overstated_labels, more=0),
+    "control: a linear model as agt trains it": lambda seed: all_audited(
+        headed(seed, **ONE_STEP), seed
+    ),
+    "control: unlearning that removes the requested records": removals,
+    "control: unlearning by retraining, as agt does it": trained_again,
 }
 
 
@@ -779,7 +799,7 @@ class Selftest(AuditKind):
         """Plant, audit, and judge the auditor."""
         findings, rows = [], []
         plants = [(name, plant, True) for name, plant in PLANTED.items()]
-        plants += [(f"sound: {name}", plant, False) for name, plant in SOUND.items()]
+        plants += [(name, plant, False) for name, plant in SOUND.items()]
         with console.progress("planted violations", "violation") as report:
             for done, (name, plant, flawed) in enumerate(plants, 1):
                 start = time.monotonic()
@@ -803,8 +823,8 @@ def _tried(plant: Callable[[int], Finding], name: str, seed: int) -> Finding:
         return plant(seed)
     except Exception as error:
         error_type = type(error).__name__
-        why = f"the auditor itself failed with an error ({error_type}: {error})"
-        return Finding(name, "-", "-", "-", Outcome.UNTESTED, why, "-", strength=Strength.CERTAIN)
+        why = f"this is an error in the auditor itself: please report it ({error_type}: {error})"
+        return counterexamples(name, "-", "-", "-", "-", None, why)
 
 
 def of_auditor(name: str, finding: Finding, flawed: bool) -> Finding:
@@ -821,7 +841,7 @@ def of_auditor(name: str, finding: Finding, flawed: bool) -> Finding:
         attack=finding.attack,
         effort=finding.effort,
         outcome=Outcome.STANDS if right else Outcome.VIOLATED,
-        meaning=(f"{judgement}; the audited claim was: {finding.claim}; {finding.meaning}"),
+        meaning=(f"{judgement}. Audited claim: {finding.claim}; {finding.meaning}"),
         measure=JUDGED[flawed, flawed],
         claimed=1.0,
         found=float(right),

@@ -60,10 +60,10 @@ from agt_cli.report.console import Console
 from agt_cli.runs.queries import OpenedRun
 
 SIZES = (
-    "shadow models are trained on about half of the training and test records together, with the "
-    "run's own settings. But the declared size, the normaliser and n_max (the maximum batch "
-    "size) are set for half as many records, and settings that the recipe chooses are chosen for "
-    "that number"
+    "each shadow model is trained on about half of the training and test records, with the "
+    "run's own settings. Settings that depend on the number of records are set for half of it: "
+    "the declared size, the divisor of gradient sums, n_max (the maximum batch size) and what "
+    "the recipe chooses"
 )
 
 FORMAT = 1
@@ -198,9 +198,7 @@ def train_shadows(
         on_done(count)
         logits = None if why else _stored(home, index)
         if logits is None:
-            failures[index] = (
-                why or "the file of the shadow model was damaged right after it was written"
-            )
+            failures[index] = why or "the file of the shadow model was damaged after it was written"
         else:
             there[index] = logits
     if not there:

@@ -74,7 +74,7 @@ from agt_audit.mechanism import TrialPlan
 from agt_audit.neighbours import labels_of
 from agt_audit.weights import noise_size
 from agt_cli.report.console import Console
-from agt_cli.report.findings import Finding, Outcome, Strength, counterexamples
+from agt_cli.report.findings import Finding, Outcome, counterexamples
 from agt_cli.report.next_state import run_lock
 from agt_cli.report.opening import open_run
 from agt_cli.report.record import RunRecord
@@ -275,16 +275,8 @@ def audit_unlearning(
 
 def not_tested(subject: str, claim: str, why: str) -> Finding:
     """A method that could not be attacked."""
-    return Finding(
-        subject,
-        claim,
-        "none",
-        "none",
-        Outcome.UNTESTED,
-        why or "nothing was tested, because no attack was made on this method",
-        "-",
-        strength=Strength.CERTAIN,
-    )
+    why = why or "nothing was tested, because no attack was made on this method"
+    return counterexamples(subject, claim, "none", "none", "-", None, why)
 
 
 def _carried_out(
@@ -296,7 +288,7 @@ def _carried_out(
         rows = choose(served)
         if not len(rows):
             raise ConfigError(
-                f"the attack '{attack.name}' has no record left to choose: set a smaller "
+                f"the attack '{attack.name}' has no record left to choose: give a smaller "
                 "audit.records"
             )
         gone = np.concatenate([gone, rows])
@@ -319,45 +311,36 @@ def _equal(
     for pair in pairs:
         differ, compared = _differences(pair.mine, pair.other)
         total += compared
-        words = (
-            (
-                f"{differ:,} of {compared:,} values differ from those of training without the "
-                "erased records"
-            )
-            if differ
-            else (
-                f"all {compared:,} values are the same as those of training without the erased "
-                "records"
-            )
-        )
-        words = (
-            words
-            if compared
-            else ("not tested, because no query was answered, so there are no answers to compare")
-        )
+        words = _comparison(differ, compared)
+        if not compared:
+            words = "not tested, because no query was answered"
         trials.append(_trial(pair, "equal", float(differ) if compared else None, differ > 0, words))
     if not total:
         return trials, not_tested(
             subject,
             claimed.sentences[0],
-            "no query was answered after any of the attacks, so there are no answers to compare",
+            "not tested, because no query was answered after any of the attacks",
         )
     wrong = next((trial for trial in trials if trial.violated), None)
-    same = (
-        "in every attack, unlearning gave the same result as training without the erased records "
-        f"({total:,} values were compared)"
-    )
-    meaning = same
+    meaning = f"in every attack, {_comparison(0, total)}"
     if wrong is not None:
         attack_made = _after(wrong)
         meaning = f"after the attack {attack_made}, {wrong.words}"
-    noticeable = "a single value that differs, in the attacks that were made"
+    noticeable = "this audit detects a single value that differs, in the attacks that were made"
     compared_by = (
-        "the result of unlearning is compared, value by value, with the result of training "
-        "without the erased records"
+        "the result of unlearning was compared, value by value, with that of training without "
+        "the erased records"
     )
     return trials, _seen(
         subject, claimed, trials, compared_by, "values that differ", meaning, noticeable, 0.0
+    )
+
+
+def _comparison(differ: int, compared: int) -> str:
+    """Return how many of the values that were compared differ, in words."""
+    return (
+        f"{differ:,} of {compared:,} values differ from those of training without the erased "
+        "records"
     )
 
 
@@ -385,8 +368,7 @@ def _near(
                 "distance",
                 away / allowed,
                 away > allowed,
-                f"a distance of {away:.3g} between the weights, while the claim allows at most "
-                f"{allowed:.3g}",
+                f"the weights are {away:.3g} apart, and the claim allows at most {allowed:.3g}",
             )
         )
     if not trials:
@@ -399,13 +381,10 @@ def _near(
         "erased records"
     )
     noticeable = (
-        "weights that are farther away than their recorded bounds allow, in the attacks that "
-        "were made"
+        "this audit detects weights that are farther away than their recorded bounds allow, in "
+        "the attacks that were made"
     )
-    meaning = (
-        "the weights of unlearning (before noise is added) were compared with those of training "
-        f"without the erased records. The worst attack, {attack_made}, found {worst.words}"
-    )
+    meaning = f"before noise is added, in the worst attack ({attack_made}), {worst.words}"
     about = f"{subject}: weights before noise"
     return trials, _seen(
         about, claimed, trials, attack, "distance/claimed", meaning, noticeable, 1.0
@@ -433,14 +412,11 @@ def _distinguished(
             f"alarms and {mistakes.misses} misses in {counted_draws} draws from each of the two "
             "models"
         )
-        words += (
-            ""
-            if covered
-            else (
-                "; the claim does not cover requests that are chosen after looking at outputs of "
-                "the model"
+        if not covered:
+            words = (
+                f"{words}. The claim does not cover requests that are chosen after looking at "
+                "outputs of the model"
             )
-        )
         trials.append(_trial(pair, "distinguished", bound, covered and bound > claimed.eps, words))
         if covered:
             counts[trials[-1]] = mistakes
@@ -449,12 +425,12 @@ def _distinguished(
     directions = ", ".join(dict.fromkeys(direction for _, direction, *_ in looks))
     attack = (
         "an attacker sees everything that was released before, and guesses whether weights come "
-        "from unlearning or from training without the erased records. For this, the attacker "
-        f"projects the weights on: {directions}"
+        "from unlearning or from training without the erased records, by projecting them on: "
+        f"{directions}"
     )
     drawn = (
-        f"{plan.trials:,} draws from each of the two models in each of {len(looks)} tests; half "
-        "of the draws were used only to choose thresholds"
+        f"{plan.trials:,} draws from each of the two models were made in each of {len(looks)} "
+        "tests, half of them only to choose thresholds"
     )
     worst = max(counts, key=lambda trial: trial.found or 0)
     about = f"{subject}: the weights that are used for answers"
@@ -525,14 +501,9 @@ def _noise(subject: str, pairs: Sequence[AttackedSides], plan: TrialPlan) -> Fin
     )
     size, again = noise_size(subject, squares, coordinates, sure, effort), most > limit
     meaning = (
-        f"{size.meaning}; nothing shows that noise was used twice, because the largest correlation "
-        f"between the noises of two states is only {most:.3g} standard deviations away from 0"
+        f"{size.meaning}. The largest correlation between the noises of two states is {most:.3g} "
+        f"standard deviations away from 0 (more than {limit:.2g} shows that noise was used again)"
     )
-    if again:
-        meaning = (
-            f"{size.meaning}; noise of an earlier state was used again, because the noises of two "
-            f"states have a correlation that is {most:.3g} standard deviations away from 0"
-        )
     return replace(
         size,
         subject=f"{subject}: noise",
@@ -541,17 +512,17 @@ def _noise(subject: str, pairs: Sequence[AttackedSides], plan: TrialPlan) -> Fin
             "drawn anew for each state"
         ),
         attack=(
-            "the noise was computed by subtracting the weights without noise from the released "
-            "ones; its length was tested, and its correlation between every two states (both "
-            "tests were fixed beforehand)"
+            "the noise was computed as the released weights minus those without noise. Two "
+            "tests that were fixed beforehand were made: of its length, and of its correlation "
+            "between every two states"
         ),
         effort=effort,
         outcome=Outcome.VIOLATED if again else size.outcome,
         meaning=meaning,
         confidence=plan.confidence,
         noticeable=(
-            f"{size.noticeable}; noise of two states whose correlation is more than {limit:.2g} "
-            "standard deviations away from 0"
+            f"{size.noticeable}. It also detects noises of two states whose correlation is more "
+            f"than {limit:.2g} standard deviations away from 0"
         ),
     )
 
@@ -578,7 +549,7 @@ def _promised_only(finding: Finding, claimed: Promise) -> Finding:
     reason = "; ".join(
         fact.sentence for fact in claimed.assumptions if fact.standing is Standing.VOID
     )
-    meaning = f"{finding.meaning}; nothing is claimed here, because {reason}"
+    meaning = f"{finding.meaning}. Nothing is claimed here, because {reason}"
     return replace(finding, outcome=Outcome.REPORTED, meaning=meaning)
 
 
@@ -638,15 +609,14 @@ class ForgetSets:
         )
         if not len(self.free):
             raise ConfigError(
-                "every training record is public, so there is nothing to erase. Audit a run with "
-                "private records"
+                "every training record of this run is public, so there is nothing to erase. "
+                "Audit a run with private records"
             )
         if records > len(self.free) - 2:
             most = max(1, len(self.free) - 2)
             raise ConfigError(
-                f"audit.records={records} is too many, because only {len(self.free)} training "
-                f"records may be erased and at least two of them must remain: give {most} or "
-                "fewer"
+                f"audit.records={records} is too many: {len(self.free)} training records may be "
+                f"erased, and at least two must remain. Give {most} or fewer"
             )
         self.seen = np.asarray(train.features).reshape(len(train), -1).astype(np.float64)
         if (width := self.seen.shape[1]) > MAX_WIDTH:
@@ -675,7 +645,7 @@ class ForgetSets:
         )
         yield Attack.at_once(f"the {k} farthest outliers", self._top(lever))
         yield Attack.at_once(
-            f"{k} records of which near-duplicates stay in the data", self._doubled(rng)
+            f"{k} records whose near-duplicates stay in the data", self._doubled(rng)
         )
         labels, counts = np.unique(self.train.labels[self.free], return_counts=True)
         rows = self.free[self.train.labels[self.free] == labels[counts.argmin()]]
@@ -688,8 +658,8 @@ class ForgetSets:
             first = rng.choice(self.free, k // 2, replace=False)
             then = self._dissenting if by_shard else self._wrong
             yield Attack(
-                f"{at_first} records at random, then {afterwards} records chosen by looking at "
-                "the outputs after the first erasure",
+                f"{at_first} records at random, then {afterwards} chosen by looking at the "
+                "outputs after the first erasure",
                 (lambda served: first, partial(then, first, k - k // 2)),
             )
 
@@ -746,13 +716,12 @@ class ForgetSets:
 
 QUIET = Console(json=True, quiet=True)  # what would be said is of copies, and not of the run
 NOTES = (
-    "the methods were carried out with the code of `agt unlearn` on copies of the run; the "
-    "copies were deleted, and the run was not changed",
-    "training without the erased records was done by this program on this machine, so errors in "
-    "code that training shares with an unlearning method (such as loading data) would not be "
-    "noticed",
-    "the audit shows nothing about sets of records that were not tried: an attack that finds "
-    "nothing does not prove anything",
+    "each method ran with the code of `agt unlearn` on a copy of the run. The copies were "
+    "deleted, and the run was not changed",
+    "this program on this machine also trained without the erased records, so the audit does "
+    "not notice errors in code that training shares with an unlearning method (such as loading "
+    "data)",
+    "the audit shows nothing about sets of records that were not tried",
 )
 
 
@@ -783,8 +752,8 @@ class Unlearning(AuditKind):
             unknown_method = unknown[0]
             known = ", ".join(METHODS)
             raise ConfigError(
-                f"audit.methods: `agt unlearn` has no method '{unknown_method}'. Give some of "
-                f"these methods: {known}"
+                f"audit.methods: `agt unlearn` has no method '{unknown_method}'. Choose from: "
+                f"{known}"
             )
 
     def check(self, given: AuditInputs) -> None:
@@ -814,8 +783,8 @@ class Unlearning(AuditKind):
                         findings.append(
                             not_tested(
                                 side.words,
-                                "nothing is claimed, because the method cannot be used for "
-                                "this run",
+                                "nothing is claimed, because the method cannot be used for this "
+                                "run",
                                 str(error),
                             )
                         )
@@ -879,14 +848,14 @@ class Sides:
         )
         if settings.noise is not None:
             return (
-                "nothing can be compared, because training draws private noise (noise.epsilon), "
-                "so two results differ by that noise whatever was removed"
+                "nothing can be compared, because training draws private noise (noise.epsilon): "
+                "two results differ by that noise, whatever was removed"
             )
         if certificate.noise_is_fixed:
             return (
                 "unlearning with certificate.masking=loss was not tested, because its noise is "
-                "drawn once, in training, so every trial would need a training of its own. In "
-                "addition, its guarantee is not proved (`agt unlearn` also says so)"
+                "drawn once, in training: every trial would need a training of its own. In "
+                "addition, its guarantee is not proved"
             )
         return ""
 

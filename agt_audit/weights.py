@@ -55,7 +55,7 @@ from agt.release import ReleaseTerms, WeightsRelease
 from agt.settings import schema
 from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
 from agt_audit.estimates import of_tail
-from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind, no_pair_found
+from agt_audit.job import Audited, AuditInputs, AuditKind, no_pair_found
 from agt_audit.mechanism import Exact, TrialPlan, attacked, neighbours, segments, tested
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, least
@@ -87,7 +87,7 @@ class Heads:
     second: np.ndarray
     moves: float
     where: str = (
-        "no data were used; the audit compares two weight vectors that are as far apart as the "
+        "no data were used: the audit compares two weight vectors that are as far apart as the "
         "sensitivity allows"
     )
 
@@ -144,28 +144,28 @@ def audit_weights(
         draw(heads.first, 0), draw(heads.second, plan.trials)
     )
     how = (
-        "an attacker projects the released weights onto the difference between the weights of "
-        "the two models, and guesses the model that is nearer"
+        "an attacker projects the released weights onto the line between the weights of the two "
+        "models, and guesses the nearer model"
     )
     effort = (
-        f"{plan.trials:,} releases of {heads.first.size:,} weights from each of the two models; "
-        f"{heads.where}"
+        f"{plan.trials:,} releases of {heads.first.size:,} weights were drawn from each of the "
+        f"two models; {heads.where}"
     )
     drawn = tested(subject, mechanism.guarantee, how, effort, plan).findings(mistakes)
     mu, share = heads.apart / sigma, heads.apart / heads.moves
     table = Exact(mu, mu > mechanism.mu * (1 + UP)).finding(
         f"{subject}: the noise compared with the distance between the two models",
         mechanism.guarantee,
-        "the distance between the weights of the two models was divided by the standard "
-        "deviation of the noise, and compared with the claimed value",
+        "the distance between the weights of the two models, divided by the standard deviation "
+        "of the noise, was compared with the claimed value",
         heads.where,
-        f"noise that is sized for less than {share:.3g} times the claimed sensitivity",
+        f"this audit detects noise that is sized for less than {share:.3g} times the claimed "
+        "sensitivity",
     )
     mu_of_pair = least(table.found or 0.0, mechanism.mu)
     meaning = (
-        f"computed exactly, without sampling: mu is {mu_of_pair} for this pair of models, while "
-        f"{mechanism.mu:g} is claimed; the distance between the two models is {share:.3g} times "
-        "the sensitivity"
+        f"computed exactly, without sampling: mu is {mu_of_pair} for this pair of models, and "
+        f"{mechanism.mu:g} is claimed. The models are {share:.3g} times the sensitivity apart"
     )
     size = noise_size(
         subject, float(squares.sum()), squares.size * middle.size, plan.confidence, heads.where
@@ -183,16 +183,11 @@ def noise_size(subject: str, squares: float, count: int, confidence: float, effo
         math.sqrt(float(chi2.ppf(error, count)) / count),
     )
     meaning = f"the standard deviation of the noise is {ratio:.4g} times the claimed one"
-    if violated:
-        meaning = f"the noise is too small, with {ratio:.4g} times the claimed standard deviation"
     return Finding(
         subject=f"{subject}: its noise",
-        claim=(
-            "the noise has at least the standard deviation that the guarantee needs at the "
-            "stated sensitivity"
-        ),
+        claim=("the noise has at least the standard deviation that the guarantee needs"),
         attack=(
-            "the sum of the squared noise, over all coordinates of all releases, is compared "
+            "the sum of the squared noise, over all coordinates of all releases, was compared "
             "with its expected value"
         ),
         effort=f"{count:,} coordinates; {effort}",
@@ -202,8 +197,8 @@ def noise_size(subject: str, squares: float, count: int, confidence: float, effo
         found=ratio,
         confidence=confidence,
         noticeable=(
-            f"noise whose standard deviation is below {least_seen:.4g} times the claimed one; "
-            "more than half of all audits would detect this"
+            "more than half of all audits would detect noise whose standard deviation is below "
+            f"{least_seen:.4g} times the claimed one"
         ),
         estimator="chi-squared",
     )
@@ -264,9 +259,9 @@ class Problems:
             few,
             more,
             shape,
-            f"no data of a run were used; the audit compares a made-up dataset of {pulls} records "
-            f"of one class, all with the same features, with the same dataset plus {added} of "
-            "another class",
+            f"no run and no data were used: the audit compares a made-up dataset of {pulls} "
+            "records of one class (all with the same features) with the same dataset plus "
+            f"{added} of another class",
         )
 
     @classmethod
@@ -391,8 +386,8 @@ def objective_words(guarantee: ApproximateDP) -> str:
 
 RELEASE = "mechanism=release_weights mechanism.mu=1"
 WEIGHTS_WITHOUT_RUN = (
-    "`agt audit weights mechanism=release_weights mechanism.mu=MU` (without run=...) audits the "
-    "noise by itself"
+    "you can audit the noise by itself: type `agt audit weights mechanism=release_weights "
+    "mechanism.mu=MU`, without run=..."
 )
 STRENGTH = 10.0  # Lambda of an audit without a run, unless mechanism.weight_decay says otherwise
 
@@ -425,11 +420,7 @@ class AddedNoiseAttack:
     def without_run(self, width: int, plan: TrialPlan) -> Audited:
         """Two heads at the distance that the noise is made for."""
         findings = audit_weights(self.mechanism, Heads.without_data(width), plan)
-        note = (
-            "no run and no data were used; the audit compares two linear models whose weights "
-            "are as far apart as the sensitivity for which the noise is sized"
-        )
-        return Audited(self.mechanism.name, None, findings, (note,))
+        return Audited(self.mechanism.name, None, findings)
 
 
 @dataclass(frozen=True)
@@ -455,9 +446,9 @@ class LinearTermAttack:
         by_densities = audit_line(guarantee, line, noises)
         by_draws = audit_objective(guarantee, line, noises, plan)
         note = (
-            "no run and no data were used; the records are made up. The regularisation strength "
-            f"is Lambda = {shape.strength:g} (mechanism.weight_decay, for a normaliser of B = "
-            "1), and gradients are clamped at C = 1"
+            "no run and no data were used: the records are made up. The regularisation strength "
+            f"is Lambda = {shape.strength:g} (mechanism.weight_decay, for gradient sums divided "
+            "by B = 1), and gradients are clamped at C = 1"
         )
         return Audited(self.mechanism.name, None, (by_densities, *by_draws), (note,))
 
@@ -488,8 +479,8 @@ class WeightsAudit(AuditKind):
         if not config.releases_weights or config.kind.noise_law not in ATTACKS:
             raise ConfigError(
                 f"mechanism={config.kind.name}: `agt audit weights` cannot draw releases of this "
-                "mechanism. Use `agt audit replay` for it, or give mechanism=release_weights "
-                "(with mechanism.mu or a total budget) or mechanism=objective_perturbation"
+                "mechanism. Use `agt audit replay`, or give mechanism=release_weights or "
+                "mechanism=objective_perturbation"
             )
         if given.run is not None:
             given.check_run()
@@ -519,9 +510,8 @@ class WeightsAudit(AuditKind):
         )
         notes = (
             claim.text,
-            OWNER,
             f"models were trained on at most {self.neighbours} of all possible neighbouring "
-            "datasets, so a violation on other neighbouring datasets would not be noticed",
+            "datasets",
         )
         return Audited.of(opened.trained.finished, found, notes)
 

@@ -301,28 +301,29 @@ _UNREAD: dict[UnreadReason, str] = {
         "from any starting point"
     ),
     "own loss": (
-        "this setting has no effect, because certificate={name} takes its loss from another "
-        "setting, certificate.loss"
+        "this setting has no effect, because certificate={name} uses the loss in the setting "
+        "certificate.loss"
     ),
     "no clamp": "this setting has no effect, because certificate={name} does not clamp gradients",
     "own strength": (
-        "this setting has no effect, because the members of certificate={name} have only one "
-        "setting, the strength of their regularisation (certificate.strength)"
+        "this setting has no effect, because the members of certificate={name} are trained "
+        "with one setting only, the strength of their regularisation (certificate.strength)"
     ),
     "own learner": (
-        "this setting has no effect, because your own learner trains the members of the "
-        "ensemble: use its settings certificate.learner.*"
+        "this setting has no effect, because the members of the ensemble are trained by your "
+        "own learner: use its settings certificate.learner.*"
     ),
     "no boxes": (
-        "this setting has no effect, because certificate={name} does not compute interval bounds"
+        "this setting has no effect, because certificate={name} does not compute bounds on "
+        "intervals (boxes)"
     ),
     "no random start": (
-        "this setting has no effect, because certificate={name} does not start from random "
-        "parameters (it is computed in closed form)"
+        "this setting has no effect, because certificate={name} is computed in closed form, "
+        "without random initial parameters"
     ),
     "every k": (
         "this setting only selects which values of k the tables show, because "
-        "certificate={name} computes certificates for every k"
+        "certificate={name} covers every k"
     ),
 }
 

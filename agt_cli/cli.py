@@ -209,8 +209,8 @@ def _checked(name: str, rest: Sequence[str]) -> list[str]:
             and value.strip("'\" ") in ("", "null")
         ):
             raise ConfigError(
-                f"{word}: this setting must name a folder: give a name (a dot for the current "
-                "folder), or leave the setting out to use the folder outputs"
+                f"{word}: give the name of a folder (a dot for the current folder), or leave "
+                "the setting out to use the folder outputs"
             )
         if value.startswith("[") and key in config_files.groups(usage.COMMANDS[name].config):
             raise ConfigError(
@@ -219,28 +219,26 @@ def _checked(name: str, rest: Sequence[str]) -> list[str]:
             )
         if key == "hydra/sweeper":
             raise ConfigError(
-                f"{word}: agt only supports its own sweeper, which records the jobs of a sweep: "
-                "leave this setting out"
+                f"{word}: agt has its own sweeper and supports no other: leave this setting out"
             )
     if usage.is_sweep(rest) and not usage.COMMANDS[name].recorded:
         raise ConfigError(
-            f"-m: agt {name} does not support sweeps, because it does not record its runs: "
-            "leave out -m, and type the command once for each value"
+            f"-m: agt {name} does not support sweeps: leave out -m, and type the command once "
+            "for each value"
         )
     _check_places(dict(word.split("=", 1) for word in rest if _PLAIN.fullmatch(word)))
     if world_size() > 1 and name not in PARALLEL_COMMANDS:
         commands = ", ".join(PARALLEL_COMMANDS)
         processes = world_size()
         raise ConfigError(
-            f"agt {name}: torchrun started {processes} processes, but agt {name} cannot "
-            "divide its work among them: start it without torchrun (torchrun only works with "
-            f"these commands: {commands})"
+            f"agt {name}: torchrun started {processes} processes, but agt {name} cannot divide "
+            "its work among them: start it without torchrun (these commands can use torchrun: "
+            f"{commands})"
         )
     if world_size() > 1 and usage.is_sweep(rest):
         raise ConfigError(
-            "-m cannot be combined with torchrun, because a sweep runs whole jobs and torchrun "
-            "divides the work of one job: start the sweep without torchrun, or each of its jobs "
-            "separately with torchrun"
+            "-m cannot be combined with torchrun: start the sweep without torchrun. torchrun "
+            "divides the work of one job, so to use it, start each job separately"
         )
     return rest
 

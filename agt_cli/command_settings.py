@@ -26,6 +26,7 @@ from agt.settings import (
 from agt.targets import current_name
 from agt_cli.configuration import digest_of, only_keys
 from agt_cli.renamed import with_new_name
+from agt_cli.usage import IDS_NEED_A_FILE
 
 if TYPE_CHECKING:
     from agt.mechanisms.budget import Allowance
@@ -59,8 +60,8 @@ def check_certify(config: Mapping[str, Any]) -> CertifySettings:
     only_keys(config, (*ON_RUN, "map_resolution", "person"))
     if str(config.get("inputs")) == str(LINES):
         raise ConfigError(
-            "inputs=-: agt certify cannot read queries from standard input. Give a file, or use "
-            "agt predict, which answers queries line by line"
+            "inputs=-: agt certify cannot read queries from standard input. Give a file with "
+            "inputs=FILE, or use agt predict"
         )
     check_on_run(config)
     given = {
@@ -255,8 +256,8 @@ class TuneConfig:
             "expected": "expected accuracy of the weights when they are released with noise",
         }[self.objective]
         return (
-            f"of the candidates whose {what} is within one standard error of the best value, "
-            f"the one with the highest {other}"
+            f"among the candidates whose {what} is within one standard error of the best one, "
+            f"the candidate with the highest {other}"
         )
 
 
@@ -276,7 +277,7 @@ UNLEARN_FLAGS = ("forbid_retraining", "fresh", "rehearse")
 def ids_by_pipe(config: Mapping[str, Any]) -> str:
     """Return what to type to give ids of records without a file."""
     run = config.get("run") or "RUN"
-    return f"give them on standard input: printf 'ID1\\nID2\\n' | agt unlearn run={run} ids=-"
+    return f"give the ids on standard input: printf 'ID1\\nID2\\n' | agt unlearn run={run} ids=-"
 
 
 def check_unlearn(config: Mapping[str, Any]) -> None:
@@ -293,10 +294,7 @@ def check_unlearn(config: Mapping[str, Any]) -> None:
             shown = with_new_name("unlearn", key)
             raise ConfigError(f"{shown}={value}: give true or false")
     if isinstance(config.get("ids"), list | dict):
-        raise ConfigError(
-            "ids=[...]: ids cannot be listed on the command line. Write them into a file, one id "
-            f"per line, and give ids=FILE; or {ids_by_pipe(config)}"
-        )
+        raise ConfigError(f"ids=[...]: {IDS_NEED_A_FILE}. Without a file, {ids_by_pipe(config)}")
     digest_of(config, "digest")
 
 
@@ -315,12 +313,13 @@ def check_verify(config: Mapping[str, Any]) -> None:
             raise ConfigError(f"page={page}: give a file name that ends with {endings}")
         if page.exists():
             raise ConfigError(
-                f"page={page}: this file already exists and is not overwritten: give another name"
+                f"page={page}: this file already exists, and agt does not overwrite it: give "
+                "another name"
             )
         if page.resolve().is_relative_to(path.resolve()):
             raise ConfigError(
-                f"page={page}: this file would be inside the folder that is verified, which must "
-                "not be changed: give a file outside of that folder"
+                f"page={page}: this file would be inside the folder that is verified: give a "
+                "file outside of that folder"
             )
     digest_of(config, "digest")
 

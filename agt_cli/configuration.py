@@ -321,7 +321,7 @@ def only_keys(config: Mapping[str, Any], known: tuple[str, ...]) -> None:
             raise ConfigError(f"unknown key '{key}'{nearest(key, known)}")
 
 
-def digest_of(config: Mapping[str, Any], key: str, prefix: str = "") -> str | None:
+def digest_of(config: Mapping[str, Any], key: str) -> str | None:
     """The digest of a run that a setting asks for; None: none.
 
     Raises:
@@ -331,4 +331,4 @@ def digest_of(config: Mapping[str, Any], key: str, prefix: str = "") -> str | No
     try:
         return None if value is None else read_digest(str(value))
     except ValueError as error:
-        raise ConfigError(f"{prefix}{key}={value}: {error}") from None
+        raise ConfigError(f"{key}={value}: {error}") from None

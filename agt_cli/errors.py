@@ -16,13 +16,13 @@ from agt.store import flat
 from agt_cli import config_files, usage
 
 _NAMES = (
-    "names in a mapping {...} must be written without quotes, as in {a.b: [0, 1], c d: [0, 1]}. "
-    "Names with letters outside ASCII cannot be given on the command line: write them in a file "
-    "conf/dataset/NAME.yaml (agt data inspect FILE writes such a file)"
+    "names in a mapping {...} must be written without quotes, as in {a.b: [0, 1], c d: [0, "
+    "1]}. Names with letters outside ASCII can only be given in a file "
+    "conf/dataset/NAME.yaml, which agt data inspect FILE writes"
 )
 MEMORY = (
-    "lower compute.memory_mb=... or compute.fragment=..., use a smaller model, or train for fewer "
-    "values of k (kgrid.max=...)"
+    "lower compute.memory_mb=... (or compute.fragment=...). If that does not help, use a "
+    "smaller model, or fewer values of k (kgrid.max=...)"
 )
 
 
@@ -78,16 +78,16 @@ def failure(
 _REMEDIES = {
     **dict.fromkeys(
         (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
-        "free some space on that disk, or write to another place with output_dir=FOLDER",
+        "free some space on the disk, or give output_dir=FOLDER on another disk",
     ),
     **dict.fromkeys(
         (errno.EACCES, errno.EPERM, errno.EROFS),
-        "agt may not write there; to write to another place, give output_dir=FOLDER",
+        "agt may not write to this place: give output_dir=FOLDER, a folder to which you may write",
     ),
     **dict.fromkeys(
         (errno.ENOTDIR, errno.EEXIST),
-        "agt has to make a folder, but a file already has its name; to write to another "
-        "place, give output_dir=FOLDER",
+        "a file already has the name of a folder that agt needs: rename the file, or give "
+        "output_dir=FOLDER",
     ),
 }
 
@@ -113,9 +113,9 @@ def _broken_file(error: BaseException) -> str | None:
         if error.context_mark:
             first_line = error.context_mark.line + 1
             context = error.context
-            problem = f"{problem} ({context}, which begins in line {first_line})"
+            problem = f"{problem} ({context} that begins in line {first_line})"
         return (
-            f"{file}, line {line}: {problem}. Correct the file; text with special characters "
+            f"{file}, line {line}: {problem}. Correct this line; text with special characters "
             "must be in quotes"
         )
     if isinstance(error, YAMLError | UnicodeDecodeError):
@@ -127,8 +127,8 @@ def _broken_file(error: BaseException) -> str | None:
         )
         files = ", ".join(unread) or "a configuration file"
         return (
-            f"{files}: the text is not UTF-8, or contains control characters: save the file as "
-            "UTF-8 text without control characters"
+            f"{files}: this is not plain text in UTF-8: save the file as UTF-8 text without "
+            "control characters"
         )
     return None
 
@@ -185,14 +185,11 @@ def _refused_override(error: Exception, config: str, overrides: Sequence[str]) -
     if comma:
         setting, value = comma.groups()
         if setting == "ids":
-            return (
-                "ids=...: ids cannot be listed on the command line. Write them into a file, one "
-                "id per line, and give ids=FILE"
-            )
+            return f"ids=...: {usage.IDS_NEED_A_FILE}"
         return (
-            f"{setting}={value}: a comma separates the values of a sweep. For a sweep, add -m; "
-            f"for a list, type {setting}=[{value}]; for text that contains a comma, quote twice, "
-            f"as in \"{setting}='{value}'\". A number must not contain a comma"
+            f"{setting}={value}: a comma separates the values of a sweep, which needs -m. For a "
+            f"list, type {setting}=[{value}]; for text with a comma, type "
+            f"\"{setting}='{value}'\". Write numbers without a comma"
         )
     return _one_line(error)
 
@@ -250,9 +247,9 @@ def _missing_option(error: Any) -> str:
     # also where it was chosen by dataset=NAME, with a dataset of the user's own
     if group == "training":
         return (
-            f"there are no training settings named '{option}': give training=NAME{known}. If "
-            "the name comes from a dataset file of your own, you can also begin that file with "
-            "the line 'defaults: [table, _self_]' (or '[embeddings, _self_]')"
+            f"there are no training settings named '{option}': give training=NAME{known}. In a "
+            "dataset file of your own, you can instead write the first line 'defaults: [table, "
+            "_self_]' (or '[embeddings, _self_]')"
         )
     return f"unknown {group} '{option}'{known}"
 
@@ -267,8 +264,8 @@ def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) 
         return f"new entries of the setting '{key}' must be given with a plus sign: type '{added}'"
     if "/" in key and key in config_files.groups(config):
         return (
-            f"{key}: random or public features can only be used with a linear head: add "
-            "model=linear certificate=stability (or model=linear certificate=erm)"
+            f"{key}: these features need a linear model: add model=linear certificate=stability "
+            "(or model=linear certificate=erm)"
         )
     if "run" in keys and key in _keys(usage.COMMANDS["train"].config, ()):
         typed = next((word for word in overrides if word.lstrip("+").startswith(f"{key}=")), key)

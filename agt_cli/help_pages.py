@@ -17,8 +17,8 @@ _FIRST = ("generic", "default", "table")
 """Options that list all keys of their group, with their meaning."""
 
 DESCRIPTION = (
-    "Certified private machine learning: train models together with bounds on how far other "
-    "training data could move them, and certify their predictions."
+    "Certified private machine learning: train models, prove bounds on how far other training "
+    "data could change them, and certify their predictions."
 )
 
 HYDRA = (
@@ -35,13 +35,13 @@ SWEEPS = (
     ),
     (
         "sweep=NAME",
-        "with -m: give the sweep a name; if you type the same command again, only the jobs that "
-        "are not done yet are run",
+        "with -m: give the sweep a name; if you type the same command again, it only runs the "
+        "jobs that are not done yet",
     ),
     (
         "hydra/launcher=joblib",
-        "with -m: run several jobs at the same time; other launchers are submitit_local and "
-        "slurm, for which the package submitit must be installed",
+        "with -m: run several jobs at the same time; submitit_local and slurm also work, if "
+        "the package submitit is installed",
     ),
 )
 

@@ -114,7 +114,7 @@ class Job:
         """Why it is not done; empty: it is."""
         logs = self.folder.parent / LOG_FOLDER
         folder = self.folder
-        printed = f"; the output of this job is in the folder {logs}" if logs.is_dir() else ""
+        printed = f" (what the job printed is in the folder {logs})" if logs.is_dir() else ""
         why = {
             "done": "",
             "failed": str(self.result.get("error") or (self.run.error if self.run else "")),
@@ -516,9 +516,9 @@ def _check_inputs(command: str, jobs: Sequence[Job]) -> None:
     again = next((run for run in runs if runs.count(run) > 1), None)
     if again is not None:
         raise ConfigError(
-            f"run={again}: several jobs of this sweep would erase records from this run, so each "
-            "would change the run for the next job. Type the commands one after the other; to "
-            "compare methods only, add rehearse=true, which runs each job on a copy"
+            f"run={again}: several jobs of this sweep would erase records from this run, so "
+            "each would change the run for the next job. Type the commands one after the "
+            "other. To only compare methods, add rehearse=true, which runs each job on a copy"
         )
     keys = (
         key
@@ -530,7 +530,7 @@ def _check_inputs(command: str, jobs: Sequence[Job]) -> None:
     if key is not None:
         raise ConfigError(
             f"{key}=-: every job of a sweep must read this input, but standard input can be "
-            f"read only once: give a file with {key}=FILE, or leave -m out"
+            f"read only once: give a file with {key}=FILE"
         )
 
 
@@ -752,7 +752,7 @@ class JobTable:
             jobs = counted(len(failed), "failed job")
             folder = failed[0].folder
             console.say(
-                f"earlier commands with this sweep's name left {jobs} that the table does not "
-                f"list, for example in {folder}"
+                f"the folder of this sweep also contains {jobs} from earlier commands, which "
+                f"the table does not list (for example {folder})"
             )
         console.say(f"table: {self.sweep / 'sweep.csv'}")

@@ -12,6 +12,11 @@ import agt_cli
 from agt.errors import ConfigError, nearest
 from agt_cli.config_files import experiments_dir, options
 
+IDS_NEED_A_FILE = (
+    "ids cannot be listed on the command line. Write them into a file, one id per line, and give "
+    "ids=FILE"
+)
+
 FLAGS = (
     ("--json", "print one JSON object on stdout and nothing else"),
     ("-q", "print no progress and no hints"),
@@ -40,8 +45,8 @@ WITH_VALUE = (
 """Hydra's options that take the word after them."""
 
 _LIST = (
-    "this setting was removed. To filter or sort the list of runs yourself (with pandas, for "
-    "example), type agt runs limit=null --json, which prints all runs"
+    "this setting was removed. agt runs limit=null --json prints all runs, which you can then "
+    "filter or sort yourself (with pandas, for example)"
 )
 
 _INFO = (
@@ -60,8 +65,8 @@ _TUBE = (
 )
 
 _NO_FOURIER = (
-    "the feature map 'fourier' was removed. Give certificate/features=landmarks, which needs rows "
-    "that are declared public"
+    "the feature map 'fourier' was removed. Give certificate/features=landmarks instead, which "
+    "needs rows that are declared public"
 )
 
 _NO_CROSSES = (
@@ -80,19 +85,18 @@ _SIGNED = (
 )
 
 _RELEASED = (
-    "this setting was removed. To answer queries with weights that were released earlier, type "
-    "agt predict release=FOLDER, where FOLDER is the folder release/ inside the folder of the "
-    "agt predict that released them"
+    "this setting was removed. To answer queries with released weights, type agt predict "
+    "release=FOLDER (the folder release/ that an earlier agt predict wrote)"
 )
 
 _SHADOWS = (
     "agt audit shadows was removed. Type agt audit membership, which trains the shadow models "
-    "itself; agt audit memorisation of the same run then uses the same models"
+    "itself; agt audit memorisation reuses these models"
 )
 
 _POISONS = (
-    "this setting was removed together with the poisoning attack of agt audit prediction. Leave "
-    "the setting out; all other attacks are unchanged"
+    "this setting was removed, because agt audit prediction no longer makes a poisoning "
+    "attack. Leave the setting out"
 )
 
 OLD_SPELLINGS = {
@@ -133,9 +137,8 @@ OLD_SPELLINGS = {
         "plan shows which mechanism is the most accurate"
     ),
     "ensemble.slices": (
-        "this setting was removed, because agt no longer divides the shards of an ensemble "
-        "into slices. Leave it out; agt unlearn method=sisa retrains each affected member of "
-        "the ensemble as a whole"
+        "this setting was removed. Leave it out; agt unlearn method=sisa now retrains each "
+        "affected member of the ensemble as a whole"
     ),
     "hydra.sweeper.devices": (
         "this setting was removed. To choose the GPUs for the jobs of a sweep (one GPU for each "
@@ -254,11 +257,11 @@ COMMANDS: dict[str, Command] = {
     "train": Command(
         "agt_cli/commands/train",
         "train",
-        "train a model, and bound how far the model could change if up to k records of the "
-        "training data were different, for each k of a grid (settings kgrid)",
+        "train a model, and bound how far the model could change if up to k training records "
+        "were different, for each k of a list (settings kgrid)",
         (
-            "agt train                                     trains on the built-in data set blobs; "
-            "takes one minute on a CPU",
+            "agt train                                     trains on the built-in data set "
+            "blobs, which takes one minute on a CPU",
             "agt train dataset=digits model=linear         classifies images of the "
             "handwritten digits 3 and 8",
             "agt train dataset=table dataset.path=my.csv dataset.label=y '+dataset.numeric={age: "
@@ -297,8 +300,8 @@ COMMANDS: dict[str, Command] = {
         "agt_cli/commands/certify",
         "certify",
         "compute the stable distance of each answer (the largest k at which the answer is "
-        "certified), for the test records or the queries in a file; writes a table, figures and a "
-        "report",
+        "certified), for the test records or the queries in a file; writes a table, figures "
+        "and a report",
         (
             "agt certify run=outputs/train/2026-01-31_12-00-00-000000",
             "agt certify run=... inputs=queries.csv",
@@ -337,15 +340,16 @@ COMMANDS: dict[str, Command] = {
     "ledger": Command(
         "agt_cli/commands/ledger",
         "ledger",
-        "record one privacy budget for all releases about the same people: init creates "
+        "keep one privacy budget for all releases about the same people: init creates the "
         "ledger NAME, show and verify read it, admit adds another table about these people",
         (
             "agt ledger init loans run=latest total.eps=1 total.delta=1e-5 unit='one customer' "
             "head=/media/stick",
             "agt ledger show loans shows how much of the budget was spent, what it was spent "
             "on, and how much is left",
-            "agt ledger verify loans head=COUNT:HASH       compares the ledger with the head "
-            "(COUNT:HASH) that agt ledger show printed earlier; exit code 3: they do not match",
+            "agt ledger verify loans head=COUNT:HASH       checks that the ledger still "
+            "contains its earlier last entry, which agt ledger show printed as COUNT:HASH; "
+            "exit code 3: it does not",
             "agt ledger admit loans run=FOLDER             adds the table of a run that is about "
             "the same people, so that both share the budget",
         ),
@@ -360,8 +364,9 @@ COMMANDS: dict[str, Command] = {
         (
             "agt unlearn run=latest ids=requests.txt               uses the cheapest method "
             "whose guarantee holds",
-            "agt unlearn run=... ids=requests.csv method=certificate    only notes the requests; "
-            "certified answers that do not depend on these records stay available",
+            "agt unlearn run=... ids=requests.csv method=certificate    only notes the "
+            "requests; until the model is updated, certified answers that do not depend on "
+            "these records are still given",
             "agt unlearn run=...                                   carries out all requests that "
             "are still pending",
             "agt unlearn run=... ids=- by=id new_seeds=true",
@@ -373,8 +378,7 @@ COMMANDS: dict[str, Command] = {
         "agt_cli/_experiments/reproduce",
         "reproduce",
         "reproduce the figures and tables of the papers on the data set NAME, next to the "
-        "published numbers; after an interruption, the same command continues where it "
-        "stopped",
+        "published numbers; after an interruption, type the same command to continue",
         (
             "agt reproduce blobs                           runs the papers' settings and ours, "
             "and shows the results side by side",
@@ -409,8 +413,8 @@ COMMANDS: dict[str, Command] = {
         "what its claims depend on; changes nothing there",
         (
             "agt verify outputs/predict/2026-01-31_12-00-00-000000",
-            "agt verify release digest=sha256:... also compares the folder release with the "
-            "digest that its publisher gave you",
+            "agt verify release digest=sha256:... also compares the digest of the folder "
+            "release with the one that its publisher gave you",
             "agt verify outputs/train/... page=audit.html  also writes the result to an HTML file",
             "agt verify ledgers/loans.ledger head=COUNT:HASH",
         ),
@@ -484,8 +488,8 @@ def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
         if equals and key in ("run", "release", "folder", "file"):
             folder = value or "PATH"
             raise ConfigError(
-                f"{given}: agt {name} has no setting {key}=..., because it takes the path "
-                f"without a key: type agt {name} {folder}"
+                f"agt {name} has no setting {key}=..., because it takes the path without a key: "
+                f"type agt {name} {folder}"
             )
     if missing:
         possible = " or ".join(missing.known)
@@ -526,8 +530,9 @@ def settings_of_sweep(rest: Sequence[str]) -> list[str]:
         )
     if not is_sweep(rest):
         raise ConfigError(
-            f"{given} gives a name to a sweep, but this command is not a sweep: add -m and the "
-            "values to try, such as training.seed=0,1,2; or leave sweep=... out"
+            f"{given}: only a sweep can have a name, but this command is not a sweep. Leave "
+            "sweep=... out. For a sweep, add -m and the values to try, such as "
+            "training.seed=0,1,2"
         )
     folder = (
         f"hydra.sweep.dir='${{output_dir}}/${{hydra.job.config_name}}/{name}{agt_cli.SWEEP_SUFFIX}'"

@@ -102,8 +102,7 @@ class Statements:
                         )
                     except pa.ArrowException as error:
                         raise DataError(
-                            f"{self.path}: in the bytes {begin} to {file.tell()}: "
-                            f"{first_line(error)}"
+                            f"{self.path}: bytes {begin} to {file.tell()}: {first_line(error)}"
                         ) from None
                 number, begin = number + 1, file.tell()
 
@@ -135,11 +134,15 @@ class Statements:
             column = column.cast(column.type.value_type)
         text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
         if pa.types.is_string(to) and not text:
-            raise DataError(f"{self.path}: column '{name}' holds {column.type}, expected text")
+            raise DataError(
+                f"{self.path}: column '{name}' must hold text, but it holds {column.type}"
+            )
         if pa.types.is_floating(to) and not (
             pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
         ):
-            raise DataError(f"{self.path}: column '{name}' holds {column.type}, expected numbers")
+            raise DataError(
+                f"{self.path}: column '{name}' must hold numbers, but it holds {column.type}"
+            )
         try:
             return column.cast(to, safe=not pa.types.is_floating(to))
         except pa.ArrowException as error:
@@ -157,11 +160,13 @@ def open_statements(path: Path, setting: str, chunk_mb: int) -> Statements:
     if path.suffix == ".csv":
         return _open_csv(path, chunk_mb * 2**20)
     if path.suffix != ".parquet":
-        raise DataError(f"{path}: unknown format '{path.suffix}'; {setting} takes .csv or .parquet")
+        raise DataError(f"{path}: {setting} must be a .csv or .parquet file, not '{path.suffix}'")
     try:
         metadata = pa.parquet.read_metadata(path)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: truncated or not a parquet file: {first_line(error)}") from None
+        raise DataError(
+            f"{path}: this parquet file is damaged ({first_line(error)}). Download it again"
+        ) from None
     return Statements(path, tuple(metadata.schema.to_arrow_schema().names), metadata.num_rows, 0)
 
 
@@ -173,7 +178,9 @@ def _open_csv(path: Path, chunk_bytes: int) -> Statements:
             header = ""
         names = tuple(next(csv.reader([header]), ()))
         if len(names) < 2 or len(set(names)) < len(names):
-            raise DataError(f"{path}: the first line is no header of a csv: {header[:60]!r}")
+            raise DataError(
+                f"{path}: the first line must name the columns of a csv, but it is {header[:60]!r}"
+            )
         head = file.read(chunk_bytes)
     row_bytes = max(1, len(head) // max(1, head.count(b"\n")))
     return Statements(path, names, path.stat().st_size // row_bytes, chunk_bytes)
@@ -183,7 +190,7 @@ def require_columns(names: Sequence[str], wanted: Sequence[str], path: Path) -> 
     """Raise DataError naming the first of ``wanted`` that is absent."""
     for name in wanted:
         if name not in names:
-            raise DataError(f"{path}: no column '{name}'{nearest(name, names[:8])}")
+            raise DataError(f"{path}: there is no column '{name}'{nearest(name, names[:8])}")
 
 
 CUSTOMER, DATE, TARGET = "customer_ID", "S_2", "target"
@@ -249,8 +256,8 @@ def check_rows(index: Index, cap: int, path: Path) -> None:
     if counts.max() > cap:
         raise DataError(
             f"{path}: customer {index.customers[int(counts.argmax())]} has {counts.max()} "
-            "statements and prepare.unit_rows "
-            f"is {cap}: raise it to a public cap on the statements of one customer"
+            f"statements, but prepare.unit_rows={cap}. Set prepare.unit_rows to a public limit "
+            "on the statements of one customer"
         )
 
 
@@ -278,7 +285,8 @@ def match_labels(index: Index, path: Path, statements: Path) -> np.ndarray:
     ]
     if faults:
         raise DataError(
-            f"{'; '.join(faults)}: give the two files of one set, or cut both to the same customers"
+            f"{'; '.join(faults)}. Give the two files of one data set, or cut both to the same "
+            "customers"
         )
     return np.array([label_of[name] for name in index.customers], dtype=np.int64)
 
@@ -293,7 +301,8 @@ def unit_names(customers: list[str]) -> np.ndarray:
     )
     if len(np.unique(units)) < len(units):
         raise DataError(
-            "two customers have one 64-bit hash, which chance does not do: check the file"
+            "two customers have the same 64-bit hash, which cannot be by chance: check the file "
+            "for altered ids"
         )
     return units
 
@@ -393,7 +402,8 @@ class Amex:
         for name, (low, high) in {**self.clamp, **self.coded}.items():
             if not low < high:
                 raise ValueError(
-                    f"the range of {name} is [{low:g}, {high:g}]: low must be below high"
+                    f"the range of {name} is [{low:g}, {high:g}]: its first number must be below "
+                    "its second"
                 )
 
     def run(self, on_progress: OnProgress, note: Callable[[str], None]) -> PreparedFolder:
@@ -425,10 +435,9 @@ class Amex:
         path = resolve(path, self.data_dir)
         if not path.is_file():
             raise DataMissing(
-                f"{path} is not there: accept the rules at {PAGE}, then run: kaggle competitions "
-                "download "
-                f"-c amex-default-prediction -f {path.name} -p {path.parent} (and unzip it there), "
-                f"or change prepare.{key}"
+                f"{path} does not exist. Accept the rules at {PAGE}, then type kaggle "
+                f"competitions download -c amex-default-prediction -f {path.name} -p "
+                f"{path.parent} and unzip it there, or change prepare.{key}"
             )
         return path
 
@@ -443,12 +452,12 @@ class Amex:
         ]
         if unknown:
             raise DataError(
-                f"{statements.path}: prepare.clamp has no range for the column '{unknown[0]}'"
+                f"{statements.path}: prepare.clamp gives no range for column '{unknown[0]}'"
             )
         if len(names) != self.features:
             raise DataError(
-                f"{statements.path}: {len(names)} features, expected {self.features}: a wrong or "
-                "partial file, or else "
+                f"{statements.path}: there are {len(names)} features, but "
+                f"prepare.features={self.features}. Give the complete file, or set "
                 f"prepare.features={len(names)}"
             )
         return names
@@ -495,8 +504,8 @@ class Amex:
         )
         if not test.any() or test.all():
             raise DataError(
-                f"{statements.path}: {len(test)} customers leave a split empty: change "
-                "prepare.test_fraction"
+                f"{statements.path}: with {len(test)} customers, there are no training or no "
+                "test records: change prepare.test_fraction"
             )
         is_test = test[people.codes]
         # training rows first, test rows last, each in the order of the file
@@ -549,7 +558,7 @@ class Amex:
             end = int(ends[chunk])
             if len(table) != index.chunk_rows[chunk]:
                 raise DataError(
-                    f"{statements.path}: it changed while it was read: delete {folder.work} and "
+                    f"{statements.path} changed while it was read: delete {folder.work} and "
                     "start again"
                 )
             x, to = self._values(table), place[end - len(table) : end]
@@ -589,13 +598,12 @@ class Amex:
 
     def _alone(self, repeats: int) -> Mapping[str, Any]:
         why = (
-            "each value was clamped and coded by public constants, and each name comes from "
+            "each value was clamped and coded with public constants, and each id is made from "
             "customer and date"
         )
         again = (
-            f"{repeats} statements share customer and date with another, and are numbered: only "
-            "customers may be units "
-            "(dataset=amex)"
+            f"{repeats} statements have the customer and date of another one, and are numbered: "
+            "only customers may be units (dataset=amex)"
         )
         return {
             "units": {"held": True, "why": why},
@@ -614,10 +622,10 @@ class Amex:
                 f"{counts['test_customers']} test customers with {counts['test_records']} "
                 "statements, by a hash of "
                 f"customer_ID under the public key '{self.split_key}'",
-                "units: customers with dataset=amex; statements, as the papers count, with "
-                "dataset=amex_rows "
+                "units (whom the guarantee protects): customers with dataset=amex; single "
+                "statements, as in the papers, with dataset=amex_rows "
                 f"({prepared['alone']['rows']['why']})",
-                "customers.parquet names each customer's unit: it is private data",
+                "customers.parquet names the unit of each customer, so it is private data",
             ),
             train=f"agt train experiment=amex dataset.path={folder.out.resolve()}",
         )

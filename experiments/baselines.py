@@ -119,7 +119,7 @@ from agt.training.setup import TrainingSetup
 from agt.training.sgd import Sgd, descend, learning_rate
 
 RECORD = "one record added or removed"
-LABEL = "one record's label changed; features, and which records there are, are not protected"
+LABEL = "one record's label changed; its features, and which records there are, are not protected"
 Weights = dict[str, Tensor]
 
 
@@ -170,8 +170,8 @@ def finite(weights: Weights) -> Weights:
     for name, weight in weights.items():
         if not torch.isfinite(weight).all():
             raise UnsoundError(
-                f"training diverged: the weights {name} became NaN or infinite: lower the learning "
-                "rate"
+                f"training diverged, because the weights {name} became NaN or infinite: lower "
+                "the learning rate"
             )
     return weights
 
@@ -191,10 +191,13 @@ def one_hot(labels: np.ndarray, classes: int, loss: str) -> np.ndarray:
         ConfigError: a label that is no class, or a loss that no baseline takes.
     """
     if loss not in LOSSES:
-        raise ConfigError(f"training.loss={loss}: the baselines take {' or '.join(LOSSES)}")
+        raise ConfigError(
+            f"training.loss={loss}: the baselines can only use training.loss={' or '.join(LOSSES)}"
+        )
     if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
         raise ConfigError(
-            f"labels run from {labels.min()} to {labels.max()}, expected 0..{classes - 1}"
+            f"labels must be from 0 to {classes - 1}, but they are from {labels.min()} to "
+            f"{labels.max()}"
         )
     if loss == "binary_cross_entropy":
         return labels[:, None].astype(np.float64)
@@ -282,7 +285,8 @@ class DpSgd:
     seeds: Count = 3
     protects: ClassVar[str] = RECORD
     caveat: ClassVar[str] = (
-        "Opacus' secure_mode is off, so the noise's last digits can betray what it was added to"
+        "Opacus' secure_mode is off, so the last digits of the noise can reveal the number to "
+        "which it was added"
     )
 
     def plan(self, size: int, eps: float, delta: float) -> Plan:
@@ -295,14 +299,15 @@ class DpSgd:
             ConfigError: Opacus is not installed, or the budget is out of its accountant's reach.
         """
         if importlib.util.find_spec("opacus") is None:
-            raise ConfigError("DP-SGD needs Opacus: pip install 'opacus>=1.5'")
+            raise ConfigError("DP-SGD needs the package opacus: type pip install 'opacus>=1.5'")
         rate = min(1.0, self.batch / size)
         steps = math.ceil(self.epochs / rate)
         if rate == 1:
             return Plan(rate, steps, math.sqrt(steps) / gaussian_mu(eps, delta))
         if eps < _LEAST:
             raise ConfigError(
-                f"epsilon={eps:g}: with sampled batches at least {_LEAST:g}, or use the full batch"
+                f"epsilon={eps:g} is too small for sampled batches: give at least {_LEAST:g}, or "
+                "use all records in one batch"
             )
         return Plan(rate, steps, _least_noise(eps, delta, rate, steps))
 
@@ -343,7 +348,7 @@ class DpSgd:
             hooked = GradSampleModule(model, loss_reduction="sum")
         except NotImplementedError as error:
             raise ConfigError(
-                f"DP-SGD: Opacus cannot take this head's records apart: {error}"
+                f"DP-SGD: Opacus cannot compute gradients of single records for this model: {error}"
             ) from None
         optimizer = DPOptimizer(
             torch.optim.SGD(model.parameters(), lr=self.lr, momentum=self.momentum),
@@ -388,7 +393,8 @@ def _least_noise(eps: float, delta: float, rate: float, steps: int) -> float:
             )
         except (ValueError, RuntimeError) as error:
             raise ConfigError(
-                f"epsilon={eps:g}, delta={delta:g}, {steps} steps: Opacus finds no noise: {error}"
+                f"epsilon={eps:g}, delta={delta:g}, {steps} steps: Opacus finds no noise for "
+                f"this budget: {error}"
             ) from None
     return noise
 
@@ -443,7 +449,7 @@ class NoisyAgt:
     clip: Positive
     protects: ClassVar[str] = RECORD
     caveat: ClassVar[str] = (
-        "the box around these weights holds for every draw, as without noise, and is not released"
+        "the bounds around these weights hold for every draw of the noise, and are not released"
     )
 
     def fit(self, bench: Bench, eps: float, delta: float, seed: int) -> Weights:
@@ -487,7 +493,7 @@ class Perturbation:
     clamp: Annotated[float, Field(gt=0, le=1)] = 1.0
     tolerance: Positive = 1e-5
     protects: ClassVar[str] = RECORD
-    caveat: ClassVar[str] = "two classes, and features of norm at most 1 by public means"
+    caveat: ClassVar[str] = "two classes only, and features with a public bound of 1 on their norm"
 
     @property
     def sensitivity(self) -> float:

@@ -108,7 +108,12 @@ def accuracy_by_eps(
         )
         points = rows[["eps", "series", "accuracy", "profile"]].assign(method=rows["mechanism"])
         return Shown(
-            table, [Figure("Expected accuracy against the budget of one query.", points, draw)]
+            table,
+            [
+                Figure(
+                    "Expected accuracy against the privacy budget (eps) of one query.", points, draw
+                )
+            ],
         )
 
     def compared(key: Key) -> Key:
@@ -311,8 +316,8 @@ def sensitivity_by_grid(
         top = max(finished.ks, default=0)
         if finished.ks != tuple(range(top + 1)):
             raise ConfigError(
-                f"{entry.artifact.id}: needs a dense grid; {key['profile']} has {len(finished.ks)} "
-                f"values up to {top}"
+                f"{entry.artifact.id}: every k up to {top} is needed, but {key['profile']} has "
+                f"{len(finished.ks)} values of k up to it"
             )
         if count <= top:
             ks = spaced_ks(top, count, key["spacing"])
@@ -332,13 +337,12 @@ def sensitivity_by_grid(
         )
         caption = (
             "Mean bound on the smooth sensitivity of the test records' labels against the "
-            "number of values of k, which are evenly spaced up to the largest k, or geometrically "
-            "spaced between 1 and it."
+            "number of values of k: evenly spaced up to the largest k, or geometrically spaced "
+            "from 1 to it."
         )
         note = (
-            "A coarse grid looks tight here and is not private: under accounting=paper its true "
-            "loss exceeds the claimed "
-            "one (agt plan draws by how much)."
+            "A few values of k look good here but are not private: under accounting=paper the "
+            "true privacy loss exceeds the claimed one (agt plan shows by how much)."
         )
         points = rows[["series", "values of k", "bound"]]
         table = wide(rows, ["profile", "spacing"], "values of k", "bound", counts, "{}")
@@ -374,7 +378,8 @@ def accounting(profile: Profile, finished: Finished) -> str:
         return "paper: no proof of privacy"
     missing = [condition.letter for condition in finished.conditions if not condition.held]
     return (
-        f"rigorous, but no proof of privacy: not held: {', '.join(missing)}"
+        "rigorous, but no proof of privacy, because these conditions are not met: "
+        f"{', '.join(missing)}"
         if missing
         else "rigorous"
     )
@@ -388,7 +393,7 @@ def _released(entry: Entry, name: ProfileName, own: Overrides, eps: float, delta
     head = entry.model(name, own).linear_head
     if head is None:
         raise ConfigError(
-            f"{entry.artifact.id}: weights: these need certificate=stability and model=linear"
+            f"{entry.artifact.id}: weights=... needs certificate=stability and model=linear"
         )
     return ReleaseWeights.within(eps, delta).expected_accuracy(head, test.features, test.labels)
 
@@ -482,7 +487,7 @@ def certified_by_k(
         draw = lines(
             "k",
             "certified_fraction",
-            "k (what one counts: see the table)",
+            "k (the table says what one k counts)",
             FRACTION,
             log=False,
             panels="claim",
@@ -500,8 +505,8 @@ def certified_by_k(
             start="accuracy before",
         )
         words = (
-            "Accuracy on the same test records before training (vertical stroke) and after it "
-            "(head of the arrow)."
+            "Accuracy on the same test records before training (vertical line) and after it "
+            "(tip of the arrow)."
         )
         figures = [
             Figure("Certified fraction of the test records against k.", points, draw),
@@ -587,8 +592,8 @@ def training_curve(
         accuracy = lines("epoch", "accuracy", "epoch", "test accuracy", log=False, panels="panel")
         caption = "Certified fraction of the test records after each epoch of one run."
         accuracies = (
-            "Nominal test accuracy, and what any neighbouring data set could make of it, "
-            "after each epoch."
+            "Nominal test accuracy after each epoch, and the accuracies that any neighbouring "
+            "data set could lead to."
         )
         figures = [
             Figure(caption, fractions[[*about, "certified_fraction"]], fraction),
@@ -666,16 +671,19 @@ def half_certified(
             steps=True,
         )
         caption = (
-            "Certified fraction of the test records against k: median of the initialisations, and "
-            "their range; between "
-            "values of k that were measured, what the next of them proves."
+            "Certified fraction of the test records against k: median and range over "
+            "initialisations. Between measured values of k, the fraction at the next one is "
+            "shown."
         )
         notes = [
-            "The same claim in both profiles: no change of up to k records in all, added or "
-            "removed, moves the label."
+            "Both profiles claim the same: no change of up to k records in all, added or "
+            "removed, changes the label."
         ]
         if (rows["known"] != "exactly").any():
-            notes.append("Some k are at least so large: the grid ends, or has a gap, right above.")
+            notes.append(
+                "Some values of k are only lower bounds, because the list of values of k ends "
+                "or has a gap right above them."
+            )
         figures = [Figure(caption, points.assign(series=points["profile"]), draw)]
         return Shown(table, figures, tuple(notes), measured, {"_seeds": by_seed})
 
@@ -797,7 +805,9 @@ def plane_maps(
         )
         dataset = entry.data(name, run)[0].dataset
         if dataset.plane is None:
-            raise TypeError(f"{entry.artifact.id}: {dataset.name} does not lie in a plane")
+            raise TypeError(
+                f"{entry.artifact.id}: {dataset.name} is not two-dimensional, so it has no map"
+            )
         points = Grid.around(dataset.plane.points, resolution).points
         lifted = dataset.plane.lift(points).astype(dataset.train.features.dtype)
         asked = np.concatenate([lifted, dataset.test.features.astype(lifted.dtype)])

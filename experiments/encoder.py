@@ -100,16 +100,15 @@ class EncoderConfig:
             return _from_weights(self, self.weights, shape)
         if dataset.pretrain is None:
             raise DataError(
-                f"{dataset.name}: no public records to train the encoder on: hold a class out "
-                "(dataset.held_out), "
-                "or give model.encoder.weights"
+                f"{dataset.name}: there are no public records to train the encoder on. Leave out "
+                "a class with dataset.held_out=..., or give model.encoder.weights=FILE"
             )
         public = _in_order(dataset.pretrain)
         classes = len(np.unique(public.labels))
         if classes < 2:
             raise DataError(
-                f"{dataset.name}: the public records have one class only; the encoder needs at "
-                "least two"
+                f"{dataset.name}: the public records have one class only, but the encoder needs "
+                "at least two"
             )
         outputs = 1 if classes == 2 else int(public.labels.max()) + 1
         model = _fresh(self, shape, (*self.hidden, outputs))
@@ -207,7 +206,8 @@ class Encoder:
         """
         if features.shape[1:] != self.shape:
             raise DataError(
-                f"the encoder takes images of shape {self.shape}, got {features.shape[1:]}"
+                f"the encoder needs images of shape {self.shape}, but these have shape "
+                f"{features.shape[1:]}"
             )
         out = np.empty((len(features), self.model.features), dtype=np.float32)
         one = torch.empty(1, *self.shape)
@@ -263,7 +263,7 @@ def _in_order(records: Records) -> Records:
 
 def _from_weights(config: EncoderConfig, path: Path, shape: tuple[int, ...]) -> Encoder:
     if not path.is_file():
-        raise DataMissing(f"{path} is not there: change model.encoder.weights")
+        raise DataMissing(f"{path} does not exist: change model.encoder.weights")
     remedy = "get it again, or change model.encoder.weights"
     tensors = _read(path, remedy)
     last = f"dense.{2 * len(config.hidden)}.bias"
@@ -389,8 +389,9 @@ def _image_shape(dataset: Dataset) -> tuple[int, ...]:
     shape = dataset.train.features.shape[1:]
     if len(shape) != 3 or min(shape[1:]) < _STRIDE * (_KERNEL - 1) + _KERNEL:
         raise DataError(
-            f"{dataset.name}: records have shape {shape}; the convolutional encoder takes images "
-            "[channels, height, width] of at least 10 x 10 pixels, as dataset=medmnist has them"
+            f"{dataset.name}: records have shape {shape}, but the convolutional encoder needs "
+            "images [channels, height, width] of at least 10 x 10 pixels, such as those of "
+            "dataset=medmnist"
         )
     return shape
 
@@ -476,7 +477,7 @@ def _check_kept(model: BaseModel, path: Path) -> None:
         stated = file.metadata()
     if stated != _stated(model, path):
         raise DataError(
-            f"{path}: changed since it was kept, or another encoder's under this name: "
+            f"{path}: this file was altered or damaged, or belongs to another encoder: "
             f"{_TRAIN_AGAIN}"
         )
 
@@ -485,7 +486,7 @@ def _read(path: Path, remedy: str) -> dict[str, Tensor]:
     try:
         tensors = load(path.read_bytes())
     except (SafetensorError, OSError, ValueError) as error:
-        raise DataError(f"{path}: not a whole safetensors file ({error}): {remedy}") from None
+        raise DataError(f"{path}: this safetensors file is damaged ({error}): {remedy}") from None
     broken = [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]
     if broken:
         raise DataError(f"{path}: {broken[0]} has NaN or infinite weights: {remedy}")
@@ -502,7 +503,7 @@ def _restore(model: BaseModel, path: Path, remedy: str) -> None:
     except RuntimeError as error:
         fault = str(error).splitlines()[-1].strip()
         raise DataError(
-            f"{path}: these are not this encoder's weights ({fault}): {remedy}"
+            f"{path}: these weights are of another encoder ({fault}): {remedy}"
         ) from None
     model.requires_grad_(False).eval()
 

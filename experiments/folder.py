@@ -95,9 +95,9 @@ class ArrayFolder:
         free = shutil.disk_usage(self.work).free
         if need + _SPARE_BYTES > free:
             raise DataError(
-                f"{self.out}: {_size(need)} are still to be written and the disk has {_size(free)} "
-                "free: make room, or "
-                "change prepare.out or data_dir to another disk"
+                f"{self.out}: {_size(need)} must still be written, but the disk has "
+                f"{_size(free)} free. Make room, or change prepare.out or data_dir to another "
+                "disk"
             )
 
     def write(self, name: str, start: int, rows: np.ndarray) -> None:
@@ -151,7 +151,9 @@ def open_folder(out: Path, settings: Mapping[str, Any]) -> Iterator[ArrayFolder]
     folder.work.mkdir(parents=True, exist_ok=True)
     lock = Lock(out.with_name(f"{out.name}.lock"))
     if not lock.take():
-        raise ConfigError(f"{folder.work}: another process is preparing this folder: wait for it")
+        raise ConfigError(
+            f"{folder.work}: another process is preparing this folder. Wait until it ends"
+        )
     try:
         progress = _read_progress(folder.work / PROGRESS)
         if progress and progress["done"]:
@@ -219,7 +221,7 @@ class NpyFile:
 
     def _foreign(self, why: str) -> DataError:
         return DataError(
-            f"{self.path}: not the array that this preparation was writing ({why}): delete "
+            f"{self.path}: this is not the array that this preparation was writing ({why}): delete "
             f"{self.path.parent}"
         )
 
@@ -238,9 +240,8 @@ def _compare(then: Mapping[str, Any], now: Mapping[str, Any], where: Path, remed
     for key in sorted(before.keys() | after.keys()):
         if before.get(key) != after.get(key):
             raise ConfigError(
-                f"{where} was prepared with {key}={before.get(key)}, and now "
-                f"{key}={after.get(key)}: "
-                f"restore it, change prepare.out, or {remedy}"
+                f"{where} was prepared with {key}={before.get(key)}, but now "
+                f"{key}={after.get(key)}: restore the setting, change prepare.out, or {remedy}"
             )
 
 
@@ -254,7 +255,7 @@ def _read_progress(path: Path) -> dict[str, Any] | None:
         return None
     except (ValueError, KeyError, TypeError):
         pass
-    raise DataError(f"{path}: cannot be read: delete {path.parent} to start again")
+    raise DataError(f"{path} cannot be read: delete {path.parent} and start again")
 
 
 def _size(count: int) -> str:

@@ -154,7 +154,7 @@ def smallest_batch(
         )
         notes = (
             _agreement(rows, per_doubling),
-            "Seconds are of training with bounds, of when the run was made.",
+            "Seconds are those of training with bounds, when the run was made.",
         )
         return Shown(found.drop(columns="batch"), figures, notes, measured=answers)
 
@@ -181,8 +181,8 @@ def batch_figures(
     )
     share = f"certified at k = {k}"
     several_words = (
-        " Median and range of initialisations; a range that reaches the line: some "
-        "need more than all records."
+        "  Median and range over initialisations; a range that reaches the line: for some, all "
+        "records in one batch are not enough."
     )
     caption = (
         f"The smallest batch at which {fraction:.0%} of the test records are certified at k "
@@ -204,7 +204,7 @@ def batch_figures(
             ),
         ),
         Figure(
-            "The certified fraction in every run that the searches made.",
+            "Certified fraction of the test records in every run of the searches.",
             every.assign(panel="depth " + rows["depth"].astype(str)),
             lines(
                 "batch",
@@ -341,9 +341,8 @@ def stand_in(
     unit = "statement" if dataset["unit"] is None else "customer"
     if data == "either":
         entry.runs.console.note(
-            f"{path} is not there (agt data prepare amex makes it: docs/papers.md): {generated:,} "
-            "generated, "
-            "SYNTHETIC statements stand in, and every table says so"
+            f"{path} does not exist (agt data prepare amex makes it: docs/papers.md), so "
+            f"{generated:,} generated, SYNTHETIC statements are used, and every table says so"
         )
     if not folder.exists():
         _generate(folder, generated)
@@ -576,7 +575,7 @@ def frontier(
         generated, data: of AMEX's statements, as ``smallest_batch`` has them.
     """
     if draw and folds:
-        raise ConfigError("draw and folds both choose the settings: give one")
+        raise ConfigError("draw=... and folds=... both choose the settings: give only one of them")
     named, chosen_on = (
         {method.label: method for method in methods},
         "folds" if folds else "draw" if draw else "halves",
@@ -642,7 +641,10 @@ def frontier(
             if m.seeds and m.drawn(initialisations) < initialisations
         ]
         cost = (
-            [f"Fewer than {initialisations} initialisations, for their cost: {', '.join(fewer)}."]
+            [
+                f"For the time they take, fewer than {initialisations} initialisations were made "
+                f"of: {', '.join(fewer)}."
+            ]
             if fewer
             else []
         )

@@ -63,15 +63,14 @@ class Reviews:
             (row for row, text in enumerate(self.texts) if not (text and text.strip())), None
         )
         if empty is not None:
-            raise DataError(f"{self.source}: {row_words(empty)} has no text: drop it")
+            raise DataError(f"{self.source}: {row_words(empty)} has no text: remove the row")
         names, counts = np.unique(self.ids, return_counts=True)
         if len(names) < len(self.ids):
             name, count = str(names[counts > 1][0]), counts[counts > 1][0]
             raise DataError(
-                f"{self.source}: prepare.id: {name!r} names {count} reviews, and a record's name "
-                "must be unique: name the "
-                "columns that together are, such as prepare.id=[split,label,id], or "
-                "prepare.id=null to name by content"
+                f"{self.source}: prepare.id: {count} reviews have the id {name!r}, but ids must "
+                "be unique. Give columns that are unique together, such as "
+                "prepare.id=[split,label,id], or prepare.id=null (ids from the text)"
             )
 
     @property
@@ -141,7 +140,7 @@ def fetch_reviews(name: str, by_hand: str) -> Reviews:
     for split in ("train", "test"):
         if split not in splits or not {"text", "label"} <= set(splits[split].column_names):
             raise DataError(
-                f"{name}: no split '{split}' with the columns text and label: change "
+                f"{name}: there is no split '{split}' with the columns text and label: change "
                 "prepare.hub_reviews"
             )
         texts += list(splits[split]["text"])
@@ -155,7 +154,7 @@ def _load(name: str, by_hand: str) -> Any:
         import datasets
     except ImportError:
         raise DataMissing(
-            f"fetching reviews needs the package datasets; run: {INSTALL}; or {by_hand}"
+            f"fetching reviews needs the package datasets. Type {INSTALL}, or {by_hand}"
         ) from None
     datasets.utils.logging.set_verbosity_error()
     datasets.utils.logging.disable_progress_bar()
@@ -164,7 +163,7 @@ def _load(name: str, by_hand: str) -> Any:
     except (OSError, ValueError, RuntimeError) as error:
         # offline, unknown, not in the cache: each of its own class
         raise DataMissing(
-            f"cannot get the reviews '{name}' from the hub ({first_line(error)}): {by_hand}"
+            f"the reviews '{name}' cannot be fetched from the hub ({first_line(error)}): {by_hand}"
         ) from None
 
 
@@ -222,7 +221,7 @@ class Embedder:
         bad = np.flatnonzero(~np.isfinite(out).all(axis=1))
         if len(bad):
             raise AgtError(
-                f"the model's vector is not finite for {texts[bad[0]][:60]!r}...: use "
+                f"the model's vector is NaN or infinite for {texts[bad[0]][:60]!r}...: set "
                 "prepare.dtype=float32"
             )
         return out
@@ -233,7 +232,7 @@ class Embedder:
         )["input_ids"]
         if not ids:
             raise DataError(
-                f"the tokenizer finds no token in {text[:60]!r}: drop that review, or check "
+                f"the tokenizer finds no token in {text[:60]!r}: remove that review, or check "
                 "prepare.model"
             )
         return ids
@@ -284,15 +283,18 @@ def load_embedder(
         ConfigError: no such device, or more tokens than the model reads.
     """
     if device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("prepare.device=cuda: PyTorch sees no GPU here: use prepare.device=cpu")
+        raise ConfigError("prepare.device=cuda, but PyTorch finds no GPU: set prepare.device=cpu")
     if is_folder and not Path(place).is_dir():
         raise DataMissing(
-            f"{place} is not there (or no folder): change prepare.model, or {by_hand}"
+            f"{place} does not exist or is not a folder: change prepare.model, or {by_hand}"
         )
     tokenizer, model = _load_model(place, is_folder, by_hand)
     limit = getattr(model.config, "max_position_embeddings", tokens)
     if tokens > limit:
-        raise ConfigError(f"prepare.tokens={tokens}: this model reads at most {limit} tokens")
+        raise ConfigError(
+            f"prepare.tokens={tokens} exceeds {limit}, the number of tokens that this model can "
+            f"read: give {limit} or fewer"
+        )
     width = int(model.config.hidden_size)
     digests = {"weights": state_digest(model), "tokenizer": _tokenizer_digest(tokenizer)}
     model = model.to(device=device, dtype=getattr(torch, dtype)).requires_grad_(False).eval()
@@ -304,7 +306,7 @@ def _load_model(place: str, is_folder: bool, by_hand: str) -> tuple[Any, Any]:
         import transformers
     except ImportError:
         raise DataMissing(
-            f"embedding text needs the package transformers; run: {INSTALL}"
+            f"embedding text needs the package transformers. Type {INSTALL}"
         ) from None
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -317,22 +319,23 @@ def _load_model(place: str, is_folder: bool, by_hand: str) -> tuple[Any, Any]:
         why = first_line(error)
         if is_folder:
             raise DataError(
-                f"{place}: not a whole model with its tokenizer ({type(error).__name__}: {why}); "
-                f"it takes {FILES}, as "
-                "save_pretrained writes them"
+                f"{place} does not have a complete model with its tokenizer "
+                f"({type(error).__name__}: {why}). It needs {FILES}, as save_pretrained writes "
+                "them"
             ) from None
         if isinstance(error, OSError):
             raise DataMissing(
-                f"cannot get the model '{place}' from the hub ({why}): {by_hand}"
+                f"the model '{place}' cannot be fetched from the hub ({why}): {by_hand}"
             ) from None
         raise
     missing = sorted(info["missing_keys"])
     if missing:  # transformers would go on with random numbers in their place
         raise DataError(
-            f"{place}: the weights lack {missing[0]} ({len(missing)} in all): get the model again"
+            f"{place}: the weights lack {missing[0]} ({len(missing)} missing in all): get the "
+            "model again"
         )
     if not tokenizer.vocab_size:
-        raise DataError(f"{place}: the tokenizer has no vocabulary: it takes {FILES}")
+        raise DataError(f"{place}: the tokenizer has no vocabulary. It needs {FILES}")
     return tokenizer, model
 
 
@@ -410,8 +413,8 @@ class Imdb:
             test = hash_split(reviews.split_names, self.test_fraction, self.split_key)
             if not test.any() or test.all():
                 raise DataError(
-                    f"{len(reviews.ids)} reviews leave a split empty: take more, or change "
-                    "prepare.test_fraction"
+                    f"{len(reviews.ids)} reviews leave no training or no test records: "
+                    "take more reviews, or change prepare.test_fraction"
                 )
             if not folder.finished:
                 self._write(folder, reviews, embedder, test, on_progress)
@@ -515,13 +518,13 @@ class Imdb:
         """Condition b, as far as this preparation goes."""
         if self.limit is not None:
             why = (
-                f"only the first {self.limit} reviews were taken, a trial: who is in depends on "
-                "who else is"
+                f"only the first {self.limit} reviews were taken, as a trial: which reviews are "
+                "used depends on the others"
             )
         elif self.batch > 1:
             why = (
-                f"reviews were embedded {self.batch} at once, and one's last digits may depend "
-                "on others: prepare.batch=1"
+                f"{self.batch} reviews were embedded at a time, so the last digits of one may "
+                "depend on the others. Set prepare.batch=1 to avoid this"
             )
         else:
             return {"held": True, "why": "each review was embedded on its own"}

@@ -149,7 +149,7 @@ class Artifact:
 
     def in_smoke(self) -> "Artifact":
         """Return this artifact as it is in the smoke profile, without notes on other data."""
-        why = "profile=smoke is a small version, not made to be compared"
+        why = "profile=smoke is a small version whose numbers are not to be compared"
         return replace(self, notes=(), published=self._published_with(why))
 
     def _published_with(self, difference: str) -> tuple[Published, ...]:
@@ -205,7 +205,7 @@ class Experiment:
         """
         if self.original is None:
             raise ConfigError(
-                f"{self.title}: there is one data set, {self.data}: leave out data=original"
+                f"{self.title}: there is only one data set, {self.data}: leave data=original out"
             )
         own = self.original
         artifacts = tuple(artifact.on_original(own.difference) for artifact in self.artifacts)

@@ -95,12 +95,11 @@ def looseness(
 
 
 CAPTIONS = {
-    SMALL: "How many records must change before the label of each query does: at least, as "
-    "certified; at most, as a greedy "
-    "attack found; exactly, every set of removals and of newcomers like the query tried.",
-    LARGE: "How many records must change before the label of each query does: at least, as "
-    "certified; at most, as a greedy "
-    "attack found. The truth lies between.",
+    SMALL: "How many records must change before the label of each query can: at least (certified), "
+    "at most (found by a greedy attack), and exactly (every set of removals and of added "
+    "records like the query was tried).",
+    LARGE: "How many records must change before the label of each query can: at least (certified) "
+    "and at most (found by a greedy attack). The truth lies between.",
 }
 NOTES = (
     "Certified: the stable distance, plus 1. Attacked: the fewest changes that a greedy adversary "
@@ -109,7 +108,7 @@ NOTES = (
     "come, add some like the "
     f"query, {SCALES[0]} or {SCALES[1]} times as long, under another label; with other newcomers "
     "it may be less.",
-    "One more than there are records: no such change was found.",
+    "One more than the number of records means: no such change was found.",
 )
 
 

@@ -170,7 +170,9 @@ def trained_heads(
     """
     model = entry.model(keys[0]["profile"], run).linear_head
     if model is None:
-        raise ConfigError(f"{entry.artifact.id}: run needs certificate=stability and model=linear")
+        raise ConfigError(
+            f"{entry.artifact.id}: the run needs certificate=stability and model=linear"
+        )
     bench, test = _bench(entry, model), model.problem.dataset.test
     exact = ReleaseWeights.expectation(model, test.features, test.labels)
     queries, found = model.features(test.features, "float64"), []
@@ -294,8 +296,8 @@ def students(
         if mechanism in TRAINED:
             if mechanism == "dpsgd" and dpsgd is None:
                 raise ConfigError(
-                    f"{entry.artifact.id}: a teacher uses dpsgd, and the settings do not give its "
-                    "settings"
+                    f"{entry.artifact.id}: a teacher uses dpsgd, but the settings of dpsgd are "
+                    "missing"
                 )
             how = dpsgd if mechanism == "dpsgd" else None
             found = private_labels(entry, name, own, how, Budget(eps, delta, draws), trained)
@@ -406,7 +408,7 @@ def sold(
     if MECHANISMS[name].needs == "votes":
         if evidence.tally is None or evidence.votes is None:
             raise ConfigError(
-                f"mechanism={name} needs an ensemble's votes: give the teacher more members"
+                f"mechanism={name} needs the votes of an ensemble: give the teacher more members"
             )
         labels, seen = evidence.votes, evidence.tally
     mechanism = afford(MECHANISMS[name], budget, evidence.classes, bounds).for_changed_votes(
@@ -431,8 +433,8 @@ def taught(
     test = prepared.dataset.test
     if number >= len(test):
         raise ConfigError(
-            f"queries={number}: there are {len(test)} test records, and a student needs some to be "
-            "judged on"
+            f"queries={number} is too many: there are {len(test)} test records, and some must "
+            "remain to judge the student"
         )
     loss, clip = settings.training.loss, settings.training.clip  # which has no effect on plain SGD
     batch = BatchConfig(n_max=2 * number + 10)
@@ -614,8 +616,8 @@ def private_features(
                 return trained, sigma
             sigma = float(f"{1.05 * needed:.3g}")
         raise ConfigError(
-            f"{entry.artifact.id}: no noise was found that hides {removals} removals with "
-            f"lambda = {head_strength:g}: choose a larger strength"
+            f"{entry.artifact.id}: no noise hides {removals} removals with lambda = "
+            f"{head_strength:g}: choose a larger lambda"
         )
 
     def shown(rows: pd.DataFrame) -> Shown:

@@ -112,7 +112,7 @@ class Removing:
 def removing(prepared: Prepared, settings: RunSettings, where: str) -> Removing:
     """Train. Raises ConfigError for a run that is none of certificate=removal."""
     if not isinstance(settings.certificate, RemovalKind):
-        raise ConfigError(f"{where}: run needs certificate=removal and model=linear")
+        raise ConfigError(f"{where}: the run needs certificate=removal and model=linear")
     FeatureMap.from_dataset(settings.certificate.features, prepared.dataset)(
         prepared.dataset.train.features[:1]
     )  # compiled, not timed
@@ -445,7 +445,9 @@ def removal_bounds(
     def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
         trained = removing(prepared, settings, "removal_bounds")
         if removals >= len(trained.x):
-            raise ConfigError(f"removals={removals}: there are {len(trained.x)} training records")
+            raise ConfigError(
+                f"removals={removals} exceeds {len(trained.x)}, the number of training records"
+            )
         anew = (*_anew(trained, removals, 1, each), *_anew(trained, removals, batch, many))
         found = [*anew, *_kept(trained, removals, each)]
         columns = ("accounting", "way", "removed", "residual")
@@ -689,7 +691,8 @@ def answered_while_waiting(
         certificates = fit(prepared.problem(settings)).certify(prepared.dataset.test.features)
         if not isinstance(certificates, VoteCertificates):
             raise ConfigError(
-                f"answered_while_waiting: members={members}: an ensemble is asked for"
+                f"answered_while_waiting: members={members}: this needs an ensemble, so give "
+                "members=2 or more"
             )
         columns = [*certificates.members, *certificates.member_distances]
         home = assign_shards(np.unique(prepared.dataset.train.units), settings.ensemble)
@@ -959,7 +962,5 @@ def _fitted(prepared: Prepared, settings: RunSettings, kind: type) -> tuple[Any,
     started = time.perf_counter()
     model = fit(prepared.problem(settings))
     if not isinstance(model, kind):
-        raise ConfigError(
-            f"erasure_methods: a run whose model is of the kind {kind.__name__} is asked for"
-        )
+        raise ConfigError(f"erasure_methods: the run must have a model of the kind {kind.__name__}")
     return model, time.perf_counter() - started

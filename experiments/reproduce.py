@@ -96,9 +96,8 @@ def reproduction_report(
         "\n".join(f"- **{name}**: {words}" for name, words in profiles.items()),
         "## Overview",
         markdown_table(("source", "what", "seconds now", "seconds of its runs"), times),
-        f"Peak memory of the process: {peak_gib:.2f} GiB. Runs kept from before are not run again; "
-        "the last column counts "
-        "them as they took when they ran.",
+        f"Peak memory of the process: {peak_gib:.2f} GiB. Runs that were stored are not run "
+        "again; for these, the last column shows the time that they took at first.",
     ]
     for section in sections:
         parts += _section(section)
@@ -226,7 +225,7 @@ def check_published(kind: Kind, published: tuple[Published, ...], where: str) ->
     for entry in published:
         if entry.what not in names:
             raise ConfigError(
-                f"{where}: published: no number is called "
+                f"{where}: published: there is no number "
                 f"'{entry.what}'{nearest(entry.what, set(names))}"
             )
 
@@ -242,10 +241,12 @@ def render(entry: Entry, kind: Kind, record: RunRecord) -> Section:
     data = " / ".join(rows["data"].unique()) if "data" in rows else entry.experiment.data
     compared, captions = rows, {}
     if rows.empty:
-        shown = Shown(rows, notes=("Left out of these profiles, as profile=ours has it.",))
+        shown = Shown(
+            rows, notes=("Left out of these profiles, because profile=ours has the same.",)
+        )
     elif rows.duplicated(list(kind.index)).any():
         raise ConfigError(
-            f"{artifact.id}: the settings name two rows alike in {', '.join(kind.index)}"
+            f"{artifact.id}: the settings give two rows the same {', '.join(kind.index)}"
         )
     else:
         shown = kind.shown(rows)
@@ -330,18 +331,18 @@ def configure(config: Mapping[str, Any]) -> Reproduction:
     request = check_reproduce(config)
     if request.profile == "smoke" and request.data != "either":
         raise ConfigError(
-            f"data={request.data}: profile=smoke has data of its own: leave data out, or choose "
+            f"data={request.data}: profile=smoke has its own data: leave data=... out, or choose "
             "another profile"
         )
     for word in request.overrides:
         if "=" not in word:
             raise ConfigError(
-                f"overrides: '{word}' is no setting of agt train: settings are KEY=VALUE"
+                f"overrides: '{word}' is not a setting of agt train, which has the form KEY=VALUE"
             )
         if word.lstrip("+~").split("=")[0].split(".")[0] in ("relation", "noise"):
             raise ConfigError(
-                f"overrides: {word}: what k counts and what is claimed are the profile's, whose "
-                "words stay"
+                f"overrides: {word}: the profile fixes what k counts and what is claimed, so "
+                "this cannot be changed"
             )
     compute = config.get("compute") or {}
     common = [
@@ -355,7 +356,7 @@ def configure(config: Mapping[str, Any]) -> Reproduction:
     for name in request.only or ():
         if name not in ids:
             raise ConfigError(
-                f"only: no artifact {name!r} in {request.name}; there are {', '.join(ids)}"
+                f"only: {request.name} has no artifact {name!r}. Choose from: {', '.join(ids)}"
             )
     entries = [
         (artifact, _kind(request.name, experiment, artifact, profiles))
@@ -404,7 +405,8 @@ def _on_data(experiment: Experiment, request: ReproduceConfig, common: Sequence[
         )
         return replace(
             experiment,
-            data=f"{name or 'data'}, chosen by override: settings and notes are for other data",
+            data=f"{name or 'data'}, chosen by an override: the settings and notes were written "
+            "for other data",
         )
     if request.profile == "smoke":
         experiment = replace(
@@ -472,7 +474,7 @@ def run(job: Reproduction, record: RunRecord, console: Console) -> dict[str, Any
             sections.append(render(Entry(experiment, artifact, job.profiles, runs), kind, record))
         except DataMissing as error:  # what other data gives is made all the same
             missing.append(error)
-            console.warn(f"{artifact.id} is left out: its data is not there")
+            console.warn(f"{artifact.id} is left out, because its data does not exist")
             sections.append(_left_out(artifact, error))
         _show(sections[-1], console)
     if len(missing) == count:

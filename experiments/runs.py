@@ -63,7 +63,8 @@ def kept(place: Path) -> tuple[pd.DataFrame, dict[str, Any]] | None:
         return pd.read_parquet(BytesIO(run.read(RESULTS))), run.json(FACTS)
     except ConfigError as error:
         raise ConfigError(
-            f"{place}: damaged or edited ({error}): delete it to compute it again"
+            f"{place} was altered or damaged after agt wrote it ({error}): delete it to compute "
+            "it again"
         ) from None
 
 
@@ -238,7 +239,9 @@ class Runs:
         if found is not None:
             return found
         if may_be_at_work(place):
-            raise ConfigError(f"{place}: another process is computing this ({label}): wait for it")
+            raise ConfigError(
+                f"{place}: another process is computing this ({label}). Wait until it ends"
+            )
         set_aside(place)
         self.console.note(f"running: {label}")
         with RunRecord(place, COMMAND, config) as record:

@@ -344,12 +344,24 @@ def gram_rounding(count: int) -> float:
     Args:
         count: the number of records. Each must have norm at most 1.
     """
-    # Lemma 4 of docs/proofs/objective_gradient.md: the error is at most gamma_up(additions) times
-    # n, because each of the n terms x x' has norm at most 1.
+    # Lemma 4 of docs/proofs/objective_gradient.md: each of the n terms x x' has norm at most 1.
+    # COVER (slightly above 1) covers the roundings of this bound itself.
+    return sum_rounding(count) * count * COVER + SQUARE_UNDERFLOW_ALLOWANCE
+
+
+def sum_rounding(count: int) -> float:
+    """Return a bound on the rounding error of a sum by ``sum_over_rows``.
+
+    Each term is one product. The bound is relative to the summed sizes of all terms; ``gram`` adds
+    products of blocks in this way.
+
+    Args:
+        count: the number of records.
+    """
+    # Lemma 4 of docs/proofs/objective_gradient.md: no term goes through more additions than these.
     blocks = math.ceil(count / BLOCK_ROWS)
     additions = min(count, BLOCK_ROWS) + blocks + 2
-    # COVER (slightly above 1) covers the roundings of this bound itself.
-    return gamma_up(additions) * count * COVER + SQUARE_UNDERFLOW_ALLOWANCE
+    return gamma_up(additions)
 
 
 def chunked_logits(features: np.ndarray, weight: np.ndarray) -> np.ndarray:

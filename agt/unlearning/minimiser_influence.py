@@ -6,22 +6,28 @@ there to the weights that training again gives. All people are computed at once,
 the size of the weights. Proofs: docs/proofs/influence.md.
 """
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.linalg import cho_solve
+from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
 from agt.models.linear import LinearModel
 from agt.numeric import COVER, UNIT, gamma_up, labels_of
 from agt.training.linear import loss_derivative
-from agt.training.objective import fill_upper_triangle, gram, gram_rounding, lower_gram
+from agt.training.objective import (
+    fill_upper_triangle,
+    gram,
+    gram_rounding,
+    lower_gram,
+    sum_rounding,
+)
 from agt.training.row_sums import float64_rows, row_blocks, sum_over_rows
 from agt.training.sensitivity import LinearLoss
-from agt.unlearning.newton import cholesky_of_hessian
 
 REFINEMENTS = 4  # of the solution of each linear system; each multiplies its error by the leverage
 MAX_THIRD_DERIVATIVE = 1 / (6 * math.sqrt(3))  # of the logistic loss in the logit
@@ -58,7 +64,8 @@ class MinimisersWithout:
         Formal guarantees:
             - Weights that training returns for the records without a person's are within the
               radius of w plus the step, for each output (Lemma 3 of docs/proofs/influence.md).
-              This holds if training then uses the same loss, strength and normaliser.
+              This holds if training then uses the same loss, strength and normaliser. It does not
+              rest on how w was found: the gradient at w is measured.
 
         Args:
             head: the trained head, of a kind with a ``minimiser_tolerance``; its loss is not
@@ -67,8 +74,6 @@ class MinimisersWithout:
             labels: [n] int64, their labels.
             people: for each person the row numbers of the person's records.
 
-        Raises:
-            UnsoundError: the Hessian is not positive definite in floating point.
         """
         weight = head.trained.weight.numpy()
         outputs, width = weight.shape
@@ -200,7 +205,9 @@ class _OutputProblem:
 
     Attributes:
         strength: s.
-        residual: a bound on |grad F(w)|, at these weights and at those of training again.
+        tolerance: a bound on the norm of the gradient at the weights of training again.
+        gradient: [d] the gradient of F at w, as computed.
+        gradient_error: a bound on the l2 norm of its error.
         slopes: [n] l'_j, the first derivatives of the records' losses in the logit.
         curvatures: [n] l''_j, the second derivatives; 0 where the derivative is clamped.
         slope_error: a bound on the error of each computed slope.
@@ -216,7 +223,9 @@ class _OutputProblem:
     """
 
     strength: float
-    residual: float
+    tolerance: float
+    gradient: np.ndarray
+    gradient_error: float
     slopes: np.ndarray
     curvatures: np.ndarray
     slope_error: float
@@ -271,6 +280,9 @@ class _OutputProblem:
         logit_error = gamma_up(width + 2) * length
         slope_error = MAX_SECOND_DERIVATIVE * logit_error + SIGMOID_ROUNDING
         curvature_error = MAX_THIRD_DERIVATIVE * logit_error + SIGMOID_ROUNDING
+        gradient = strength * weight[output] + _weighted_sum(features, slopes)
+        sizes = float(np.abs(slopes).sum()) + strength * length
+        gradient_error = (sum_rounding(count) + 2 * UNIT) * sizes + count * slope_error
         hessian_error = gram_rounding(count) + count * (curvature_error + 4 * UNIT)
         hessian_error += 2 * UNIT * float(np.linalg.norm(hessian))
         gram_error = gram_rounding(count)
@@ -286,7 +298,9 @@ class _OutputProblem:
         return cls(
             strength=strength,
             # A bound on the gradient of the mean over the normaliser, turned into one of the sum.
-            residual=tolerance * trained.plan.normalizer * COVER,
+            tolerance=tolerance * trained.plan.normalizer * COVER,
+            gradient=gradient,
+            gradient_error=gradient_error * COVER,
             slopes=slopes,
             curvatures=curvatures,
             slope_error=slope_error,
@@ -302,11 +316,11 @@ class _OutputProblem:
     def step_without(self, removed: _RemovedRows) -> tuple[np.ndarray, np.ndarray]:
         """Return each person's step [P, d], and its radius [P].
 
-        Raises:
-            UnsoundError: the Hessian is not positive definite in floating point.
+        Where the Hessian is not positive definite in floating point, the steps are 0. The radii
+        hold for any steps.
         """
-        gradients = removed.sum_by_person(removed.slopes)
-        factor = cholesky_of_hessian(self.hessian)
+        # Minus the gradient, at the trained weights, of the problem without the person's records.
+        gradients = removed.sum_by_person(removed.slopes) - self.gradient
 
         def remainders_of(steps: np.ndarray) -> np.ndarray:
             """Return g - H D for each person: what the step D still leaves of the gradient g."""
@@ -315,8 +329,10 @@ class _OutputProblem:
         # The inverse of the Hessian with the person's records serves all people. The refinement
         # accounts for the person's part, and the remainder is measured.
         steps = np.zeros_like(gradients)
-        for _ in range(REFINEMENTS):
-            steps = steps + cho_solve(factor, remainders_of(steps).T, check_finite=False).T
+        with contextlib.suppress(np.linalg.LinAlgError):
+            factor = cho_factor(self.hessian, check_finite=False)
+            for _ in range(REFINEMENTS):
+                steps = steps + cho_solve(factor, remainders_of(steps).T, check_finite=False).T
         remainders = np.linalg.norm(remainders_of(steps), axis=1)
         return steps, self._radii(steps, gradients, remainders, removed.counts)
 
@@ -331,7 +347,7 @@ class _OutputProblem:
 
         Args:
             steps: [P, d].
-            gradients: [P, d] the sums of the removed records' gradients, as computed.
+            gradients: [P, d] minus the gradients that the steps should undo, as computed.
             remainders: [P] the norms of what the steps leave of them, as computed.
             counts: [P] how many records each person has.
         """
@@ -346,11 +362,11 @@ class _OutputProblem:
         # Lemma 3 of docs/proofs/influence.md: what rounding hides in the remainder.
         width = steps.shape[1]
         size = float(np.linalg.norm(self.hessian))
-        terms = size * lengths + counts * (1 + lengths) + np.linalg.norm(gradients, axis=1)
-        rounding = gamma_up(width + counts.max(initial=0) + 8) * terms
+        terms = size * lengths + counts * (2 + lengths) + 2 * np.linalg.norm(gradients, axis=1)
+        rounding = gamma_up(width + counts.max(initial=0) + 9) * terms
         rounding = rounding + self.hessian_error * lengths
         rounding = rounding + counts * (self.slope_error + self.curvature_error * lengths)
-        left = 2 * self.residual + remainders + rounding
+        left = self.tolerance + self.gradient_error + remainders + rounding
         radii: np.ndarray = (left + curvature_change + kink_change) / self.strength * COVER
         return radii
 
@@ -369,6 +385,23 @@ def _weighted_gram(features: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
     (total,) = sum_over_rows(len(features), gram_of_rows)
     fill_upper_triangle(total)
+    return total
+
+
+def _weighted_sum(features: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Compute the sum of weight_j x_j over records x_j, [d].
+
+    ``sum_rounding`` bounds the rounding error.
+
+    Args:
+        features: [n, d] float32 or float64; may be memory-mapped.
+        weights: [n].
+    """
+
+    def sum_of_rows(rows: slice) -> tuple[np.ndarray]:
+        return (weights[rows] @ float64_rows(features, rows),)
+
+    (total,) = sum_over_rows(len(features), sum_of_rows)
     return total
 
 

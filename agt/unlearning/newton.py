@@ -228,25 +228,15 @@ def _invert(matrix: np.ndarray) -> np.ndarray:
     Raises:
         UnsoundError: the matrix is not positive definite in floating point.
     """
-    factor = cholesky_of_hessian(matrix)
-    inverse: np.ndarray = cho_solve(factor, np.eye(len(matrix)), check_finite=False)
-    return inverse
-
-
-def cholesky_of_hessian(hessian: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Return the Cholesky decomposition of a Hessian [d, d], as ``scipy.linalg.cho_solve`` takes.
-
-    Raises:
-        UnsoundError: the matrix is not positive definite in floating point.
-    """
     try:
-        factor: tuple[np.ndarray, bool] = cho_factor(hessian, check_finite=False)
+        factor = cho_factor(matrix, check_finite=False)
     except LinAlgError:
         raise UnsoundError(
             "training.weight_decay is too small for these data (the Hessian is not positive "
             "definite in floating point): give a larger one"
         ) from None
-    return factor
+    inverse: np.ndarray = cho_solve(factor, np.eye(len(matrix)), check_finite=False)
+    return inverse
 
 
 MAX_POLISHING_STEPS = 12  # each step halves the residual or is the last

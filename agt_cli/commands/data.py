@@ -57,12 +57,12 @@ MIXED = (
 )
 COUNTS_ROWS = (
     "this column seems to contain row numbers, which change if a record is added or removed. "
-    "So condition b (a record's batch depends on that record only) is not met; if the column "
+    "So condition b (a record's batch depends on that record only) is not met. If the column "
     "gives each record a permanent id, write id_permanent: true"
 )
 CODES_LONG = (
-    "agt treats a column with only a few different whole numbers as ordered; if these "
-    "numbers are codes without an order, list the column under categorical"
+    "agt treats a column with only a few different whole numbers as ordered. If these numbers "
+    "are codes without an order, list the column under categorical"
 )
 SIZE = (
     "approximate number of training records: write a public, round number that you know without "
@@ -127,8 +127,8 @@ class InspectSettings:
             )
         if self.target.exists() and not self.force:
             raise ConfigError(
-                f"{self.target} already exists and may contain your declarations: give "
-                "force=true to overwrite it, or another name with name=NAME"
+                f"{self.target} already exists and may contain your declarations: give another "
+                "name with name=NAME, or force=true to overwrite this file"
             )
 
     def inspect(self) -> Inspection:
@@ -189,8 +189,8 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
         if likely:
             hint = f"likely: {likely}"
         raise ConfigError(
-            "label is missing, so agt does not know which column to predict, and wrote "
-            f"nothing: give label=NAME ({hint})"
+            "label is missing, so agt does not know which column to predict: give label=NAME "
+            f"({hint}). Nothing was written"
         )
     text = dataset_yaml(inspection, settings.dataset)
     write_atomic(settings.target, text.encode())
@@ -213,9 +213,9 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     features = len(inspection.features)
     not_public = len(unsaid) - 1
     console.say(
-        f"the ranges or values of {not_public} of {features} columns, and the classes, were "
-        "read from your data; they count as private until you replace them by public ones or "
-        "declare them public in the dataset configuration (its entry from_data)"
+        f"the classes, and the ranges or values of {not_public} of {features} columns, were "
+        "read from your data, so they count as private. Replace them by public ones, or "
+        "declare them public, in the dataset configuration (its entry from_data)"
     )
     console.note(f"next: {command}")
     return {
@@ -290,8 +290,8 @@ def seen(column: Column) -> str:
     if column.tells:
         share = 100 * column.tells
         tells = (
-            f"; this column alone predicts the label of {share:.1f} % of the rows (leave it out if "
-            "its value is not known before the label)"
+            f"; this column alone predicts the label of {share:.1f} % of the rows (if its value "
+            "is not known before the label, leave the column out)"
         )
     return count + (f", {column.missing} missing{markers}" if column.missing else "") + tells
 
@@ -360,7 +360,7 @@ def dataset_yaml(
         )
     if UNWRITABLE in inspection.classes:
         raise ConfigError(
-            f"{path}: a class is named '???', which the dataset configuration cannot contain: "
+            f"{path}: the name '???' of a class cannot be written into a dataset configuration: "
             "replace '???' by another word in the file"
         )
     markers, said = (
@@ -375,14 +375,14 @@ def dataset_yaml(
     }
     form, id = (
         inspection.form,
-        "null # no column gives ids, so the id of each record is a hash of its content; to "
-        "change this, write the name of a column of ids here",
+        "null # no column gives ids, so the id of each record is a hash of its content; if a "
+        "column gives ids, write its name here",
     )
     if inspection.id is not None:
         column_name = _scalar(inspection.id)
         id = (
-            f"{column_name}    # this line declares that the column gives each record a permanent "
-            "id, which does not change if other records are added or removed"
+            f"{column_name}    # declared by this line: the column gives each record a "
+            "permanent id, which does not change if other records are added or removed"
         )
     names = inspection.names
     declared_size = size or "null"

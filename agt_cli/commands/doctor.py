@@ -43,8 +43,8 @@ def run(config: None, console: Console) -> dict[str, Any]:
             {"command": "doctor", **result},
         )
     console.say(
-        f"agt works on this machine, because none of {total} checks found a problem "
-        "(lines marked as notes are not problems)"
+        f"agt works on this machine: none of {total} checks found a problem (a line marked as a "
+        "note is not a problem)"
     )
     return result
 
@@ -78,7 +78,7 @@ def check_compute(findings: Findings) -> None:
         "floating point",
         not wrong,
         right,
-        f"{faults}: this makes certificates that are computed on this machine wrong",
+        f"certificates that are computed on this machine are wrong, because {faults}",
     )
 
 

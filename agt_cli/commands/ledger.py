@@ -103,25 +103,27 @@ class LedgerConfig:
             ): (self.action == "init" and self.ledger in (NO_LEDGER, "null")),
             (
                 "run=... and data=... cannot be given together: leave out data=..., because "
-                "agt reads the digest of the data from the run"
+                "the run contains the digest of its data"
             ): self.run and self.data,
             (
-                "unit_column=... only applies together with data=DIGEST, and unit_rows=... "
-                "only together with unit_column=...: leave them out, because with run=... "
-                "the run records how its rows are counted"
-            ): ((column and not self.data) or (self.unit_rows is not None and not column)),
+                "unit_column=... only applies together with data=DIGEST: leave it out, because a "
+                "run records this column"
+            ): column and not self.data,
+            (
+                "unit_rows=... only applies together with unit_column=...: leave it out, because "
+                "a run records this limit"
+            ): self.unit_rows is not None and not column,
             (
                 "unit=... only applies to a table that is admitted: also give run=FOLDER, or "
                 "data=DIGEST table=NAME"
             ): (self.action == "admit" and self.unit and not (self.run or self.data)),
-            f"replaces={self.replaces}: this value does not identify a replaced ledger: give "
-            "the first 16 digits of the hash of the replaced ledger's first entry, which agt "
-            "printed when it asked for replaces=...": (
+            f"replaces={self.replaces}: give the 16 digits that agt printed when it asked for "
+            "replaces=... (the first digits of the hash of the replaced ledger's first entry)": (
                 self.replaces and not _FIRST_ENTRY.fullmatch(self.replaces)
             ),
             (
-                f"data={self.data}: give data=DIGEST together with table=NAME, where DIGEST is the "
-                "data_digest in a run's env.json (32 hexadecimal digits)"
+                f"data={self.data}: give data=DIGEST together with table=NAME, where DIGEST (32 "
+                "hexadecimal digits) is the value data_digest in a run's env.json"
             ): (self.data and no_digest),
         }
         for message in [*empty, *(message for message, wrong in checks.items() if wrong)]:
@@ -150,8 +152,8 @@ class LedgerConfig:
         folder = place.parent
         if self.action in ("init", "admit") and not folder.is_dir():
             raise ConfigError(
-                f"head={self.head}: the folder {folder} does not exist: mount the "
-                "other disk, or create the folder first"
+                f"head={self.head}: the folder {folder} does not exist: create it, or mount the "
+                "disk that it is on"
             )
         return place
 
@@ -194,8 +196,8 @@ class LedgerConfig:
         unit = self.unit or (people.table.unit.name if people and self.run else "")
         if not unit:
             raise ConfigError(
-                "unit is missing: say whose data the guarantee protects, for example "
-                "unit='one customer'; or give run=FOLDER, because a run records its unit"
+                "unit is missing: say whose data the guarantee protects, for example unit='one "
+                "customer'. With run=FOLDER, agt takes the unit from the run"
             )
         relation = str(
             (self.relation or {}).get("name") or (people and people.relation) or "add_remove"
@@ -237,9 +239,9 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
             reserved = float(allowance.leak_limit)
             share = allowance.leaks
             console.say(
-                f"{reserved:g} of the budget's delta is reserved for releases that have their "
-                "own delta, and the rest is for releases with Gaussian noise (setting "
-                f"total.delta_share={share:g})"
+                f"{reserved:g} of the budget's delta is reserved for mechanisms that need a "
+                "delta of their own; the rest of delta is for releases with Gaussian noise "
+                f"(setting total.delta_share={share:g})"
             )
         result = _say_state(ledger, console)
         _say_others(config, people, console)
@@ -259,9 +261,10 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
     declared = config.declared
     if people is None and place is None and not declared:
         raise ConfigError(
-            "agt ledger admit does not know what to admit: give run=FOLDER, or data=DIGEST "
-            "table=NAME, or head=FILE for a second copy of the ledger's last entry (its "
-            "head). Give unreadable=FILE or replaces=DIGITS only if a message asked for it"
+            "agt ledger admit: say what to admit. For the table of a run, give run=FOLDER; for "
+            "another table, data=DIGEST table=NAME. For a head file (which keeps a copy of the "
+            "ledger's last entry), give head=FILE. Give unreadable=FILE or replaces=DIGITS "
+            "only if a message asked for it"
         )
     say_skipped(config.path.parent)
     there = place is not None and place.exists()
@@ -305,9 +308,9 @@ def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: C
     if unpaid:
         folders = few(unpaid)
         console.warn(
-            "these releases about the same data were made without a ledger, so this ledger "
-            "does not count them; but their privacy losses add to those that this ledger "
-            f"counts, so add them yourself: {folders}"
+            f"these releases about the same data were made without a ledger: {folders}. This "
+            "ledger does not count them, so add their privacy losses to the ledger's total "
+            "yourself"
         )
     for line in dict.fromkeys(similar_elsewhere(config.path, people.table) if people else ()):
         console.warn(line)
@@ -386,17 +389,17 @@ def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
             f"within the budget {limit}"
         )
         console.say(
-            f"the guarantee protects {ledger.unit} (the unit); neighbouring datasets are "
-            f"those of relation={relation}; tables of these people: {tables}"
+            f"the guarantee protects {ledger.unit} (the unit); neighbouring datasets are those "
+            f"of relation={relation}; tables of these people: {tables}"
         )
         if debits:
             _say_debits(debits, console)
         console.say(_spent(eps, more, allowance.eps))
         state = _say_state(ledger, console)
         console.note(
-            "store the ledger's head (the COUNT:HASH of its last entry) somewhere else: with it, "
-            f"`agt ledger verify {ledger.path} head=COUNT:HASH` can later detect whether the "
-            "ledger was replaced by an older copy"
+            "store the COUNT:HASH of the ledger's last entry (its head) somewhere else: with "
+            f"it, `agt ledger verify {ledger.path} head=COUNT:HASH` can detect later whether "
+            "the ledger was replaced by an older copy"
         )
         return {
             **state,
@@ -456,8 +459,8 @@ def _spent(now: float, more: int | None, eps: float) -> str:
     left = f"{more:,}" if more < _MANY else "more than a billion"
     share = 100 * now / eps
     return (
-        f"spent: eps = {now:.4g} of {eps:g} ({share:.3g} %); number of further releases like "
-        f"the last one that the rest pays for: {left}"
+        f"spent: eps = {now:.4g} of {eps:g} ({share:.3g} %); the rest pays for this number of "
+        f"further releases like the last one: {left}"
     )
 
 

@@ -69,11 +69,10 @@ class MeasureSettings:
         few_rows = [name for name, count in counts.items() if count < sure]
         if len(counts) - len(few_rows) < 2 and counts:
             raise ConfigError(
-                "total.eps is too small, so nothing was spent: with this budget, a class is "
-                f"only likely to be found in spite of the noise if it has about {sure:,.0f} "
-                "rows or more, and fewer than two classes would probably be found. List the "
-                "classes in dataset.classes if their names are public (they usually are), or "
-                "raise total.eps"
+                "total.eps is too small, so nothing was spent: only classes with about "
+                f"{sure:,.0f} rows or more would be found in spite of the noise, so probably "
+                "fewer than two. List the classes in dataset.classes if their names are public "
+                "(they usually are), or raise total.eps"
             )
 
     @property
@@ -116,9 +115,8 @@ class MeasureSettings:
         if len(classes or ()) < 2:
             count = len(classes or ())
             raise ConfigError(
-                f"agt measure needs at least 2 classes for a data set, but found {count} in "
-                "spite of the noise. Declare the classes in dataset.classes, or raise "
-                "total.eps"
+                f"a data set needs at least 2 classes, but agt measure found {count} in spite "
+                "of the noise. Declare the classes in dataset.classes, or raise total.eps"
             )
         changed = {
             "numeric": {
@@ -161,18 +159,18 @@ def configure(config: Mapping[str, Any]) -> MeasureSettings:
     del given["total"]
     if not re.fullmatch(r"[\w-]+", name):
         raise ConfigError(
-            f"name={name}: the name may contain only letters, digits, '-' and '_', because a file "
-            "conf/dataset/NAME.yaml is written: give another name"
+            f"name={name}: give a name of letters, digits, '-' and '_' only, because agt "
+            "measure writes the file conf/dataset/NAME.yaml"
         )
     settings, target = settings_of(given), Path("conf", "dataset", f"{name}.yaml")
     if not isinstance(settings.source, Table):
         raise ConfigError(
-            "dataset: agt measure can only measure a table: give dataset=NAME, the dataset "
+            "dataset: agt measure can only measure a table: give dataset=NAME, the "
             "configuration of a table (agt data inspect FILE writes one)"
         )
     if total.eps is None:
         raise ConfigError(
-            "total.eps is missing: measuring spends privacy budget, so give the amount to "
+            "total.eps is missing, but measuring spends privacy budget: give the amount to "
             "spend, for example total.eps=0.1"
         )
     if target.exists():
@@ -211,8 +209,8 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
     enough = mechanism.threshold(len(wanted.numbers), len(wanted.texts))
     console.note(
         f"values and classes with fewer than about {enough:,.0f} rows are probably not found, "
-        "because the noise hides them; remove the rows of classes that were not found, "
-        "because training refuses them"
+        "because the noise hides them. Remove the rows of classes that were not found, because "
+        "training refuses these rows"
     )
     people, earlier = (
         people_of(loaded, measure.settings, measure.config),
@@ -239,7 +237,7 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
         measure.target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(measure.target, text.encode())
         page = (
-            f"Measured constants that encode the table (written to {measure.target})",
+            f"Constants of the table that were measured with noise (written to {measure.target})",
             mechanism.name,
             [*said, *earlier],
             PUBLISHED["measure"],
@@ -248,10 +246,7 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
         record.finish()
     dropped = [name for name in measure.table.categorical if name not in made["categorical"]]
     lines = [
-        (
-            f"the column '{name}' is left out, because none of its values was found in spite "
-            "of the noise"
-        )
+        (f"the column '{name}' is left out, because the noise hid all of its values")
         for name in dropped
     ]
     lines += [*claimed.lines(brief=True), sentences.IN_FULL, *earlier]

@@ -55,8 +55,8 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     opened = trained.open(record, console)
     if opened.labels is None:
         raise DataError(
-            f"inputs={trained.inputs}: agt plan needs labels to compute accuracies, but these "
-            "queries have none: give queries with labels"
+            f"inputs={trained.inputs}: these queries have no labels, but agt plan needs labels "
+            "to compute accuracies: give queries with labels"
         )
     planned = _plan(config, opened, opened.labels, console)
     evidence = planned.evidence
@@ -74,7 +74,7 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     advice = _advice(opened, planned)
     columns, rows = accuracy_cells(planned, offers, quality.majority)
     accuracies = markdown_table(columns, rows)
-    record.report(plan_report(record, opened, planned, advice, quality, caption, accuracies))
+    record.report(plan_report(opened, planned, advice, quality, caption, accuracies))
     if quality.verdict:
         console.say(quality.verdict)
     nominal = rate_words(evidence.accuracy)
@@ -204,7 +204,6 @@ def draw(record: RunRecord, opened: OpenedRun, planned: Plan, offers: pd.DataFra
 
 
 def plan_report(
-    record: RunRecord,
     opened: OpenedRun,
     planned: Plan,
     advice: Sequence[str],
@@ -240,9 +239,9 @@ def plan_report(
             "distances. A mechanism or a budget that is chosen by this plan is therefore "
             "chosen by private data, unless the data of the plan are public.*"
         ),
-        "Every number is an expected accuracy: the mean over the mechanism's random draws, on "
-        f"{queries}, which are assumed to be public. The mean is exact unless simulated draws are "
-        f"mentioned{approximate}.",
+        "Every number is an expected accuracy, that is, a mean over the mechanism's random "
+        f"draws, for {queries}, which are assumed to be public. The mean is exact unless "
+        f"simulated draws are mentioned{approximate}.",
         "## Accuracy by total budget and number of queries",
         accuracies,
         *quality_section(quality),
@@ -271,7 +270,7 @@ def _first_order(planned: Plan) -> str:
     for name, method in planned.methods.items():
         if method.name == "first order" and name in offered:
             text += (
-                f"; the accuracy of {name} is only approximate (a first-order expansion "
-                "in the noise scale)"
+                f"; the accuracy of {name} is only approximate (to first order in the size of "
+                "the noise)"
             )
     return text

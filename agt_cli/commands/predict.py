@@ -23,8 +23,8 @@ def configure(config: Mapping[str, Any]) -> Union["PrivateAnswers", PortableAnsw
         return PortableAnswers.of(config)
     if config.get("run") is None:
         raise ConfigError(
-            "run is missing: give run=FOLDER, the folder of a training run; or release=FOLDER, the "
-            "folder of weights that were released earlier"
+            "run is missing: give run=FOLDER, the folder of a training run. To use weights "
+            "that were released earlier, give release=FOLDER instead"
         )
     from agt_cli.releasing.private import PrivateAnswers  # loads torch, and what draws
 

@@ -84,7 +84,7 @@ def run(settings: RunsConfig, console: Console) -> dict[str, Any]:
 
 def _say(runs: Sequence[Run], total: int, outputs: Path, console: Console) -> None:
     if not runs:
-        console.say(f"no run in the folder {outputs} matches the given selection")
+        console.say(f"no run in the folder {outputs} has the properties that you gave")
         return
     states = ", ".join(
         f"{count} {state}" for state, count in Counter(run.state for run in runs).items()
@@ -185,9 +185,7 @@ def named(text: str, runs: Sequence[Run]) -> Run:
         count = len(some)
         examples = ", ".join(str(run.folder) for run in some[:3])
         matches = f"{count} runs (for example {examples})" if some else "no run here"
-        raise ConfigError(
-            f"compare: '{text}' matches {matches}: give the folder of exactly one run"
-        )
+        raise ConfigError(f"compare: '{text}' matches {matches}: give the folder of one run")
     return some[0]
 
 

@@ -272,7 +272,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         onward=onward,
     )
     page = _write_record(settings, summary)
-    _say(settings, summary, console)
+    _say(summary, console)
     console.say(f"report: {page.folder / 'report.html'}")
     return {
         "dataset": str(settings.target),
@@ -414,13 +414,16 @@ def _declared(settings: StartSettings) -> str:
     )
 
 
-def _say(settings: StartSettings, summary: Summary, console: Console) -> None:
+def _say(summary: Summary, console: Console) -> None:
     for line in summary.remarks:
         console.say(line)
     comparison = summary.comparison
     table = summary.table
     rows = comparison.rows
-    title = f"{table}: accuracy on {rows:,} held-out rows (not private: do not publish)"
+    title = (
+        f"{table}: accuracy on {rows:,} held-out rows (computed from private records, so do not "
+        "publish it)"
+    )
     console.table(
         title,
         ("", "accuracy"),
@@ -431,7 +434,7 @@ def _say(settings: StartSettings, summary: Summary, console: Console) -> None:
         "Plan of what could be published (no budget is spent yet):",
         *_numbered(summary.ways, summary.recommended),
         summary.declared,
-        *(["Or measure, with noise, the parts that are not public:"] if summary.measuring else []),
+        *(["To measure, with noise, the parts that are not public:"] if summary.measuring else []),
         *(f"  {command}" for command in summary.measuring),
         "By hand:",
         *(f"  {command}" for command in summary.commands),
@@ -460,14 +463,14 @@ def _lost(inspection: Inspection) -> Iterator[str]:
     names = inspection.names
     doubtful = [column for column in inspection.features if column.categorical and column.remark]
     yield from (
-        f"Column '{column.name}' is LEFT OUT, because it {column.remark}." for column in unread
+        f"Column '{column.name}' is LEFT OUT, because {column.remark}." for column in unread
     )
     yield from (f"'{column.name}': {MIXED}." for column in names if column.mixed)
     yield from (f"'{column.name}': {COUNTS_ROWS}." for column in names if column.counts_rows)
     if text:
         yield f"These columns are LEFT OUT, because they contain text: {text}."
     yield from (
-        f"Column '{column.name}' is treated as a list of words, because it {column.remark}."
+        f"Column '{column.name}' is treated as a list of words, because {column.remark}."
         for column in doubtful
     )
 
@@ -710,7 +713,7 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
     evidence, cost = planned.evidence, f"eps = {eps:g}, delta = {planned.delta:g}"
     weights = singly = "not yet" if not held else "none"
     if not held and measures:
-        weights = "possible only after the constants that are not public are measured (see below)"
+        weights = "not before the constants that are not public are measured (see below)"
     useful, mechanism, (count, name) = False, "", planned.one_by_one.get(eps, (0, ""))
     release = weights_release(planned)
     if held and release:
@@ -735,7 +738,8 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
     lines = [
         f"weights, published once ({cost}): {weights}",
         f"labels, published one by one within the same budget: {singly}",
-        f"certificates (not private: do not publish): how many {many} it takes to change an answer",
+        f"certificates (computed from private records, so do not publish them): how many {many} "
+        "it takes to change an answer",
     ]
     return (
         lines,

@@ -143,9 +143,8 @@ def _say(
     console.say(f"run folder: {record.folder}")
     console.say(f"digest: {record.digest}")
     console.note(
-        "store the digest elsewhere: if you later give it as digest=..., the commands agt "
-        "certify, agt plan and agt predict stop with an error if the run was changed or "
-        "replaced by another one"
+        "store the digest elsewhere, and later give it as digest=...: then agt certify, agt "
+        "plan and agt predict refuse a run that was changed or replaced"
     )
 
 
@@ -175,13 +174,13 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
         return None
     if not isinstance(folder, str) or not folder:
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: this does not name a folder: give the folder of a killed run, "
-            f"or leave {RESUME_KEY}=... out to start a new run"
+            f"{RESUME_KEY}={folder}: this is not a folder: give the folder of a killed run, or "
+            f"leave {RESUME_KEY}=... out to start a new run"
         )
     if sweep:
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: -m starts a sweep of many runs, but only a single run "
-            "can be resumed: leave out -m"
+            f"{RESUME_KEY}={folder}: only a single run can be resumed, but -m starts several "
+            "runs: leave out -m"
         )
     run = open_unfinished(Path(folder), "train")
     recorded, given = flat(run.config), dict(_given(config, overrides))
@@ -190,9 +189,9 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
         if key not in FREE and value != before:
             had = "not set" if before is _ABSENT else before
             raise ConfigError(
-                f"{RESUME_KEY}={folder}: {key}={value} differs from the run's own setting, {had}. "
-                "A resumed run keeps its own settings: leave all settings out, or start a new run "
-                f"by leaving {RESUME_KEY}=... out"
+                f"{RESUME_KEY}={folder}: {key}={value} differs from the run's own setting, "
+                f"{had}. A resumed run keeps its own settings, so leave all settings out. To "
+                f"use other settings, start a new run (without {RESUME_KEY}=...)"
             )
     if "data_dir" in given and "dataset.data_dir" in recorded:
         given.setdefault("dataset.data_dir", given["data_dir"])
@@ -217,17 +216,18 @@ def checkpoints_of(
     seed, spent = folder / f"{SEED}.json", record.folder / SPENT_FILE
     if record.again and noise and noise.seed is None and spent.exists() and not seed.exists():
         raise ConfigError(
-            f"{RESUME_KEY}={record.folder}: noise was already drawn for this run, but {seed}, "
-            "the file with the seed of this noise, is missing, so the same noise cannot be "
-            "drawn again: restore the file, or start a new run. The noise of a new run is a "
-            "second release, in addition to the one that spent.json records"
+            f"{RESUME_KEY}={record.folder}: {seed} is missing. This file has the seed of the "
+            "noise that was already drawn for this run, so the same noise cannot be drawn "
+            "again: restore the file, or start a new run. The noise of a new run is a second "
+            "release, in addition to the one that spent.json records"
         )
     if record.again:
         started = record.again.status["started"]
-        progress = "starts again from the beginning, because it wrote no checkpoint"
         if list(folder.rglob("step=*")):
-            progress = "continues from its last checkpoint"
-        console.note(f"the run that was started at {started} {progress}")
+            progress = f"the run of {started} continues from its last checkpoint"
+        else:
+            progress = f"the run of {started} wrote no checkpoint, so it starts from the beginning"
+        console.note(progress)
     about = {key: value for key, value in flat(record.config).items() if key not in FREE} | _around(
         record, settings, prepared
     )

@@ -163,11 +163,11 @@ class TuningData:
         changes = choice.words
         if self._loaded and not prepared.loaded.same_records(self._loaded[0][1].loaded):
             raise ConfigError(
-                f"tune.grid: the candidate with {changes} has other test records, ids or "
-                "units (people) than the other candidates, so a record that is public for "
-                "one candidate would be private for another. Leave out of tune.grid whatever "
-                "changes the test records, the ids or the units (if the feature columns "
-                "vary, give dataset.id=COLUMN, which keeps the ids)"
+                f"tune.grid: the candidate with {changes} has other test records, ids or units "
+                "(people) than the other candidates, so a record that is public for one "
+                "candidate could be private for another. Leave these settings out of "
+                "tune.grid. If the feature columns vary, dataset.id=COLUMN keeps the ids the "
+                "same"
             )
         self._loaded.append((node, prepared))
         return prepared
@@ -192,22 +192,21 @@ class TuningData:
         """
         if encoder_of(choice.settings) is not None:
             raise ConfigError(
-                "model.encoder: agt tune cannot compute features with an encoder, but only "
-                "read them from files: write the features to files first, with agt data "
-                "prepare NAME"
+                "model.encoder: agt tune does not run an encoder, but can read features from "
+                "files: write the features to files first, with agt data prepare NAME"
             )
         rows = public_rows(self.which, self.prepared(choice).loaded, choice.settings.source)
         if self.which == "train" and not len(rows):
             raise ConfigError(
-                "tune.public: no training record is marked public, and settings must not be "
-                "chosen on private records. Give dataset.public=COLUMN (a column that marks "
-                "public records), tune.public=FILE (a file of labelled public rows), or "
-                "tune.public=test, which declares the test records and their labels public"
+                "tune.public: no training record is marked public, but settings must be chosen "
+                "on public records. Give dataset.public=COLUMN (a column that marks public "
+                "records) or tune.public=FILE (a file of labelled public rows). "
+                "tune.public=test declares the test records and their labels public"
             )
         if bool((rows.labels == UNLABELLED).any()):
             raise DataError(
-                f"tune.public={self.which}: at least one row has no label, but settings can "
-                "only be chosen on labelled rows: remove the rows without a label"
+                f"tune.public={self.which}: some rows have no label, but settings can only be "
+                "chosen on labelled rows: remove the rows without a label"
             )
         return rows
 

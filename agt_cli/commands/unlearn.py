@@ -60,7 +60,7 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
     console.say(f"digest: {erased.digest}")
     console.say(f"account: {record.folder}, {digest}")
     console.note(
-        "store both digests elsewhere: if you later give one of them as digest=..., a "
-        "command stops with an error if the run or the report of the erasure was changed"
+        "store both digests elsewhere, and later give one of them as digest=...: then agt "
+        "refuses a run, or a report of the erasure, that was changed"
     )
     return {"account": plain_of(told), "digest": erased.digest, "account_digest": digest}

@@ -28,7 +28,7 @@ from agt_cli.report.markdown import (
 )
 from agt_cli.verify.folders import VerifiedItem
 from agt_cli.verify.ledgers import NotedHead
-from agt_cli.verify.verification import MAKER_LIMIT, PAGES_LIMIT, Verification
+from agt_cli.verify.verification import CODE_LIMIT, MAKER_LIMIT, PAGES_LIMIT, Verification
 
 # notes that are told of what is audited, and not of all that it rests on
 OWN_NOTES = ("digest", "code")
@@ -37,9 +37,8 @@ CONDITION_COLUMNS = ("", "condition", "state", "why")
 LIMITS = (
     PAGES_LIMIT,
     MAKER_LIMIT,
-    "no file proves that agt itself wrote these files, because its version and revision are "
-    "only text in them; to check, train again on the same data with the same config.yaml and "
-    "compare the results",
+    f"{CODE_LIMIT}. To check, train again on the same data with the same config.yaml, and compare "
+    "the results",
     "env.json may be wrong about the machine, its packages, the command line and the paths of "
     "files, because no other file records them",
     "other runs or releases about the same people may have been made elsewhere, and their privacy "
@@ -54,8 +53,8 @@ DRAW_LIMIT = (
     "only once"
 )
 DECLARED_LIMIT = (
-    "the declarations listed above may be false, because each is a person's statement that "
-    "no code can check; the list says what would make each of them false"
+    "the declarations listed above may be false, because no code can check what a person "
+    "declares; the list says what would make each declaration false"
 )
 
 
@@ -94,8 +93,8 @@ def configure(config: Mapping[str, Any]) -> VerifyConfig:
     if head is not None and noted is None:
         if not os.path.exists(str(head)):
             raise ConfigError(
-                f"head={head}: give COUNT:HASH, as agt ledger show prints it, or the file with the "
-                "second copy of the ledger's last entry (its head)"
+                f"head={head}: give COUNT:HASH, as agt ledger show prints it, or the head file "
+                "(which keeps a copy of the ledger's last entry)"
             )
         noted = Path(str(head))
     return VerifyConfig(

@@ -136,10 +136,9 @@ def _pay(
             population = before["population"]
             name = payer.name or "none"
             raise CheckError(
-                f"ledger={name}: spent.json says that entry {entry} of the ledger of "
-                f"{population} paid for this run, but this ledger has no such entry. So it is "
-                "another ledger or an older copy, or spent.json is from another run: give "
-                "the ledger that paid, or start a new run"
+                f"ledger={name}: according to spent.json, entry {entry} of the ledger of "
+                f"{population} paid for this run, but this ledger has no such entry: give the "
+                "ledger that paid, or start a new run"
             )
         reservation = reservation or payer.reserve(charged, 1)
         counted = payer.account(reservation)

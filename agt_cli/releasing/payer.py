@@ -57,11 +57,11 @@ def payer_of(
             first = holding[0]
             raise ConfigError(
                 f"ledger: the people of {dataset} are in the ledger of {ledgers}: give "
-                f"ledger={first} to count the release there, or ledger={NO_LEDGER} to release "
-                "without a ledger"
+                f"ledger={first}, so that this ledger counts the release. To release without a "
+                f"ledger, give ledger={NO_LEDGER}"
             )
         for error in refusals:
-            raise type(error)(f"{error}; or, to release without a ledger, give ledger={NO_LEDGER}")
+            raise type(error)(f"{error}. To release without a ledger, give ledger={NO_LEDGER}")
         yield NoPayer(Uncounted("unnamed"))
     elif name == NO_LEDGER:
         holding, refusals = _ledgers_of(people)

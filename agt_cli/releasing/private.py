@@ -47,8 +47,8 @@ class PrivateAnswers(PredictSettings):
                 )
         if self.lot > 1 and self.trained.inputs != LINES:
             raise ConfigError(
-                f"lot={self.lot} has no effect, because all queries of a file are paid for "
-                "together: leave lot=... out, or give inputs=- to answer line by line"
+                f"lot={self.lot} has no effect, because it only applies to inputs=- (all "
+                "queries of a file are paid for together): leave lot=... out"
             )
 
     @classmethod
@@ -70,8 +70,8 @@ class PrivateAnswers(PredictSettings):
         count, most = len(opened.queries), mechanism.total.queries
         if most is not None and count > most:
             raise ConfigError(
-                f"the file has {count} queries, but total.queries={most} allows fewer: give a "
-                "larger total.queries=..., or a shorter file"
+                f"total.queries={most} is less than the number of queries, which is {count}: give "
+                "a larger total.queries=..., or fewer queries"
             )
         trained = opened.trained.finished
         paying = payer_of(self.ledger, people_of_run(trained), record, trained.digest)

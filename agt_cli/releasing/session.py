@@ -117,8 +117,8 @@ class Session:
         if total.eps is not None and total.queries is None:
             raise ConfigError(
                 "total.eps=... is divided among all queries, but with inputs=- their number is "
-                "not known in advance: give total.queries=... too, or give mechanism.eps=... "
-                "instead of total.eps=..."
+                "not known: give total.queries=..., or give mechanism.eps=... instead of "
+                "total.eps=..."
             )
         mechanism = request.mechanism(total.queries or 1)
         if not isinstance(mechanism, Mechanism):
@@ -130,9 +130,9 @@ class Session:
         if not hasattr(source, "read_queries"):
             dataset_class = type(source).__name__
             raise ConfigError(
-                f"inputs=-: the dataset class {dataset_class} can read queries only from files, "
-                "not line by line: give a file with inputs=FILE, or give the class a method "
-                "read_queries(columns)"
+                f"inputs=-: the dataset class {dataset_class} can read queries only from files: "
+                "give a file with inputs=FILE. To read them line by line, the class needs a "
+                "method read_queries(columns)"
             )
         labelling = Labelling.judged(
             opened.model, mechanism, terms.conditions, terms.accounting, terms.counting
@@ -228,7 +228,7 @@ class Session:
             problems = "; ".join(mismatches)
             refusal = f"{where}: {problems}. No budget was spent for this query line"
             self.request.console.note(
-                f"{refusal}; to answer query lines with such problems nevertheless, add force=true"
+                f"{refusal}. To answer query lines with such problems nevertheless, add force=true"
             )
             raise DataError(refusal)
         encoder = opened.kept.encoder
@@ -331,8 +331,8 @@ def opened_line(line: bytes | None) -> tuple[Any, dict[str, Any]]:
         node = parse_object(line, "a line")
     except Broken as error:
         raise ConfigError(
-            f"{error}; write one JSON object per line, for example "
-            '{"id": 1, "record": {"age": 37}}'
+            f'{error}. Write one JSON object per line, for example {{"id": 1, "record": '
+            '{"age": 37}}'
         ) from None
     id = node.pop("id", None)
     if (
@@ -358,9 +358,9 @@ def rows_of(node: Mapping[str, Any], array: str) -> tuple[list[dict[str, object]
     unknown = [key for key in node if key not in ENTRIES]
     if unknown or len(given) != 1:
         entries = ", ".join(f"'{entry}'" for entry in ENTRIES)
-        problem = (
-            "the query line contains no query, or more than one: write exactly one query per line"
-        )
+        problem = "the query line contains no query"
+        if given:
+            problem = "the query line contains more than one query"
         if unknown:
             problem = f"unknown entry '{unknown[0]}'"
         raise ConfigError(
@@ -375,7 +375,7 @@ def rows_of(node: Mapping[str, Any], array: str) -> tuple[list[dict[str, object]
         or not all(isinstance(row, dict | list) for row in value)
     ):
         entry = given[0]
-        query = "a JSON object that gives a value for each column, or a list of values"
+        query = "a JSON object with a value for each column, or a list of values"
         if several:
             raise ConfigError(f"'{entry}' must be a list of queries, each of them {query}")
         raise ConfigError(f"'{entry}' must be {query}")

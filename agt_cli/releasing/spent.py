@@ -96,9 +96,10 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
     entry = about.entry
     counted = ""
     if not about.simulated:
-        counted = (
-            f"; {what} may have been drawn, so treat the budget recorded in {place} as spent{entry}"
+        doubt = (
+            f"{what} may have been drawn, so treat the budget recorded in {place} as spent{entry}"
         )
+        counted = f"; {doubt}"
     try:
         yield
     except KeyboardInterrupt as error:
@@ -192,9 +193,9 @@ def _attempt(path: Path, subject: Mapping[str, str], before: Collection[str]) ->
         totals, about = "; ".join(spent_lines(value)), f"{value['what']} by {value['mechanism']}"
     except (Broken, KeyError, TypeError, ValueError) as error:
         return (
-            f"an earlier attempt ({folder}, {state}) may have released something, but its "
-            f"file spent.json cannot be read ({error}): assume that this attempt spent an "
-            "unknown amount of budget, or restore the file"
+            f"an earlier attempt ({folder}, {state}) may have released something, but its file "
+            f"spent.json cannot be read ({error}). Restore the file, or assume that this "
+            "attempt spent an unknown amount of budget"
         )
     other = any(
         value.get(key) not in (subject[key], *before) for key in subject if key.endswith("_digest")

@@ -22,8 +22,8 @@ MAX_RECORDS = 1_000  # of other models, whose certificates take time
 # of the way from labels drawn by lot to the model's own: what is less right is not drawn unasked
 LOT = 0.2
 OWNER_ALONE = (
-    "(the lines above are only for the data owner, because they depend on private data; so "
-    "does any choice that is based on them)"
+    "the lines above depend on private data, so they are only for the data owner. A choice "
+    "that is based on them depends on private data, too"
 )
 
 
@@ -89,15 +89,15 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
             "at least as accurate as these labels"
         )
     if expected <= always or expected - by_lot < LOT * (accuracy - by_lot):
-        estimated = "an estimated" if labels is None else "an"
+        estimated = "estimated" if labels is None else "expected"
         private = rate_words(expected)
         without_noise = rate_words(accuracy)
         majority = rate_words(always or None)
         random = rate_words(by_lot)
         objections.append(
-            f"these labels would have {estimated} accuracy of {private}, but the model "
-            f"without noise would have {without_noise}, the majority-class baseline {majority}, "
-            f"and random labels {random}"
+            f"these labels would be little better than a baseline: {estimated} accuracy "
+            f"{private} (model without noise: {without_noise}, majority-class baseline: "
+            f"{majority}, random labels: {random})"
         )
     if warnings or objections:
         warnings.append(OWNER_ALONE)

@@ -175,7 +175,7 @@ def counterexamples(
     measure: str,
     found: float | None,
     meaning: str,
-    noticeable: str = "one",
+    noticeable: str = "this audit detects a single violation",
     most: float = 0.0,
 ) -> Finding:
     """What was seen of a claim that a number is at most so much, without chance.
@@ -260,7 +260,8 @@ class Audit:
             return f"claims VIOLATED: {wrong} of {attacks} disproved a claim{rest}"
         if not tested:
             return f"no claim was tested{rest}"
-        limit = _weak(tested)
+        weak = _weak(tested)
+        limit = f", but {weak}" if weak else ""
         return f"{attacks}, 0 violations found (this is not a proof){limit}{rest}"
 
     @property
@@ -291,7 +292,7 @@ def _weak(tested: list[Finding]) -> str:
     weak_attacks = len(weak)
     attacks = len(known)
     return (
-        f", but {weak_attacks} of {attacks} attacks could have detected only a privacy loss "
+        f"{weak_attacks} of {attacks} attacks could have detected only a privacy loss "
         f"far larger than the claimed one ({limit})"
     )
 

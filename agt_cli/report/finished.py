@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from agt import sentences
 from agt.errors import ConfigError, counted
@@ -34,10 +34,6 @@ from agt.store import (
 )
 from agt_cli import SWEEP_SUFFIX
 from agt_cli.usage import OLD_SPELLINGS
-
-if TYPE_CHECKING:
-    pass
-
 
 LOCK = "lock"  # in a run's folder; its process holds it as long as it lives
 
@@ -299,7 +295,7 @@ class Run(Folder):
         if self.command == "audit":
             summary = ""
             if "audits" in self.environment:
-                summary = "this summary was written by an earlier version of agt: "
+                summary = "a summary that an earlier version of agt wrote: "
             return f"{summary}{metrics.get('verdict', '')}"
         if isinstance(removed := metrics.get("removed"), int):
             records = counted(removed, "record")
@@ -326,6 +322,20 @@ class Run(Folder):
         }
 
 
+def check_is_run(folder: Path, key: str) -> None:
+    """Raise ConfigError where a folder has no status.json, which every run has.
+
+    Args:
+        folder: it may not exist.
+        key: the setting that names the folder, for messages.
+    """
+    if not (folder / "status.json").is_file():
+        raise ConfigError(
+            f"{key}={folder}: this is not the folder of a run (it has no file status.json): give "
+            "the folder of a run"
+        )
+
+
 def spent_lines(spent: Mapping[str, Any]) -> list[str]:
     """What a spent.json says was spent, a line each: made from its fields, or an earlier version's
     sentences as they are.
@@ -335,7 +345,10 @@ def spent_lines(spent: Mapping[str, Any]) -> list[str]:
     """
     guarantee, totals = spent.get("guarantee", ""), spent["totals"]
     if not isinstance(totals, list):
-        raise TypeError(f"spent.json: the entry 'totals' must be a list, but is {totals!r}")
+        raise TypeError(
+            f"spent.json: the entry 'totals' must be a list, but is {totals!r}. Restore the "
+            "file from a backup"
+        )
     if isinstance(guarantee, str):
         return [str(line) for line in totals]
     what = spent["what"]

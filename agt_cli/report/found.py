@@ -2,13 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agt.errors import ConfigError
 from agt_cli import SWEEP_SUFFIX
-
-if TYPE_CHECKING:
-    pass
 from agt_cli.report.finished import _NEVER, Run
 
 LATEST = "latest"
@@ -77,8 +74,7 @@ def resolve_latest(config: dict[str, Any], note: Callable[[str], None]) -> dict[
         return config
     if config["run"] != LATEST:
         raise ConfigError(
-            f"run={config['run']!r}: this value does not name one run: give the folder of a "
-            "finished agt train, or run=latest"
+            f"run={config['run']!r}: give the folder of one finished agt train run, or run=latest"
         )
     home = Path(str(config.get("output_dir"))) / "train"
     runs = runs_of(home, "train")
@@ -86,7 +82,7 @@ def resolve_latest(config: dict[str, Any], note: Callable[[str], None]) -> dict[
     if done is None:
         unfinished = f" (not finished: {_summary(runs)})" if runs else ""
         raise ConfigError(
-            f"run=latest: there is no finished training run in {home}{unfinished}: start agt "
+            f"run=latest: there is no finished training run in {home}{unfinished}. Start agt "
             "train, or give run=FOLDER (agt looks for runs under output_dir)"
         )
     note(f"run=latest is {runs[done].folder}")

@@ -124,7 +124,7 @@ class CheckState(StrEnum):
     OK = "ok"
     NOTE = "note"
     UNCHECKED = "not checked"
-    BUSY = "this was not checked, because another process is using it"
+    BUSY = "not checked, because another process is using these files"
     PROBLEM = "PROBLEM"
 
     @property
@@ -219,7 +219,7 @@ class Findings:
         except MemoryError:
             self.problem(
                 name,
-                "this file was not read, because it needs more memory than this machine has; agt "
+                "this file needs more memory than this machine has, so it was not read; agt "
                 "never writes files of this size",
             )
         except (
@@ -233,8 +233,8 @@ class Findings:
             reason = f"{type(error).__name__}: {error}"
             self.problem(
                 name,
-                "a file of this run lacks an entry that it must have, or an entry has the "
-                f"wrong type ({reason}): restore the file, or train again",
+                f"a file of this run was altered or damaged after agt wrote it ({reason}): "
+                "restore it from a backup, or train again",
             )
 
 

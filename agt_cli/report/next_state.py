@@ -29,7 +29,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from os.path import lexists
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
 
 from agt.errors import ConfigError
 from agt.store import (
@@ -40,35 +39,25 @@ from agt.store import (
     is_locked,
     sync_folder,
 )
-
-if TYPE_CHECKING:
-    pass
-from agt_cli.report.finished import COMMIT, HOME, NEXT, STATE_LOCK
+from agt_cli.report.finished import COMMIT, HOME, NEXT, STATE_LOCK, check_is_run
 from agt_cli.report.unfinished import remove_leftovers
 
 PATIENCE = 10.0  # seconds that a reader waits for files to come into their places
 
 
 @contextmanager
-def run_lock(folder: Path, key: str = "run") -> Iterator[None]:
+def run_lock(folder: Path) -> Iterator[None]:
     """Be the one process that changes a run; what an earlier one left is settled first, and what
     this one leaves, after.
-
-    Args:
-        key: the setting that names the folder, for messages.
 
     Raises:
         ConfigError: another process changes it just now; the folder cannot be written, or keeps no
             locks; or a link, or a damaged state, lies where this module keeps its own.
     """
-    if not (folder / "status.json").is_file():
-        raise ConfigError(
-            f"{key}={folder}: this is not the folder of a run (status.json is missing): give the "
-            "folder of a run"
-        )
-    lock = _take_lock(folder, key)
+    check_is_run(folder, "run")
+    lock = _take_lock(folder)
     try:
-        _finish_commit(folder, key)
+        _finish_commit(folder)
         yield
     finally:
         with suppress(OSError):
@@ -76,7 +65,7 @@ def run_lock(folder: Path, key: str = "run") -> Iterator[None]:
         lock.release()
 
 
-def recover(folder: Path, key: str = "run") -> None:
+def recover(folder: Path) -> None:
     """Bring a run that an interrupted erasure left into its new state, before it is read; nothing
     where there was none.
 
@@ -90,15 +79,15 @@ def recover(folder: Path, key: str = "run") -> None:
     end = time.monotonic() + PATIENCE
     while lexists(folder / COMMIT):
         if is_locked(folder / STATE_LOCK) is not True:
-            lock = _take_lock(folder, key)
+            lock = _take_lock(folder)
             try:
-                _finish_commit(folder, key)
+                _finish_commit(folder)
             finally:
                 lock.release()
         elif time.monotonic() > end:
             raise ConfigError(
-                f"{key}={folder}: agt unlearn is changing this run at the moment: try again "
-                "when it is done"
+                f"run={folder}: agt unlearn is changing this run at the moment: wait until it "
+                "is done"
             )
         else:
             time.sleep(0.05)
@@ -112,12 +101,12 @@ def commit(folder: Path) -> None:
     """
     staged = folder / NEXT
     try:
-        _check_places(folder, "run")
+        _check_places(folder)
         new = _check_whole(folder, staged)
     except (OSError, Broken) as error:
         raise ConfigError(
-            f"run={folder}: agt unlearn prepared a new state of the run, but this state is "
-            f"incomplete ({error}), so the run was not changed: type the command again"
+            f"run={folder}: the new state that agt unlearn prepared is incomplete ({error}), so "
+            "the run was not changed: type the command again"
         ) from None
     sync_folder(staged)
     staged.rename(folder / COMMIT)
@@ -126,7 +115,7 @@ def commit(folder: Path) -> None:
     _remove_commit(folder)
 
 
-def _check_places(folder: Path, key: str) -> None:
+def _check_places(folder: Path) -> None:
     """Raise ConfigError where a link, or a file in a folder's place, would lead writing
     elsewhere.
     """
@@ -136,9 +125,9 @@ def _check_places(folder: Path, key: str) -> None:
         odd = "a link" if path.is_symlink() else "not a folder" if no_folder else ""
         if odd:
             raise ConfigError(
-                f"{key}={folder}: {name} is {odd}, but agt unlearn never creates such a file "
-                "there, so nothing was changed: find out where it comes from, and delete it "
-                f"with rm {path}"
+                f"run={folder}: {path} is {odd}. agt unlearn does not create such a file, so "
+                "it changed nothing: find out where the file comes from, and delete it with rm "
+                f"{path}"
             )
 
 
@@ -167,8 +156,8 @@ def _parents(folder: Path, name: str) -> Iterator[Path]:
     return (folder / part for part in PurePath(name).parents if part.name)
 
 
-def _take_lock(folder: Path, key: str) -> Lock:
-    _check_places(folder, key)
+def _take_lock(folder: Path) -> Lock:
+    _check_places(folder)
     lock = Lock(folder / STATE_LOCK)
     try:
         (folder / HOME).mkdir(exist_ok=True)
@@ -177,18 +166,18 @@ def _take_lock(folder: Path, key: str) -> Lock:
         file = error.filename or STATE_LOCK
         reason = error.strerror or error
         raise ConfigError(
-            f"{key}={folder}: {file} cannot be written ({reason}), but an erasure has to change "
-            "the run in its folder: make the file writable"
+            f"run={folder}: {file} cannot be written ({reason}), but an erasure changes the "
+            "run in its folder: make the file writable"
         ) from None
     if not got:
         raise ConfigError(
-            f"{key}={folder}: another agt unlearn is changing this run at the moment: wait "
+            f"run={folder}: another agt unlearn is changing this run at the moment: wait "
             "until it is done"
         )
     if not lock.works:
         raise ConfigError(
-            f"{key}={folder}: this file system does not support locks, so two erasures could "
-            "run at the same time: copy the run to a local disk"
+            f"run={folder}: this file system does not support locks, so two erasures could "
+            "run at once: copy the run to a local disk"
         )
     return lock
 
@@ -201,12 +190,12 @@ def _discard_staged(folder: Path) -> None:
     if not lexists(folder / NEXT) or is_locked(folder / STATE_LOCK):
         return
     with suppress(ConfigError):
-        lock = _take_lock(folder, "run")
+        lock = _take_lock(folder)
         shutil.rmtree(folder / NEXT, ignore_errors=True)
         lock.release()
 
 
-def _finish_commit(folder: Path, key: str) -> None:
+def _finish_commit(folder: Path) -> None:
     """Roll forward, and delete what was begun. The caller has the lock.
 
     Raises:
@@ -219,10 +208,10 @@ def _finish_commit(folder: Path, key: str) -> None:
             new = _check_whole(folder, commit)
         except (OSError, Broken) as error:
             raise ConfigError(
-                f"{key}={folder}: the folder {COMMIT}, which contains the run's new state, is "
-                f"not as agt unlearn wrote it ({error}), so nothing was changed. Restore the "
-                f"folder {COMMIT}; or, if you do not need the new state, move {commit} to "
-                "another place, and the run stays as it is"
+                f"run={folder}: the folder {COMMIT}, which contains the run's new state, was "
+                f"altered or damaged after agt unlearn wrote it ({error}), so nothing was "
+                "changed. Restore the folder from a backup. If you do not need the new state, "
+                f"move {commit} to another place; the run then stays as it is"
             ) from None
         _roll_forward(folder, new)
     _remove_commit(folder)

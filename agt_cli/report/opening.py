@@ -1,13 +1,9 @@
 """A finished run is opened: every file of it is compared with its manifest."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agt.errors import ConfigError
-
-if TYPE_CHECKING:
-    pass
-from agt_cli.report.finished import _SWAPPED, Run, manifest_digest
+from agt_cli.report.finished import _SWAPPED, Run, check_is_run, manifest_digest
 from agt_cli.report.found import newest
 from agt_cli.report.next_state import recover
 from agt_cli.report.unfinished import UNKNOWN
@@ -15,7 +11,7 @@ from agt_cli.report.unfinished import UNKNOWN
 _TRIES = 3  # of a run that changes while it is opened
 
 
-def check_folder(folder: Path, command: str, key: str = "run") -> None:
+def check_folder(folder: Path, command: str) -> None:
     """Raise ConfigError where there is no such folder, naming the newest finished run of
     ``command`` beside it.
     """
@@ -23,7 +19,7 @@ def check_folder(folder: Path, command: str, key: str = "run") -> None:
         run = newest(folder.parent, command)
         beside = f"; the newest finished {command} run is {run.folder}" if run else ""
         raise ConfigError(
-            f"{key}={folder}: this folder does not exist: give the folder of a finished run{beside}"
+            f"run={folder}: this folder does not exist: give the folder of a finished run{beside}"
         )
 
 
@@ -48,7 +44,7 @@ def check_edits(run: Run, doing: str) -> None:
         )
 
 
-def open_run(folder: Path, command: str, digest: str | None = None, key: str = "run") -> Run:
+def open_run(folder: Path, command: str, digest: str | None = None) -> Run:
     """Read a finished run of ``command``, and verify every file of it.
 
     A run whose state is just being swapped is read in its new one; an interrupted swap is brought
@@ -56,62 +52,60 @@ def open_run(folder: Path, command: str, digest: str | None = None, key: str = "
 
     Args:
         digest: the run must be the one of this digest; None: any.
-        key: the setting that names the folder, for messages; ``digest`` is another beside it.
 
     Raises:
         ConfigError: no such folder, not a run, another command's run, not finished, another run
             than ``digest``, or a file is not what the run wrote; says which file shows it.
     """
-    check_folder(folder, command, key)
-    recover(folder, key)
+    check_folder(folder, command)
+    recover(folder)
     for _ in range(_TRIES):
         before = manifest_digest(folder)
         try:
-            return _open_verified(folder, command, digest, key)
+            return _open_verified(folder, command, digest)
         except ConfigError:
-            recover(folder, key)
+            recover(folder)
             if manifest_digest(folder) == before:
                 raise
-    raise ConfigError(f"{key}={folder}: {_SWAPPED}")
+    raise ConfigError(f"run={folder}: {_SWAPPED}")
 
 
-def _open_verified(folder: Path, command: str, digest: str | None, key: str) -> Run:
-    if not (folder / "status.json").exists():
-        raise ConfigError(
-            f"{key}={folder}: this is not the folder of a run (status.json is missing): give the "
-            "folder of a run"
-        )
-    there = Run.at(folder, key)
+def _open_verified(folder: Path, command: str, digest: str | None) -> Run:
+    check_is_run(folder, "run")
+    there = Run.at(folder)
     there.json("status.json")  # says why it cannot be read
     _check_done(there, command)
-    run = Run.open(folder, command, digest, key)
+    run = Run.open(folder, command, digest, "run")
     # of this state, whatever comes after it
     _ = run.status, run.environment, run.metrics, run.config
     return run
 
 
 def _check_done(run: Run, command: str) -> None:
-    named = f"{run.key}={run.folder}"
+    named = f"run={run.folder}"
     if run.command != command:
         raise ConfigError(
-            f"{named}: status.json says that this is a run of {run.command!r}, but this "
-            f"command needs a run of {command!r}"
+            f"{named}: according to status.json, this is a run of agt {run.command}, but this "
+            f"command needs a run of agt {command}"
         )
     if run.state == "done":
         return
-    why, again = f" ({run.error})" if run.error else "", f"start `agt {command}` again"
+    why = run.error
+    again = f"start `agt {command}` again"
     resume = again
     if command == "train":
         resume = f"type agt train resume={run.folder} to resume the run"
     if run.state == "running":
-        why = " (its process is still running)"
+        why = "the run's process is still running"
         resume = "wait until it ends"
     elif run.state == "killed" and run.is_alive is None:
-        why, resume = f", and {UNKNOWN}", again
+        why = UNKNOWN
+        resume = again
     elif run.state == "killed":
-        why = ", but its process no longer exists, so it was killed"
+        why = "the run's process no longer exists, so the run was killed"
     said = run.status.get("state")
+    reason = f" ({why})" if why else ""
     raise ConfigError(
-        f"{named}: this run has no result to use, because its state in status.json is "
-        f"{said!r}{why}: {resume}"
+        f"{named}: this run has no result, because its state in status.json is {said!r}{reason}: "
+        f"{resume}"
     )

@@ -49,7 +49,7 @@ def advice(plan: Plan) -> tuple[str, ...]:
         return (verdict(plan),)
     nominal = rate_words(plan.evidence.accuracy)
     listed = "; ".join(
-        f"{count:,} with mechanism={name} at total eps = {eps:g}"
+        f"{counted(count, 'query', 'queries')} with mechanism={name} at total eps = {eps:g}"
         for eps, (count, name) in plan.one_by_one.items()
     )
     singly = (

@@ -68,8 +68,7 @@ class RateEstimate:
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.value <= self.high <= 1:  # NaN compares false
             raise ValueError(
-                f"{self.value} is not an estimate, because it is not inside its interval "
-                f"[{self.low}, {self.high}]"
+                f"the estimate {self.value} is not inside its interval [{self.low}, {self.high}]"
             )
 
     def __str__(self) -> str:
@@ -420,8 +419,10 @@ class Quality:
         accuracy = self.whole.accuracy
         against = (
             f"its accuracy is {accuracy}, while always answering '{self.majority}' has "
-            f"accuracy {baseline}{self._ranks}"
+            f"accuracy {baseline}"
         )
+        if self._ranks:
+            against = f"{against}. However, {self._ranks}"
         if self.constant and self.rounding_doubt:
             return f"{constant}: {against}."
         if self.constant:
@@ -442,7 +443,7 @@ class Quality:
     def _ranks(self) -> str:
         area = self.whole.auc
         return (
-            f"; however, the model's scores do rank the classes (AUC {area})"
+            f"the model's scores do rank the classes (AUC {area})"
             if area is not None and area.low > 0.5
             else ""
         )

@@ -184,8 +184,9 @@ def quality_section(quality: Quality) -> list[str]:
         majority = plain(quality.majority)
         legend += (
             " The column 'majority' is the accuracy of always giving the most frequent class "
-            f"of a group (of all records: '{majority}'). The file `tables/quality.csv` also "
-            "has the fractions of answers that are both certified and correct."
+            f"of a group (in all records, this class is '{majority}'). The file "
+            "`tables/quality.csv` also has the fractions of answers that are both certified "
+            "and correct."
         )
     return [title, markdown_table(columns, rows), legend]
 

@@ -58,8 +58,8 @@ PUBLISHED = {"measure": "`dataset.yaml`"}
 def publish_headline(publishable: str | None) -> str:
     """A release's page in one sentence; None: nothing may be published."""
     return (
-        f"**{publishable} may be published. Repeating this command draws anew, which is another "
-        "release and costs privacy budget again.**"
+        f"**{publishable} may be published. Repeating this command is another release, with new "
+        "random draws, and costs privacy budget again.**"
         if publishable
         else "**Nothing may be published.**"
     )

@@ -45,10 +45,10 @@ def check_not_replaced(digest: str, folder: Path, places: Iterable[Path], key: s
         number = _entry_that_replaced(path, digest)
         if number is not None:
             raise ConfigError(
-                f"{key}={folder}: this folder is an earlier state of a run, and still "
-                f"contains what was erased, because erasure {number} replaced this state (see "
-                f"{path}). Use the run as it is after the erasure; or delete this folder and "
-                "train again without the erased records"
+                f"{key}={folder}: this folder is an earlier state of a run, and still contains "
+                f"the records that erasure {number} removed (see {path}). Use the present state "
+                "of the run. If you do not have it, delete this folder and train again without "
+                "the erased records"
             )
 
 
@@ -64,7 +64,7 @@ def _entry_that_replaced(account: Path, digest: str) -> object:
         return state["entry"] if state["before"] == digest else None
     except (Broken, OSError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{account}: the report of an erasure cannot be read ({error}), so agt cannot "
-            "tell whether that erasure replaced this state of the run. Restore the file; or, "
-            f"if the file is about another run, move {account.parent} to another place"
+            f"{account}: this report of an erasure cannot be read ({error}), so agt cannot tell "
+            "whether the erasure replaced this state of the run. Restore the report from a "
+            f"backup. If it is about another run, move {account.parent} to another place"
         ) from None

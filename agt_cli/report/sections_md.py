@@ -34,7 +34,7 @@ REQUIREMENTS = {
     ),
     "public constants": "constants are public",
     "inclusion-monotone rules": (
-        "the bounds for k contain those that each neighbouring dataset has for k - 1"
+        "the bounds for k contain the bounds that each neighbouring dataset has for k - 1"
     ),
     "every step non-expansive": (
         "no training step moves the models of two neighbouring datasets further apart"
@@ -56,17 +56,17 @@ def guarantee(conditions: Sequence[Condition]) -> str:
     if failed:
         unmet_conditions = _not_met(failed)
         return f"These certificates cannot support a privacy claim, because {unmet_conditions}."
-    through = "with a release mechanism that is calibrated to the stable distance"
+    supported = (
+        "These certificates can support a privacy claim for a release whose mechanism is "
+        "calibrated to the stable distance (the largest k at which an answer is certified)"
+    )
     declared = [c for c in conditions if c.standing is Standing.DECLARED]
     if not declared:
-        return (
-            f"These certificates can support a privacy claim {through}. All conditions for "
-            "this are proved."
-        )
+        return f"{supported}. All conditions for this are proved."
     declarations = _requirements(declared)
     return (
-        f"These certificates can support a privacy claim {through}, if what was declared is true: "
-        f"{declarations}. No code can check a declaration."
+        f"{supported}, if what was declared is true: {declarations}. No code can check a "
+        "declaration."
     )
 
 

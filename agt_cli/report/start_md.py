@@ -213,7 +213,7 @@ def start_report(summary: Summary, folder: Path) -> str:
         markdown_table(("", "way", ""), ways),
         *(("## Before you trust this result", [*summary.remarks]) if summary.remarks else ()),
         *(
-            ("## Measure what is not public, with noise", _commands(summary.measuring))
+            ("## Measure the parts that are not public, with noise", _commands(summary.measuring))
             if summary.measuring
             else ()
         ),

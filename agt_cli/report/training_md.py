@@ -113,8 +113,8 @@ _FLIPS_COUNTED = (
     "changes its answer, and how many members must change theirs before the vote changes."
 )
 _VOTES_COUNTED = (
-    "Raising k by one can change only the votes of the members whose shards are affected, so "
-    "stable distances are counted from the votes."
+    "An edit can change only the votes of the members whose shards it affects, so stable "
+    "distances are counted from the votes."
 )
 
 

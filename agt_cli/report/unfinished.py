@@ -2,17 +2,13 @@
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agt.errors import ConfigError
-
-if TYPE_CHECKING:
-    pass
-from agt_cli.report.finished import CHECKPOINTS, LOCK, Run
+from agt_cli.report.finished import CHECKPOINTS, LOCK, Run, check_is_run
 
 RESUME_KEY = "resume"
 
-UNKNOWN = "there is no lock file, so agt cannot tell whether the run's process is still running"
+UNKNOWN = "there is no lock file, so agt cannot tell whether the run's process still exists"
 
 
 def check_resumed_folder(folder: Path) -> None:
@@ -22,11 +18,7 @@ def check_resumed_folder(folder: Path) -> None:
             f"{RESUME_KEY}={folder}: this folder does not exist: give the folder of a run "
             "that was killed"
         )
-    if not (folder / "status.json").exists():
-        raise ConfigError(
-            f"{RESUME_KEY}={folder}: this is not the folder of a run, because status.json is "
-            "missing: give the folder of a run that was killed"
-        )
+    check_is_run(folder, RESUME_KEY)
 
 
 def open_unfinished(folder: Path, command: str) -> Run:
@@ -41,16 +33,16 @@ def open_unfinished(folder: Path, command: str) -> Run:
     run.json("status.json")  # says why it cannot be read
     if run.command != command:
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: this is a run of agt {run.command}, which agt {command} "
-            f"cannot resume: start agt {run.command} again"
+            f"{RESUME_KEY}={folder}: agt {command} cannot resume a run of agt {run.command}: "
+            f"start agt {run.command} again"
         )
     if run.state == "running":
         raise still_running(folder)
     check_open(run)
     if run.state == "killed" and run.is_alive is None:
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: {UNKNOWN}. Make sure that the process is not running, "
-            f"and start a new run without {RESUME_KEY}=..."
+            f"{RESUME_KEY}={folder}: {UNKNOWN}. Make sure that it does not, and start a new run "
+            f"without {RESUME_KEY}=..."
         )
     if not (folder / "config.yaml").exists():
         raise ConfigError(
@@ -66,8 +58,8 @@ def open_unfinished(folder: Path, command: str) -> Run:
 def still_running(folder: Path) -> ConfigError:
     """What to raise of a run whose process is alive."""
     return ConfigError(
-        f"{RESUME_KEY}={folder}: another process is still running this run: wait until it "
-        "ends, or stop it first"
+        f"{RESUME_KEY}={folder}: the process of this run still exists: wait until it ends, or "
+        "stop it first"
     )
 
 
@@ -78,8 +70,8 @@ def check_open(run: Run) -> None:
     if run.state == "done":
         remove_leftovers(run.folder)
         raise ConfigError(
-            f"{RESUME_KEY}={run.folder}: this run is finished, so it cannot be resumed: to "
-            f"use it, type agt certify run={run.folder}"
+            f"{RESUME_KEY}={run.folder}: this run is finished, so there is nothing to resume: "
+            f"to use it, type agt certify run={run.folder}"
         )
 
 

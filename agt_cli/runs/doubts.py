@@ -29,13 +29,11 @@ _SENTENCES: dict[DoubtCode, str] = {
     ),
     "blanks_around_name": (
         "the column name {column!r} has blanks around it, so every setting must name the "
-        "column with these blanks: remove the blanks from the file, for example those after "
-        "the separators of line 1"
+        "column with these blanks: remove the blanks from line 1 of the file"
     ),
     "blanks_around_value": (
-        "column '{column}' has values with blanks around them, such as {values}, and a value "
-        "with blanks is not the same as the value without blanks: remove the blanks from the "
-        "file, for example those after separators"
+        "column '{column}' has values with blanks around them, such as {values}, which "
+        "differ from the same values without blanks: remove the blanks from the file"
     ),
     "values_alike": (
         "column '{column}' has {values}, which differ only in capitals, blanks or zeros (as "
@@ -63,8 +61,8 @@ _SENTENCES: dict[DoubtCode, str] = {
         "value: if {values} is a code, as NA is for Namibia, replace it by another word in "
         "the file"
     ),
-    "left_out": "column '{column}' is LEFT OUT: it {reason}",
-    "taken_as_words": "column '{column}' is treated as a list of words: it {reason}",
+    "left_out": "column '{column}' is LEFT OUT, because {reason}",
+    "taken_as_words": "column '{column}' is treated as a list of words, because {reason}",
 }
 _FEW_NUMBERS = 12  # of as many whole numbers, a label may well have classes
 _MASKS = {

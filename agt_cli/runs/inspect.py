@@ -54,8 +54,8 @@ _DATE = (
     r"([T ]\d{1,2}:\d{2}.*)?$"
 )
 _HEADER_REMEDY = (
-    "give header=false if the file has no header (agt then names the columns column1, "
-    "column2, ...), or header=true if this line gives the names of the columns"
+    "give header=false if the file has no header (agt then names the columns column1, column2, "
+    "...), or header=true if line 1 gives the names of the columns"
 )
 UNWRITABLE = "???"
 """A word that a configuration cannot hold: there it says that a value is required."""
@@ -303,7 +303,7 @@ def inspect_table(
     for setting, name in named:
         if name is not None and name not in columns.names:
             raise DataError(
-                f"{path}: there is no column '{name}', which the setting {setting} "
+                f"{path}: the file has no column '{name}', which the setting {setting} "
                 f"names{nearest(name, columns.names)}"
             )
     looks = _all_values(columns, missing_values, formats)
@@ -376,10 +376,8 @@ def _check_header(path: Path, form: CsvFormat) -> None:
     counted_columns = [[str(start + place) for place in range(len(numbers))] for start in (0, 1)]
     if numbers not in counted_columns or len(set(names)) < len(names):
         first_names = ", ".join(repr(name) for name in names[:4])
-        raise DataError(
-            f"{path}: line 1 ({first_names}, ...) looks like data, or has the same name "
-            f"twice: {_HEADER_REMEDY}"
-        )
+        problem = "has the same name twice" if len(set(names)) < len(names) else "looks like data"
+        raise DataError(f"{path}: line 1 ({first_names}, ...) {problem}: {_HEADER_REMEDY}")
 
 
 # -- the values of a column
@@ -670,19 +668,21 @@ def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: 
         seen = replace(seen, mixed=bool(whole.any() and not whole.all() and not decimal.any()))
     if not look.single or (distinct and not (look.text or look.numeric or look.date)):
         remark = (
-            f"contains values of the type {look.cells.type}, but a column of features needs a "
-            "finite number or a word in each row"
+            f"the column contains values of the type {look.cells.type}, but a column of "
+            "features needs a finite number or a word in each row"
         )
         if np.isinf(look.numbers).any():
             _, where = _first_cell(columns, look, np.isinf(look.numbers))
-            remark = f"is infinite in {where}: correct the value, or remove the row"
+            remark = (
+                f"the column has an infinite value in {where}: correct the value, or remove the row"
+            )
         return replace(seen, remark=remark)
     if not distinct:
-        return replace(seen, kind="empty", remark="has no value in any row")
+        return replace(seen, kind="empty", remark="the column has no value in any row")
     if look.numeric:
         seen = replace(seen, low=float(look.numbers.min()), high=float(look.numbers.max()))
     if distinct == 1 and not look.missing:
-        return replace(seen, kind="constant", remark="has the same value in every row")
+        return replace(seen, kind="constant", remark="the column has the same value in every row")
     declared_date = isinstance(look.format, str)
     if look.date or declared_date or (look.text and not look.numeric and date_formats(look.words)):
         return _date(columns, look, replace(seen, kind="date"))
@@ -720,7 +720,8 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
         numbers = columns.numbers(look.name, "file", seen.markers, cell_format)
     except DataError:
         return replace(
-            seen, remark="contains times of day, or dates that do not exist in any calendar"
+            seen,
+            remark="the column contains times of day, or dates that do not exist in any calendar",
         )
     low, high = (
         float(np.array(f(numbers), "datetime64[D]").astype("datetime64[Y]").astype(int))
@@ -730,8 +731,8 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
         return replace(
             seen,
             remark=(
-                f"contains dates outside the years 0 to {_LAST_YEAR - 1}, but only dates of "
-                "these years can be used"
+                f"the column contains dates outside the years 0 to {_LAST_YEAR - 1}, but only "
+                "dates of these years can be used"
             ),
         )
     years = (
@@ -751,8 +752,8 @@ def _unclear_dates(columns: ColumnReader, look: _ColumnValues, formats: Sequence
     if formats:
         first_setting, second_setting = (command_line(look.name, form) for form in formats[:2])
         return (
-            "contains dates that do not show which number is the day and which the month: "
-            f"give {first_setting} or {second_setting}"
+            "the column contains dates that do not show which number is the day and which the "
+            f"month: give {first_setting} or {second_setting}"
         )
     likeliest = likeliest_date_format(look.words)
     form = DateFormat(likeliest)
@@ -761,9 +762,9 @@ def _unclear_dates(columns: ColumnReader, look: _ColumnValues, formats: Sequence
     word, where = _first_cell(columns, look, np.arange(len(look.words)) == unread)
     example = in_words(likeliest)
     return (
-        f"contains dates, but {word!r} in {where} is not a date such as {example}: write all "
-        f"dates in one form, or give missing_values=[{word!r}] if {word!r} means that a value is "
-        "missing"
+        f"the column contains dates, but {word!r} in {where} is not a date such as {example}: "
+        f"write all dates in one form, or give missing_values=[{word!r}] if {word!r} means that "
+        "a value is missing"
     )
 
 
@@ -779,18 +780,18 @@ def _identity(column: Column, rows: int, most_values: int) -> str:
     consecutive = (column.high or 0.0) - (column.low or 0.0) < rows
     if unique and column.counts_rows and (named or consecutive):
         return (
-            "seems to be a row number; if this number nevertheless identifies each record "
-            f"permanently, {remedy} and dataset.id_permanent=true"
+            "the column seems to be a row number; if this number nevertheless identifies each "
+            f"record permanently, {remedy} and dataset.id_permanent=true"
         )
     if unique and named:
         return (
-            "may be an id; if this id identifies each record permanently, even when other "
-            f"records are added or removed, {remedy}"
+            "the column may be an id; if this id identifies each record permanently, even when "
+            f"other records are added or removed, {remedy}"
         )
     if named and column.distinct > max(most_values, rows // 50):
         return (
-            "seems to identify people or things, because its values repeat; if it identifies "
-            "the person of each row, give dataset.unit with the name of this column"
+            "the column seems to identify people or things, because its values repeat; if it "
+            "identifies the person of each row, give dataset.unit with the name of this column"
         )
     return ""
 
@@ -805,7 +806,7 @@ def _number(seen: Column, look: _ColumnValues, raw: pa.DataType) -> Column:
         return replace(
             seen,
             kind="unreadable",
-            remark="contains numbers whose range is too large for floating point",
+            remark="the column contains numbers whose range is too large for floating point",
         )
     return replace(seen, numeric=limits, remark=CODES if few and len(look.words) > 2 else "")
 
@@ -836,8 +837,8 @@ def _words(
                 seen,
                 kind="unreadable",
                 remark=(
-                    f"contains numbers such as {word!r} in {where}, which can be read in "
-                    f"several ways: give {forms}"
+                    f"the column contains numbers such as {word!r} in {where}, which can be "
+                    f"read in several ways: give {forms}"
                 ),
             )
         if written:
@@ -849,14 +850,14 @@ def _words(
                 seen,
                 kind="unreadable",
                 remark=(
-                    f"contains formatted numbers that cannot be read, such as {word!r} in "
-                    f"{where}: {hint}"
+                    "the column contains formatted numbers that cannot be read, such as "
+                    f"{word!r} in {where}: {hint}"
                 ),
             )
         infinite = " (an infinite number)" if is_infinite(word) else ""
         doubt = (
-            f"contains {what}, but also {word!r}{infinite} in {where}: correct this value, or "
-            f"give missing_values=[{word!r}] if {word!r} means that a value is missing"
+            f"the column contains {what}, but also {word!r}{infinite} in {where}: correct this "
+            f"value, or give missing_values=[{word!r}] if {word!r} means that a value is missing"
         )
     least = max(1, min(5, rows // 50))
     frequent = sorted(word for word, count in seen.values if count >= least and word != UNWRITABLE)
@@ -864,7 +865,11 @@ def _words(
         return replace(seen, kind="unreadable", remark=doubt)
     free = len(look.words) > max(FEW_CODES, 0.9 * (rows - look.missing))
     if free or many:
-        problem = "contains free text" if free else "has too many different values to list them all"
+        problem = (
+            "the column contains free text"
+            if free
+            else "the column has too many different values to list them all"
+        )
         return replace(
             seen,
             kind="text",
@@ -878,8 +883,8 @@ def _words(
             seen,
             kind="text",
             remark=(
-                f"has no value that occurs {least} times or more; to use this column, list "
-                "some of its values under categorical"
+                f"the column has no value that occurs {least} times or more; to use this "
+                "column, list some of its values under categorical"
             ),
         )
     return replace(seen, kind="category", categorical=tuple(frequent), remark=doubt)

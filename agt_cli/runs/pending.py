@@ -78,8 +78,6 @@ WAITING_FILE = "unlearning/waiting.json"
 
 ABSTAINED_FILE = Path("unlearning/abstained.jsonl")
 
-_AWAY = "move this file to another place; agt will then count unanswered queries from zero again"
-
 
 @dataclass(frozen=True)
 class PendingErasures:
@@ -125,10 +123,10 @@ class PendingErasures:
             are = "is" if self.units == 1 else "are"
             raise ConfigError(
                 f"run={folder}: {requesters} asked to be erased and {are} still in the model. "
-                f"{release} would use their records, and leaving out the queries that depend "
-                "on these records would not be private either. First carry out the erasure "
-                f"with `agt unlearn run={folder}`. Until then, `agt certify` can answer the "
-                "queries that do not depend on these records"
+                f"{release} would use their records, and leaving out the queries that depend on "
+                "these records would not be private either. First type `agt unlearn "
+                f"run={folder}`, which carries out the erasure. Until then, `agt certify` can "
+                "answer the queries that do not depend on these records"
             )
 
     def record_deferred(self, answered: np.ndarray, record: RunRecord) -> list[str]:
@@ -189,8 +187,9 @@ def abstentions(folder: Path, states: Collection[str]) -> int:
             count += int(told["abstained"]) * (str(told["state"]) in states)
     except (Broken, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{path}, line {number}: agt cannot read the number of unanswered queries from "
-            f"this line ({error}): {_AWAY}"
+            f"{path}, line {number}: agt cannot read the number of unanswered queries from this "
+            f"line ({error}). Move the file to another place; agt then counts unanswered "
+            "queries from zero again"
         ) from None
     return count
 

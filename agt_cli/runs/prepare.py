@@ -125,8 +125,8 @@ def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> R
     model = head or head_from_config(config.get("model"))
     if not hasattr(source, "load"):
         raise ConfigError(
-            f"dataset._target_: {type(source).__name__} is not a data set: give a class with the "
-            "methods load() and load_queries(path)"
+            f"dataset._target_: {type(source).__name__} cannot be used as a data set: give a "
+            "class with the methods load() and load_queries(path)"
         )
     settings = RunSettings(source=source, model=model, **parts)
     if getattr(source, "measurement", None) and settings.relation.unit_rows > source.unit_rows:
@@ -151,8 +151,8 @@ def _source(node: Any, relation: RelationConfig) -> Any:
         )
         if not hasattr(source, "label_free"):
             raise ConfigError(
-                f"relation={relation.name}: the ids of {type(source).__name__} are hashes of "
-                "records with their labels, so a record whose label changes would move to "
+                f"relation={relation.name}: {type(source).__name__} makes the id of a record "
+                "from the record and its label, so a record whose label changes would move to "
                 "another batch: use dataset=table, embeddings or blobs"
             )
     return build(node, "dataset")
@@ -327,10 +327,9 @@ def size_question(dataset: Dataset) -> str:
         return ""
     records = "training records" if size == training else "training and test records"
     return (
-        f"dataset.declared_size={size:g} is exactly the number of {records}. If this number "
-        "was counted from the records, it is not public, and no privacy guarantee of this "
-        "run is true: declare a round number that does not depend on the records, and train "
-        "again"
+        f"dataset.declared_size={size:g} is exactly the number of {records}. If this number was "
+        "counted, it is not public, and no privacy guarantee of this run is true: declare a "
+        "round number that does not depend on the records, and train again"
     )
 
 

@@ -56,15 +56,15 @@ class Candidate:
         model = linear_head(Problem(dataset, settings))
         if not model.plan.declared:
             raise ConfigError(
-                "dataset.declared_size: this setting is missing, but `agt tune` needs it, because "
-                "the strength of regularisation depends on the number of records, which is "
-                "private: give a public constant with dataset.declared_size=NUMBER"
+                "dataset.declared_size is missing, but `agt tune` needs a public number of "
+                "records, because the strength of regularisation depends on it: give "
+                "dataset.declared_size=NUMBER"
             )
         if not dataset.preprocessing.held:
             reason = dataset.preprocessing.missing
             raise ConfigError(
-                "`agt tune` declares that settings were chosen only on public data, but here "
-                f"the features of public rows depend on private records, because {reason}"
+                "`agt tune` chooses settings only on public data, but here the features of "
+                f"public rows depend on private records, because {reason}"
             )
         return cls(replace(model, problem=model.problem.with_dataset(dataset.bare)), rows)
 

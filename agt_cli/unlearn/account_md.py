@@ -11,7 +11,7 @@ from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, Place, TraceS
 
 NAMED_ANSWERS = 8  # earlier answers that are named one by one; the void ones first
 BUDGET_UNIT = (
-    "the budget limits the norm of the loss gradient that removals and the optimiser leave"
+    "the budget limits the norm of the loss gradient that is left after optimisation and removals"
 )
 METHOD_WORDS = {
     "newton": "a Newton step (certified removal)",
@@ -20,15 +20,17 @@ METHOD_WORDS = {
 }
 REQUESTS = {
     "oblivious": (
-        "but NOT for erasure requests that were chosen after looking at outputs of the model"
+        "This does NOT hold for erasure requests that were chosen after looking at outputs of "
+        "the model"
     ),
     "adaptive for fixed keys": (
-        "for the seed and keys of this run, whoever chose the erasure requests; but if the "
-        "requests were chosen after looking at outputs of the model, the result does NOT "
+        "This holds for the seed and keys of this run, whoever chose the erasure requests. If "
+        "the requests were chosen after looking at outputs of the model, the result does NOT "
         "have the distribution that training with new keys (fresh=true) has"
     ),
     "adaptive": (
-        "for erasure requests chosen by anyone, even after looking at outputs of the model"
+        "This holds for erasure requests chosen by anyone, even after looking at outputs of "
+        "the model"
     ),
 }
 
@@ -56,9 +58,9 @@ def _who_asked(asked: Asked) -> str:
         people = counted(asked.people + asked.untrained, "person", "people")
         now = f"{people} requested erasure"
         if asked.untrained:
-            now += (
-                f" (for {asked.untrained} of them, the data has only test records, which training "
-                "did not use)"
+            now = (
+                f"{now} (for {asked.untrained} of them, the data has only test records, which "
+                "training did not use)"
             )
         parts.append(now)
     if asked.pending:
@@ -80,6 +82,11 @@ def summary(account: ErasureReport) -> dict[str, str]:
     if account.updated and account.training is not None:
         seconds = f"{account.training:.3g}"
         rows["duration"] += f"; training the run took {seconds} s"
+    facts = account.removal.facts
+    if "test_answers_changed" in facts:
+        queries = counted(int(facts["test_answers"]), "test record")
+        changed = int(facts["test_answers_changed"])
+        rows["changed answers"] = f"{changed:,} of {queries} get another answer than before"
     if account.waiting is not None:
         rows["until the next update"] = (
             f"(agt unlearn run=...) {_answered_meanwhile(account.waiting)}"
@@ -115,8 +122,8 @@ def _guaranteed(promise: Promise) -> str:
         )
     if promise.within is not None:
         distance = upward(promise.within)
-        promised += f" if the weights may differ by an l2 distance of up to {distance}"
-    promised += f", {REQUESTS[promise.requests]}"
+        promised = f"{promised} if the weights may differ by an l2 distance of up to {distance}"
+    promised += f". {REQUESTS[promise.requests]}"
     void = sum(not fact.held for fact in promise.assumptions)
     if not void:
         return promised
@@ -176,7 +183,10 @@ def account_lines(account: ErasureReport) -> Iterator[str]:
     before = state.before[:19]
     after = state.after[:19]
     log = state.log[:24]
-    yield f"digest of the run: {before}... (before), {after}... (after); request log: {log}..."
+    yield (
+        f"digest of the run: {before}... before the erasure, {after}... after it; last entry of "
+        f"the request log: {log}..."
+    )
 
 
 def exception_lines(account: ErasureReport) -> Iterator[str]:
@@ -215,8 +225,8 @@ def account_markdown(account: ErasureReport) -> str:
         sentences(account.outside),
         "## To check it",
         "To compare this folder with the run and its request log, type `agt verify` with the "
-        "path of this folder. To be able to detect a later change of this folder, store "
-        "elsewhere the digest that `sha256sum manifest.json` prints here.",
+        "path of this folder. To be able to detect later whether this folder was changed, "
+        "store elsewhere the digest that `sha256sum manifest.json` prints in this folder.",
         (
             f"digest of the run before the erasure: {state.before}",
             f"digest of the run after the erasure: {state.after}",

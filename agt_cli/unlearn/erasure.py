@@ -117,7 +117,7 @@ def reporting_change(
     except (AgtError, OSError) as error:
         if not decided():
             raise
-        raise AgtError(f"{change}. After that, an error stopped the command: {error}") from error
+        raise AgtError(f"{change}. Then an error stopped the command: {error}") from error
     except BaseException:  # Ctrl-C, and what is a bug
         if decided():
             console.error(change)
@@ -148,10 +148,7 @@ def erase(order: ErasureOrder, console: Console) -> ErasureOutcome:
     elif known.log.pending:
         request = Request(known.by, (), (), 0)
     else:
-        raise ConfigError(
-            "no erasure was requested, neither in this command nor earlier: give the ids of the "
-            "records with ids=FILE"
-        )
+        raise ConfigError("no erasure was requested: give the ids of the records with ids=FILE")
     known.check(request)
     for note in request.notes:
         console.note(f"note: {note}")

@@ -246,11 +246,12 @@ class RequestEntry:
                     f"the list '{name}' of an entry must contain keyed hashes in increasing "
                     "order, each only once"
                 )
-        if bool(self.records) != bool(self.units) or (self.kind == "pending" and not self.records):
+        if bool(self.records) != bool(self.units):
             raise ConfigError(
-                "an entry of the request log must list both records and units, or neither; "
-                "the entry of a pending request must list at least one record"
+                "an entry of the request log must list both records and units, or neither"
             )
+        if self.kind == "pending" and not self.records:
+            raise ConfigError("the entry of a pending request must list at least one record")
 
     @property
     def body(self) -> dict[str, Any]:
@@ -306,8 +307,8 @@ class Log:
         entries, before = list[RequestEntry](), chain.START
         if not content.isascii():
             raise Broken(
-                f"{REQUEST_LOG_FILE} is damaged, because it is not plain ASCII text: "
-                "restore the file from a copy of the run"
+                f"{REQUEST_LOG_FILE} was altered or damaged after agt wrote it, because it "
+                "contains characters outside ASCII. Restore it from a backup of the run"
             )
         for number, line in enumerate(content.decode().splitlines(keepends=True), 1):
             text, digest = (
@@ -318,9 +319,9 @@ class Log:
                 if line != f"{_START}{text}{_MIDDLE}{digest}{_END}":
                     beginning = line[:60]
                     raise Broken(
-                        f"entry {number} of the request log was changed after agt wrote it "
-                        f"(it now begins with {beginning!r}): restore the run's folder from a "
-                        "copy"
+                        f"entry {number} of the request log was altered or damaged after agt "
+                        f"wrote it (the entry begins with {beginning!r}). Restore the run's "
+                        "folder from a backup"
                     )
                 entries.append(RequestEntry.of(chain.Entry.read(text, number, before, digest)))
             except Broken as error:
@@ -436,8 +437,8 @@ class Log:
         if self.entries and self.entries[-1].after != state_of(files):
             number = len(self.entries)
             raise Broken(
-                f"the model's files do not match {REQUEST_LOG_FILE}, whose last entry (number "
-                f"{number}) records their hashes: restore the run's folder from a copy"
+                f"the model's files do not match their hashes in {REQUEST_LOG_FILE} (last "
+                f"entry, number {number}): restore the run's folder from a backup"
             )
 
 
@@ -538,7 +539,7 @@ class Index:
                     problem = "unlearning/key is missing"
                 raise Broken(
                     f"{problem}, but without the right key agt cannot recognise records: "
-                    "restore the original file from a copy of the run"
+                    "restore the file from a backup of the run"
                 )
         return index
 
@@ -617,11 +618,10 @@ def check_asked(index: Index, gone: np.ndarray, asked: Collection[str]) -> None:
     if lost:
         numbers = few(f"number {row + 1}" for row in lost)
         trained = len(index)
-        missing = counted(len(lost), "is missing", "are missing")
+        missing = len(lost)
         raise DataError(
-            f"the data differ from those that the run was trained on: of the {trained} training "
-            f"records, {missing} without an erasure request ({numbers}). Restore these records, or "
-            "request their erasure"
+            f"the data lack {missing} of the {trained} training records ({numbers}), although "
+            "nobody requested their erasure. Restore these records, or request their erasure"
         )
 
 

@@ -60,12 +60,13 @@ from typing import Any
 import numpy as np
 
 from agt.data.records import Records
-from agt.errors import CheckError, ConfigError
+from agt.errors import AgtError, CheckError, ConfigError
 from agt.facts import Standing, not_held, proved
 from agt.models.fitting import load
 from agt.models.heads import head_from_config
 from agt.models.kind import CannotRemove
 from agt.models.kinds import KINDS, certificate_config
+from agt.models.model import Model
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, validate
 from agt.training.ensemble import assign_shards
@@ -156,16 +157,16 @@ def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     started = time.perf_counter()
     if not job.may_retrain:
         raise CheckError(
-            "method=retrain trains again, but forbid_retraining=true forbids that: leave out one "
-            "of these settings"
+            "method=retrain trains again, but forbid_retraining=true forbids training: leave "
+            "out one of these settings"
         )
     if job.settings.noise is not None:
         raise CheckError(
             "method=retrain cannot be used, because the weights of this run contain noise "
             "(noise.epsilon) and are a private release. Training again would draw new noise, "
-            "which is a second release about all remaining people, and needs a claim and a "
-            "budget of its own. Instead, remove the erased rows from the data, train a new "
-            "run on these data (agt train ledger=...), and then delete this run"
+            "which is a second release about all remaining people, with a claim and a budget "
+            "of its own. Instead, remove the erased rows from the data, train a new run on "
+            "these data (agt train ledger=...), and then delete this run"
         )
     settings, prepared = (
         _drawn_anew(job, record)
@@ -176,8 +177,33 @@ def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     seconds = time.perf_counter() - started
     write_trained(record, prepared, settings, model, seconds)
     facts = {"steps_retrained": model.plan.steps * settings.ensemble.members}
+    facts |= changed_answers(job, model)
     steps = (Remark("trained_from_scratch", {"records": len(job.prepared.dataset.train)}),)
     return Removal(_retrain_promise(job, settings), job.count, seconds, facts, steps)
+
+
+def changed_answers(job: ErasureJob, model: Model) -> dict[str, int]:
+    """Return how many test records get another answer than from the run's present state.
+
+    Nothing where the two states cannot be compared: there are no test records, the classes or other
+    records changed, or the present state cannot be read with the data of now. An erasure does not
+    fail for this.
+
+    Args:
+        job: the update, with the data of the next state.
+        model: the model of the next state.
+    """
+    prepared = job.prepared
+    test = prepared.dataset.test
+    same_classes = prepared.classes == job.run.metrics["classes"]
+    if not len(test) or not same_classes or not prepared.untouched.held:
+        return {}
+    try:
+        before = load(prepared.problem(job.settings), job.run).predict(test.features)
+    except AgtError:
+        return {}
+    changed = int((model.predict(test.features) != before).sum())
+    return {"test_answers": len(test), "test_answers_changed": changed}
 
 
 def from_the_start(run: Run, settings: RunSettings) -> RunSettings:
@@ -278,7 +304,8 @@ def by_the_kind(job: ErasureJob, record: RunRecord, console: Console) -> Removal
         float(job.run.metrics.get("seconds_training", 0.0)),
     )
     assumptions = (*removal.promise.assumptions, job.prepared.untouched)
-    return replace(removal, promise=replace(removal.promise, assumptions=assumptions))
+    promise = replace(removal.promise, assumptions=assumptions)
+    return replace(removal, promise=promise, facts={**removal.facts, **changed_answers(job, model)})
 
 
 def _unfit(job: ErasureJob) -> Remark | None:
@@ -298,7 +325,7 @@ def _from_scratch(job: ErasureJob, record: RunRecord, console: Console, reason: 
     if not job.may_retrain:
         raise CheckError(
             f"method={job.settings.certificate.own_erasure} was not possible "
-            f"({reason.sentence}), but forbid_retraining=true forbids training again, so "
+            f"({reason.sentence}), and forbid_retraining=true forbids training again, so "
             "nothing was changed. To allow training again, give forbid_retraining=false"
         )
     console.note(
@@ -323,9 +350,8 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     if job.fresh:  # with a fresh key no record keeps its shard, and no member stays
         if not job.may_retrain:
             raise CheckError(
-                "method=sisa with fresh=true divides all records into new shards and so trains "
-                "all members again, but forbid_retraining=true forbids training: leave out "
-                "fresh=true or forbid_retraining=true"
+                "method=sisa with fresh=true trains all members again, but "
+                "forbid_retraining=true forbids training: leave out one of these settings"
             )
         removal = retrain(job, record, console)
         return replace(removal, promise=replace(removal.promise, method="sisa"))
@@ -347,6 +373,7 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         "members": members,
         "steps_retrained": trained * done.steps,
         "steps_of_all": members * done.steps,
+        **changed_answers(job, done.model),
     }
     steps = (Remark("members_trained_again", {"trained": trained, "members": members}),)
     code = (
@@ -450,8 +477,8 @@ def chosen(choice: str, settings: RunSettings, fresh: bool) -> MethodName:
         )
     if choice not in methods:
         raise ConfigError(
-            "method=sisa cannot be used, because this run is not an ensemble of separately "
-            "trained models, so every part of it has used the records: train with "
-            "ensemble.members=10 and a certificate other than votes, or give method=auto"
+            "method=sisa needs an ensemble of separately trained models, but this run is not "
+            "such an ensemble: give method=auto. To use method=sisa later, train with "
+            "ensemble.members=10 and a certificate other than votes"
         )
     return choice

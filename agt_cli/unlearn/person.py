@@ -109,9 +109,9 @@ def find_people(names: Sequence[str | int], opened: OpenedRun) -> tuple[Person, 
     of_test = [person.name for person in people if person.tested]
     if of_test and opened.kept.problem.settings.certificate.features.public == "test":
         raise ConfigError(
-            f"person={_shown(names)}: {', '.join(of_test)} have test records, from which the "
-            "features were computed (certificate.features.public=test), so leaving out training "
-            "records alone would not leave these people out: leave these ids out"
+            f"person={_shown(names)}: the features were also computed from test records of "
+            f"{', '.join(of_test)} (certificate.features.public=test), which cannot be left "
+            "out: leave these ids out"
         )
     if by_unit:
         return tuple(people)
@@ -182,20 +182,20 @@ def compare_people(
     settings = opened.trained.settings
     if current_team.get() is not None:
         raise ConfigError(
-            f"person={_shown(names)}: several processes cannot share this: start the command "
-            "without torchrun"
+            f"person={_shown(names)}: this comparison cannot be divided among several "
+            "processes: start the command without torchrun"
         )
     if opened.waiting.units:
         raise ConfigError(
-            f"person={_shown(names)}: requests to erase are pending in this run, so its model "
-            f"still has records that its data has not: carry them out with agt unlearn "
-            f"run={finished.folder}"
+            f"person={_shown(names)}: erasure requests are pending in this run, so its model "
+            "was still trained on records that its data no longer contain: carry the requests "
+            f"out with agt unlearn run={finished.folder}"
         )
     if settings.noise is not None or settings.certificate.noise == "drawn":
         raise ConfigError(
             f"person={_shown(names)}: the training of this run drew noise, and training again "
             "draws other noise, so answers with and without a person cannot be compared: use a "
-            "run without noise in its training"
+            "run that was trained without noise"
         )
     people = find_people(names, opened)
     kept = opened.kept.problem
@@ -269,9 +269,9 @@ def _read_without(
     without = prepared.dataset
     if without.classes != dataset.classes:
         raise CheckError(
-            f"without the records of this person the data has the classes "
+            "without the records of this person, the data have the classes "
             f"{', '.join(without.classes)} instead of {', '.join(dataset.classes)}, so answers "
-            "cannot be compared"
+            "cannot be compared: leave this person's id out"
         )
     problem = replace(answered.problem, dataset=without)
     queries = without.test

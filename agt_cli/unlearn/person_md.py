@@ -17,15 +17,19 @@ FIELDS = "person.json"
 TITLES = ("person", "training records", "test records", "same", "changed", "not shown")
 METHODS = {
     "nothing": "the person has no training record, so training did not use the person's data",
-    "members": "the members with the person's records in their shards were trained again without "
-    "these; all other members are the same",
-    "newton": "one Newton step from the trained weights, with a proved bound on its distance from "
-    "training again",
+    "members": (
+        "the members of the ensemble that had used the person's records were trained again "
+        "without these records; all other members are the same"
+    ),
+    "newton": (
+        "the answers without the person were computed by one Newton step from the trained "
+        "weights, with a proved bound on the distance of the result from training again"
+    ),
     "retraining": "the model was trained again without the person's records",
 }
 PRIVATE = (
-    "It depends on private records, so it must not be published. It is not evidence for a "
-    "release: no release reads it, and a release has to rest on the run's certificates."
+    "These answers depend on private records, so do not publish them. They are not evidence "
+    "for a release, because a release must be based on the run's certificates."
 )
 
 
@@ -94,19 +98,20 @@ def person_page(
     """
     count = len(found[0].influence.outcomes)
     methods = dict.fromkeys(each.influence.method for each in found)
-    several = "Each person is left out alone, not together with the others."
+    several = "The people are left out one at a time, not together."
     not_shown = (
-        "Not shown: the Newton step does not decide whether the answer is the same, and the model "
-        "was not trained again for it."
+        "'not shown' means that the Newton step could not decide whether the answer is the "
+        "same, and that the model was not trained again to find out."
     )
     untrained = [each.person.name for each in found if not len(each.person.rows)]
     alone = ", ".join(untrained)
     return document(
         f"# Answers without one person's records: {plain(dataset)}, {count:,} {plain(queries)}",
         Markdown(f"**{_reader(found)}.** {PRIVATE}"),
-        "The records with and without the person are two known data sets. So this is computed, and "
-        "not bounded over all data sets as a certificate is. An answer is the same if training "
-        "without the person's records, with the same settings, seeds and keys, gives it too.",
+        "The records with and without the person are two known data sets. So the answers were "
+        "computed for these two, while a certificate is a bound for all data sets. An answer "
+        "counts as the same if training without the person's records, with the same settings, "
+        "seeds and keys, gives this answer, too.",
         markdown_table(TITLES, _rows(found)),
         [several] if len(found) > 1 else [],
         [f"All records of {alone} are test records, which training did not use."] * bool(untrained),
@@ -115,8 +120,8 @@ def person_page(
         [METHODS[method] for method in methods],
         "## Changed answers",
         _changed_table(fields),
-        f"All of them, and every number of this page, are fields of `{FIELDS}`. If the person asks "
-        "to be erased, delete this record, too: it has the person's id.",
+        f"`{FIELDS}` has all changed answers, and every number of this page. If the person asks "
+        "to be erased, also delete this folder, because it contains the person's id.",
     )
 
 
@@ -124,7 +129,7 @@ def _reader(found: Sequence[PersonAnswers]) -> str:
     """Return for whom a page is."""
     if len(found) > 1:
         return "For the data owner only, because it is about several people"
-    return "For the data owner, or for this person, and for nobody else"
+    return "Only for the data owner, and for the person whose records were left out"
 
 
 def _rows(found: Sequence[PersonAnswers]) -> list[tuple[str, ...]]:

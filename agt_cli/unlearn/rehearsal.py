@@ -24,7 +24,7 @@ from agt_cli.unlearn.methods import removal_metrics
 
 WORDS = (
     "REHEARSAL: the erasure was only carried out on a copy of the run, which is then "
-    "deleted. The run itself still contains the records of these requests"
+    "deleted. The run itself still contains the records that are to be erased"
 )
 SCORES = ("test_accuracy", "test_auc")
 
@@ -42,8 +42,7 @@ def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[s
             erased = erase(replace(order, folder=copy, digest=run.digest), console)
         if erased.digest == run.digest:
             raise ConfigError(
-                "there is no request to rehearse, because no request is pending and ids=... "
-                "was not given: give ids=FILE"
+                "there is no request to rehearse: give ids=FILE, because no request is pending"
             )
         entry, after = erased.entry, open_run(copy, "train", erased.digest)
     source = {"trained_run": str(run.folder.resolve()), "trained_digest": run.digest}
@@ -60,8 +59,8 @@ def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[s
     method = entry.removal.promise.method
     page = document(
         f"# Rehearsal of agt unlearn: run {name}, method={method}",
-        f"**{WORDS}.** This page is only for the data owner, because the accuracies on it depend "
-        "on the private data.",
+        f"**{WORDS}.** This page is only for the data owner, because its accuracies depend on "
+        "the private data.",
         told,
         markdown_table(("number", "value"), rows),
     )

@@ -21,7 +21,7 @@ from agt.data.files import SEPARATORS, open_columns
 from agt.data.ids import CONTENT
 from agt.errors import ConfigError, DataMissing, few
 from agt.store import refusing
-from agt_cli.command_settings import By
+from agt_cli.command_settings import By, ids_by_pipe
 from agt_cli.report.finished import Run
 from agt_cli.runs.erased import named
 from agt_cli.runs.prepare import RunSettings, run_without_records
@@ -35,14 +35,15 @@ from agt_cli.unlearn.log import (
     check_same,
     places,
 )
+from agt_cli.usage import IDS_NEED_A_FILE
 
 INPUT = "-"
 _LINE = re.compile("\r\n?|\n")  # what else str.splitlines cuts at, an id may hold
 _SEVERAL = re.compile("[;,]")  # what separates ids where somebody writes several in one line
 _COPIES = (
-    ". These ids are hashes of the content of records. If several records are identical, agt "
-    "removes the last of them first; so to erase an identical record of somebody else, "
-    "request the id of the first of these rows"
+    "These ids are hashes of the content of records. agt removes the last of several identical "
+    "records first, so to erase an identical record of somebody else, request the id of the "
+    "first of the identical rows"
 )
 _TABLES = (".csv", ".tsv", ".parquet", ".npz", ".gz")
 
@@ -111,9 +112,9 @@ class TrainingRecords:
         if index is None and data.digest != then:
             raise ConfigError(
                 f"run={run.folder}: the data of this run changed (digest at training: {then}, "
-                f"digest now: {data.digest}), and this run is too old to have an index of its "
-                "records, so agt cannot find out which records are missing. Restore the "
-                "data, or train again"
+                f"digest now: {data.digest}). This run is too old to have an index of its "
+                "records, so agt cannot find out which records are missing. Restore the data, "
+                "or train again"
             )
         index = index or Index.made(data.train, key)
         (gone, place), notes = check_same(index, data.train, key), tuple[str, ...]()
@@ -170,8 +171,8 @@ def read_ids(path: str, source: object) -> list[tuple[str, str]]:
         ]
     if not found:
         raise ConfigError(
-            f"ids={path}: the file contains no ids: write one id per line, or leave ids=... "
-            "out to carry out the pending requests"
+            f"ids={path}: the file contains no ids: write one id per line. To carry out the "
+            "pending requests, leave ids=... out"
         )
     return found
 
@@ -213,8 +214,8 @@ def request_for(
     if public := int(known.data.train.public[rows[rows >= 0]].sum()):
         raise ConfigError(
             f"ids={path}: {public} of the requested records are marked as public "
-            "(dataset.public), but every method and certificate assumes that public records are "
-            "never removed. Train again without these records"
+            "(dataset.public), but no method of erasure can remove public records. Train again "
+            "without these records"
         )
     chosen = _last_copies(known, wanted) if by == "id" or known.index.units is None else wanted
     if set(chosen.tolist()) != set(wanted.tolist()):
@@ -279,7 +280,7 @@ def _missed(
         requested = counted("asked")
         # a record like one that is gone may still be there
         of_content = all(map(CONTENT.fullmatch, ids))
-        copies = _COPIES if of_content else ""
+        copies = f". {_COPIES}" if of_content else ""
         raise ConfigError(
             f"ids={path}: {requested} were already requested: remove them from the file. To "
             "write the account of the last erasure again, type agt unlearn without ids=... "
@@ -293,25 +294,25 @@ def _missed(
                 )
         unknown = counted("unknown")
         kind = "unit" if by == "unit" else "record"
-        remedy = ""
+        remedies = ["write the ids as they are in the data"]
         if known.index.units is not None:
             other, meaning = ("id", "records") if by == "unit" else ("unit", "units (people)")
-            remedy = f"; or give by={other}, if these are ids of {meaning}"
+            remedies.append(f"If these are ids of {meaning}, give by={other}")
         if by == "id" and getattr(known.source, "id", "") is None:
-            remedy += (
-                ". In this run, the id of a record is a hash of its content, because "
-                "dataset.id=null; to request erasure by a column, train with dataset.id=COLUMN"
+            remedies.append(
+                "In this run, the id of a record is a hash of its content (dataset.id=null). To "
+                "request erasure by a column, train with dataset.id=COLUMN"
             )
         raise ConfigError(
-            f"ids={path}: {unknown} name no {kind} in the run's data: write the ids as they "
-            f"are in the data{remedy}"
+            f"ids={path}: {unknown} are not ids of a {kind} in the run's data: "
+            f"{'. '.join(remedies)}"
         )
     if "test" in sorts and known.shown:
         of_test = counted("test")
         raise ConfigError(
-            f"ids={path}: {of_test} are ids of test records. The features were computed from the "
-            "test records, which were declared public (certificate.features.public=test), so the "
-            "model depends on these records: delete their rows and train again"
+            f"ids={path}: {of_test} are ids of test records, but the model depends on these "
+            "records, because its features were computed from them "
+            "(certificate.features.public=test): delete their rows and train again"
         )
     if "test" in sorts:
         of_test = counted("test")
@@ -439,9 +440,8 @@ def _lines(path: str) -> list[str]:
     except FileNotFoundError:
         shown = "..." if _SEVERAL.search(path) else path  # ids are not repeated in messages
         raise DataMissing(
-            f"ids={shown}: there is no file of this name, and ids cannot be given on the command "
-            "line. Write them into a file, one id per line, and give ids=FILE; or give them on "
-            "standard input: printf 'ID1\\nID2\\n' | agt unlearn run=RUN ids=-"
+            f"ids={shown}: there is no file of this name, and {IDS_NEED_A_FILE}. Without a file, "
+            f"{ids_by_pipe({})}"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
@@ -463,8 +463,8 @@ def _column(path: Path, source: Any) -> list[str]:
     known = [name for name in names if name in columns.names]
     if not known and (len(columns.names) > 1 or columns.form):
         raise ConfigError(
-            f"ids={path}: no column of this file has the name of the dataset's id or unit column. "
-            "Give the column that name, or write one id per line into a .txt file"
+            f"ids={path}: no column of this file has the name of the dataset's id or unit "
+            "column. Rename the column of ids, or write one id per line into a .txt file"
         )
     name = known[0] if known else columns.names[0]
     return columns.ids(name, "ids", as_text=True).tolist()

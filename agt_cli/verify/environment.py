@@ -14,7 +14,7 @@ from agt_cli.releasing.ledgers import NO_LEDGER
 from agt_cli.runs.prepare import SOURCE_FILE
 from agt_cli.verify.folders import (
     Record,
-    first_difference,
+    check_match,
     note_sentences,
     rendered_alike,
     spent_has_fields,
@@ -59,8 +59,7 @@ def check_environment(record: Record, trained: Record | None = None) -> str:
     if environment["agt"] != __version__:
         derived = {key: value for key, value in derived.items() if key in environment}
     recorded = {key: environment.get(key) for key in derived}
-    if difference := first_difference(recorded, derived):
-        raise Broken(f"env.json does not match the other files of this folder: {difference}")
+    check_match("env.json", recorded, "the other files of this folder", derived)
     entries = ", ".join(sorted(derived))
     return f"the entries {entries} of env.json match the other files of this folder"
 
@@ -104,11 +103,7 @@ def _history_of(record: Record) -> dict[str, Any]:
         return {"updated": [*updated[: max(0, succeeded - 1)], status["updated"]]}
     if isinstance(resumed := environment.get("resumed"), list):
         times = [entry.get("time") if isinstance(entry, Mapping) else None for entry in resumed]
-        if difference := first_difference(times, status.get("resumed"), "resumed"):
-            raise Broken(
-                "env.json does not match status.json, so one of these files was changed: "
-                f"{difference}"
-            )
+        check_match("env.json", times, "status.json", status.get("resumed"), "resumed")
     return {}
 
 
@@ -127,8 +122,7 @@ def compare_spent(record: Record, derived: Mapping[str, object], source: str) ->
     for name in subject:
         if name in spent or own_version:
             derived[name] = environment.get(name)
-    if difference := first_difference({key: spent.get(key) for key in derived}, derived):
-        raise Broken(f"spent.json does not match {source}, so the file was changed: {difference}")
+    check_match("spent.json", {key: spent.get(key) for key in derived}, source, derived)
     note_sentences(record)
     # to the second
     began, ended = (str(record.status.get(name))[:19] for name in ("started", "ended"))

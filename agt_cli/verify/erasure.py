@@ -42,7 +42,7 @@ from agt_cli.unlearn.log import (
     as_words,
 )
 from agt_cli.unlearn.methods import METHODS, OWNERS
-from agt_cli.verify.folders import Record, check_version, first_difference
+from agt_cli.verify.folders import Record, check_match, check_version
 
 OLD_SIGNATURE = "account.sig"
 SIGNED_EARLIER = (
@@ -142,9 +142,8 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     if entry.kind != ("removed" if account.updated else "pending"):
         method = recorded.promise.method
         raise Broken(
-            f"the method in {ACCOUNT_FILE} is {method} (removal.promise.method), which does not "
-            f"fit entry {state.entry} of the run's request log, because the kind of this entry is "
-            f"'{entry.kind}'"
+            f"{ACCOUNT_FILE} names method={method}, but entry {state.entry} of the run's "
+            f"request log is of the kind '{entry.kind}', to which this method does not belong"
         )
     removed = (
         len({record for each in log.batch(entry.number) for record in each.records})
@@ -174,11 +173,7 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     else:
         fields_of = _fields_of
         derived = replace(derived, agt=account.agt, outside=without_words(account.outside))
-    if difference := first_difference(fields_of(account), fields_of(derived)):
-        raise Broken(
-            f"{ACCOUNT_FILE} does not match the run's request log, so one of them was changed: "
-            f"{difference}"
-        )
+    check_match(ACCOUNT_FILE, fields_of(account), "the run's request log", fields_of(derived))
     record.findings.unchecked(
         "earlier, sweep, abstained",
         f"the fields 'earlier', 'sweep' and 'abstained' of {ACCOUNT_FILE} could not be checked, "
@@ -305,7 +300,7 @@ def erased_words(record: Record) -> Iterator[str]:
                 "trained on the erased records"
             )
         if (within := last.promise.get("within")) is not None:
-            what += f" (allowing an l2 distance of up to {within} between the weights)"
+            what = f"{what} (allowing an l2 distance of up to {within} between the weights)"
         validity = "also valid" if last.promise.get("adaptive") is True else "not valid"
         guarantee = (
             f"{what}; {validity} for requests that were chosen after looking at outputs of "
@@ -359,10 +354,12 @@ def _check_index(log: Log, record: Record) -> None:
         return
     index = Index.read(record.read(RECORD_INDEX_FILE))
     there = set(as_words(index.ids))
-    if len(there) != len(index) or any(entry.key != index.key for entry in log.entries):
+    if len(there) != len(index):
+        raise Broken(f"{RECORD_INDEX_FILE} lists a record twice, so it was altered or damaged")
+    if any(entry.key != index.key for entry in log.entries):
         raise Broken(
-            f"{RECORD_INDEX_FILE} and {REQUEST_LOG_FILE} were written with different keys, or "
-            f"{RECORD_INDEX_FILE} lists a record twice"
+            f"{RECORD_INDEX_FILE} and {REQUEST_LOG_FILE} were written with different keys, so one "
+            "of the two was altered or replaced"
         )
     erased = len(log.erased)
     if left := len(log.erased & there):
@@ -427,9 +424,10 @@ def replaced(folder: Path, digest: str | None) -> str:
                     outcome = "carried out" if entry.kind == "removed" else "noted"
                     beginning = digest[:19]
                     return (
-                        f"an earlier state of this run was used (digest {beginning}...). Entry "
-                        f"{entry.number} of the request log has since replaced that state "
-                        f"(erasure for {people}, {outcome} by method={entry.method}, {entry.time})"
+                        "this folder was made from an earlier state of the run (digest "
+                        f"{beginning}...). Since then, an erasure replaced that state: entry "
+                        f"{entry.number} of the request log, for {people}, {outcome} by "
+                        f"method={entry.method}, {entry.time}"
                     )
     return ""
 
@@ -443,14 +441,14 @@ def check_budget(record: Record, trained: Record | None) -> str | None:
     bounds = certificate_of(record).removal_bounds(record)
     if bounds.hidden is not None and not bounds.spent <= bounds.hidden:
         raise Broken(
-            "the bound on the gradient that removals and the optimiser left in this run (the "
-            f"residual) is {bounds.spent!r}, but the run's noise of {bounds.noise:g} hides only "
+            "the gradient that is left after optimisation and removals (the residual) may be "
+            f"as large as {bounds.spent!r}, but the run's noise of {bounds.noise:g} hides only "
             f"up to {bounds.hidden:.6g}. So the guarantee of the removals does not hold: train "
             "again on the remaining records"
         )
     residual = (
-        "the bound on the gradient that removals and the optimiser left in this run (the "
-        f"residual) was recomputed and is {bounds.spent:.6g}"
+        "the gradient that is left after optimisation and removals (the residual) was "
+        f"recomputed: it is at most {bounds.spent:.6g}"
     )
     if bounds.hidden is None:
         return f"{residual}; the run has no noise that could hide this gradient"
@@ -468,9 +466,9 @@ def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual
     limit = bounds.total if bounds.hidden is None else bounds.hidden
     if not residual <= limit:
         raise Broken(
-            f"method={method} left a gradient (residual) of {residual!r}, but its guarantee "
-            f"allows at most {limit!r}. So the guarantee does not hold: train again on the "
-            "remaining records"
+            f"method={method} left a gradient (residual) of up to {residual!r}, but its "
+            f"guarantee allows at most {limit!r}. So the guarantee does not hold: train again "
+            "on the remaining records"
         )
     made = certificate_of(run).removal_promise(run, residual)
     right = {name: getattr(made, name) for name in ("exact", "adaptive", "eps", "delta", "within")}

@@ -57,9 +57,9 @@ MAX_READ_BYTES = 2**30  # of a file that is not only hashed
 MAX_NAMED = 12  # files that are named one by one
 MAX_STEPS = 10**7  # of a training that is followed
 WITHOUT_DIGEST = (
-    "give digest=sha256:... (the digest that was printed when the folder was made and that you "
-    "stored elsewhere). Without it, a change is not detected if a file and the list of files "
-    "(manifest.json) were changed together"
+    "give digest=sha256:... (the digest that was printed when the folder was made, and that "
+    "you stored elsewhere). Without it, agt cannot detect that a file was changed together "
+    "with the list of files (manifest.json)"
 )
 # files that say, or are, what was given away -> which commands write them, or did (tune)
 RELEASED = {
@@ -255,14 +255,9 @@ class Record(Run):
                 )
             difference = first_difference(nodes, _plain(conditions), "conditions")
             if not difference and nodes == recorded and content != as_json(nodes):
-                difference = (
-                    "the form of the file is not the form in which agt writes conditions.json"
-                )
+                difference = "the file is not formatted as agt formats conditions.json"
             if difference:
-                raise Broken(
-                    "the conditions in conditions.json do not match the facts in "
-                    f"conditions.json, so this file was changed: {difference}"
-                )
+                raise mismatch("a condition", "its facts in conditions.json", difference)
             counts = condition_counts(conditions)
             for name in COUNTS_SINCE_0_11 - self.metrics.keys():
                 del counts[name]  # the record is older than these
@@ -370,12 +365,9 @@ class Record(Run):
 
     def check_metrics(self, name: str, **numbers: object) -> None:
         """Raise Broken unless metrics.json has these numbers, which ``name`` makes."""
-        difference = first_difference({key: self.metrics.get(key) for key in numbers}, numbers)
-        if self.metrics and difference:
-            raise Broken(
-                f"metrics.json does not match {name}, so one of these files was changed: "
-                f"{difference}"
-            )
+        if self.metrics:
+            recorded = {key: self.metrics.get(key) for key in numbers}
+            check_match("metrics.json", recorded, name, numbers)
 
     def sources(self) -> Iterator[tuple[str, Path, str | None]]:
         """(name, place, digest) of each folder that it was made from; a digest that nobody asked
@@ -446,6 +438,34 @@ def first_difference(recorded: Any, derived: Any, place: str = "") -> str:
     return next(
         (words for at, one, other in pairs if (words := first_difference(one, other, at))), ""
     )
+
+
+def mismatch(name: str, source: str, difference: str) -> Broken:
+    """Return what to raise of a file that is not what follows from something else.
+
+    Args:
+        name: the file, or what of it.
+        source: what its values follow from.
+        difference: what differs, as of ``first_difference``.
+    """
+    return Broken(
+        f"{name} does not match {source}, so one of the two was altered or damaged after agt "
+        f"wrote it: {difference}"
+    )
+
+
+def check_match(name: str, recorded: Any, source: str, derived: Any, place: str = "") -> None:
+    """Raise Broken (``mismatch``) unless values of a file are those that follow from its source.
+
+    Args:
+        name: the file, or what of it.
+        recorded: its values.
+        source: what they follow from.
+        derived: the values that follow.
+        place: where the values are in the file.
+    """
+    if difference := first_difference(recorded, derived, place):
+        raise mismatch(name, source, difference)
 
 
 def check_version(version: str, name: str, record: "Record") -> None:
@@ -531,27 +551,18 @@ def _check_source(dataset: Mapping[str, Any], kept: RunWithoutRecords) -> None:
         if not difference and isinstance(classes, list) and is_own_code(str(given.get("_target_"))):
             difference = first_difference(names, [str(name) for name in classes], "names")
     if difference:
-        raise Broken(
-            "source.json does not describe the data set in config.yaml, so one of these files "
-            f"was changed: {difference}"
-        )
+        raise mismatch("source.json", "the data set in config.yaml", difference)
 
 
 def _check_model(record: Record, model: Model) -> None:
     """Conditions, constants and sizes are what config.yaml makes them; what ``load`` compares it
     has compared.
     """
-    text = __version__ == LAST_IN_WORDS and facts_in_words(record.conditions)
-    difference = (
-        ""
-        if text
-        else first_difference(_plain(record.conditions), _plain(model.conditions), "conditions")
-    )
-    if record.environment.get("agt") == __version__ and difference:
-        raise Broken(
-            "conditions.json does not match config.yaml, so one of these files was changed: "
-            f"{difference}"
-        )
+    in_words = __version__ == LAST_IN_WORDS and facts_in_words(record.conditions)
+    if record.environment.get("agt") == __version__ and not in_words:
+        recorded = _plain(record.conditions)
+        derived = _plain(model.conditions)
+        check_match("conditions.json", recorded, "config.yaml", derived, "conditions")
     check_not_better(record, model.conditions, "config.yaml")
     plan, stepwise = model.plan, model.problem.settings.certificate.trains_in_steps
     sizes = {
@@ -560,7 +571,9 @@ def _check_model(record: Record, model: Model) -> None:
         **({"steps": plan.steps} if stepwise else {}),
     }
     record.check_metrics("config.yaml", **model.metrics, **sizes, classes=model.problem.classes)
-    record.findings.ok("model", "conditions, constants and sizes match config.yaml")
+    record.findings.ok(
+        "model", "the conditions, constants and sizes that agt recorded match config.yaml"
+    )
 
 
 def _plain(conditions: Sequence[Condition]) -> Any:
@@ -583,13 +596,12 @@ def check_not_better(record: Record, conditions: Sequence[Condition], source: st
             if then.standing is now.standing:
                 declarations = counted(lost, "declaration")
                 raise Broken(
-                    f"conditions.json claims condition {letter} too strongly, because the file "
-                    f"lacks {declarations} on which, according to {source}, this condition relies"
+                    f"conditions.json claims condition {letter} too strongly, because it lacks "
+                    f"{declarations} on which this condition relies according to {source}"
                 )
             raise Broken(
-                f"conditions.json claims condition {letter} too strongly, because the condition "
-                f"is '{now.standing}' in this file, but only '{then.standing}' according to "
-                f"{source}"
+                f"conditions.json says that condition {letter} is '{now.standing}', but "
+                f"according to {source} the condition is only '{then.standing}'"
             )
 
 
@@ -700,8 +712,8 @@ def data_items(record: Record) -> tuple[VerifiedItem, ...]:
     findings, target = Findings(), (record.config.get("dataset") or {}).get("_target_")
     findings.unchecked(
         "data",
-        "the data were not checked, because they are not in a file of the owner, and `agt "
-        "verify` does not generate or download data",
+        "the data were not checked, because they are not in a file: they are generated or "
+        "downloaded, which `agt verify` does not do",
     )
     digest = record.environment.get("data_digest")
     name = f"data {digest}, which {target} generates or downloads"
@@ -717,8 +729,8 @@ def _data_file(name: str, entry: dict[str, Any]) -> VerifiedItem:
     try:
         if path.is_dir() or not HASH.fullmatch(recorded):
             raise Broken(
-                "env.json does not contain the hash that this file had at training, so the file "
-                "was not compared"
+                "the data file was not compared, because env.json does not contain the hash "
+                "that the file had at training"
             )
         with open_plain(path) as file:
             digest = file_digest(file, "sha256").hexdigest()

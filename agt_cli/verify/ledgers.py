@@ -27,7 +27,7 @@ from agt.store import Broken, open_plain
 from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, ledger_path, unit_of
 from agt_cli.releasing.noise import stands_for
 from agt_cli.report.markdown import Findings
-from agt_cli.verify.folders import Record, VerifiedItem, first_difference, rendered_alike
+from agt_cli.verify.folders import Record, VerifiedItem, check_match, rendered_alike
 from agt_cli.verify.pages import CLAIM_FILE, by_lines
 from agt_cli.verify.release import guarantee_among, labels_of
 
@@ -36,9 +36,9 @@ LEDGER_LIMITS = (
     "releases that were debited to it",
     "whether the ledger's tables are about the same people, and what a unit (person) is, was only "
     "declared and cannot be checked",
-    "all entries from some point on may have been rewritten, together with the second copy of "
-    "the ledger's head (the number and the hash of its last entry). Only a head that somebody "
-    "else stored reveals this: give it as head=COUNT:HASH",
+    "all entries from some point on may have been rewritten, together with the head file "
+    "(which keeps a copy of the ledger's last entry). Only a copy of the last entry that "
+    "somebody else stored reveals this: give it as head=COUNT:HASH",
     "a release may have been drawn with less noise than was paid for; to check this, type `agt "
     "verify` for each release",
 )
@@ -140,16 +140,14 @@ def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings)
     if head is not None:
         findings.ok(
             "second head",
-            f"the ledger contains the entry that the second copy of its head ({head}) records as "
-            "the last one",
+            f"the ledger contains the entry that its head file ({head}) has as the last one",
         )
     elif book.head:
         findings.unchecked(
             "second head",
-            f"{book.head}, the second copy of the ledger's head (the number and the hash of "
-            "its last entry), was not found",
-            "give head=FILE, where FILE is the present path of the second copy of the "
-            "ledger's head",
+            f"the head file {book.head}, which keeps a copy of the ledger's last entry, was not "
+            "found",
+            "give head=FILE, where FILE is the present path of the ledger's head file",
         )
     if known is not None:
         findings.ok("noted head", f"the ledger contains the entry that head={known} names")
@@ -217,8 +215,8 @@ def ledgers_of(
         entries = counted(len(paid), "entry of the ledger", "entries of the ledger")
         findings.ok(
             "entry",
-            f"{entries} paid for answers of this run with the guarantee {each}; the answers of "
-            "this release may be among them",
+            f"{entries} paid for answers of this run with the guarantee {each}; these answers may "
+            "include those of this release",
         )
 
     def compare(ledger: Ledger, findings: Findings) -> None:
@@ -252,11 +250,7 @@ def _compare_account(record: Record, ledger: Ledger, debit: Debit, findings: Fin
                 f"{CLAIM_FILE} does not identify the ledger by its first entry, because an earlier "
                 "version of agt wrote this claim",
             )
-    if difference := first_difference(plain_of(account), plain_of(expected)):
-        raise Broken(
-            f"what {CLAIM_FILE} says about the ledger does not match the ledger itself: "
-            f"{difference}"
-        )
+    check_match(f"account in {CLAIM_FILE}", plain_of(account), "the ledger", plain_of(expected))
     paid_at = debit.entry.time
     if str(claimed.issued) < paid_at[:10]:
         raise Broken(
@@ -342,8 +336,8 @@ def _compare_entry(
     lots = [debits[number] for number in numbers if number in debits]
     if paid is None or paid.entry.hash != facts["hash"]:
         raise Broken(
-            f"entry {entry} of this ledger did not pay for the release, so this is another ledger "
-            "(give the right one with ledger=...), or the ledger was rewritten"
+            f"entry {entry} of this ledger did not pay for the release. Either this is another "
+            "ledger (give the right one with ledger=...), or the ledger was rewritten"
         )
     # to the second
     began, ended = (str(record.status.get(name))[:19] for name in ("started", "ended"))

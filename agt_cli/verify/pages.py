@@ -27,6 +27,7 @@ from agt_cli.verify.folders import (
     check_not_better,
     check_version,
     first_difference,
+    mismatch,
     spent_has_fields,
 )
 
@@ -102,10 +103,8 @@ def check_certified(record: Record, trained: Record | None) -> str:
             )
         if difference:
             k = row["k"]
-            raise Broken(
-                f"tables/certified.csv does not match certificates.parquet at k = {k}, so one "
-                f"of these files was changed: {difference}"
-            )
+            at_k = f"at k = {k}, {difference}"
+            raise mismatch("tables/certified.csv", "certificates.parquet", at_k)
     return (
         "tables/certified.csv and metrics.json match the stable distances in certificates.parquet"
     )
@@ -139,14 +138,14 @@ def open_parquet(content: bytes, words: list[str], count: object, dense: int) ->
     if packings:
         compression = packings.pop()
         raise ValueError(
-            f"the parquet file is compressed with {compression}, but agt only writes SNAPPY or no "
-            "compression"
+            f"the parquet file is compressed with {compression}, but agt writes parquet files "
+            "only with SNAPPY or without compression, so agt did not write this file"
         )
     size = len(content)
     if rows > dense * size:
         raise ValueError(
-            f"the parquet file has {rows} rows in {size} bytes, more rows than agt can write into "
-            "so few bytes"
+            f"the parquet file has {rows} rows in {size} bytes, but agt cannot write so many "
+            "rows into so few bytes"
         )
     return file
 

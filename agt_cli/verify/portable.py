@@ -26,7 +26,7 @@ from agt.settings import plain_of
 from agt.store import MAX_TEXT_BYTES, Broken, as_json
 from agt.targets import is_own_code
 from agt_cli.runs.prepare import SOURCE_FILE, encoder_of
-from agt_cli.verify.folders import Record, first_difference, rendered_alike
+from agt_cli.verify.folders import Record, check_match, rendered_alike
 from agt_cli.verify.pages import CLAIM_FILE, WEIGHTS_FILE
 from agt_cli.verify.release import (
     asked_of,
@@ -44,6 +44,7 @@ FROM_TRAINING = (
     "the fields 'name', 'classes', 'source', 'features', 'width', 'dtype', 'radius' and 'bias'"
 )
 """Fields of release.json, and with them the matrices of weights.npz."""
+RELEASING_RUN = "the run that released the weights"
 FROM_RELEASE = f"{FROM_TRAINING}, the noise, the mechanism and the weights"
 
 
@@ -148,12 +149,12 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
         set(derived) | set(recorded) if own_version and own_code else set(derived) & set(recorded)
     )
     left = sorted(set(recorded) - compared)
-    difference = first_difference(_only(recorded, compared), _only(derived, compared))
-    if difference:
-        raise Broken(
-            f"some fields of {RELEASE} do not match the values recomputed from its weights and "
-            f"other fields: {difference}"
-        )
+    check_match(
+        RELEASE,
+        _only(recorded, compared),
+        "the values recomputed from its weights and fields",
+        _only(derived, compared),
+    )
     if not (own_version and own_code):
         maker = "another version of agt"
         if not own_code:
@@ -166,7 +167,8 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
         )
     elif not rendered_alike(record.read(README, MAX_TEXT_BYTES).decode(), portable.readme()):
         raise Broken(
-            f"the text of {README} does not match {RELEASE}, so one of these files was changed"
+            f"the text of {README} does not match {RELEASE}, so one of the two was altered or "
+            "damaged"
         )
     count = len(compared)
     return f"{count} fields of {RELEASE} were recomputed from its other fields and match"
@@ -175,10 +177,7 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
 def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> str | None:
     """Raise Broken unless the folder is what its release makes of the training run's model."""
     if runs.release is None or runs.release.command != RELEASES:
-        words = (
-            f"{FROM_RELEASE} were not compared, because the run that released the weights is "
-            "not present"
-        )
+        words = f"{FROM_RELEASE} were not compared, because {RELEASING_RUN} is not present"
         record.findings.unchecked("origin", words)
         return None
     drawn = DrawnWeights.of(runs.release)
@@ -196,12 +195,8 @@ def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> 
         derived |= made.recorded_fields
         arrays |= made.features.matrices
     fields = {**portable.recorded_fields, "mechanism": portable.mechanism}
-    difference = first_difference(_json_of(_only(fields, set(derived))), _json_of(derived))
-    if difference:
-        raise Broken(
-            f"{RELEASE} does not match the run that released the weights, so one of them was "
-            f"changed: {difference}"
-        )
+    recorded = _json_of(_only(fields, set(derived)))
+    check_match(RELEASE, recorded, RELEASING_RUN, _json_of(derived))
     _compare_arrays({"weight": portable.weight, **portable.features.matrices}, arrays)
     names = ", ".join(derived)
     folder = runs.release.folder
@@ -223,8 +218,8 @@ def _derive_portable(
     head = model.release_head
     if head is None or encoder_of(model.problem.settings) is not None or drawn.simulated:
         raise Broken(
-            f"{RELEASE} cannot come from this run, because the run is a simulation, has no linear "
-            "head or needs an encoder"
+            f"{RELEASE} cannot come from this run, because agt does not write this file for a "
+            "simulation, a model that is not linear, or a model with an encoder"
         )
     source = training.json(SOURCE_FILE)["source"]
     return Portable.from_release(head, drawn, source, portable.words, portable.brief)
@@ -268,12 +263,8 @@ def _compare_claim_with_release(claimed: Claim | None, release: Record | None) -
     owner_claim = None if release is None else _claim_in(release)
     if claimed is None or owner_claim is None:
         return
-    recorded, derived = plain_of(claimed), plain_of(replace(owner_claim, issued=None))
-    if difference := first_difference(recorded, derived):
-        raise Broken(
-            f"{CLAIM_FILE} does not match the run that released the weights, so one of them was "
-            f"changed: {difference}"
-        )
+    derived = plain_of(replace(owner_claim, issued=None))
+    check_match(CLAIM_FILE, plain_of(claimed), RELEASING_RUN, derived)
 
 
 def _claim_in(release: Record) -> Claim | None:

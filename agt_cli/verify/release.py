@@ -53,8 +53,8 @@ from agt_cli.report.markdown import Findings
 from agt_cli.verify.environment import compare_spent
 from agt_cli.verify.folders import (
     Record,
+    check_match,
     check_version,
-    first_difference,
     rendered_alike,
     spent_has_fields,
 )
@@ -269,11 +269,7 @@ def _read_claim(record: Record, simulated: bool) -> Claim:
         )
     if spent_has_fields(record):
         said["guarantee"], beside["guarantee"] = claimed.guarantee.as_json, spent["guarantee"]
-    if difference := first_difference(said, beside):
-        raise Broken(
-            f"{CLAIM_FILE} does not match spent.json and the settings, so one of these files was "
-            f"changed: {difference}"
-        )
+    check_match(CLAIM_FILE, said, "spent.json and the settings", beside)
     started = str(status.get("started"))
     ended = str(status.get("ended"))
     if not started[:10] <= str(claimed.issued) <= ended[:10]:
@@ -342,11 +338,7 @@ def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
     fields, expected = (
         {**plain_of(each), "words": [], "outside": []} for each in (claimed, derived)
     )
-    if difference := first_difference(fields, expected):
-        raise Broken(
-            f"{CLAIM_FILE} does not match this release, so one of its files was changed: "
-            f"{difference}"
-        )
+    check_match(CLAIM_FILE, fields, "this release", expected)
     if not own_words:
         reason = (
             f"agt {claimed.agt} wrote {CLAIM_FILE}, but this is agt {__version__}, which may word "
@@ -588,11 +580,7 @@ def check_weights(record: Record, trained: Record | None) -> str | None:
     mechanism = cast(WeightsMechanism, asked_of(record).mechanism(head.problem.classes, 1))
     simulated, drawn = record.config.get("seed") is not None, mechanism.noise(head)
     derived = {**mechanism.guarantee.parameters, **drawn, "simulated": simulated}
-    if difference := first_difference(noise, derived):
-        raise Broken(
-            f"{WEIGHTS_FILE} does not match the mechanism of this run, so one of its files was "
-            f"changed: {difference}"
-        )
+    check_match(WEIGHTS_FILE, noise, "the mechanism of this run", derived)
     parameters = ", ".join(
         f"{name} = {value:.6g}" for name, value in drawn.items() if name != "step"
     )

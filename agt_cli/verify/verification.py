@@ -54,14 +54,17 @@ PAGES_LIMIT = (
     "the sentences in report.md and report.html may be false: the hashes of these pages were "
     "checked, but their text was not compared with the other files"
 )
+CODE_LIMIT = (
+    "no file proves that agt itself wrote this folder, because the version and the revision in "
+    "it are only text"
+)
 ACCOUNT_LIMITS = (
     PAGES_LIMIT,
     "the model after the erasure was not recomputed; to check this model, train on the remaining "
     "records and compare the two models",
     "the request log may lack requests: a request that was never given to agt is not in any file",
     MAKER_LIMIT,
-    "no file proves that agt's own code produced this folder, because the version and the revision "
-    "in it are only text",
+    CODE_LIMIT,
     *sentences(OUTSIDE),
 )
 HALF_COMMITTED = (
@@ -263,8 +266,8 @@ class Verification:
             return (), ()
         if not isinstance(place, str):
             raise Broken(
-                "neither env.json (entry 'trained_run') nor config.yaml (entry 'run') contains "
-                "the path of the run from which records were erased"
+                "the path of the run from which records were erased is missing, both in "
+                "env.json (entry 'trained_run') and in config.yaml (entry 'run')"
             )
         subject, run = self._source("training run", Path(place), account.state.after, record.folder)
         return (subject,), check_account(account, record, run)
@@ -372,18 +375,19 @@ def _unfinished(folder: Path) -> VerifiedItem:
             for depth in ("*", "*/*")
             for path in folder.glob(f"{depth}/{MANIFEST_FILE}")
         )
-        below = ""
+        problem = (
+            f"{folder}: this is neither a run nor a release, because both {MANIFEST_FILE} and "
+            "status.json are missing"
+        )
         if runs:
             runs_inside = counted(len(runs), "run")
             newest = runs[-1]
-            below = (
-                f". To verify one of the {runs_inside} in this folder, type for example `agt "
-                f"verify {newest}`"
+            hint = (
+                f"To verify one of the {runs_inside} in this folder, type for example `agt verify "
+                f"{newest}`"
             )
-        raise ConfigError(
-            f"{folder}: this is neither a run nor a release, because both {MANIFEST_FILE} and "
-            f"status.json are missing{below}"
-        )
+            problem = f"{problem}. {hint}"
+        raise ConfigError(problem)
     findings = Findings()
     with findings.looking("status"):
         run = Run.at(folder)

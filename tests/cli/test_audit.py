@@ -81,12 +81,12 @@ def test_the_page_says_what_was_found_and_no_word_of_it_is_a_proof(audited: Agt)
         "its \\*label\\*; 100 labels a side",
         "epsilon ≥ 0.981 (95 %)",
         "epsilon about 1.01 (95 %, Katz)",
-        "The audit could have detected: a loss above 1.1",
+        "A loss above 1.1",
         "an attacker who is 50 % sure that a person's record is among the training records can "
-        "be at most 73.2 % sure after seeing the answer, and one who is 1 % sure can be at most "
-        "2.7 % sure; the true positive rate of any membership attack exceeds its false positive "
-        "rate by at most 46.3 percentage points",
-        "an audit cannot prove a claim. Other attacks, or the same attacks with more effort",
+        "be at most 73.2 % sure after seeing the answer, and one who is 1 % sure at most "
+        "2.7 % sure. In general, the true positive rate of any membership attack exceeds its false "
+        "positive rate by at most 46.3 percentage points",
+        "an audit cannot prove a claim. Other attacks or more effort",
         "Thresholds: the first 8 of 9 rows of tables/thresholds.csv",
         "- it is a toy",
     ):
@@ -112,7 +112,7 @@ def test_help_of_a_kind_tells_its_settings(audited: Agt) -> None:
 @pytest.mark.parametrize(
     ("accident", "code", "words"),
     [
-        ("changed", 3, "changed the run while it was being audited"),
+        ("changed", 3, "changed this run during the audit"),
         ("full", 1, "No space left"),
         ("interrupted", 130, "interrupted"),
     ],
@@ -202,12 +202,12 @@ REMOVED = {
         "prediction",
         "run=latest",
         "audit.poisons=0",
-    ): "removed together with the poisoning attack of agt audit prediction",
+    ): "agt audit prediction no longer makes a poisoning attack",
     (
         "prediction",
         "run=latest",
         "audit.retrainings=9",
-    ): "removed together with the poisoning attack of agt audit prediction",
+    ): "agt audit prediction no longer makes a poisoning attack",
 }
 
 
@@ -315,7 +315,7 @@ REFUSED = {
         "mechanism=noisy_argmax",
         "mechanism.eps=1",
         "audit.values=[0,5]",
-    ): "ensemble members, which have no grid of values",
+    ): "ensemble members, so audit.values",
     ("weights", "run=null"): "mechanism=release_weights",
 }
 
@@ -329,7 +329,7 @@ def test_what_cannot_be_audited_is_refused_by_key(
 
 
 CAUGHT = PLANTED[
-    "mechanism=smooth_cauchy with stable distances that jump between neighbouring datasets"
+    "fault: mechanism=smooth_cauchy with stable distances that jump between neighbouring datasets"
 ]
 
 

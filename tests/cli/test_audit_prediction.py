@@ -151,7 +151,7 @@ REFUSED = {
         "head",
         *RESPONSE,
         "audit.scratch=nowhere",
-    ): "audit.scratch=nowhere: the audit cannot write neighbouring runs",
+    ): "audit.scratch=nowhere: the audit cannot write into this folder",
 }
 
 

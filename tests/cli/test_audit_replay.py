@@ -63,7 +63,7 @@ def test_a_run_is_replayed(
 @pytest.mark.parametrize(
     ("run", "given", "part"),
     [
-        ("noisy", LABELS, "was trained with random noise and the audit replays its training"),
+        ("noisy", LABELS, "was trained with random noise, so the audit replays its training"),
         ("stability", (), "mechanism: name the mechanism to audit"),
         ("sparse", LABELS, "condition a"),
         (

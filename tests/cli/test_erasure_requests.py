@@ -92,7 +92,7 @@ def test_requests_of_people(agt: Agt) -> None:
         ask(public, one)
     table[table.person != one].to_csv("t.csv", index=False)
     assert len(ask(known(), one).records) == 3, "its rows are gone, and were asked for"
-    with pytest.raises(DataError, match="3 are missing"):
+    with pytest.raises(DataError, match="lack 3 of the"):
         ask(known(), other)
     table.assign(a=table.a.where(table.person != other, 0.5)).to_csv("t.csv", index=False)
     with pytest.raises(DataError, match="3 records"):
@@ -170,7 +170,7 @@ def test_of_copies_the_last_one_goes(agt: Agt) -> None:
     assert later.gone.tolist() == [copies[2]], "whichever row is deleted, the last number is gone"
     assert ask(later, name).records == request.records
     alone = next(str(each) for each in train.ids if each not in train.ids[copies])
-    with pytest.raises(DataError, match="1 is missing"):
+    with pytest.raises(DataError, match="lack 1 of the"):
         ask(later, alone)
 
 

@@ -162,7 +162,7 @@ def files(folder: Path) -> str:
 def test_an_estimate_is_for_the_owner_alone(agt: Agt, run: Callable[[str], Path]) -> None:
     said = agt("predict", f"run={run('signal')}", "total.eps=0.1", "force=true").ended(0)
     found = re.search(
-        r"^.*these labels would .*?(0\.\d+)\b.* without noise would have ([01]\.\d+)",
+        r"^.*these labels would .*?(0\.\d+)\b.* without noise: ([01]\.\d+)",
         said.err,
         re.M,
     )

@@ -292,17 +292,17 @@ WRONG = [
     (
         "001_table1",
         {"published": (Published("single model, smoth", 1),)},
-        "no number is called 'single model, smoth'",
+        "there is no number 'single model, smoth'",
     ),
     (
         "001_fig2",
         {"published": (Published("eps", 1),)},
-        "001_fig2: published: no number is called 'eps'",
+        "001_fig2: published: there is no number 'eps'",
     ),
     (
         "001_fig6",
         {"published": (Published("bound", 1),)},
-        "001_fig6: published: no number is called 'bound'",
+        "001_fig6: published: there is no number 'bound'",
     ),
     ("001_fig2", {"settings": {"counts": 3}}, "001_fig2.counts.*did you mean 'count'"),
     ("001_fig2", {"smoke": {"count": 1}}, "001_fig2.count"),

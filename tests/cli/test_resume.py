@@ -234,7 +234,7 @@ REFUSED = {
         ("compute.threads=7",),
         "compute.threads=7 differs from the run's own setting, None",
     ),
-    "a sweep": (("-m",), "but only a single run can be resumed"),
+    "a sweep": (("-m",), "only a single run can be resumed"),
 }
 
 

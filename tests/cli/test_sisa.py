@@ -10,13 +10,14 @@ import pytest
 
 from agt.errors import CheckError
 from agt.facts import Standing
+from agt.models.fitting import load
 from agt.unlearning.sentences import Remark
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.opening import open_run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import prepare, settings_of
-from agt_cli.unlearn.methods import ErasureJob, fresh_config, retrain, sisa
+from agt_cli.unlearn.methods import ErasureJob, changed_answers, fresh_config, retrain, sisa
 
 from .conftest import Agt
 
@@ -105,6 +106,26 @@ def test_the_next_state_of_an_ensemble_is_that_of_a_training_without_the_rows(
         assert after.metrics[key] == fresh.metrics[key]
 
 
+@pytest.mark.parametrize("changed", [0, 1, 5])
+def test_an_erasure_counts_the_test_records_whose_answer_changes(
+    agt: Agt, tmp_path: Path, changed: int
+) -> None:
+    class Next:
+        """The next state's model, which answers the first few queries otherwise."""
+
+        def predict(self, features: np.ndarray) -> np.ndarray:
+            labels = before.predict(features)
+            labels[:changed] = 1 - labels[:changed]
+            return labels
+
+    write(tmp_path)
+    agt("train", *TABLE, "certificate=votes", "hydra.run.dir=run", "-q").ended(0)
+    job = job_of(open_run(tmp_path / "run", "train"))
+    before = load(job.prepared.problem(job.settings), job.run)
+    counts = {"test_answers": 58, "test_answers_changed": changed}
+    assert changed_answers(job, Next()) == counts  # type: ignore[arg-type]
+
+
 def test_retraining_is_a_training_without_the_rows_and_fresh_is_another(
     agt: Agt, tmp_path: Path
 ) -> None:
@@ -170,7 +191,7 @@ def test_what_cannot_be_kept_is_refused(agt: Agt, tmp_path: Path) -> None:
         (
             sisa,
             job_of(many, fresh=True, may_retrain=False),
-            "fresh=true divides all records into new shards",
+            "fresh=true trains all members again",
         ),
         (retrain, job_of(one, may_retrain=False), "forbid_retraining=true forbids (training|that)"),
         (retrain, job_of(noisy), "a second release about all remaining people"),

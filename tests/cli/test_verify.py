@@ -550,7 +550,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/weights",
         {"released_weights.json": lambda value: value.update(sigma=value["sigma"] * 0.999)},
         "",
-        "one of its files was changed: sigma",
+        "altered or damaged after agt wrote it: sigma",
     ),
     "another mechanism": (
         "predict/labels",
@@ -911,7 +911,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "entry",
         "debits of this run, in this order",
     ),
-    "debits: none": ("predict/paid", debits([]), "entry", "lacks an entry"),
+    "debits: none": ("predict/paid", debits([]), "entry", "was altered or damaged"),
     "debits: before the run": (
         "predict/paid",
         debits([0])

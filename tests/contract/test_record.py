@@ -258,7 +258,7 @@ def test_broken_and_missing_records_are_refused(
 
 
 def test_another_command_s_run_and_a_wrong_folder(finished: Run) -> None:
-    with pytest.raises(ConfigError, match=r"'train'.*'certify'"):
+    with pytest.raises(ConfigError, match=r"agt train.*agt certify"):
         open_run(finished.folder, "certify")
     with pytest.raises(ConfigError, match=f"{finished.folder}"):
         open_run(finished.folder.parent / "rnu", "train")

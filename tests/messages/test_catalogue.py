@@ -74,9 +74,9 @@ train dataset= | 2 | unknown dataset ''
 train dataset=blobs,digits | 2 | dataset=blobs,digits: a comma | -m
 train "training.lr='1,000'" | 2 | training.lr: expected a number, without thousands separators
 train data_dir= | 2 | data_dir= has no value
-certify run= | 2 | give the folder of a finished agt train, or run=latest
-certify run=null | 2 | give the folder of a finished agt train
-certify run=[@box] | 2 | give the folder of a finished agt train
+certify run= | 2 | give the folder of one finished agt train run, or run=latest
+certify run=null | 2 | give the folder of one finished agt train run
+certify run=[@box] | 2 | give the folder of one finished agt train run
 certify run=@box inputs= | 2 | inputs= has no value
 predict release=nowhere inputs=@ok.csv | 2 | release=nowhere: this folder does not exist
 verify | 2 | `agt verify` is incomplete: add PATH
@@ -155,7 +155,7 @@ train dataset=digits dataset.declared_size=0 | 2 | dataset.declared_size:
 {HEAD}  certificate.features.count=7 | 2 | certificate.features: | count
 {HEAD}  certificate.features.whiten=1 | 2 | certificate.features: whitening
 {HEAD}  certificate/features=landmarks | 2 | certificate.features: map=landmarks
-train certificate/features=relu | 2 | certificate/features: random or public features can only be used with a linear head
+train certificate/features=relu | 2 | certificate/features: these features need a linear model
 {HEAD}  relation=paper_privacy | 2 | relation
 {HEAD}  noise.epsilon=1 | 2 | noise.epsilon: certificate=stability
 {HEAD}  certificate=erm training.batch.count=2 training.weight_decay=.1 | 2 | training.batch.count=2
@@ -176,14 +176,14 @@ train certificate/features=relu | 2 | certificate/features: random or public fea
 {VECTORS}@vectors.npz dataset.scale=0 | 2 | dataset.scale:
 certify run=@nowhere | 2 | nowhere: this folder does not exist
 certify run=@ok.csv | 2 | ok.csv: this folder does not exist
-certify run=@folder | 2 | this is not the folder of a run (status.json is missing)
+certify run=@folder | 2 | this is not the folder of a run (it has no file status.json)
 certify run=latest | 2 | there is no finished training run in outputs/train
 plan run=latest | 2 | there is no finished training run in outputs/train
 predict run=latest mechanism.eps=1 | 2 | there is no finished training run in outputs/train: start agt train
 certify run=@failed | 2 | its state in status.json is 'failed' (ConfigError
 certify run=@killed | 2 | its state in status.json is 'running'
-certify run=@certified | 2 | status.json says that this is a run of 'certify'
-predict run=@certified mechanism.eps=1 | 2 | status.json says that this is a run of 'certify'
+certify run=@certified | 2 | according to status.json, this is a run of agt certify
+predict run=@certified mechanism.eps=1 | 2 | according to status.json, this is a run of agt certify
 unlearn | 2 | run
 unlearn run=nowhere ids=@ok.csv | 2 | nowhere: this folder does not exist
 unlearn run=@box method=forget | 2 | method=forget: unknown value
@@ -260,16 +260,16 @@ reproduce | 2 | is incomplete | blobs
 reproduce blobz | 2 | did you mean 'blobs'
 reproduce blobs profile=fast | 2 | profile: | smoke
 reproduce blobs only=[] | 2 | only:
-reproduce blobs only=[nothing] | 2 | only: no artifact 'nothing' | 001_fig2
+reproduce blobs only=[nothing] | 2 | has no artifact 'nothing' | 001_fig2
 reproduce blobs only=001_fig2 | 2 | only: expected a list
-reproduce blobs overrides=[foo] | 2 | overrides: 'foo' is no setting
+reproduce blobs overrides=[foo] | 2 | overrides: 'foo' is not a setting
 reproduce blobs "overrides=['relation=remove']" | 2 | overrides: relation=remove
 reproduce blobs runs_dir= | 2 | runs_dir= has no value
 reproduce blobs data=mine | 2 | data: | stand_in
 reproduce imdb profile=smoke data=original | 2 | data=original: profile=smoke
 measure dataset=blobs total.eps=1 | 2 | agt measure can only measure a table
 measure dataset=adult_census total.eps=1 name=../x | 2 | letters, digits
-measure dataset=adult_census | 2 | total.eps is missing: measuring spends privacy budget
+measure dataset=adult_census | 2 | total.eps is missing, but measuring spends privacy budget
 measure dataset=adult_census total.eps=1 total.delta=0 | 2 | delta
 measure dataset=adult_census total.eps=1 | 2 | nothing needs to be measured
 measure dataset=adult_census dataset.label_free=true total.eps=1 relation=flip | 2 | under relation=add_remove or relation=substitute
@@ -434,7 +434,7 @@ train noise.epsilon=1 ensemble.members=2 | 2 | answers by vote
 {LEARNER}sklearn.tree.NoTree | 2 | cannot import 'sklearn.tree.NoTree'
 {LEARNER}sklearn.tree.DecisionTreeClassifier +certificate.learner.depth=2 | 2 | does not accept these settings
 train certificate=votes ensemble.members=5 +certificate.learner='{{max_depth: 2}}' | 2 | in learner._target_
-certify run=. | 2 | this is not the folder of a run | status.json is missing
+certify run=. | 2 | this is not the folder of a run | no file status.json
 certify rnu=x | 2 | 'rnu' | did you mean 'run'
 """
 """What ``configure`` refuses, before any data is read."""
@@ -449,7 +449,7 @@ train certificate.length=4 | 2 | certificate.length=4: certificate=tube was remo
 {HEAD}certificate.features.map=fourier | 2 | certificate.features.map=fourier: | features=landmarks
 {HEAD}certificate/features=crosses | 2 | certificate/features=crosses: | dataset.crosses=1024
 {HEAD}certificate.features.weight=2 | 2 | certificate.features.weight=2: | dataset.crosses=1024
-{BLOBS}ensemble.members=2 ensemble.slices=2 | 2 | ensemble.slices=2: this setting was removed, because agt no longer divides the shards of an ensemble into slices
+{BLOBS}ensemble.members=2 ensemble.slices=2 | 2 | ensemble.slices=2: this setting was removed. Leave it out; agt unlearn method=sisa now retrains each affected member
 {WEIGHTS}mechanism.shrink=true | 2 | mechanism.shrink=true: this setting, which made released weights smaller, was removed
 tune dataset=blobs tune.private=true total.eps=1 | 2 | tune.private=true: tuning on private records was removed | tune.public
 runs where=accuracy>0.5 | 2 | where=accuracy>0.5: | pandas | agt runs limit=null --json
@@ -471,7 +471,7 @@ train --cfg | 2 | --cfg
 train --config-dir nowhere | 2 | nowhere
 train trainin.lr=1 | 2 | did you mean 'training.lr'
 train '~training.lr' | 2 | training.lr: this setting is required
-train training.lr=1,000 | 2 | training.lr=1,000: a comma | A number must not contain a comma
+train training.lr=1,000 | 2 | training.lr=1,000: a comma | Write numbers without a comma
 train 'training.lr=${{nothing}}' | 2 | training.lr: Interpolation key 'nothing'
 train 'training.lr=${{oc.env:NOPE}}' | 2 | training.lr: | NOPE
 train 'training.lr=${{training.lr}}' | 2 | training.lr: Recursive
@@ -480,11 +480,11 @@ train "training.lr='1" | 2 | training.lr='1' cannot be read
 train 'model.hidden=[4' | 2 | close all brackets
 train dataset=table dataset.numeric='{{a: [0, 1]}}' | 2 | with a plus sign: type '+dataset.numeric
 reproduce blobs overrides=[relation=remove] | 2 | put text with special characters in quotes
-train output_dir= | 2 | output_dir=: this setting must name a folder
-train output_dir=null | 2 | output_dir=null: this setting must name a folder
-train hydra.run.dir= | 2 | hydra.run.dir=: this setting must name a folder
-train output_dir=@ok.csv | 1 | ok.csv | a file already has its name | output_dir=FOLDER
-train -m training.seed=1,2 output_dir=@ok.csv | 1 | ok.csv | a file already has its name | output_dir=FOLDER
+train output_dir= | 2 | output_dir=: give the name of a folder
+train output_dir=null | 2 | output_dir=null: give the name of a folder
+train hydra.run.dir= | 2 | hydra.run.dir=: give the name of a folder
+train output_dir=@ok.csv | 1 | ok.csv | a file already has the name of a folder that agt needs | output_dir=FOLDER
+train -m training.seed=1,2 output_dir=@ok.csv | 1 | ok.csv | a file already has the name of a folder that agt needs | output_dir=FOLDER
 completion | 2 | bash
 completion bsh | 2 | did you mean 'bash'
 inspect my.csv force=true | 2 | 'inspect' is not a command | agt data inspect my.csv force=true
@@ -519,14 +519,14 @@ ledger show none | 2 | ledgers/none.ledger does not exist. To create a ledger, t
 ledger show none total.eps=2 | 2 | total=... only applies to agt ledger init
 ledger verify none run=latest | 2 | run=... only applies to agt ledger init and admit
 ledger verify none head=12:abc | 2 | at least the first 16 digits
-ledger admit none | 2 | agt ledger admit does not know what to admit
+ledger admit none | 2 | agt ledger admit: say what to admit
 ledger admit none run=. data=b | 2 | run=... and data=... cannot be given together
-ledger admit none lost=true | 2 | agt ledger admit does not know what to admit
+ledger admit none lost=true | 2 | agt ledger admit: say what to admit
 ledger show | 2 | is incomplete: add NAME
 ledger show none tabel=1 | 2 | unknown key 'tabel'
 data inspect @ok.csv label=z | 2 | no column 'z', which the setting label names
 data inspect @ok.csv lable=x | 2 | unknown key 'lable' | did you mean 'label'
-data inspect @even.csv | 2 | label is missing, so agt does not know which column to predict, and wrote nothing | give label=NAME (likely: 'a', 'b')
+data inspect @even.csv | 2 | label is missing, so agt does not know which column to predict | Nothing was written | give label=NAME (likely: 'a', 'b')
 data inspect @plain.xlsx | 2 | unknown format '.xlsx'
 start @ok.csv label=y id=none public=yes purpose=both | 2 | this terminal is not interactive | eps=NUMBER
 start @ok.csv label=y id=none public=yes eps=2 | 2 | this terminal is not interactive | purpose=certificates, answers or both
@@ -539,9 +539,9 @@ start @ok.csv label=z id=none public=yes purpose=both eps=2 | 2 | no column 'z',
 {STARTED}id=id | 2 | this terminal is not interactive | give unit_rows=NUMBER
 {STARTED}answers=@list.yaml | 2 | one line for each answer
 {STARTED}answers=none.yaml | 1 | none.yaml: No such file
-train sweep=seeds | 2 | sweep=seeds gives a name to a sweep, but this command is not a sweep: add -m
+train sweep=seeds | 2 | sweep=seeds: only a sweep can have a name, but this command is not a sweep
 train -m sweep=a/b | 2 | sweep=a/b: the name of a sweep may contain only letters
-train -m hydra/sweeper=basic | 2 | hydra/sweeper=basic: agt only supports its own sweeper
+train -m hydra/sweeper=basic | 2 | hydra/sweeper=basic: agt has its own sweeper and supports no other
 train -m hydra.sweeper.devices=[0,1] | 2 | for example CUDA_VISIBLE_DEVICES=0,1 agt train
 train -m hydra.sweep.subdir=x | 2 | the folder of each job of a sweep is now named after what the job computes
 train -m training.seed=0,1 training=nowhere | 2 | training
@@ -561,8 +561,8 @@ predict run=@head ledger=peple mechanism.eps=1 | 2 | peple.ledger
 train resume=nowhere | 2 | resume=nowhere: this folder does not exist
 train resume=@box | 2 | is finished
 train resume= | 2 | resume
-train resume=@folder | 2 | this is not the folder of a run, because status.json is missing
-train resume=@certified | 2 | this is a run of agt certify
+train resume=@folder | 2 | this is not the folder of a run (it has no file status.json)
+train resume=@certified | 2 | agt train cannot resume a run of agt certify
 tune resume=@failed | 2 | only `agt train` can resume a run
 train training.batch.n_max=10 | 2 | n_max=10
 {HEAD}  training.lr=1e5 | 2 | training.lr:
@@ -614,9 +614,9 @@ unlearn run=@box ids=nobody.txt | 4 | ids=nobody.txt: there is no file of this n
 unlearn run=@box 'ids=C0001;C0002' | 4 | ids=...: | one id per line | printf | ids=-
 unlearn run=@box ids=C1,C2 | 2 | ids=...: | one id per line
 unlearn run=@box ids=@folder | 2 | is a folder: give a file with one id per line
-unlearn run=@box | 2 | no erasure was requested, neither in this command
+unlearn run=@box | 2 | no erasure was requested: give the ids
 unlearn run=@box method=newton ids=@ok.csv | 2 | method=newton | certificate=removal
-unlearn run=@box method=sisa ids=@ok.csv | 2 | method=sisa | not an ensemble
+unlearn run=@box method=sisa ids=@ok.csv | 2 | method=sisa | needs an ensemble
 certify run=@box inputs=@no.csv | 4 | no.csv | inputs
 certify run=@box inputs=@folder | 4 | folder
 certify run=@box inputs=@words.txt | 2 | words.txt
@@ -631,7 +631,7 @@ certify run=@box inputs=@q_label.csv | 2 | q_label.csv: row 2 of the data (line 
 predict run=@box inputs=@q_twice.csv mechanism.eps=1 | 2 | q_twice.csv | 'p' 2 times
 plan run=@box inputs=@q.csv | 2 | q.csv | labels
 plan run=@box mechanisms=[noisy_argmax] | 2 | noisy_argmax | ensemble
-predict run=@box mechanism.eps=1 total.queries=1 | 2 | 20 queries, but total.queries=1 allows fewer
+predict run=@box mechanism.eps=1 total.queries=1 | 2 | total.queries=1 is less than the number of queries, which is 20
 predict run=@box mechanism.mu=1 | 2 | unknown key 'mechanism.mu'
 predict run=@box mechanism=noisy_argmax mechanism.eps=1 | 2 | ensemble
 predict run=@box mechanism.eps=1 mechanism.classes=3 | 2 | mechanism.classes=3, but the model has 2
@@ -641,7 +641,7 @@ predict run=@box mechanism=release_weights total.eps=1 total.delta=1e-5 | 2 | li
 predict run=@head mechanism=objective_perturbation total.eps=1 total.delta=1e-5 | 2 | certificate=stability does not compute a minimiser
 data prepare imdb prepare.reviews=@no.csv | 4 | no.csv | prepare.reviews
 data prepare imdb prepare.reviews=@ok.csv | 2 | ok.csv: there is no column or key 'text'
-data prepare amex | 4 | train_data.csv is not there | kaggle
+data prepare amex | 4 | train_data.csv does not exist | kaggle
 start @no.csv | 4 | no.csv
 start @ok.csv | 2 | this terminal is not interactive | public=yes, no or some of | answers=FILE.yaml
 data inspect @no.csv | 4 | no.csv
@@ -913,8 +913,8 @@ def test_a_full_disk_says_where_and_leaves_a_failed_run(
     monkeypatch.setattr(Pending, "opened", opened)
     agt("train", *TINY, "--json").ended(
         1,
-        f"{name}: No space left on device: free some space on that disk, or write to another "
-        "place with output_dir=FOLDER",
+        f"{name}: No space left on device: free some space on the disk, or give "
+        "output_dir=FOLDER on another disk",
     )
     check_whole(tmp_path)
     monkeypatch.setattr(Pending, "opened", real)

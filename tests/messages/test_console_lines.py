@@ -14,12 +14,12 @@ TABLE = f"""
 predict run=@train/box mechanism.eps=1 seed=7 | 0 | SIMULATION: the random draws come from a seed, so they can be predicted: this is not a private release | without a seed, the release would be: 1-differentially private
 verify @predict/labels | 0 | the sentences in report.md and report.html may be false | their text was not compared
 verify @predict/labels page=@predict/labels/own.md | 2 | this file would be inside the folder that is verified
-runs output_dir=nowhere | 0 | no run in the folder nowhere matches
-train resume=@train/box | 2 | this run is finished, so it cannot be resumed: to use it, type agt certify run=
+runs output_dir=nowhere | 0 | no run in the folder nowhere has the properties
+train resume=@train/box | 2 | this run is finished, so there is nothing to resume: to use it, type agt certify run=
 {REMOVAL} certificate.seed=4 | 0 | SIMULATION: the noise comes from certificate.seed=4 | not proved, because the noise comes from a seed
 {REMOVAL} training.clip=0.5 | 0 | training.clip: this setting has no effect, because certificate=removal does not clamp gradients
 certify run=@train/noisy map_resolution=0 | 0 | the certificates say nothing about retraining
-ledger init people unit='one customer' total.eps=1 total.delta=1e-5 | 0 | eps = 1, delta = 1e-05, which cannot be raised | 1e-06 of the budget's delta is reserved for releases that have their own delta, and the rest is for releases with Gaussian noise (setting total.delta_share=0.1)
+ledger init people unit='one customer' total.eps=1 total.delta=1e-5 | 0 | eps = 1, delta = 1e-05, which cannot be raised | 1e-06 of the budget's delta is reserved for mechanisms that need a delta of their own; the rest of delta is for releases with Gaussian noise (setting total.delta_share=0.1)
 predict run=@train/noisy ledger=none mechanism.eps=1 force=true | 0 | publish either labels from this run's certificates or its noisy weights, but never both
 """
 """A command line, its exit code, and what it must say; ``@name`` is a run of museum.py."""

@@ -15,7 +15,7 @@ certify/box | up to k records added or removed in all
 predict/labels | 1-differentially private per query for add_remove neighbours (one record added or
 predict/labels | all 20 together: (20, 0)-differentially private in all, by the basic composition
 predict/labels | no ledger counts this release, although the privacy losses of all releases
-predict/labels | `labels.csv` may be published. Repeating this command draws anew
+predict/labels | `labels.csv` may be published. Repeating this command is another release
 predict/number | 1-differentially private for the single published number
 predict/number | The released number may be published.
 predict/weights | Gaussian differentially private for add_remove neighbours

@@ -49,7 +49,7 @@ def test_the_verdict(labels: list[int] | None, answers: list[int], words: str) -
 def test_what_a_verdict_says_besides() -> None:
     scores = (np.array(RARE) - 2.0)[None]
     assert (
-        "however, the model's scores do rank the classes (AUC 1.000 [0.858, 1.000])"
+        "the model's scores do rank the classes (AUC 1.000 [0.858, 1.000])"
         in judged(RARE, [0] * 100, scores=scores).verdict
     )
     assert "there are no labels, so the accuracy is unknown" in judged(None, [1] * 50).verdict

@@ -154,7 +154,9 @@ def minimiser_case(classes: int, clip: float) -> SimpleNamespace:
         kept = np.ones(300, dtype=bool)
         kept[rows] = False
         exact.append(train(kept).trained.weight.numpy())
-    return SimpleNamespace(head=head, steps=steps, exact=np.stack(exact))
+    return SimpleNamespace(
+        head=head, phi=phi, y=y, people=people, steps=steps, exact=np.stack(exact)
+    )
 
 
 MINIMISERS = [(2, 0.5), (2, 1.0), (3, 0.5), (3, 1.0)]
@@ -167,6 +169,31 @@ def test_training_again_is_within_the_radius_of_the_step(classes: int, clip: flo
     assert (distances <= case.steps.radii).all()
     moved = np.linalg.norm(case.exact - case.steps.weight, axis=2)
     assert (case.steps.radii < moved).mean() > 0.75  # the radius is worth something
+
+
+@pytest.mark.parametrize(("classes", "clip"), MINIMISERS)
+def test_weights_that_are_no_minimiser_are_measured_and_not_believed(
+    classes: int, clip: float
+) -> None:
+    case = minimiser_case(classes, clip)
+    moved = replace(case.head.trained, weight=case.head.trained.weight + 0.1)
+    head = replace(case.head, trained=moved)
+    steps = MinimisersWithout.from_head(head, case.phi, case.y, case.people)
+    distances = np.linalg.norm(case.exact - steps.weight - steps.steps, axis=2)
+    assert (distances <= steps.radii).all()
+
+
+def test_without_a_usable_hessian_the_step_is_0_and_the_radius_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def not_positive_definite(*given: object, **named: object) -> None:
+        raise np.linalg.LinAlgError
+
+    case = minimiser_case(2, 1.0)
+    monkeypatch.setattr(minimiser_influence, "cho_factor", not_positive_definite)
+    steps = MinimisersWithout.from_head(case.head, case.phi, case.y, case.people)
+    assert not steps.steps.any()
+    assert (np.linalg.norm(case.exact - steps.weight, axis=2) <= steps.radii).all()
 
 
 @pytest.mark.parametrize("pairs", [40, 150])

@@ -53,7 +53,7 @@ def test_canaries(kind: str) -> None:
         np.testing.assert_allclose(
             made.gradients @ made.gradients.T, LENGTH**2 * np.eye(4), atol=1e-9
         )
-    most, why = (2, "all identical") if kind == "blank" else (31, r"\b30\b|orthogonal")
+    most, why = (2, "audit.canary=blank") if kind == "blank" else (31, r"\b30\b|\b18\b")
     with pytest.raises(ConfigError, match=why):
         canaries_of(kind, most, head, data, 0)
 

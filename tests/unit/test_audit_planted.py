@@ -13,16 +13,22 @@ from agt_audit.estimates import Mistakes
 from agt_audit.selftest import PLANTED, SOUND
 from agt_cli.report.findings import Outcome
 
+# Others: make audit, which .ci/run carries out as well, audits all of them.
+SAMPLED_FAULTS = [
+    *list(PLANTED)[::3],
+    "fault: released weights whose noise is 20 % too small",
+    "fault: stable distances that are 5 % too large",
+    "fault: gradient sums divided by the number of private records",
+]
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("name", PLANTED)
+
+@pytest.mark.parametrize("name", list(dict.fromkeys(SAMPLED_FAULTS)))
 def test_planted_violation_is_caught(name: str) -> None:
     finding = PLANTED[name](1)
     assert finding.outcome is Outcome.VIOLATED, finding.meaning
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("name", SOUND)
+@pytest.mark.parametrize("name", list(SOUND)[::3])
 def test_sound_twin_is_let_pass(name: str) -> None:
     finding = SOUND[name](1)
     assert finding.outcome is Outcome.STANDS, finding.meaning
@@ -68,19 +74,22 @@ def boxes_not_compared(patch: pytest.MonkeyPatch) -> None:
     [
         (
             bounds_far_above_claims,
-            "randomized response that draws labels with the budget that it claims",
+            "control: randomized response that draws labels with the budget that it claims",
         ),
         (
             rates_instead_of_limits,
-            "randomized response that draws labels with the budget that it claims",
+            "control: randomized response that draws labels with the budget that it claims",
         ),
-        (limits_swapped, "randomized response that draws labels with the budget that it claims"),
-        (error_not_shared, "an attack that is counted as the best of 1,000 events"),
-        (every_neighbour_held_for_one_k, "parameter bounds as agt computes them"),
-        (distances_not_compared, "stable distances that jump between neighbouring datasets"),
+        (
+            limits_swapped,
+            "control: randomized response that draws labels with the budget that it claims",
+        ),
+        (error_not_shared, "control: an attack that is counted as the best of 1,000 events"),
+        (every_neighbour_held_for_one_k, "control: parameter bounds as agt computes them"),
+        (distances_not_compared, "fault: stable distances that jump between neighbouring datasets"),
         (
             boxes_not_compared,
-            "parameter bounds that do not lie within those of a neighbouring dataset",
+            "fault: parameter bounds that do not lie within those of a neighbouring dataset",
         ),
     ],
 )

@@ -234,7 +234,7 @@ def test_the_page_is_one_page_and_says_it_all() -> None:
     for words in (
         "20 people requested erasure; 20 records removed from the run",
         "1 assumption is not met",
-        "NOT for erasure requests that were chosen after looking",
+        "NOT hold for erasure requests that were chosen after looking",
         "0.4 of 0.5 left",
         "39 stand, 1 void",
         "32 further answers",

@@ -97,7 +97,7 @@ def test_the_interval_of_an_area_is_that_of_the_bootstrap() -> None:
 
 @pytest.mark.parametrize("bad", [(0.5, 0.6, 0.7), (float("nan"), 0, 1), (0.5, 0.2, 1.2)])
 def test_an_estimate_lies_in_its_interval(bad: tuple[float, float, float]) -> None:
-    with pytest.raises(ValueError, match="not an estimate"):
+    with pytest.raises(ValueError, match="not inside its interval"):
         RateEstimate(*bad)
 
 
