@@ -8,6 +8,8 @@
 # make smoke  short train + certify runs on the two embedded datasets, from the source tree
 # make reproduce-blobs (-octmnist, -imdb, -amex, -all)   the papers' figures and tables; data: DATA=FOLDER
 # make reproduce-smoke   all of them, small, without any data
+# make paper DATA=FOLDER   the papers on their own data, from the official files in FOLDER, into OUT=outputs/paper; goes on
+#             where it stopped
 # make adversary   attack the certificates by retraining neighbours: TRIALS=1000 configurations from SEED=0
 # make faults   predict, unlearn and ledger stopped at each write, sync and rename (Linux, gcc; hours): ONLY=labels for one
 # make golden   the files that many command lines write, by this tree and by BASE=REV: ONLY='box ledger' for some chains
@@ -35,7 +37,7 @@ LATEST = $$(ls -dt outputs/train/*/ | head -n 1)
 
 .DEFAULT_GOAL := run
 unexport PYTHONDONTWRITEBYTECODE  # else each of the thousands of processes of the tests compiles everything anew
-.PHONY: run test test-core pytest lint types sweep mutants mutants-check audit smoke reproduce-all reproduce-smoke adversary faults golden golden-guard messages size triton gpu docs wheel clean
+.PHONY: run test test-core pytest lint types sweep mutants mutants-check audit smoke reproduce-all reproduce-smoke paper adversary faults golden golden-guard messages size triton gpu docs wheel clean
 
 run: $(VENV)/.installed
 	$(AGT) train $(SETTINGS)
@@ -112,6 +114,11 @@ reproduce-all: $(VENV)/.installed $(VENV)/.baselines
 
 reproduce-smoke: $(VENV)/.installed $(VENV)/.baselines
 	$(VENV)/bin/python -P -c '$(SMOKE)' $(EXPERIMENTS)
+
+OUT ?= outputs/paper
+
+paper: $(VENV)/.installed $(VENV)/.baselines
+	$(VENV)/bin/python scripts/paper.py $(DATA) --out $(OUT)
 
 reproduce-%: $(VENV)/.installed $(VENV)/.baselines
 	$(AGT) reproduce $* data_dir=$(DATA)

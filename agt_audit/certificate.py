@@ -1129,10 +1129,15 @@ class Auditor:
         edited = self.trained - self.units
         private_units = len(np.unique(train.units[~train.public]))
         farthest = max((k for _, k in self.went), default=0)
+        changed = "no neighbouring dataset was made with edits chosen to change answers"
+        if edited:
+            changed = (
+                f"{edited:,} neighbouring datasets, up to distance k = {farthest}, were made with "
+                "edits chosen to change answers"
+            )
         parts = [
             f"{self.units:,} of {private_units:,} units (people) were left out, one at a time",
-            f"{edited:,} neighbouring datasets, up to distance k = {farthest}, were made with "
-            "edits chosen to change answers",
+            changed,
         ]
         if refused:
             refused_datasets = counted(refused, "more neighbouring dataset")
@@ -1357,7 +1362,7 @@ class Auditor:
         ]
         groups = [
             {"parameters": name, "deviation / bound": share,
-             "narrowing of all bounds that this audit detects, %": 100 * max(0.0, 1 - share)}
+             "smallest narrowing of all bounds that is detected, %": 100 * max(0.0, 1 - share)}
             for name, share in self.groups.items()
         ]  # fmt: skip
         return {

@@ -786,13 +786,13 @@ class DpSgdAudit(AuditKind):
         """Train with canaries, and hold lower bounds against the run's claim."""
         opened = given.open(record, console)
         model, records = opened.model, opened.kept.problem.dataset.train
+        rows = np.sort(np.random.default_rng(given.seed).permutation(len(records))[: self.records])
+        trainer, kind = NoisyTraining.of(model, records.take(rows)), self.canary or "signs"
         if self.records > len(records):
             raise ConfigError(
                 f"audit.records={self.records} exceeds {len(records)}, the number of training "
                 f"records of the run: give {len(records)} or fewer"
             )
-        rows = np.sort(np.random.default_rng(given.seed).permutation(len(records))[: self.records])
-        trainer, kind = NoisyTraining.of(model, records.take(rows)), self.canary or "signs"
         effort = TrainingEffort(self.trials, self.step_runs, given.confidence, given.seed)
         canary = trainer.canaries(kind, 1, given.seed)
         several = trainer.canaries(kind, self.canaries, given.seed) if self.canaries else None

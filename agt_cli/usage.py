@@ -247,7 +247,7 @@ COMMANDS: dict[str, Command] = {
         "ask a few questions about the table in FILE, train a model, and show how accurate the "
         "model is and how private answers could be published; spends no privacy budget",
         (
-            "agt start loans.csv                           asks what it needs to know",
+            "agt start loans.csv                           # asks what it needs to know",
             "agt start loans.csv label=default id=none public=yes purpose=both eps=1",
             "agt start loans.csv answers=answers.yaml eps=0.5",
         ),
@@ -260,16 +260,16 @@ COMMANDS: dict[str, Command] = {
         "train a model, and bound how far the model could change if up to k training records "
         "were different, for each k of a list (settings kgrid)",
         (
-            "agt train                                     trains on the built-in data set "
+            "agt train                                     # trains on the built-in data set "
             "blobs, which takes one minute on a CPU",
-            "agt train dataset=digits model=linear         classifies images of the "
+            "agt train dataset=digits model=linear         # classifies images of the "
             "handwritten digits 3 and 8",
             "agt train dataset=table dataset.path=my.csv dataset.label=y '+dataset.numeric={age: "
             "[0, 100]}'",
-            "agt train relation=remove kgrid=sparse certifies answers only against the "
-            "removal of records",
-            "agt train resume=outputs/train/2026-01-31_12-00-00-000000     resumes a killed "
-            "run; the result is bit-identical",
+            "agt train relation=remove kgrid=sparse        # certifies answers only against "
+            "the removal of records",
+            "agt train resume=outputs/train/2026-01-31_12-00-00-000000 # resumes a killed run; "
+            "the result is bit-identical",
         ),
     ),
     "tune": Command(
@@ -278,8 +278,8 @@ COMMANDS: dict[str, Command] = {
         "choose settings by cross-validation on data that are declared public, and write them to "
         "a file for agt train experiment=NAME",
         (
-            "agt tune dataset=loans                        uses the training records that the "
-            "column dataset.public marks as public",
+            "agt tune dataset=loans                        # uses the training records that "
+            "the column dataset.public marks as public",
             "agt tune dataset=loans tune.public=public.csv tune.objective=accuracy",
             "agt tune dataset=loans tune.public=test 'tune.grid={training.caution: [1, 2], "
             "dataset.bins: [10, 20]}'",
@@ -305,8 +305,8 @@ COMMANDS: dict[str, Command] = {
         (
             "agt certify run=outputs/train/2026-01-31_12-00-00-000000",
             "agt certify run=... inputs=queries.csv",
-            "agt certify run=... person=p17      which answers are the same without this "
-            "person's records",
+            "agt certify run=... person=p17                # which answers are the same "
+            "without this person's records",
         ),
     ),
     "plan": Command(
@@ -325,16 +325,16 @@ COMMANDS: dict[str, Command] = {
         "release differentially private labels for the queries in a file, with a stated "
         "guarantee; refuses if the guarantee would not hold",
         (
-            "agt predict run=... inputs=queries.csv mechanism.eps=0.1      pure differential "
+            "agt predict run=... inputs=queries.csv mechanism.eps=0.1 # pure differential "
             "privacy with eps = 0.1 for each query",
             "agt predict run=... inputs=queries.csv mechanism=release_weights total.eps=1 "
             "total.delta=1e-5",
             "agt predict run=... inputs=queries.npz mechanism=release_weights total.eps=1 "
             "total.delta=1e-5",
-            "agt predict run=... ledger=people inputs=q.csv mechanism.eps=0.01   charges the "
+            "agt predict run=... ledger=people inputs=q.csv mechanism.eps=0.01 # charges the "
             "ledger before an answer is drawn; a repeated query costs nothing",
-            "agt predict run=... ledger=people inputs=- mechanism.eps=0.01 reserve=1000     reads "
-            "queries and writes answers as JSON lines",
+            "agt predict run=... ledger=people inputs=- mechanism.eps=0.01 reserve=1000 # "
+            "reads queries and writes answers as JSON lines",
         ),
     ),
     "ledger": Command(
@@ -345,13 +345,13 @@ COMMANDS: dict[str, Command] = {
         (
             "agt ledger init loans run=latest total.eps=1 total.delta=1e-5 unit='one customer' "
             "head=/media/stick",
-            "agt ledger show loans shows how much of the budget was spent, what it was spent "
-            "on, and how much is left",
-            "agt ledger verify loans head=COUNT:HASH       checks that the ledger still "
+            "agt ledger show loans                         # shows how much of the budget was "
+            "spent, what it was spent on, and how much is left",
+            "agt ledger verify loans head=COUNT:HASH       # checks that the ledger still "
             "contains its earlier last entry, which agt ledger show printed as COUNT:HASH; "
             "exit code 3: it does not",
-            "agt ledger admit loans run=FOLDER             adds the table of a run that is about "
-            "the same people, so that both share the budget",
+            "agt ledger admit loans run=FOLDER             # adds the table of a run that is "
+            "about the same people, so that both share the budget",
         ),
         (Word("action", ("init", "show", "verify", "admit")), Word("ledger", free="NAME")),
         recorded=False,
@@ -362,15 +362,15 @@ COMMANDS: dict[str, Command] = {
         "carry out erasure requests: changes the trained run in its own folder, and writes "
         "an account of the erasure that others can check",
         (
-            "agt unlearn run=latest ids=requests.txt               uses the cheapest method "
-            "whose guarantee holds",
-            "agt unlearn run=... ids=requests.csv method=certificate    only notes the "
+            "agt unlearn run=latest ids=requests.txt       # uses the cheapest method whose "
+            "guarantee holds",
+            "agt unlearn run=... ids=requests.csv method=certificate # only notes the "
             "requests; until the model is updated, certified answers that do not depend on "
             "these records are still given",
-            "agt unlearn run=...                                   carries out all requests that "
-            "are still pending",
+            "agt unlearn run=...                           # carries out all requests that are "
+            "still pending",
             "agt unlearn run=... ids=- by=id new_seeds=true",
-            "agt unlearn -m run=... ids=requests.txt method=newton,retrain dry_run=true   "
+            "agt unlearn -m run=... ids=requests.txt method=newton,retrain dry_run=true # "
             "tries both methods on copies of the run, to compare them",
         ),
     ),
@@ -380,10 +380,11 @@ COMMANDS: dict[str, Command] = {
         "reproduce the figures and tables of the papers on the data set NAME, next to the "
         "published numbers; after an interruption, type the same command to continue",
         (
-            "agt reproduce blobs                           runs the papers' settings and ours, "
-            "and shows the results side by side",
+            "agt reproduce blobs                           # runs the papers' settings and "
+            "ours, and shows the results side by side",
             "agt reproduce imdb data_dir=/data profile=ours",
-            "agt reproduce blobs profile=smoke runs a small version, which takes one minute",
+            "agt reproduce blobs profile=smoke             # runs a small version, which takes "
+            "one minute",
             "agt reproduce blobs only=[001_fig2,001_fig6]",
         ),
         (Word("name"),),
@@ -394,8 +395,8 @@ COMMANDS: dict[str, Command] = {
         "inspect FILE reads a table and writes a dataset configuration for it; prepare NAME "
         "converts the raw files of a data set into a folder that agt train can read",
         (
-            "agt data inspect loans.csv                    writes conf/dataset/loans.yaml, for "
-            "agt train dataset=loans",
+            "agt data inspect loans.csv                    # writes conf/dataset/loans.yaml, "
+            "for agt train dataset=loans",
             "agt data inspect loans.csv label=default id=contract name=loans2024 force=true",
             "agt data prepare imdb prepare.reviews=imdb.parquet prepare.model=gpt2",
             "agt data prepare amex data_dir=/mnt/large",
@@ -413,9 +414,9 @@ COMMANDS: dict[str, Command] = {
         "what its claims depend on; changes nothing there",
         (
             "agt verify outputs/predict/2026-01-31_12-00-00-000000",
-            "agt verify release digest=sha256:... also compares the digest of the folder "
-            "release with the one that its publisher gave you",
-            "agt verify outputs/train/... page=audit.html  also writes the result to an HTML file",
+            "agt verify release digest=sha256:...          # also compares the digest of the "
+            "folder release with the one that its publisher gave you",
+            "agt verify outputs/train/... page=audit.html  # also writes the result to a file",
             "agt verify ledgers/loans.ledger head=COUNT:HASH",
         ),
         (Word("path", free="PATH"),),
@@ -427,12 +428,12 @@ COMMANDS: dict[str, Command] = {
         "attack the claims of a run (KIND says which claims), and report what was claimed, what "
         "was tried and what was found; exit code 3: a claim is false",
         (
-            "agt audit certificate run=latest              trains on neighbouring datasets, and "
-            "tests whether every bound holds",
+            "agt audit certificate run=latest              # trains on neighbouring datasets, "
+            "and tests whether every bound holds",
             "agt audit mechanism run=latest mechanism=randomized_response mechanism.eps=1",
-            "agt audit selftest                            tests whether the audits detect faults "
-            "that are planted on purpose",
-            "agt audit certificate --help                  shows the settings of this audit",
+            "agt audit selftest                            # tests whether the audits detect "
+            "faults that are planted on purpose",
+            "agt audit certificate --help                  # shows the settings of this audit",
         ),
         (Word("audit"),),
     ),
@@ -453,7 +454,7 @@ COMMANDS: dict[str, Command] = {
         "list earlier runs, newest first (all, or those of one state, data set or kind), or "
         "compare runs side by side; writes nothing",
         (
-            "agt runs                                      lists every run below outputs/",
+            "agt runs                                      # lists every run below outputs/",
             "agt runs command=train state=failed since=2026-01-31",
             "agt runs data=adult kind=erm limit=null --json",
             "agt runs compare=[2026-01-31_12-00-00-000000,2026-02-01_09-30-00-000000]",

@@ -265,11 +265,10 @@ def accuracy_by_queries(
             f"{name}: {', '.join(profile.bounds)}" for name, profile in profiles.items()
         )
         caption = (
-            "Expected accuracy against the number of queries under one total budget (best "
-            f"composition of {divided})."
+            f"Expected accuracy against the number of queries that share eps = {eps:g} and delta = "
+            f"{delta:g} (best composition of {divided})."
         )
         caption += " DP-SGD: mean and range of seeds." if dpsgd else ""
-        xlabel = f"queries that share eps = {eps:g}, delta = {delta:g}"
         columns = ["queries", "accuracy", "low", "high", "method", "members"]
         of_profiles = [
             rows[rows["profile"].isin([name, EVERY])].filter(columns).assign(panel=name)
@@ -280,7 +279,7 @@ def accuracy_by_queries(
             f"{method}, T = {members}" if members else method
             for method, members in zip(points["method"], points["members"], strict=True)
         ]
-        draw = lines("queries", "accuracy", xlabel, "expected accuracy", panels="panel")
+        draw = lines("queries", "accuracy", "queries", "expected accuracy", panels="panel")
         figure = Figure(caption, points, draw)
         table = wide(rows, ["series"], "queries", "accuracy", queries, "{}")
         return Shown(table, [figure], measured=rows[rows["queries"] == queries[-1]])
@@ -344,7 +343,8 @@ def sensitivity_by_grid(
             "A few values of k look good here but are not private: under accounting=paper the "
             "true privacy loss exceeds the claimed one (agt plan shows by how much)."
         )
-        points = rows[["series", "values of k", "bound"]]
+        points = rows[["series", "values of k", "bound", "profile"]]
+        points = points.assign(method=rows["spacing"])
         table = wide(rows, ["profile", "spacing"], "values of k", "bound", counts, "{}")
         return Shown(table, [Figure(caption, points, draw)], (note,))
 
@@ -407,7 +407,7 @@ def _trained(
 
 
 Claims = Annotated[tuple[Purpose, ...], Field(min_length=1)]
-FRACTION = "certified fraction of the test records"
+FRACTION = "certified fraction of test records"
 HALF = "k at half certified"
 RATIO = "k at half certified, ours over paper"
 
@@ -487,12 +487,13 @@ def certified_by_k(
         draw = lines(
             "k",
             "certified_fraction",
-            "k (the table says what one k counts)",
+            "k",
             FRACTION,
             log=False,
             panels="claim",
         )
         points = rows[["k", "certified_fraction", "series", "claim", "profile", "variant"]]
+        points = points.assign(method=rows["variant"])
         after = found.drop(columns="seconds")
         mark = partial(
             marks,
@@ -500,7 +501,7 @@ def certified_by_k(
             y="variant",
             series="profile",
             panels="claim",
-            xlabel="accuracy",
+            xlabel="accuracy before and after training",
             panel="{}",
             start="accuracy before",
         )
@@ -509,7 +510,11 @@ def certified_by_k(
             "(tip of the arrow)."
         )
         figures = [
-            Figure("Certified fraction of the test records against k.", points, draw),
+            Figure(
+                "Certified fraction of the test records against k, whose unit the table names.",
+                points,
+                draw,
+            ),
             Figure(words, after, mark, "_accuracy"),
         ]
         return Shown(found[[*found.columns.drop("seconds"), "seconds"]], figures)
@@ -684,7 +689,8 @@ def half_certified(
                 "Some values of k are only lower bounds, because the list of values of k ends "
                 "or has a gap right above them."
             )
-        figures = [Figure(caption, points.assign(series=points["profile"]), draw)]
+        looks = {"series": points["profile"], "method": points["profile"]}
+        figures = [Figure(caption, points.assign(**looks), draw)]
         return Shown(table, figures, tuple(notes), measured, {"_seeds": by_seed})
 
     def compared(key: Key) -> Key:

@@ -37,6 +37,9 @@ IN_WORDS = {
     "gaussian_margin": "Gaussian margin",
     "release_weights": "released weights",
     "paper": "published rules",
+    "newton": "Newton step",
+    "sisa": "SISA",
+    "retrain": "trained again",
 }
 CODED = re.compile(r"\b(" + "|".join(IN_WORDS) + r")\b")
 
@@ -81,14 +84,15 @@ def marks(
         panels: one panel each, titled as ``panel`` says.
     """
     categories, parts = list(data[y].unique()), list(data.groupby(panels, sort=False))
-    with drawing(
-        record, name, data, (2.2 + 2.3 * len(parts), 1.6 + 0.42 * len(categories))
-    ) as figure:
+    several = data[series].nunique() > 1
+    beside = several and len(parts) == 1
+    width = 2.2 + 2.3 * len(parts) + 1.6 * beside
+    with drawing(record, name, data, (width, 1.6 + 0.42 * len(categories))) as figure:
         places = figure.subplots(1, len(parts), squeeze=False, sharey=True, sharex=True)[0]
         for axes, (value, part) in zip(places, parts, strict=True):
             heights = [categories.index(one) for one in part[y]]
             _draw_marks(axes, part, x, heights, series, start)
-            axes.set_yticks(range(len(categories)), categories)
+            axes.set_yticks(range(len(categories)), [in_words(str(one)) for one in categories])
             axes.set(
                 title=fill(panel.format(value), 26),
                 xlabel=xlabel,
@@ -99,9 +103,10 @@ def marks(
         if log:
             log_ticks(places[0].xaxis, data[x])
         else:
-            places[0].xaxis.set_major_locator(MaxNLocator(3 + whole, integer=whole))
+            places[0].xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=whole))
         ends(places, "x")
-        keys(figure, places)
+        if several:
+            keys(figure, places, beside)
 
 
 def _draw_marks(

@@ -164,12 +164,14 @@ class Original:
         data: which it is; in every table.
         difference: why numbers may differ from the published ones, on the same data.
         base: overrides of every run.
+        passes: as of ``Experiment``, on this data.
         profiles: those that differ, such as in their grids.
     """
 
     data: str
     difference: str
     base: tuple[str, ...]
+    passes: Positive | None = None
     profiles: dict[ProfileName, Profile] = Field(default_factory=dict)
 
 
@@ -183,6 +185,8 @@ class Experiment:
         smoke_data: the same for the smoke profile; empty: as ``data``.
         base: overrides of every run.
         minutes: of all artifacts in both profiles on two cores without a GPU; None: not measured.
+        passes: the time of all artifacts in both profiles, as a multiple of the time of one pass
+            over the training records with one k; None: not known.
         original: the papers' own data, where ``data`` is a stand-in for it.
         profiles: by name.
         artifacts: in the order of the report.
@@ -195,6 +199,7 @@ class Experiment:
     base: tuple[str, ...] = ()
     smoke_data: str = ""
     minutes: Positive | None = None
+    passes: Positive | None = None
     original: Original | None = None
 
     def on_original(self) -> "Experiment":
@@ -213,6 +218,7 @@ class Experiment:
             self,
             data=own.data,
             base=own.base,
+            passes=own.passes,
             profiles={**self.profiles, **own.profiles},
             artifacts=artifacts,
         )

@@ -110,8 +110,8 @@ class LedgerConfig:
                 "run records this column"
             ): column and not self.data,
             (
-                "unit_rows=... only applies together with unit_column=...: leave it out, because "
-                "a run records this limit"
+                "unit_rows=... only applies together with data=DIGEST and unit_column=...: leave "
+                "it out, because a run records this limit"
             ): self.unit_rows is not None and not column,
             (
                 "unit=... only applies to a table that is admitted: also give run=FOLDER, or "

@@ -60,10 +60,9 @@ class LabelTable:
     def naming(self) -> list[str]:
         """What whoever reads it should know of its names, if they are not the queries' own."""
         said = (
-            "in the table of labels, the column 'record_id' contains the number of the query "
-            "(counted from 0, in its file or among the test records), because no column "
-            "gives the ids of the queries. To give ids, add the dataset's id column, or a "
-            "column named 'id', to the file of queries"
+            "the column 'record_id' of the labels contains the number of each query (counted "
+            "from 0), because no column gives ids of queries. To give ids, add the dataset's "
+            "id column, or a column named 'id', to the file of queries"
         )
         return [said] if isinstance(self.names, Mapped) else []
 

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -134,10 +134,14 @@ def _number(word: str) -> float | None:
 def doubts_about_values(column: str, words: Sequence[str]) -> list[Doubt]:
     """Return what is doubtful about the list of values that is proposed for a column."""
     found = [Doubt("values_alike", column, group) for group in alike(words)[:2]]
+    return [*found, *_doubts_about_blanks(column, words)]
+
+
+def _doubts_about_blanks(column: str, words: Sequence[str]) -> Iterator[Doubt]:
+    """Yield that values have blanks around them, unless values that differ only so are named."""
     blanks = tuple(word for word in words if word != word.strip())
-    if blanks and not found:
-        found.append(Doubt("blanks_around_value", column, blanks[:2]))
-    return found
+    if blanks and not alike(words):
+        yield Doubt("blanks_around_value", column, blanks[:2])
 
 
 def doubts_about_label(column: str, counts: Sequence[tuple[str, int]], missing: int) -> list[Doubt]:
@@ -158,10 +162,7 @@ def doubts_about_label(column: str, counts: Sequence[tuple[str, int]], missing: 
     for (word, rows), number in zip(counts, numbers, strict=True):
         if len(words) > 2 and _is_mask(word, number, words, numbers):
             found.append(Doubt("label_masked", column, (word,), rows))
-    blanks = tuple(word for word in words if word != word.strip())
-    if blanks and not alike(words):
-        found.append(Doubt("blanks_around_value", column, blanks[:2]))
-    return found
+    return [*found, *_doubts_about_blanks(column, words)]
 
 
 def _is_mask(

@@ -122,11 +122,10 @@ class PendingErasures:
             requesters = people(self.units)
             are = "is" if self.units == 1 else "are"
             raise ConfigError(
-                f"run={folder}: {requesters} asked to be erased and {are} still in the model. "
-                f"{release} would use their records, and leaving out the queries that depend on "
-                "these records would not be private either. First type `agt unlearn "
-                f"run={folder}`, which carries out the erasure. Until then, `agt certify` can "
-                "answer the queries that do not depend on these records"
+                f"run={folder}: {requesters} asked to be erased and {are} still in the model, "
+                f"so {release} would use their records. First carry out the erasure with `agt "
+                f"unlearn run={folder}`. Until then, `agt certify` can answer the queries that "
+                "do not depend on these records"
             )
 
     def record_deferred(self, answered: np.ndarray, record: RunRecord) -> list[str]:

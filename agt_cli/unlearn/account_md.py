@@ -86,7 +86,7 @@ def summary(account: ErasureReport) -> dict[str, str]:
     if "test_answers_changed" in facts:
         queries = counted(int(facts["test_answers"]), "test record")
         changed = int(facts["test_answers_changed"])
-        rows["changed answers"] = f"{changed:,} of {queries} get another answer than before"
+        rows["changed answers"] = f"the updated model answers {changed:,} of {queries} differently"
     if account.waiting is not None:
         rows["until the next update"] = (
             f"(agt unlearn run=...) {_answered_meanwhile(account.waiting)}"

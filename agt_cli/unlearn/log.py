@@ -100,7 +100,9 @@ class HashKey:
         except OSError as error:
             path = folder / KEY_FILE
             reason = error.strerror or error
-            raise ConfigError(f"{path}: agt cannot read this file ({reason})") from None
+            raise ConfigError(
+                f"{path}: agt cannot read this file ({reason}): make it readable"
+            ) from None
 
     @classmethod
     def made(cls, folder: Path) -> "HashKey":

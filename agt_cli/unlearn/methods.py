@@ -162,11 +162,10 @@ def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         )
     if job.settings.noise is not None:
         raise CheckError(
-            "method=retrain cannot be used, because the weights of this run contain noise "
-            "(noise.epsilon) and are a private release. Training again would draw new noise, "
-            "which is a second release about all remaining people, with a claim and a budget "
-            "of its own. Instead, remove the erased rows from the data, train a new run on "
-            "these data (agt train ledger=...), and then delete this run"
+            "method=retrain cannot be used, because this run's weights contain noise "
+            "(noise.epsilon), so training again would be a second release about all remaining "
+            "people, with a claim and a budget of its own. Instead, remove the erased rows "
+            "from the data, train a new run (agt train ledger=...), and then delete this run"
         )
     settings, prepared = (
         _drawn_anew(job, record)

@@ -108,10 +108,10 @@ def person_page(
     return document(
         f"# Answers without one person's records: {plain(dataset)}, {count:,} {plain(queries)}",
         Markdown(f"**{_reader(found)}.** {PRIVATE}"),
-        "The records with and without the person are two known data sets. So the answers were "
-        "computed for these two, while a certificate is a bound for all data sets. An answer "
-        "counts as the same if training without the person's records, with the same settings, "
-        "seeds and keys, gives this answer, too.",
+        "The answers were computed for two known data sets, with and without the person's "
+        "records, while a certificate is a bound for all data sets. An answer counts as the "
+        "same if training without these records, with the same settings, seeds and keys, gives "
+        "it, too.",
         markdown_table(TITLES, _rows(found)),
         [several] if len(found) > 1 else [],
         [f"All records of {alone} are test records, which training did not use."] * bool(untrained),

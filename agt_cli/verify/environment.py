@@ -59,7 +59,7 @@ def check_environment(record: Record, trained: Record | None = None) -> str:
     if environment["agt"] != __version__:
         derived = {key: value for key, value in derived.items() if key in environment}
     recorded = {key: environment.get(key) for key in derived}
-    check_match("env.json", recorded, "the other files of this folder", derived)
+    check_match("env.json", recorded, "this folder's other files", derived)
     entries = ", ".join(sorted(derived))
     return f"the entries {entries} of env.json match the other files of this folder"
 

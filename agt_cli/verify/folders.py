@@ -551,7 +551,7 @@ def _check_source(dataset: Mapping[str, Any], kept: RunWithoutRecords) -> None:
         if not difference and isinstance(classes, list) and is_own_code(str(given.get("_target_"))):
             difference = first_difference(names, [str(name) for name in classes], "names")
     if difference:
-        raise mismatch("source.json", "the data set in config.yaml", difference)
+        raise mismatch("source.json", "config.yaml", difference)
 
 
 def _check_model(record: Record, model: Model) -> None:

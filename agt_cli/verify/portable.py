@@ -152,7 +152,7 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
     check_match(
         RELEASE,
         _only(recorded, compared),
-        "the values recomputed from its weights and fields",
+        "its other values",
         _only(derived, compared),
     )
     if not (own_version and own_code):

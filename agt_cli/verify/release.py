@@ -580,7 +580,7 @@ def check_weights(record: Record, trained: Record | None) -> str | None:
     mechanism = cast(WeightsMechanism, asked_of(record).mechanism(head.problem.classes, 1))
     simulated, drawn = record.config.get("seed") is not None, mechanism.noise(head)
     derived = {**mechanism.guarantee.parameters, **drawn, "simulated": simulated}
-    check_match(WEIGHTS_FILE, noise, "the mechanism of this run", derived)
+    check_match(WEIGHTS_FILE, noise, "this run's mechanism", derived)
     parameters = ", ".join(
         f"{name} = {value:.6g}" for name, value in drawn.items() if name != "step"
     )

@@ -167,7 +167,7 @@ def test_influence_is_counted_where_the_clearest_pair_would_be_sure(
         (Outcome.REPORTED, 1.0) if enough else (Outcome.UNTESTED, None)
     )
     assert ("84" in finding.meaning) != enough
-    assert finding.noticeable
+    assert bool(finding.noticeable) == enough
 
 
 def test_memorisation_is_reported_and_certified_records_are_not_memorised(agt: Agt) -> None:

@@ -99,8 +99,8 @@ def test_the_record_has_a_page_for_the_owner_and_fields(agt: Agt, run: Path) -> 
     same = sum(each["same"] for each in fields)
     assert record.metrics["answers_same"] == same
     page = record.read("person.md").decode()
-    assert "must not be published" in page
-    assert "must not be published" in said.out
+    assert "do not publish them" in page
+    assert "do not publish them" in said.out
     assert test_only in page
     assert record.holds("person.html")
     assert agt("verify", "runs/letter").code == 0

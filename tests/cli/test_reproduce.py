@@ -420,9 +420,9 @@ def test_the_papers_own_data_comes_first_and_absent_data_says_how_to_get_it(
     assert "stand in" in runs_on(data="stand_in")
     assert "NOT IMDB" in runs_on(profile="smoke")
     other = runs_on(overrides=["dataset=digits"])
-    assert "by override" in other
+    assert "override" in other
     assert "IMDB" not in other
-    assert "by override" in runs_on(overrides=["dataset=digits"], profile="smoke")
+    assert "override" in runs_on(overrides=["dataset=digits"], profile="smoke")
     assert runs_on(overrides=["++dataset.scale=3"], profile="smoke").endswith(
         "(overridden: dataset.scale)"
     )

@@ -771,7 +771,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             ),
         },
         "conditions",
-        "claims condition e too strongly",
+        "says that condition e is 'proved'",
     ),
     **{
         f"claim.json: {name}": ("predict/labels", {"claim.json": edit}, "", "claim.json")

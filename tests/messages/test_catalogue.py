@@ -179,7 +179,7 @@ certify run=@ok.csv | 2 | ok.csv: this folder does not exist
 certify run=@folder | 2 | this is not the folder of a run (it has no file status.json)
 certify run=latest | 2 | there is no finished training run in outputs/train
 plan run=latest | 2 | there is no finished training run in outputs/train
-predict run=latest mechanism.eps=1 | 2 | there is no finished training run in outputs/train: start agt train
+predict run=latest mechanism.eps=1 | 2 | there is no finished training run in outputs/train. Start agt train
 certify run=@failed | 2 | its state in status.json is 'failed' (ConfigError
 certify run=@killed | 2 | its state in status.json is 'running'
 certify run=@certified | 2 | according to status.json, this is a run of agt certify
@@ -310,8 +310,8 @@ train kgrid=sparse 'kgrid.values=[1,1]' | 2 | kgrid: values repeats 1
 train kgrid=sparse 'kgrid.values=[1,-1]' | 2 | kgrid.values | greater than or equal to 0
 train kgrid.max=1000000000000 | 2 | kgrid: max=1000000000000 | at most 65537 values
 {TABLE}no.csv relation.unit_rows=17179869184 | 2 | relation.unit_rows: | 1073741824
-{TABLE}no.csv relation.unit_rows=1073741824 | 2 | kgrid | relation.unit_rows = 1073741824 | rows may change
-{TABLE}no.csv kgrid=sparse 'kgrid.values=[0,1073741824]' relation.unit_rows=2 | 2 | kgrid | rows may change
+{TABLE}no.csv relation.unit_rows=1073741824 | 2 | kgrid | relation.unit_rows=1073741824 | may change
+{TABLE}no.csv kgrid=sparse 'kgrid.values=[0,1073741824]' relation.unit_rows=2 | 2 | kgrid | rows each may change
 {TABLE}no.csv training.batch.n_max=2147483648 | 2 | training.batch.n_max:
 {TABLE}no.csv dataset.declared_size=2000000000 | 2 | dataset.declared_size:
 train training.lr=1e300 | 2 | training.lr: | less than or equal to 1000000
@@ -410,13 +410,13 @@ data prepare amex prepare.missing=low | 2 | prepare.missing: | 'low'
 data inspect . | 2 | '.' is a folder | the table's file
 data inspect digits.csv | 2 | one of agt's own | name=my_digits
 data inspect t.csv most_values=0 | 2 | most_values:
-reproduce blobs "overrides=['++noise.epsilon=1']" | 2 | are the profile's
+reproduce blobs "overrides=['++noise.epsilon=1']" | 2 | cannot be changed
 train noise.epsilon=1 noise.delta=0 | 2 | noise.delta:
 train noise.epsilon=1 +noise.sigma=1 | 2 | sigma
 train noise.epsilon=1 relation=paper_privacy | 2 | divides by the actual size of the batch
 train noise.epsilon=1 ensemble.members=2 | 2 | answers by vote
 {HEAD}  certificate.features.map=relux | 2 | did you mean 'relu'
-{HEAD}  certificate.features.public=test | 2 | declared public
+{HEAD}  certificate.features.public=test | 2 | whitening needs public rows
 {HEAD}  ++certificate.features.bandwith=1 | 2 | bandwidth
 {HEAD}  certificate.name=stabilty | 2 | did you mean 'stability'
 {HEAD}  +certificate.averge=3 | 2 | did you mean 'average'
