@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from agt.mechanisms.budget import Allowance
 from agt.mechanisms.guarantees import Guarantee
 from agt.messages import ArgumentNames
 from agt.release_settings import LEAK_SHARE
-from agt.settings import RelationConfig, RelationName
+from agt.settings import RelationConfig, RelationName, check_number
 from agt.store import as_json
 
 HEAD_VARIABLE = "AGT_LEDGER_HEAD"
@@ -215,8 +214,7 @@ class Ledger:
                 valid.
         """
         for name, value in {"eps": eps, "delta": delta, "leaks": leaks}.items():
-            if isinstance(value, bool) or not isinstance(value, Real):
-                raise ConfigError(f"{name}={value!r}: give a number")
+            check_number(value, name)
         if not isinstance(unit, str):
             raise ConfigError(
                 f"unit={unit!r} must be text: say in a few words whose data the guarantee "
@@ -380,7 +378,11 @@ def paying(ledger: "Ledger | str | Path | None", owner: DataOwner) -> Iterator[P
             replaced (``Ledger.payer``).
     """
     if ledger is None:
-        yield NoPayer(Uncounted("call")) if owner.public else ProcessPayer(owner.hashed)
+        uncounted = Uncounted("call")
+        if owner.public:
+            yield NoPayer(uncounted)
+        else:
+            yield ProcessPayer(uncounted, people=owner.hashed)
         return
     with _as_ledger(ledger).payer(owner) as payer:
         yield payer

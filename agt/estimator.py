@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
-from numbers import Real
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -36,6 +35,7 @@ from agt.mechanisms.statistics import NoisyStatistics
 from agt.messages import ArgumentNames
 from agt.models.portable import Portable
 from agt.models.shares import logistic_shares
+from agt.settings import check_number
 from agt.unlearning.promise import Removal
 
 
@@ -468,9 +468,7 @@ class _Private(_Estimator):
             ConfigError: epsilon or delta is not a number.
         """
         for name in ("epsilon", "delta"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Real):
-                raise ConfigError(f"{name}={value!r}: give a number")
+            check_number(getattr(self, name), name)
         return DataSettings(
             declared=self.declared,
             columns=columns,

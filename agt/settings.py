@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
+from numbers import Real
 from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -670,6 +671,12 @@ def check_choice(value: object, choices: Any, where: str) -> None:
         raise ConfigError(
             f"{where}: unknown value {value!r}{nearest(str(value), get_args(choices))}"
         )
+
+
+def check_number(value: object, where: str) -> None:
+    """Raise ConfigError unless ``value`` is a real number: for what programs hand over."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ConfigError(f"{where}={value!r}: give a number")
 
 
 def build(node: object, where: str) -> Any:

@@ -320,10 +320,13 @@ class Book:
         batches: of answers, in order: those since the newest checkpoint, and what is known of
             earlier ones.
         backwards: the numbers of those with an earlier time than the one before.
-        moved: the entries that named a second head later than the first one.
-        declarations: what the owner declared other ledgers to be, by the number of the entry:
-            ``identity_of`` a file that is no account of these people, or ``first_entry`` of a
-            ledger that lay in the place of this one.
+        moved: each entry by which a second head took the place of another, which may have been
+            lost, or came later, as claims have it.
+        declared: what the owner declared other ledgers to be: ``identity_of`` a file that is no
+            account of these people, or ``first_entry`` of a ledger that lay in the place of this
+            one.
+        other_ledgers: the same as claims have it: other ledgers, whose releases this one does not
+            count.
         answered: how many answers are kept.
         rests: hash of each entry that a checkpoint names whatever its age, by number: the opening,
             tables, second heads.
@@ -342,8 +345,9 @@ class Book:
     debits: dict[int, Debit] = field(default_factory=dict)
     batches: list[Answered] = field(default_factory=list)
     backwards: list[int] = field(default_factory=list)
-    moved: list[Entry] = field(default_factory=list)
-    declarations: dict[int, Mapping[str, str] | str] = field(default_factory=dict)
+    moved: list[MovedHead] = field(default_factory=list)
+    declared: list[Mapping[str, str] | str] = field(default_factory=list)
+    other_ledgers: list[OtherLedger] = field(default_factory=list)
     answered: int = 0
     rests: dict[int, str] = field(default_factory=dict)
     checkpoint: Entry | None = None
@@ -529,8 +533,8 @@ class Book:
             raise AlteredLedger(
                 f"entry {entry.number} moves the ledger's head file without naming its new place"
             )
+        self.moved.append(MovedHead(entry.number, entry.time, body["lost"], self.head or None))
         self.heads.append((entry.number, str(body["head"])))
-        self.moved.append(entry)
         self.rests[entry.number] = entry.hash
         return self.spent
 
@@ -539,8 +543,12 @@ class Book:
             raise AlteredLedger(
                 f"entry {entry.number} is a declaration, but does not contain what is declared"
             )
-        self.declarations[entry.number] = body["about"]
-        _ = self.other_ledgers  # raises where what it is about is none
+        about = body["about"]
+        self.declared.append(about)
+        if isinstance(about, str):
+            self.other_ledgers.append(OtherLedger(entry.number, first_entry=about))
+        else:
+            self.other_ledgers.append(OtherLedger(entry.number, about["file"]))
         self.rests[entry.number] = entry.hash
         return self.spent
 
@@ -562,34 +570,6 @@ class Book:
         """Where a second head is kept, as was written last; empty: nowhere."""
         return self.heads[-1][1] if self.heads else ""
 
-    @property
-    def declared(self) -> list[Mapping[str, str] | str]:
-        """What the owner declared other ledgers to be."""
-        return list(self.declarations.values())
-
-    @property
-    def other_ledgers(self) -> list[OtherLedger]:
-        """The same as claims have it: other ledgers, whose releases this one does not count."""
-        return [
-            OtherLedger(number, first_entry=about)
-            if isinstance(about, str)
-            else OtherLedger(number, about["file"])
-            for number, about in self.declarations.items()
-        ]
-
-    @property
-    def moved_heads(self) -> list[MovedHead]:
-        """Each entry by which a second head took the place of another, which may have been lost,
-        or came later.
-        """
-        moved = []
-        for entry in self.moved:
-            before = next(
-                (place for number, place in reversed(self.heads) if number < entry.number), None
-            )
-            moved.append(MovedHead(entry.number, entry.time, entry.body["lost"], before))
-        return moved
-
     def state_with(self, entry: int) -> LedgerState:
         """Return what claims say of the ledger, as it was with an entry; a second head is taken
         to lie away from it.
@@ -597,7 +577,7 @@ class Book:
         admitted = [
             table.counted for data, table in self.tables.items() if self.admitted[data] <= entry
         ]
-        moved = [move for move in self.moved_heads if move.entry <= entry]
+        moved = [move for move in self.moved if move.entry <= entry]
         declared = [other for other in self.other_ledgers if other.entry <= entry]
         had_head = any(number <= entry for number, _ in self.heads)
         return LedgerState(

@@ -1,6 +1,6 @@
 """What this process has released about whom, where no ledger counts it: a warning, and no account.
 
-    payer = ProcessPayer(HashedPeople.of(dataset))
+    payer = ProcessPayer(people=HashedPeople.of(dataset))
     payer.reserve(claim, 1)      warns, or raises, where it is the second about any of these people
 
 Formal guarantees
@@ -19,13 +19,13 @@ Formal guarantees
 import math
 import sys
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from multiprocessing import parent_process
 from threading import Lock
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -33,19 +33,14 @@ from pandas.util import hash_array, hash_pandas_object
 
 from agt.data.arrays import pieces
 from agt.data.dataset import Dataset
-from agt.errors import PrivacySumError, PrivacySumWarning, warn_user
-from agt.ledger.ledger import Questions
-from agt.ledger.payer import MAX_RELEASES, Charged, Reservation
-from agt.mechanisms.accounts import Uncounted
+from agt.errors import PrivacySumError, PrivacySumWarning, counted, warn_user
+from agt.ledger.payer import Charged, NoPayer, Reservation
 from agt.mechanisms.budget import Allowance, Cost, Lot, eps_so_far
-from agt.mechanisms.claims import SHOWN_DELTA, Claim
+from agt.mechanisms.claims import SHOWN_DELTA
 from agt.mechanisms.guarantees import Guarantee
 from agt.numeric import UNIT, next_up, printed_decimal
 from agt.release_settings import MAX_TOTAL_EPS
 from agt.settings import check_choice
-
-if TYPE_CHECKING:  # whoever reads a ledger loads no torch
-    from agt.mechanisms.laplace_mean import AnyLabelling
 
 Mode = Literal["warn", "strict"]
 # modules whose functions fit again and again
@@ -108,11 +103,8 @@ class PrivacyTotal:
     releases: int
 
     def __str__(self) -> str:
-        noun = "release" if self.releases == 1 else "releases"
-        return (
-            f"({self.eps:.4g}, {self.delta:g})-differentially private in all ({self.releases} "
-            f"{noun})"
-        )
+        releases = counted(self.releases, "release")
+        return f"({self.eps:.4g}, {self.delta:g})-differentially private in all ({releases})"
 
     @classmethod
     def of(cls, cost: Cost, delta: float, releases: int) -> "PrivacyTotal":
@@ -223,7 +215,7 @@ class ProcessAccount:
         search = search_under_way()
         new = _Noted(people, Lot(guarantee, size).cost, getattr(guarantee, "delta", 0.0), size)
         with self.lock:
-            before = [noted for noted in self.noted if noted.people.shares(people)]
+            before = self._about(people)
             if search is not None and (before or search.worker or parent_process() is not None):
                 raise PrivacySumError(_search_refusal(_total(before) if before else None))
             if before and self.mode == "strict":
@@ -265,8 +257,12 @@ class ProcessAccount:
     def total(self, people: HashedPeople) -> PrivacyTotal | None:
         """Return what releases about any of these people cost so far; None: there are none."""
         with self.lock:
-            before = [noted for noted in self.noted if noted.people.shares(people)]
+            before = self._about(people)
         return _total(before) if before else None
+
+    def _about(self, people: HashedPeople) -> list[_Noted]:
+        """Return what was noted about any of these people."""
+        return [noted for noted in self.noted if noted.people.shares(people)]
 
 
 PROCESS = ProcessAccount()
@@ -360,23 +356,14 @@ def accounting(mode: Mode) -> Any:
 
 
 @dataclass(frozen=True)
-class ProcessPayer:
-    """A payer (``agt.ledger.payer.Payer``) that keeps no ledger, and warns when releases of this
-    process add up.
+class ProcessPayer(NoPayer):
+    """A payer that keeps no ledger, and warns when releases of this process add up.
 
     Attributes:
         people: whom the releases are about.
-        name: of no population.
     """
 
-    people: HashedPeople
-    name = ""
-
-    def check(self, claim: Claim) -> None:
-        """Take every claim."""
-
-    def questions(self, labelling: "AnyLabelling", features: np.ndarray) -> Questions:
-        return Questions(range(len(features)), {})
+    people: HashedPeople = field(kw_only=True)
 
     def reserve(self, charged: Charged, wanted: int) -> Reservation:
         """Note the releases.
@@ -393,12 +380,3 @@ class ProcessPayer:
                 PrivacySumWarning,
             )
         return Reservation(wanted)
-
-    def keep(self, reservation: Reservation, answers: Mapping[Any, int]) -> Mapping[Any, int]:
-        return answers
-
-    def account(self, reservation: Reservation, one_by_one: bool = False) -> Uncounted:
-        return Uncounted("call")
-
-    def remaining(self, guarantee: Guarantee, maximum: int = MAX_RELEASES) -> None:
-        return None

@@ -99,11 +99,10 @@ class OtherLedger:
 
     def __str__(self) -> str:
         """Return the sentence that a claim has about this declaration of the data owner."""
+        declared = sentences.replaced_ledger(str(self.first_entry))
         if self.file is not None:
-            return sentences.declared_entry(self.entry, sentences.unreadable_ledger(self.file))
-        return sentences.declared_entry(
-            self.entry, sentences.replaced_ledger(str(self.first_entry))
-        )
+            declared = sentences.unreadable_ledger(self.file)
+        return sentences.declared_entry(self.entry, declared)
 
 
 @schema

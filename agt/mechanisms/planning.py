@@ -20,7 +20,7 @@ from agt.certificates.box import Certificates
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.errors import ConfigError
 from agt.mechanisms.composition import BOUNDS, per_query
-from agt.mechanisms.guarantees import GaussianDP, Guarantee
+from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.labelling import evidence_of
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.published import PUBLISHED
@@ -229,6 +229,10 @@ def applicable(evidence: QueryEvidence, published: bool = False) -> tuple[str, .
     return tuple(names)
 
 
+# Cached because all mechanisms with the same type of guarantee ask for the same budgets.
+_cached_per_query = lru_cache(maxsize=1024)(per_query)
+
+
 def afford(
     mechanism: type[Mechanism], budget: Budget, classes: int, bounds: Sequence[str] = BOUNDS
 ) -> Mechanism:
@@ -243,23 +247,14 @@ def afford(
     Raises:
         ConfigError: no guarantee fits (a Gaussian mechanism with delta = 0, say).
     """
-    guarantee = _guarantee_per_query(mechanism.spends, budget, tuple(bounds))  # type: ignore[arg-type]
+    guarantee = _cached_per_query(
+        mechanism.spends,  # type: ignore[arg-type]
+        budget.eps,
+        budget.delta,
+        budget.queries,
+        tuple(bounds),
+    )
     return mechanism.with_guarantee(guarantee, classes)
-
-
-# Cached because all mechanisms with the same type of guarantee ask for the same budgets.
-@lru_cache(maxsize=1024)
-def _guarantee_per_query(
-    kind: type[GaussianDP], budget: Budget, bounds: tuple[str, ...]
-) -> Guarantee:
-    """Return the largest guarantee per query for which all queries stay within a total budget.
-
-    Args:
-        kind: the type of the guarantee.
-        budget: the total, and the number of queries.
-        bounds: names of the composition bounds that may be used.
-    """
-    return per_query(kind, budget.eps, budget.delta, budget.queries, bounds)
 
 
 def planned_release(evidence: QueryEvidence, name: str, budget: Budget) -> PlannedRelease | None:

@@ -619,7 +619,10 @@ def _check_fields(node: Mapping[str, Any], rows: int) -> None:
     if dtype not in ("float32", "float64"):
         raise ValueError(f"the release's entry 'dtype' is {dtype}, not float32 or float64")
     if not isinstance(source, Mapping):
-        raise ValueError("the release's entry 'source' must be a mapping (key: value)")
+        raise ValueError(
+            "the release's entry 'source' must be a mapping (key: value), but is of the type "
+            f"{type(source).__name__}"
+        )
 
 
 def _read_target(node: Mapping[str, Any], rows: int) -> Target:

@@ -197,9 +197,9 @@ class Relation:
         if most_rows > MOST_ROWS:
             raise ConfigError(
                 Message(
-                    "{config:kgrid}: k = {largest} edits of "
-                    "{config:relation.unit_rows}={unit_rows} rows each may change {at_stake} "
-                    "rows, but sums are only exact up to {maximum} rows. Lower k or unit_rows",
+                    "{config:kgrid}: with k = {largest} and {config:relation.unit_rows} = "
+                    "{unit_rows}, {at_stake} rows may change, but sums are only exact up to "
+                    "{maximum} rows. Lower k or unit_rows",
                     largest=max(ks),
                     unit_rows=unit_rows,
                     at_stake=most_rows,

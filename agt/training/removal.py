@@ -97,7 +97,8 @@ class RemovalState:
             raise _damaged("a count or a norm is negative")
         if not 0 <= self.residual <= self.allowed:  # refuses a NaN, too
             raise _damaged(
-                f"the gradient norm {self.residual:.3g} is above the allowed {self.allowed:.3g}"
+                f"the residual (gradient norm) is {self.residual:.3g}, above the allowed "
+                f"{self.allowed:.3g}"
             )
 
     def _check_shapes(self) -> None:

@@ -276,7 +276,7 @@ TEMPLATES: dict[str, str] = {
         "for the erased people"
     ),
     # The search for traces.
-    "other_runs": "the files records.bin of other training runs",
+    "other_runs": "other training runs (their files records.bin)",
     "trained_on_erased": (
         "other runs are still trained on erased records ({runs:few}): erase the records there too"
     ),

@@ -40,10 +40,10 @@ def test_it_is_certified_audited_and_verified_and_releases_nothing(agt: Agt) -> 
 def test_what_it_needs_is_said(agt: Agt) -> None:
     for given, words in (
         ((), "relation.radius must be given"),
-        (("relation.radius=0.1", "training.batch.count=2"), "Set both to 1"),
+        (("relation.radius=0.1", "training.batch.count=2"), "may move to another batch"),
         (
             ("relation.radius=0.1", "noise.epsilon=1"),
-            "only certificate=box, and only without noise",
+            "only certificate=box, without noise",
         ),
     ):
         agt(*TRAIN, *given).ended(2, words)

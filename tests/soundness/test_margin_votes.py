@@ -236,12 +236,12 @@ def test_what_fits_together_is_checked() -> None:
     refused(
         (
             ConfigError,
-            "different values of k",
+            "the same kgrid",
             lambda: margin_vote(
                 [one, Envelope((2,), margin, one.lower, one.upper)], CLIP, touches=1
             ),
         ),
-        (ConfigError, "different values of k", lambda: margin_vote([], CLIP, touches=1)),
+        (ConfigError, "the same kgrid", lambda: margin_vote([], CLIP, touches=1)),
         (
             UnsoundError,
             "outside of the bounds that were computed",

@@ -311,9 +311,13 @@ def test_it_is_refused_where_nothing_is_proved() -> None:
             )
             for kind in ("stability", "erm", "removal")
         ),
-        (ConfigError, "Set both to 1", lambda: fitted(members=2)),
-        (ConfigError, "Set both to 1", lambda: fitted(certificate="votes", network=(), members=2)),
-        (ConfigError, "Set both to 1", lambda: fitted(batch={"count": 2})),
+        (ConfigError, "may move to another batch", lambda: fitted(members=2)),
+        (
+            ConfigError,
+            "may move to another batch",
+            lambda: fitted(certificate="votes", network=(), members=2),
+        ),
+        (ConfigError, "may move to another batch", lambda: fitted(batch={"count": 2})),
         (ConfigError, "radius must be given", lambda: fitted(radius=None)),
         (ConfigError, "radius must be given", lambda: fitted(relation="add_remove")),
     )
