@@ -22,7 +22,6 @@ from agt.errors import ConfigError
 from agt.settings import Digest, content_of, read_document, schema
 from agt.unlearning.promise import MethodName, Removal, promise_with_codes, removal_with_codes
 from agt.unlearning.sentences import IN_WORDS, Remark, in_words, sentences, with_fact
-from agt_cli.report.finished import ACCOUNT_FILE
 
 VERSION: Literal["agt.erasure/3"] = "agt.erasure/3"
 VERSION_WITH_TEXT = "agt.erasure/2"  # whose facts are text
@@ -219,7 +218,7 @@ class ErasureReport:
         if broken_rules:
             rule = broken_rules[0]
             raise ConfigError(
-                f"{ACCOUNT_FILE} was altered or damaged after agt wrote it, because it breaks "
+                "account.json was altered or damaged after agt wrote it, because it breaks "
                 f"this rule: {rule}. Restore it from a backup"
             )
 
@@ -270,7 +269,7 @@ def _of_earlier_form(node: dict[str, Any]) -> dict[str, Any]:
         return forms[version]({**node, "schema": VERSION})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(
-            f"{ACCOUNT_FILE} was altered or damaged after agt wrote it (format {version}: an "
+            f"account.json was altered or damaged after agt wrote it (format {version}: an "
             f"entry is missing or has the wrong type: {error}). Restore it from a backup"
         ) from None
 

@@ -503,7 +503,7 @@ verify nowhere | 2 | nowhere
 verify @ok.csv | 2 | ok.csv
 doctor now | 2 | 'now'
 {HEAD}  certificate=erm training.clip=.5 training.weight_decay=.1 certificate.tolerance=1e-30 | 2 | certificate.tolerance
-{HEAD}  training.clip=.5 training.lr=9 training.epochs=60 | 2 | training.lr: the learning rate 9 of step 0 exceeds 5.
+{HEAD}  training.clip=.5 training.lr=9 training.epochs=60 | 2 | training.lr: the learning rate 9 of step 0 is too large | give at most 5.
 {HEAD}  certificate.average=61 training.clip=.5 training.epochs=60 | 2 | certificate.average=61 exceeds the number of training steps, 60
 train dataset=imdb | 4 | data/imdb_gpt2 does not exist: create this file with agt data prepare imdb
 train dataset=amex | 4 | data/amex does not exist: create this file with agt data prepare amex
