@@ -51,7 +51,7 @@ from agt.relations.names import ENTRIES
 from agt.store import Broken, parse_json
 from agt.targets import imported
 
-STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 if TYPE_CHECKING:
     RelationName = str
