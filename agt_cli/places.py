@@ -138,6 +138,8 @@ def check_release(folder: Path) -> None:
     of_run = (folder / STATUS_FILE).exists()
     if (folder / MANIFEST_FILE).exists() and not of_run:
         return
+    if (folder / "release" / MANIFEST_FILE).exists():  # of the run that released it
+        return
     below = [path.parent for path in _manifests_of_releases(folder)]
     instead = "; give the folder release/ inside the folder of the agt predict that released it"
     if below:

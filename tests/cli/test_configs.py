@@ -30,7 +30,13 @@ REQUIRED = {
     "embeddings": ("dataset.path=x.npz",),
     "medmnist": ("dataset.name=pathmnist",),
 }
-RECIPE = ("table", "embeddings", "mnist", "adult_census")  # these choose training=recipe
+RECIPE = (
+    "table",
+    "embeddings",
+    "mnist",
+    "mnist_70k",
+    "adult_census",
+)  # these choose training=recipe
 
 
 def settings(*overrides: str) -> RunSettings:

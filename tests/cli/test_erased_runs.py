@@ -120,7 +120,7 @@ def test_rows_may_be_deleted_or_not(agt: Agt) -> None:
     _, without = certified(agt)
     pd.testing.assert_frame_equal(with_rows.drop(columns="row"), without.drop(columns="row"))
     table[~table.name.isin([*asked, str(train.ids[7])])].to_csv("people.csv", index=False)
-    agt("certify", "run=run").ended(2, "1 is missing")
+    agt("certify", "run=run").ended(2, "lack 1 of the")
 
 
 def test_rows_that_are_gone_unasked_stop_an_erasure(agt: Agt) -> None:
@@ -196,7 +196,7 @@ def test_nothing_private_is_released_meanwhile(agt: Agt, run: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        (("dataset.declared_size=null",), "normaliser"),
+        (("dataset.declared_size=null",), "which was computed from the number of records"),
         (("++dataset.from_data=[age]",), "'age'"),
         (("relation.name=remove", "dataset.classes=null"), None),
     ],

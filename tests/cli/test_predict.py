@@ -408,7 +408,7 @@ REFUSED = [
             PAPER,
         ),
     ),
-    ("ensemble", WEIGHTS, ("mechanism=release_weights", "ensemble")),
+    ("ensemble", WEIGHTS, ("mechanism=release_weights", "a single model")),
     (
         "head by results",
         WEIGHTS,

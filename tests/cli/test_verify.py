@@ -1201,7 +1201,7 @@ def test_a_head_that_was_noted_is_compared(made: Path, agt: Agt) -> None:
     head = agt("verify", path, "--json", "-q").json["facts"]["head"]
     assert agt("verify", path, f"head={head}", "-q").code == 0
     assert (
-        "rewritten"
+        "differs from the one"
         in problems(agt("verify", path, f"head={head[:2]}{64 * '0'}", "--json", "-q"))["ledger"]
     )
     assert "older" in problems(agt("verify", path, f"head=99:{64 * '0'}", "--json", "-q"))["ledger"]

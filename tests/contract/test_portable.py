@@ -338,7 +338,7 @@ def test_what_is_not_a_release_is_refused_by_name(
     there = home("table")
     release, queries = there / "predict" / "release", f"inputs={queries_of(there)}"
     assert "nowhere" in refused(capsys, "release=nowhere", queries)
-    assert "agt train" in refused(capsys, f"release={there / 'train'}", queries)
+    assert "the folder of a run" in refused(capsys, f"release={there / 'train'}", queries)
     assert "inputs=FILE" in refused(capsys, f"release={release}")
     for setting in (
         f"run={there / 'train'}",

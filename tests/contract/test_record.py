@@ -169,7 +169,7 @@ def resealed(finished: Run) -> Run:
     [
         (
             lambda box: box["lower.0.bias"][:1].fill_(9.0),
-            r"k=00002\.safetensors: .*\b0\.bias\b.*upper",
+            r"k=00002\.safetensors .*\b0\.bias\b.*upper",
         ),
         (lambda box: box["upper.0.weight"][0].fill_(float("nan")), r"upper\.0\.weight .*NaN"),
         (lambda box: box["upper.0.weight"][0].fill_(float("inf")), r"upper\.0\.weight .*infinite"),
@@ -211,7 +211,7 @@ def test_a_box_of_another_k_is_refused(finished: Run) -> None:
     ("ks", "message"),
     [
         ((0, 2, 3, 5), r"k=00003\.safetensors is missing"),
-        ((0, 5), r"k=00002\.safetensors is for a k"),
+        ((0, 5), r"k=00002\.safetensors does not belong to the run"),
     ],
 )
 def test_there_is_one_box_for_every_k_of_the_grid(

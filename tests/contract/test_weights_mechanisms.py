@@ -28,7 +28,6 @@ from agt.errors import AgtError, ConfigError
 from agt.facts import evidence, not_held
 from agt.mechanisms import weights_mechanism
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
-from agt.mechanisms.mechanism import Mu
 from agt.mechanisms.output import Output
 from agt.mechanisms.planning import weights_options
 from agt.mechanisms.totals import total_of_weights
@@ -50,6 +49,7 @@ from agt.numeric import (
     noisy,
     step_of,
 )
+from agt.release_settings import Mu
 from agt.settings import build, schema, validate
 from agt_audit.replay import ReplayedRelease
 from agt_cli import config_files

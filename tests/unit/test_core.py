@@ -33,6 +33,7 @@ BENEATH = {
         "agt.errors",
         "agt.numeric",
         "agt.settings",
+        "agt.release_settings",
         "agt.distributed",
         "agt.store",
         "agt.targets",

@@ -190,6 +190,7 @@ OTHERS = {
     "interpret-core",
     "opacus",
     "diffprivlib",
+    "opendp[scikit-learn]",
     "model-signing",
 }  # projects of these names
 

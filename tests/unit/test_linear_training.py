@@ -164,7 +164,7 @@ def test_the_step_limit_is_exact_and_names_what_to_do() -> None:
     config = training(lr=6.0)
     with pytest.raises(
         ConfigError,
-        match=r"training\.lr: .*\b70\b.*\b50\b.*5\.7142",
+        match=r"training\.lr: .*5\.7142\b.*\b70\b.*\b50\b",
     ):
         sgd_sensitivity(setting_of(config))
     allowed = training(lr=5.7142)

@@ -21,7 +21,7 @@ PAGES = [
 ]
 SOURCES = [path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py"))]
 # that pages show or tell readers to write
-READERS_FILES = {"iris.py", "laplace_margin.py", "script.py"}
+READERS_FILES = {"iris.py", "laplace_margin.py", "my_net.py", "script.py"}
 FOREIGN_FILES = {"info.py"}  # medmnist's
 
 IN_BACK_QUOTES = re.compile(r"`([^`\n]+)`")

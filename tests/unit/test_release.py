@@ -19,6 +19,7 @@ from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
 from agt.data.arrays import Blocks, as_array, gathered
 from agt.data.records import UNANSWERED
+from agt.data.target import ClassTarget
 from agt.errors import ConfigError
 from agt.facts import evidence, not_held, proved
 from agt.ledger.book import AdmittedTable, Population
@@ -76,7 +77,8 @@ class Model:
             ensemble=SimpleNamespace(members=self.members),
             noise=self.noise,
         )
-        return SimpleNamespace(settings=settings, classes=self.classes)
+        dataset = SimpleNamespace(target=ClassTarget(("no", "yes")))
+        return SimpleNamespace(settings=settings, classes=self.classes, dataset=dataset)
 
     def check(self, features: np.ndarray) -> None:
         """Takes them all."""

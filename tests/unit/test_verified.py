@@ -219,7 +219,7 @@ def labels(names: list[str], words: list[str], count: int | None = None, **how: 
     pq.write_table(table, file, row_group_size=max(7, len(names) // 3), **how)
     counts = {"n_queries": 20 + len(names), "answered": len(names) if count is None else count}
     record = SimpleNamespace(
-        holds="labels.parquet".__eq__, read=lambda name: file.getvalue(), metrics=counts
+        holds="labels.parquet".__eq__, read=lambda name: file.getvalue(), metrics=counts, config={}
     )
     read = labels_of(cast(Record, record))
     assert read is not None
