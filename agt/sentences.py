@@ -20,8 +20,8 @@ SCOPE = (
     "missing value, and a single class where no classes are declared. The guarantee does not "
     "cover how long the computation takes, nor what else a machine reveals about the "
     "computation (memory, caches, power). The errors of library functions (exp, tanh, erf, "
-    "softmax) and of eigenvectors (LAPACK) are assumed, not proved, to be within the bounds on "
-    "rounding errors"
+    "softmax) and of eigenvectors (LAPACK) are assumed, not proved, to be at most what the "
+    "bounds allow for"
 )
 OUTSIDE = (
     "the guarantee does not cover how long a step takes, nor any other side channel, such as "
