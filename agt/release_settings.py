@@ -179,8 +179,9 @@ class TotalBudget:
         if not 0 <= self.leaks <= 1:
             raise ConfigError(
                 Message(
-                    "{config:total.leaks}={leaks!r}: give the share of {config:total.delta} "
-                    "that is reserved for releases with a delta of their own, from 0 to 1",
+                    "{config:total.leaks}={leaks!r}: give a number from 0 to 1, the share of "
+                    "{config:total.delta} that is reserved for releases whose mechanism needs a "
+                    "delta of its own",
                     leaks=self.leaks,
                 )
             )

@@ -15,12 +15,13 @@ SCOPE_IN_BRIEF = (
     "taken to be public and independent of the training records"
 )
 SCOPE = (
-    f"{SCOPE_IN_BRIEF}. The guarantee covers data that training accepts without an error "
-    "(training refuses, for example, a batch above n_max, a unit above relation.unit_rows, a "
-    "missing value, and a single class where no classes are declared). It does not cover how "
-    "long the computation takes, nor what else a machine reveals about the computation "
-    "(memory, caches, power). Library functions (exp, tanh, erf, softmax) and eigenvectors "
-    "(LAPACK) are trusted to err by no more than the bounds allow for"
+    f"{SCOPE_IN_BRIEF}. The guarantee covers data that training accepts without an error. "
+    "Training refuses, for example, a batch above n_max, a unit above relation.unit_rows, a "
+    "missing value, and a single class where no classes are declared. The guarantee does not "
+    "cover how long the computation takes, nor what else a machine reveals about the "
+    "computation (memory, caches, power). The errors of library functions (exp, tanh, erf, "
+    "softmax) and of eigenvectors (LAPACK) are assumed, not proved, to be at most what the "
+    "bounds allow for"
 )
 OUTSIDE = (
     "the guarantee does not cover how long a step takes, nor any other side channel, such as "
@@ -71,8 +72,9 @@ NO_ACCOUNT = (
     "data add up"
 )
 UNNAMED = (
-    ". To count such releases, create a ledger with agt ledger init NAME run=FOLDER "
-    "total.eps=EPS; each release is then debited from the ledger before anything is drawn"
+    ". To count all releases about the same data, create a ledger with agt ledger init NAME "
+    "run=FOLDER total.eps=EPS. Each release is then debited from the ledger before anything is "
+    "drawn"
 )
 ALL_SPENT = (
     "the ledger allowed this release, because it is the first one and its own privacy loss is "
@@ -215,8 +217,8 @@ def spent_note(output: str) -> str:
     Args: output: labels, weights, a number or constants.
     """
     return (
-        f"{output} may have been drawn from this time on, so count the release as spent "
-        "budget, even if the command failed"
+        f"{output} may have been drawn after this time, so count the release as spent budget, "
+        "even if the command failed"
     )
 
 
@@ -313,7 +315,7 @@ def simulation(why: str, lines: Iterable[str]) -> list[str]:
     """Return the lines about a release of which only a simulation is drawn."""
     return [
         f"SIMULATION: {why}",
-        *(f"without a seed, the release would be: {line}" for line in lines),
+        *(f"without a seed, this would hold: {line}" for line in lines),
     ]
 
 
@@ -335,11 +337,14 @@ def declined_ledger(holding: Sequence[str], unopened: bool) -> str:
     populations = ", ".join(holding)
     which = f"the ledger of {populations}" if holding else "any ledger"
     made = (
-        f"this release was made outside {which} (ledger=none), so no ledger counts it, although "
-        "the privacy losses of all releases about the same people add up"
+        f"this release was made without {which} (because of ledger=none), so no ledger counts it, "
+        "although the privacy losses of all releases about the same people add up"
     )
     if unopened:
-        return f"{made}. Some ledgers in the same folder could not be opened"
+        return (
+            f"{made}. Some ledgers in the same folder could not be opened, so agt does not know "
+            "whether they are about the same people"
+        )
     return made
 
 
@@ -361,8 +366,8 @@ def account(population: str, counts: str, entry: int, eps: float, delta: float, 
 def counter(so_far: float, allowed: str) -> str:
     """Return how much of a ledger's ``budget`` is spent."""
     return (
-        f"the ledger's total so far is eps = {so_far:.6g} of {allowed}; this total only counts "
-        "what was spent, and is not a guarantee of its own"
+        f"the ledger's total so far is eps = {so_far:.6g} of {allowed}. This total only counts "
+        "what was spent. The guarantee is the whole budget of the ledger, not this total"
     )
 
 
@@ -461,9 +466,9 @@ def unreadable_ledger(file: str) -> str:
 def replaced_ledger(first_entry: str) -> str:
     """Return what is declared of a ledger that lay in this one's place."""
     return (
-        "this ledger replaced another one (the hash of whose first entry begins with "
-        f"{first_entry}). The replaced ledger's releases are not in this total, although privacy "
-        "losses of both ledgers add up"
+        "this ledger replaced another one, whose first entry has a hash that begins with "
+        f"{first_entry}. The total here does not include the replaced ledger's releases, although "
+        "the privacy losses of both ledgers add up"
     )
 
 

@@ -82,8 +82,8 @@ def _no_thousands_point(value: object) -> object:
     # a point: 1.234.567 is no number, and 1e5 is one hundred thousand.
     if isinstance(value, float) and value < 1000:
         raise ValueError(
-            f"{value:g} was written with a decimal point: write all digits (9.000 is 9, and 9000 "
-            "is nine thousand)"
+            f"{value:g} was written with a decimal point: write all digits (9000 for nine "
+            "thousand, because 9.000 is the number 9)"
         )
     return value
 
@@ -687,15 +687,18 @@ def build(node: object, where: str) -> Any:
             it does not take.
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
-        raise ConfigError(f"{where}: expected a mapping with the entry '_target_', got {node!r}")
+        raise ConfigError(
+            f"{where}: expected a mapping with the entry '_target_', got {node!r}. Give the class "
+            "of the settings as '_target_'"
+        )
     settings = dict(node)
     name = str(settings.pop("_target_"))
     target = imported(name, where)
     # a function would be called, whatever it does
     if not (isinstance(target, type) and is_dataclass(target)):
         raise ConfigError(
-            f"{where}._target_: '{name}' is not a dataclass of settings, such as "
-            "agt.settings.schema makes"
+            f"{where}._target_: '{name}' is not a dataclass of settings. Give a dataclass that "
+            "agt.settings.schema made"
         )
     return validate(target, settings, where)
 

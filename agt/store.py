@@ -345,7 +345,7 @@ def open_plain(path: Path, limit: int = MAX_FILE_BYTES, name: str = "") -> Itera
         status = os.fstat(handle)
         if kind := file_kind(status.st_mode):
             raise Broken(
-                f"{name} is {kind}, but must be a regular file: replace it by the file itself"
+                f"{name} is {kind}, but must be a regular file: put a regular file in its place"
             )
         if status.st_size > limit:
             raise Broken(
@@ -910,8 +910,8 @@ def refusing(folder: Path, key: str = "") -> Iterator[None]:
     except Broken as error:
         named = f"{key}={folder}" if key else str(folder)
         raise ConfigError(
-            f"{named}: {error}. If this folder cannot be restored, make it again with the same "
-            "command"
+            f"{named}: {error}. If this folder cannot be restored, make it again with the "
+            "command that made it"
         ) from None
 
 
@@ -961,7 +961,6 @@ def locate(path: Path, data_dir: Path, setting: str) -> Path:
     if there is None:
         nor = "".join(f", and {place} does not exist either" for place in tried[1:])
         raise DataMissing(
-            f"{tried[0]} does not exist{nor}: put the file at one of these places, or change "
-            f"{setting}"
+            f"{tried[0]} does not exist{nor}: put the file there, or change {setting}"
         )
     return there

@@ -81,5 +81,8 @@ def add_new(templates: Mapping[str, str], known: dict[str, str]) -> None:
         ValueError: there is a sentence of that code already.
     """
     if both := templates.keys() & known.keys():
-        raise ValueError(f"these codes already have sentences: {sorted(both)}")
+        raise ValueError(
+            f"these codes already have templates: {sorted(both)}. Give the new templates other "
+            "codes"
+        )
     known.update(templates)

@@ -111,9 +111,9 @@ class ClosedFormKind(CertificateKind):
                 Message(
                     (
                         "noise.epsilon: certificate={name} does not add noise to training steps. "
-                        "Release the weights with `agt predict` and "
-                        "{config:mechanism=release_weights} instead, which adds noise only once, "
-                        "after training, and so needs less of it"
+                        "Leave out noise.epsilon, and release the weights with `agt predict` and "
+                        "{config:mechanism=release_weights}, which needs less noise, because it "
+                        "adds noise only once, after training"
                     ),
                     name=self.name,
                 )

@@ -624,7 +624,8 @@ class FeatureMap:
                 if not self.config.centers:
                     return self._scattering_features(rows, length)
                 assert self.center is not None, (
-                    "the file of this feature map lacks the center that it subtracts: train again"
+                    "the file of the feature map lacks the center, which the map subtracts from "
+                    "each record: train again"
                 )
                 centered = self._scattering_features(rows) - np.ldexp(
                     self.center, -ROW_FRACTION_BITS
@@ -668,7 +669,7 @@ class FeatureMap:
     def _directions(self) -> np.ndarray:
         """The matrix [width, count] of random directions or of landmarks."""
         assert self.projection is not None, (
-            "the file of this feature map lacks its directions: train again"
+            "the file of the feature map lacks its random directions or landmarks: train again"
         )
         return self.projection
 

@@ -150,7 +150,7 @@ class ConvConfig(ConvSettings, HeadConfig):
         if len(shape) != 3:
             raise ConfigError(
                 "model: convolutions need records that are images (channels, height, width), "
-                f"but a record has the shape {shape}"
+                f"but a record has the shape {shape}. Use a model without convolutions"
             )
         windows = zip(
             self.channels, self.kernels, self.strides, self.paddings, self.pools, strict=True
@@ -200,7 +200,8 @@ def _output_of_zeros(layers: nn.Sequential, shape: tuple[int, ...]) -> torch.Ten
             output: torch.Tensor = layers(zeros)
     except RuntimeError as error:
         raise ConfigError(
-            f"model: the layers of this network cannot process a record of shape {shape}: {error}"
+            f"model: the layers of this network cannot process a record of shape {shape} "
+            f"({error}). Change the layers so that they fit this shape"
         ) from None
     return output
 
@@ -238,7 +239,7 @@ class CustomNetwork:
         except (RuntimeError, TypeError) as error:
             raise ConfigError(
                 "model: the given network cannot be copied, which agt needs to do before "
-                f"training: {error}"
+                f"training ({error}). Remove what copy.deepcopy cannot copy from the network"
             ) from None
         return cls(partial(deepcopy, copy), "the network given")
 
@@ -278,7 +279,8 @@ class CustomNetwork:
                 network = self.make()
             except Exception as error:  # whatever the user's code raises is about that code
                 raise ConfigError(
-                    f"model: {self.origin} cannot be created ({type(error).__name__}: {error})"
+                    f"model: {self.origin} cannot be created ({type(error).__name__}: {error}). "
+                    "Correct its arguments or its code"
                 ) from error
         if type(network) is not nn.Sequential:
             raise _no_sequential(network, self.origin, f"that takes records of shape {shape}")
@@ -390,7 +392,8 @@ def from_layers(layers: LayerList) -> nn.Sequential:
         settings = {key: value for key, value in entry.items() if key not in ("name", "layer")}
         if entry["layer"] not in types:
             raise ConfigError(
-                f"model: agt cannot compute bounds through layer {entry['name']} ({entry['layer']})"
+                f"model: agt cannot compute bounds through layer {entry['name']} "
+                f"({entry['layer']}). Use the version of agt that saved the model, or train again"
             )
         network.add_module(entry["name"], types[entry["layer"]](**settings))
     return network

@@ -138,8 +138,8 @@ class CertificateKind(CertificateConfig):
             ConfigError: the kind supports no feature map, or its settings already name one.
         """
         raise ConfigError(
-            "features: features= (random or public features) needs a linear head: use "
-            "certificate=stability and network=()"
+            "features: a feature map (features=) needs a linear head: use certificate=stability "
+            "and network=() (no hidden layers)"
         )
 
     def with_learner(self, learner: Any) -> tuple["CertificateKind", Learner | None]:

@@ -137,5 +137,8 @@ def _numbers_of(target: Target) -> NumericTarget:
         ConfigError: labels are classes.
     """
     if target.numeric is None:
-        raise ConfigError("this head answers with numbers, but the labels are classes")
+        raise ConfigError(
+            "this model answers with numbers, but the labels are classes: give numbers as labels, "
+            "or use a model for classes"
+        )
     return target.numeric

@@ -64,8 +64,8 @@ class NumberCertificates:
         """Return the number of queries, the relation, and from which k on nothing is proved."""
         queries = self.ordered.points.shape[1]
         return (
-            f"agt.NumberCertificates of {queries} queries under relation={self.relation}; from k = "
-            f"{self.max_k} on, every interval is the whole range"
+            f"agt.NumberCertificates of {queries} queries under relation={self.relation}; for "
+            f"k = {self.max_k} or more, every interval is the whole range, so nothing is proved"
         )
 
     @property

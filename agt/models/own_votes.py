@@ -324,8 +324,8 @@ class OwnVotesModel(Votes):
                     "{unknown} of {queries} queries are new, but this model stores only the "
                     "votes of its learners on the {saved} queries of its training, not the "
                     "learners. Ask only about these queries (in a run, the test records: "
-                    "{config:dataset.test}). A map of the plane asks other queries, so give "
-                    "map_resolution=0",
+                    "{config:dataset.test}). The figure 'map of the plane' asks other queries: "
+                    "leave it out with map_resolution=0",
                     unknown=len(new),
                     queries=len(digests),
                     saved=len(self.ballots),

@@ -161,7 +161,7 @@ class Portable:
         if released.simulated:
             raise ValueError(
                 "these weights are a simulation (their noise was drawn from a seed), so they "
-                "cannot be saved as a release"
+                "cannot be saved as a release: release them without a seed"
             )
         # Lemma 2 of docs/proofs/release_folder.md: no path of the owner's machine is published
         published = {key: value for key, value in source.items() if key not in _SETTINGS_LEFT_OUT}
@@ -422,7 +422,10 @@ class Portable:
         if formula:
             lines = VECTOR_LINES if "vectors" in formula else TABLE_LINES
             lines += LABEL_LINES if self.target.numeric is None else NUMBER_LINES
-            alone = f"With only NumPy, from this folder:\n\n```python\n{lines}```\n"
+            alone = (
+                "To answer queries with only NumPy (without agt), run this in this folder:\n\n"
+                f"```python\n{lines}```\n"
+            )
         else:
             alone = (
                 "Only agt can compute the features that these weights need, so NumPy is not "
@@ -612,7 +615,7 @@ def _check_fields(node: Mapping[str, Any], rows: int) -> None:
     if not {"sigma", "step"} <= names or not are_names or not are_numbers:
         raise ValueError(
             "the release's entry 'noise' must contain the numbers 'sigma' and 'step', and "
-            "only constants of the mechanism"
+            "otherwise only constants of the mechanism"
         )
     dtype = node["dtype"]
     source = node["source"]
@@ -641,8 +644,8 @@ def _read_target(node: Mapping[str, Any], rows: int) -> Target:
     low, high = node["range"]
     if not all(type(end) in (int, float) for end in (low, high)) or node["classes"] or rows != 1:
         raise ValueError(
-            "the release's entry 'range' must have two numbers, together with no classes and one "
-            "row of weights: get the release again from its publisher"
+            "the release's entry 'range' must have two numbers, and it is possible only without "
+            "classes and with one row of weights"
         )
     return NumericTarget.declared((low, high))
 
@@ -681,7 +684,7 @@ def _check_no_formulas(portable: Portable, folder: Path) -> None:
             raise ConfigError(
                 f"release={folder}: a spreadsheet program would read the class name {name!r} "
                 "as a formula. If you trust the release, give digest=sha256:... with the "
-                "digest that its publisher gave you"
+                "digest that its publisher gave you, and agt reads it"
             )
 
 

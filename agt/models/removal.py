@@ -308,9 +308,9 @@ class RemovalModel(LinearModel):
         return (
             self._closeness(_CLAIMED),
             f"a random linear term in the loss (with standard deviation {self.config.sigma:g} in "
-            "every coordinate) is meant to hide the error of such removals. The published proof "
-            "assumes that this error is independent of the random term, which it is not. Use "
-            "certificate.masking=output for a guarantee that is proved",
+            "every coordinate) is meant to hide the error that later removals leave in the "
+            "weights. The published proof assumes that this error is independent of the random "
+            "term, which it is not. Use certificate.masking=output for a guarantee that is proved",
         )
 
     def _sentences_on_noise_on_weights(self) -> tuple[str, ...]:
@@ -322,7 +322,7 @@ class RemovalModel(LinearModel):
         lattice_step = step_of(self.config.sigma)
         return (
             self._closeness(_PROVED if is_proved else _PREDICTED),
-            "the error of such removals is hidden by noise (with standard deviation "
+            "the error that later removals leave is hidden by noise (with standard deviation "
             f"{self.config.sigma:g} in every coordinate) on the weights that are used for "
             f"answers. The noise is drawn exactly, is rounded to multiples of {lattice_step:.3g}, "
             "and is drawn again at each update",
@@ -341,9 +341,9 @@ class RemovalModel(LinearModel):
         """
         closeness = template.format(eps=self.config.eps, delta=self.config.delta)
         return (
-            f"{closeness}. This holds as long as the error of the removals (gradient norm) stays "
-            f"below {self.budget:.4g}, of which the optimiser has already used "
-            f"{self.state.residual:.2g}"
+            f"{closeness}. This holds as long as the total error of the removals (gradient norm) "
+            f"stays below {self.budget:.4g}. The optimiser has already used "
+            f"{self.state.residual:.2g} of this limit"
         )
 
 

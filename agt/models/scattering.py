@@ -145,7 +145,10 @@ def scattering(images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     from agt.models.compiled import scatter_planes
 
     shape = shape_of(images.shape[1])
-    assert shape is not None, "a record has another size than this feature map was made for"
+    assert shape is not None, (
+        "a record has another number of features than the records for which this feature map "
+        "was made"
+    )
     channels, side = shape
     planes = np.ascontiguousarray(images, dtype=np.float64).reshape(-1, side, side)
     fine, coarse, (first, second) = filters()

@@ -98,8 +98,9 @@ class VotingKind(ClosedFormKind):
                 Message(
                     "{config:ensemble.members}={members} and {config:ensemble.vote}={vote} are "
                     "not possible with certificate=votes, which counts the labels of many small "
-                    "members. Give the declared size with {config:dataset.declared_size}=N; the "
-                    "recipe then uses one member for every 100 records. Or give "
+                    "members. Give the declared size with {config:dataset.declared_size}=N, "
+                    "from which the recipe computes the number of members (one for every 100 "
+                    "records). Or give "
                     "{config:ensemble.members}=T, a public constant, with "
                     "{config:ensemble.vote}=labels",
                     members=ensemble.members,
@@ -124,7 +125,7 @@ class VotingKind(ClosedFormKind):
         if classes > MAX_CLASSES:
             raise ConfigError(
                 f"certificate=votes: the data set has {classes:,} classes, but a vote "
-                f"supports at most {MAX_CLASSES:,}"
+                f"supports at most {MAX_CLASSES:,}: merge classes, or use another certificate"
             )
 
     def check_numbers(self, settings: Settings) -> None:

@@ -23,14 +23,14 @@ class RelationEntry(NamedTuple):
 
 ENTRIES: dict[str, RelationEntry] = {
     "add_remove": RelationEntry(
-        "at most k units (people) added or removed in all, and sums divided by a constant (the "
-        "default)"
+        "the default: at most k units (people) are added or removed in all, and training divides "
+        "sums by a constant"
     ),
     "remove": RelationEntry(
         "at most k units (people) removed; for unlearning, never for a privacy release"
     ),
     "substitute": RelationEntry(
-        "at most k units (people) exchanged for others, and sums divided by a constant"
+        "at most k units (people) are exchanged for others, and training divides sums by a constant"
     ),
     "flip": RelationEntry(
         "at most k labels changed; features are not protected; only for linear heads"
@@ -43,7 +43,7 @@ ENTRIES: dict[str, RelationEntry] = {
     ),
     "paper_privacy": RelationEntry(
         "as in the published papers (000 and 001 in docs/bibliography.md): up to k removals and "
-        "k additions, with gradients averaged over the batch. Its k corresponds to 2k of "
+        "k additions, with gradients averaged over the batch. k of this relation is 2k of "
         "add_remove"
     ),
     "paper_unlearning": RelationEntry(

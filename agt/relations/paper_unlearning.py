@@ -30,8 +30,8 @@ class PaperUnlearning(MeanRelation):
     edit_template = "{one_unit} removed"
     edits = (Edit(removed=1, added=0),)
     reason_not_nested = (
-        "the bounds on the weights (boxes) of one dataset need not lie within those of its "
-        "neighbour, because each dataset's training averages over its own records"
+        "the bounds on the weights (boxes) that are computed from one dataset need not lie within "
+        "those from its neighbour, because each training averages over its own records"
     )
 
     def divisor(self, rows: "Tensor", batch: int) -> "Tensor":

@@ -43,8 +43,8 @@ class Perturb(Relation):
     private_only = True
     reason_not_nested = (
         "a record whose features were already changed may be changed by the radius "
-        "(relation.radius) again. So the bounds on the weights (boxes) of one dataset need not "
-        "lie within those of its neighbour"
+        "(relation.radius) again. Therefore, the bounds on the weights (boxes) that are "
+        "computed from one dataset need not lie within those from its neighbour"
     )
     reason_not_releasable = (
         "the bounds on the weights (boxes) of one dataset need not lie within those of its "

@@ -34,8 +34,8 @@ class Remove(Relation):
         """
         raise ConfigError(
             f"noise.epsilon: relation={self.name} is for unlearning, and training again without a "
-            "record would draw new noise, which the certificates do not cover. For privacy, use "
-            "relation=add_remove"
+            "record would draw new noise, which the certificates do not cover. For unlearning, "
+            "leave out noise.epsilon. For privacy, use relation=add_remove"
         )
 
 

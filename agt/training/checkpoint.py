@@ -394,7 +394,7 @@ def open_checkpoints(
     if not path.exists() and folder.exists() and any(folder.iterdir()):
         raise ConfigError(
             f"{folder}: this folder contains other files but no {RUN_FILE}, so it is not a "
-            "folder of checkpoints. Give checkpoints a folder of their own"
+            "folder of checkpoints. Give an empty or a new folder for the checkpoints"
         )
     content = store.seal({"format": CHECKPOINT_FORMAT, **store.flat(about)})
     if path.exists():
@@ -412,8 +412,8 @@ def open_checkpoints(
             _read_state(state_path, run)
         except ConfigError as error:
             note(
-                f"note: {error}. The file of this checkpoint is deleted, and training "
-                "continues from an earlier step"
+                f"note: {error}. agt deletes this file of a checkpoint, and training continues "
+                "from an earlier step"
             )
             state_path.unlink()
     return CheckpointFolder(folder, run, every, file_seconds)

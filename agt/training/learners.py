@@ -211,8 +211,8 @@ class Learner:
             return cls.wrap(partial(target, **settings))
         except TypeError as error:
             raise ConfigError(
-                f"{key}: the class {node['_target_']} does not accept these settings: "
-                f"{first_line(error)}"
+                f"{key}: the class {node['_target_']} does not accept these settings "
+                f"({first_line(error)}). Correct the settings"
             ) from None
 
     @property

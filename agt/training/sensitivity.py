@@ -442,10 +442,10 @@ def _refused_learning_rate(setting: LinearSetting, step: int) -> Message:
     key = "training.lr_min" if rate <= training.lr_min else "training.lr"
     limit = math.floor(setting.rate_limit * 1e4) / 1e4  # rounded down, so that it is allowed
     return Message(
-        "{setting}: the learning rate {rate:g} of step {step} is too large, because two models "
-        "may move apart: give at most {limit:g}. This is 2 / (2 weight_decay + {smoothness:g} "
-        "n_max / normalizer) for n_max = {n_max}, normalizer = {normalizer:g}, "
-        "weight_decay = {weight_decay:g}",
+        "{setting}: the learning rate {rate:g} of step {step} is too large, because the models "
+        "of two neighbouring datasets may move apart: give at most {limit:g}. This limit is "
+        "2 / (2 weight_decay + {smoothness:g} n_max / normalizer) for n_max = {n_max}, "
+        "normalizer = {normalizer:g}, weight_decay = {weight_decay:g}",
         setting=Setting(key),
         rate=rate,
         step=step,

@@ -73,7 +73,7 @@ def test_claims_say_what_is_proved(made: Claim, sentence: str) -> None:
 def test_a_simulation_says_of_each_line_what_it_would_be() -> None:
     words = replace(claim(HELD, ADD_REMOVE, RESPONSE), simulated=True).lines()
     assert words[0].startswith("SIMULATION")
-    assert all(line.startswith("without a seed, the release would be: ") for line in words[1:])
+    assert all(line.startswith("without a seed, this would hold: ") for line in words[1:])
 
 
 def test_a_claim_without_recorded_reasons_says_that_nothing_is_proved() -> None:

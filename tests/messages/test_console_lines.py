@@ -11,7 +11,7 @@ from .test_catalogue import cases
 REMOVAL = "train dataset=digits model=linear training=recipe certificate=removal"
 
 TABLE = f"""
-predict run=@train/box mechanism.eps=1 seed=7 | 0 | SIMULATION: the random draws come from a seed, so they can be predicted: this is not a private release | without a seed, the release would be: 1-differentially private
+predict run=@train/box mechanism.eps=1 seed=7 | 0 | SIMULATION: the random draws come from a seed, so they can be predicted: this is not a private release | without a seed, this would hold: 1-differentially private
 verify @predict/labels | 0 | the sentences in report.md and report.html may be false | their text was not compared
 verify @predict/labels page=@predict/labels/own.md | 2 | this file would be inside the folder that is verified
 runs output_dir=nowhere | 0 | no run in the folder nowhere has the properties
