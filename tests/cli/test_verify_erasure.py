@@ -130,7 +130,7 @@ def test_what_was_made_from_an_earlier_state_is_recognised(made: Path, agt: Agt)
     for value in ("entry 1", "3 people", "method=certificate"):
         assert value in words
     first = " ".join(agt("verify", "unlearn/go", "-q").ended(0).out.split())
-    for value in ("Entry 3", "1 person", "method=retrain"):
+    for value in ("entry 3", "1 person", "method=retrain"):
         assert value in first
 
 
