@@ -920,7 +920,9 @@ class Auditor:
         one by one, and left out.
         """
         asked = within = 0
-        untested_because = "not tested, because each member of this ensemble has bounds of its own"
+        untested_because = (
+            "this claim was not tested, because each member of this ensemble has bounds of its own"
+        )
         if not self.problem.settings.ensembled:
             queries = self.queries[-MAX_BESIDE:]
             farthest = int(self.known.stable_distance.max(initial=0))
@@ -930,7 +932,9 @@ class Auditor:
                 )
             reach = np.minimum(self.model.certify(queries).stable_distance, self.model.max_distance)
             asked = int((reach >= 1).sum())
-            untested_because = "not tested, because no query has a stable distance of 1 or more"
+            untested_because = (
+                "this claim was not tested, because no query has a stable distance of 1 or more"
+            )
             within = int(
                 bounds_of(self.model)
                 .turned(self.model, queries[reach >= 1], reach[reach >= 1])
@@ -939,7 +943,7 @@ class Auditor:
         meaning = untested_because
         if asked:
             meaning = (
-                f"{within} of {asked} labels change while the parameters stay within the bounds "
+                f"{within} of {asked} labels change for some parameters that are within the bounds "
                 "for the label's stable distance"
             )
         return counterexamples(
@@ -1043,8 +1047,8 @@ class Auditor:
             "declared values, and a record's batch and shard depend on that record only",
             "the run's batches were compared with those of two other datasets: one is a "
             "neighbouring dataset, the other has half of the records",
-            "the shards, and the batches of the first two epochs, of all records that are in both "
-            "datasets were compared",
+            "for all records that are in the run's dataset and in the other one, the shards and "
+            "the batches of the first two epochs were compared",
             "wrong constants, and records in another batch or shard",
             float(constants + moved),
             f"{constants} of 4 batch plans have other constants than declared, and {moved} records "
@@ -1092,8 +1096,9 @@ class Auditor:
             )
         elif differ:
             reason = self.other_code or (
-                "another processor or number of threads can cause this. If env.json names the "
-                "same ones for the run and for this audit, the run was altered or damaged"
+                "another processor or another number of threads can cause such differences. If "
+                "env.json names the same processor and number of threads for the run and for this "
+                "audit, the run was altered or damaged"
             )
             outcome = Outcome.REPORTED
             meaning = (
@@ -1115,7 +1120,7 @@ class Auditor:
             strength=Strength.CERTAIN,
             noticeable="this audit detects parameters that differ by more than the allowed rounding"
             if self.other_code
-            else "this audit detects any change beyond rounding",
+            else "this audit detects any change of the stored numbers beyond rounding",
         )
 
     # -- findings
@@ -1136,7 +1141,8 @@ class Auditor:
                 "edits chosen to change answers"
             )
         parts = [
-            f"{self.units:,} of {private_units:,} units (people) were left out, one at a time",
+            f"{self.units:,} of {private_units:,} units (people) were left out of training, one at "
+            "a time",
             changed,
         ]
         if refused:
@@ -1188,9 +1194,9 @@ class Auditor:
             "models were trained on neighbouring datasets with the run's settings. Some of "
             "these datasets lack a unit (a person), others were edited to change answers",
             self.effort, "deviation/bound", self.share if self.groups else None, meaning,
-            "this audit detects that all bounds of a group of parameters are too narrow: "
-            f"{detectable} (in other groups, by a percentage between these). It may miss a "
-            "single bound that is too narrow",
+            "this audit detects if all bounds of a group of parameters are too narrow "
+            f"{detectable}. For other groups, the percentage lies between those given. It may "
+            "miss a single bound that is too narrow",
             1.0,
         )  # fmt: skip
 
@@ -1233,8 +1239,8 @@ class Auditor:
             "training on a record whose stable distance is at least 1 does not change the "
             "probability that the model labels this record correctly",
             left_out,
-            f"{self.units} units were left out, and {len(self.memorised)} records were used as "
-            "queries",
+            f"{self.units} units (people) were left out of training, one at a time, and "
+            f"{len(self.memorised)} records were used as queries",
             "records memorised",
             float(broken) if certified else None,
             meaning,
@@ -1263,12 +1269,14 @@ class Auditor:
             "both datasets"
         )
         attack = (
-            "models were trained on datasets at distance 1, with all their bounds. Some queries "
-            "lie where the answer of one of the models changes (found by bisection)"
+            "models were trained on neighbouring datasets (at distance 1), and all their bounds "
+            "were computed. Some queries were chosen by bisection: they lie where the answer of "
+            "one of the models changes"
         )
         if self.other_code:
             attack = (
-                f"{attack}. This version of agt trained the run itself again, for the comparison"
+                f"{attack}. These models were compared with the run's own model, which this "
+                "version of agt trained again"
             )
         claims = [(STABLE_DISTANCES, apart, self.exact, self.compared, self.torn, "queries")]
         if nesting := NESTING.get(self.certificate.bounded):
@@ -1281,8 +1289,8 @@ class Auditor:
                 why = self._unclaimed
             elif not self.pairs:
                 why = (
-                    "no model was trained with all its bounds on a neighbouring dataset, so "
-                    "this claim was not tested: raise audit.bounded or audit.seconds"
+                    "no bounds were computed on a neighbouring dataset, so this claim was not "
+                    "tested: raise audit.bounded (or audit.seconds, if the time ran out)"
                 )
             tested = claimed and self.pairs and looked
             yield about, counterexamples(
@@ -1296,11 +1304,15 @@ class Auditor:
     def _unclaimed(self) -> str:
         """Why bounds of neighbours are not claimed to go together."""
         if self.exact:
-            return "nothing is claimed here, because the run's list of values of k has gaps"
+            return (
+                "nothing is claimed here, because the run's list of values of k (numbers of "
+                "changed records) leaves out some numbers"
+            )
         if self.stay:
             return (
-                "nothing is claimed here, because on a neighbouring dataset a record that was "
-                "already changed may be changed by relation.radius once more"
+                "nothing is claimed here, because a record that was changed in a neighbouring "
+                "dataset may be changed again by up to relation.radius, and may then be farther "
+                "than that from the run's record"
             )
         product = self.problem.setup.training.product
         return (
@@ -1319,23 +1331,24 @@ class Auditor:
         if self.units < units and not self.stay:
             limit = "audit.seconds" if self.cut else "audit.units"
             yield (
-                f"{self.units} of {units} units (people) were left out, one at a time: {limit} "
-                "limits their number, and public units are never left out"
+                f"{self.units} of {units} units (people) were left out of training, one at a time. "
+                f"{limit} limits their number, and public units are never left out"
             )
         if self.cut:
             planned = self.planned.total()
             yield (
-                f"audit.seconds={self.extent.seconds:g} ended the search early: {self.trained:,} "
-                f"of {planned:,} planned models were trained on neighbouring datasets, and "
-                f"{self.pairs} of {self.extent.bounded} with all their bounds"
+                f"audit.seconds={self.extent.seconds:g} ended the search early. On neighbouring "
+                f"datasets, {self.trained:,} of {planned:,} planned models were trained, and the "
+                f"bounds of {self.pairs} of {self.extent.bounded} planned models were computed"
             )
         for reason, refused in self.why.most_common(MAX_REFUSALS_SHOWN):
             refused_datasets = counted(refused, "neighbouring dataset")
             yield f"training refused {refused_datasets}, for this reason: {reason}"
         if self.unreached:
             yield (
-                f"{self.unreached} comparisons with neighbouring datasets were left out, because "
-                "the distance exceeds the largest k for which the run has bounds"
+                f"{self.unreached} comparisons with neighbouring datasets were not made, because "
+                "these datasets are farther from the run's data than the largest k for which the "
+                "run has bounds"
             )
         if self.names_far_newcomers:
             yield (

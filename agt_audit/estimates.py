@@ -89,7 +89,7 @@ MAX_THRESHOLDS = 200  # of numbers that are looked at on the draws that choose
 SHOWN_DELTA = 1e-5  # at which epsilon is shown beside a claimed mu
 MEANS = {
     Strength.CONFIDENT: (
-        "This bound is rigorous, too: it comes from the false alarms and misses of the same trials"
+        "This bound is rigorous: it comes from the false alarms and misses of the same trials"
     ),
     Strength.ASYMPTOTIC: (
         "This bound is valid only as the number of trials goes to infinity, so it cannot "
@@ -459,8 +459,8 @@ def _noticeable(measure: Measure, noticed: float | None, needed: int) -> str:
         return f"this audit detects nothing: {_enough(needed)}"
     detected = number(noticed, up=True)
     return (
-        f"about half of all audits would detect a true {measure} of {detected}, and more of them "
-        "a larger one, if the best attack makes false alarms and misses equally often. If one "
+        "if the best attack makes false alarms and misses equally often, about half of all audits "
+        f"detect a true {measure} of {detected}, and more than half detect a larger one. If one "
         f"kind of mistake is rare, only a larger {measure} is detected as often"
     )
 

@@ -204,7 +204,7 @@ def no_pair_found(mechanism: AnyMechanism, neighbours: int, sought: str) -> Find
         claim=str(mechanism.guarantee),
         attack=f"a search for {sought}",
         effort=(
-            f"at most {neighbours} neighbouring datasets were tried, with queries between test "
+            f"at most {neighbours} neighbouring datasets were tried. The queries lie between test "
             "records of different labels"
         ),
         outcome=Outcome.UNTESTED,

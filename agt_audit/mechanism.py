@@ -280,7 +280,7 @@ def audit_debits(mechanism: Mechanism) -> Finding:
         "differences",
         float(wrong),
         f"{wrong} of {len(LOTS)} privacy costs differ from those that the auditor computed",
-        "this audit detects a relative difference of 1e-6",
+        "this audit detects a privacy cost with a relative error of 1e-6",
     )
 
 

@@ -82,7 +82,8 @@ BINS = (0, 1, 10, 50)
 COLUMNS = (
     f"in tables/{EXPOSED}.csv, 'score_lira' is the logarithm of LiRA's likelihood ratio for the "
     "run's own model, which was trained on more records than the shadow models were. "
-    "'standard_error' is its asymptotic standard error, from the means of the shadow models",
+    "'standard_error' is the asymptotic standard error of 'score_lira', which comes from the "
+    "uncertainty of the shadow models' means",
     f"in tables/{EXPOSED}.csv, 'shift' says by how many standard deviations training on the "
     "record raises the confidence in it, on average over pairs of shadow models (in each pair, "
     "a fair coin decides which model has the record). 'shift_error' is the standard error of "
@@ -400,14 +401,14 @@ class AttackedModel:
 
     def notes(self) -> Iterator[str]:
         """What a reader must know beside the findings."""
-        yield (f"the label-only attack was given {self.how} and asked each query once")
+        yield f"the label-only attack used {self.how}, and asked each query only once"
         rate = 100 * RATES[0]
         points = 100 * self.difference if self.two_sided else 0.0
         few = fewest(RATES[0], int((~self.pool.member).sum()))
         if few and self.two_sided:
             yield (
-                f"detection rates at {rate:g} % false alarms are those of a threshold without "
-                f"any false alarm, because {few}"
+                f"detection rates at {rate:g} % false alarms were measured at a threshold that "
+                f"gives no false alarm at all, because {few}"
             )
         if self.two_sided:
             yield (

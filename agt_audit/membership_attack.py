@@ -305,8 +305,8 @@ def compare_labels(
         count, others = (len(units) * int(side.sum()) for side in (held, ~held))
         certified = int(held.sum())
         effort = (
-            f"{len(units)} units (people) were left out in turn, and {certified:,} certified "
-            "queries were asked with and without each unit"
+            f"{len(units)} units (people) were left out of training, one at a time, and "
+            f"{certified:,} certified queries were asked with and without each unit"
         )
         found, meaning = (
             float(len(broken)),

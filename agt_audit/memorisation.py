@@ -174,16 +174,16 @@ def strongest(
 
 NOTES = (
     "the tables and the figure describe models trained on random halves of the run's data, not "
-    "the run's own model, and the run's certificate does not cover those models. The "
-    "certificate says that a label of the run's own model stays the same if only that record is "
-    "left out of training",
+    "the run's own model. The run's certificate does not cover these models: it says only that "
+    "the run's own model gives a certified record the same label if only this record is left out "
+    "of training",
     "most numbers of the tables and the figure are rough estimates from few models. The largest "
     "ones were picked from many, so some are large by chance",
     "only the column 'at_least' of tables/memorised.csv is certain: its numbers are rigorous "
     "lower bounds that hold for all records together. A value above 0 shows memorisation",
     SIZES,
-    "half of the records that were left out, one at a time, are the certified records with the "
-    "smallest stable distance, and half are uncertified records",
+    "half of the records that were left out of training, one at a time, are the certified "
+    "records with the smallest stable distance. The other half are uncertified records",
 )
 COLOURS = {"certified": "#2c7fb8", "not certified": "#d95f0e"}
 QUARTER = 0.25
@@ -298,7 +298,7 @@ class Memorisation(AuditKind):
                 ]
                 changed[bool(distance[place] >= 1)].append(right[0] != right[1])
         certified, others = changed[True], changed[False]
-        parts = [] if certified else ["no certified record was left out"]
+        parts = [] if certified else ["no certified record was left out of training"]
         for kind, flips in (("certified", certified), ("uncertified", others)):
             if flips:
                 parts.append(
@@ -319,10 +319,10 @@ class Memorisation(AuditKind):
             "the run was trained again without a record's unit (person), with everything else "
             "unchanged",
             f"{len(certified)} certified records with the smallest stable distance and "
-            f"{len(others)} uncertified records were left out, one at a time",
+            f"{len(others)} uncertified records were left out of training, one at a time",
             "certified records memorised", float(sum(certified)) if certified else None,
             "; ".join(parts),
-                "this audit detects a single memorised record among those that were left out",
+            "this audit detects a single memorised record among those left out of training",
         )  # fmt: skip
 
 

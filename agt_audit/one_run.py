@@ -109,9 +109,8 @@ def right_guesses(scores: np.ndarray, included: np.ndarray, positive: int, negat
     nan_scores = int(np.isnan(scores).sum())
     if len(included) != m or nan_scores:
         raise ValueError(
-            "there must be a score (not NaN) for every coin, which says whether a canary was "
-            f"included. But there are {m} scores, {nan_scores} of them NaN, and {len(included)} "
-            "coins"
+            f"there are {m} scores, {nan_scores} of them NaN, and {len(included)} coins, each of "
+            "which says whether a canary was included. Give one score that is not NaN for each coin"
         )
     if positive < 0 or negative < 0 or positive + negative > m:
         raise ValueError(

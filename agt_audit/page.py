@@ -36,8 +36,8 @@ SIGNS = {
 }
 STRENGTHS = (
     "a number without a percentage was observed directly, or computed without sampling",
-    "a number with ≥ and a percentage is a confidence bound for any number of trials. For "
-    "example, a bound with 95 % is too large with probability at most 5 % (each bound by itself)",
+    "a number with ≥ and a percentage is a confidence bound that is valid for any number of "
+    "trials. For example, a single bound with 95 % is too large with probability at most 5 %",
     "a number with 'about' is an estimate, so it cannot contradict a claim: its interval is "
     "valid only for many trials, or is a Bayesian posterior interval",
 )
@@ -117,8 +117,8 @@ def risk(finding: Finding, question: str) -> str:
         exception = f", except with probability {number(delta)}, for which nothing is promised"
     return (
         f"{privacy_loss}: an attacker who is {before} sure that {question} can be at most "
-        f"{after} sure after seeing the answer, and one who is {rare} sure at most {then} "
-        f"sure{exception}. In general, {advantage_limit}"
+        f"{after} sure after seeing the answer, and an attacker who is {rare} sure before can be "
+        f"at most {then} sure{exception}. In general, {advantage_limit}"
     )
 
 
@@ -155,7 +155,7 @@ def _again(audit: Audit) -> list[str]:
 def page(audit: Audit, audited: Audited, question: str) -> str:
     """The report, as Markdown."""
     digest_start = audit.digest[:19] if audit.digest else ""
-    state = f" State of the run: {digest_start}…." if digest_start else ""
+    state = f" State of the run (start of its digest): {digest_start}…." if digest_start else ""
     tested, sections = audit.of_the_auditor, list[str | Sequence[str]]()  # whose table says it all
     if not tested:
         sections += _findings(audit)

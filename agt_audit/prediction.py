@@ -239,9 +239,9 @@ def alike(
             if len(np.unique(made[:count], axis=0)) == count:
                 return made[:count]
     raise ConfigError(
-        "audit.trials: no rows were found that get the same answers as the chosen query and "
-        "differ from it in their last digits only. The audit needs one for each trial: give "
-        "another seed=NUMBER"
+        "audit.trials: each trial needs a query of its own, which differs from the chosen query "
+        "only in the last digits and gets the same answers. Not enough such queries were found: "
+        "give another seed=NUMBER"
     )
 
 
@@ -775,9 +775,9 @@ class _Audit:
                 report(done, len(targets), done, len(targets))
         if not made:
             raise ConfigError(
-                f"run={finished.folder}: training refuses the data without any of the records "
-                "that were tried, so there is nothing to compare with. Raise audit.targets, or "
-                "audit a run with more records"
+                f"run={finished.folder}: training refused the data each time that one of the "
+                "tried records was left out, so there is nothing to compare with. Raise "
+                "audit.targets, or audit a run with more records"
             )
         yield self._best(
             "an attacker who takes the record and the query from the run's data", made, chosen=False

@@ -153,7 +153,7 @@ class ReplayedRandomness(RecordedRandomness):
             recorded_draw = " ".join(f"{law} {public}" for law, public in due) or "missing"
             raise ReplayDiverged(
                 f"random draw number {draw_number} is {made} on the neighbouring dataset, but "
-                f"{recorded_draw} in the record"
+                f"{recorded_draw} in the recorded release"
             )
         answer = deepcopy(self.recorded.answers[number])
         if isinstance(draw.private, Mapping):
@@ -206,7 +206,7 @@ def replay(
     if len(replayed.draws) < len(recorded.draws):
         different.append(
             f"only {len(replayed.draws)} random draws were made on the neighbouring dataset, "
-            "fewer than recorded"
+            "fewer than in the recorded release"
         )
     share = max(tilt, largest_loss(guarantee, composed, recorded.draws, replayed.draws))
     share = share if share > 1 + ROUNDING else min(share, 1.0)
@@ -230,7 +230,8 @@ def replay(
     )  # fmt: skip
     lost = (
         "what goes into the random draws (before noise) differs between the two datasets by "
-        f"{share:.3g} times as much as the noise covers. More than 1 breaks the guarantee"
+        f"{share:.3g} times the difference that the noise covers. A factor above 1 breaks the "
+        "guarantee"
     )
     inputs = counterexamples(
         f"{subject}: what goes into its random draws", str(guarantee),

@@ -97,7 +97,7 @@ class Roc:
         if not members or not others:
             raise ConfigError(
                 "a ROC curve needs both members and non-members, but there are "
-                f"{members} members and {others} non-members"
+                f"{members} members and {others} non-members. Give at least one of each"
             )
 
     @cached_property

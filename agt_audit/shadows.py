@@ -61,9 +61,9 @@ from agt_cli.runs.queries import OpenedRun
 
 SIZES = (
     "each shadow model is trained on about half of the training and test records, with the "
-    "run's own settings. Settings that depend on the number of records are set for half of it: "
-    "the declared size, the divisor of gradient sums, n_max (the maximum batch size) and what "
-    "the recipe chooses"
+    "run's own settings. Settings that depend on the number of records are set for half of "
+    "that number: the declared size, the divisor of gradient sums, n_max (the maximum batch size) "
+    "and what the recipe chooses"
 )
 
 FORMAT = 1

@@ -326,7 +326,10 @@ def _equal(
     if wrong is not None:
         attack_made = _after(wrong)
         meaning = f"after the attack {attack_made}, {wrong.words}"
-    noticeable = "this audit detects a single value that differs, in the attacks that were made"
+    noticeable = (
+        "in the attacks that were made, this audit detects a single value that differs from that "
+        "of training without the erased records"
+    )
     compared_by = (
         "the result of unlearning was compared, value by value, with that of training without "
         "the erased records"
@@ -368,7 +371,8 @@ def _near(
                 "distance",
                 away / allowed,
                 away > allowed,
-                f"the weights are {away:.3g} apart, and the claim allows at most {allowed:.3g}",
+                f"the weights of the two models are {away:.3g} apart, and the claim allows at most "
+                f"{allowed:.3g}",
             )
         )
     if not trials:
@@ -381,8 +385,8 @@ def _near(
         "erased records"
     )
     noticeable = (
-        "this audit detects weights that are farther away than their recorded bounds allow, in "
-        "the attacks that were made"
+        "in the attacks that were made, this audit detects weights that are farther from those "
+        "of training without the erased records than their recorded bounds allow"
     )
     meaning = f"before noise is added, in the worst attack ({attack_made}), {worst.words}"
     about = f"{subject}: weights before noise"
@@ -429,8 +433,8 @@ def _distinguished(
         f"{directions}"
     )
     drawn = (
-        f"{plan.trials:,} draws from each of the two models were made in each of {len(looks)} "
-        "tests, half of them only to choose thresholds"
+        f"each of {len(looks)} tests used {plan.trials:,} draws from each of the two models, and "
+        "half of these draws served only to choose thresholds"
     )
     worst = max(counts, key=lambda trial: trial.found or 0)
     about = f"{subject}: the weights that are used for answers"

@@ -447,8 +447,8 @@ class LinearTermAttack:
         by_draws = audit_objective(guarantee, line, noises, plan)
         note = (
             "no run and no data were used: the records are made up. The regularisation strength "
-            f"is Lambda = {shape.strength:g} (mechanism.weight_decay, for gradient sums divided "
-            "by B = 1), and gradients are clamped at C = 1"
+            f"is Lambda = {shape.strength:g} (set by mechanism.weight_decay, for gradient sums "
+            "that are divided by B = 1). Gradients are clamped at C = 1"
         )
         return Audited(self.mechanism.name, None, (by_densities, *by_draws), (note,))
 
@@ -505,7 +505,9 @@ class WeightsAudit(AuditKind):
                 found = attack.attack(pair, plan, lambda done: report(done, every, done, every))
         found = found or (
             no_pair_found(
-                mechanism, self.neighbours, "a neighbouring dataset whose model has other weights"
+                mechanism,
+                self.neighbours,
+                "a neighbouring dataset whose model has other weights than the run",
             ),
         )
         notes = (

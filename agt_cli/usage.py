@@ -143,8 +143,8 @@ OLD_SPELLINGS = {
         "plan shows which mechanism is the most accurate"
     ),
     "ensemble.slices": (
-        "this setting was removed. Leave it out; agt unlearn method=sisa now retrains each "
-        "affected member of the ensemble as a whole"
+        "this setting was removed, because agt unlearn method=sisa now retrains each affected "
+        "member of the ensemble as a whole. Leave it out"
     ),
     "hydra.sweeper.devices": (
         "this setting was removed. To choose the GPUs for the jobs of a sweep (one GPU for each "

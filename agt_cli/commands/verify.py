@@ -20,6 +20,7 @@ from agt_cli.report.console import Console, TreeBranch
 from agt_cli.report.markdown import (
     CheckState,
     Markdown,
+    capital,
     document,
     excerpt,
     markdown_table,
@@ -34,6 +35,12 @@ from agt_cli.verify.verification import CODE_LIMIT, MAKER_LIMIT, PAGES_LIMIT, Ve
 OWN_NOTES = ("digest", "code")
 CHECK_COLUMNS = ("check", "state", "what was found")
 CONDITION_COLUMNS = ("", "condition", "state", "why")
+PROBLEMS_REMEDY = (
+    "a problem means that a file was altered or damaged, or that files do not belong together. "
+    "Until this is mended, do not rely on what was verified. Unless a problem names another "
+    "remedy, restore its files from a backup of the same state and verify again, but never "
+    "restore a ledger, because an older copy lacks the releases that were paid for since"
+)
 LIMITS = (
     PAGES_LIMIT,
     MAKER_LIMIT,
@@ -207,6 +214,8 @@ def say(subject: VerifiedItem, console: Console) -> None:
     console.say(headline(subject))
     for check in subject.problems:
         console.say(f"  {check.state} {check.name}: {check.told}")
+    if subject.problems:
+        console.say(f"  {PROBLEMS_REMEDY}")
     for name, value in subject.facts:
         console.say(f"  {name}: {value}")
     console.tree("what depends on what", tree(subject))
@@ -224,6 +233,7 @@ def markdown(subject: VerifiedItem) -> str:
     ]
     return document(
         f"# {plain(headline(subject))}",
+        *([f"{capital(PROBLEMS_REMEDY)}."] if subject.problems else []),
         *([markdown_table(("", "as recorded"), subject.facts)] if subject.facts else []),
         "## What each claim depends on",
         "\n".join(_bullets(tree(subject))),

@@ -150,7 +150,7 @@ def _changed_table(fields: Sequence[dict[str, Any]]) -> str:
             cells = (person["person"], query["id"], query["answer"], query["without"])
             rows.append(cells)
     if not rows:
-        return "No answer is known to change."
+        return "No answer is known to change because of the erasure."
     table = markdown_table(("person", "query", "answer", "without"), rows[:MAX_ROWS_SHOWN])
     hidden = len(rows) - MAX_ROWS_SHOWN
     if hidden <= 0:

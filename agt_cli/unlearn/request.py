@@ -41,9 +41,9 @@ INPUT = "-"
 _LINE = re.compile("\r\n?|\n")  # what else str.splitlines cuts at, an id may hold
 _SEVERAL = re.compile("[;,]")  # what separates ids where somebody writes several in one line
 _COPIES = (
-    "These ids are hashes of the content of records. agt removes the last of several identical "
-    "records first, so to erase an identical record of somebody else, request the id of the "
-    "first of the identical rows"
+    "These ids are hashes of the content of records. Of several identical records, agt removes "
+    "the last, and those that remain keep the ids of the first rows. So to erase an identical "
+    "record of somebody else too, request the id of the first of the identical rows"
 )
 _TABLES = (".csv", ".tsv", ".parquet", ".npz", ".gz")
 
@@ -282,9 +282,9 @@ def _missed(
         of_content = all(map(CONTENT.fullmatch, ids))
         copies = f". {_COPIES}" if of_content else ""
         raise ConfigError(
-            f"ids={path}: {requested} were already requested: remove them from the file. To "
-            "write the account of the last erasure again, type agt unlearn without ids=... "
-            f"when no request is pending{copies}"
+            f"ids={path}: {requested} were already requested: remove them from the file. If you "
+            "only want the report of the last erasure again, type agt unlearn without ids=..., "
+            f"which writes it when no request is pending{copies}"
         )
     if "unknown" in sorts:
         for word, place in ids.items():

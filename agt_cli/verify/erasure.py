@@ -300,11 +300,11 @@ def erased_words(record: Record) -> Iterator[str]:
                 "trained on the erased records"
             )
         if (within := last.promise.get("within")) is not None:
-            what = f"{what} (allowing an l2 distance of up to {within} between the weights)"
+            what = f"{what} (if weights may differ by an l2 distance of up to {within})"
         validity = "also valid" if last.promise.get("adaptive") is True else "not valid"
         guarantee = (
-            f"{what}; {validity} for requests that were chosen after looking at outputs of "
-            "the model"
+            f"{what}; this guarantee is {validity} for erasure requests that were chosen after "
+            "looking at outputs of the model"
         )
         if any(
             fact.get("standing") == Standing.VOID for fact in last.promise.get("assumptions") or ()
@@ -330,8 +330,8 @@ def _check_succession(log: Log, record: Record) -> None:
     states = len(told)
     if listed != told:
         raise Broken(
-            "the earlier states of this run in env.json (in its field 'succeeds') are not the "
-            f"{states} states that the request log {REQUEST_LOG_FILE} names"
+            "env.json (in its field 'succeeds') does not list the same earlier states of this run "
+            f"as the request log {REQUEST_LOG_FILE}, which names {states}"
         )
     if len({*told, record.manifest.digest}) != states + 1:
         raise Broken(
@@ -425,9 +425,9 @@ def replaced(folder: Path, digest: str | None) -> str:
                     beginning = digest[:19]
                     return (
                         "this folder was made from an earlier state of the run (digest "
-                        f"{beginning}...). Since then, an erasure replaced that state: entry "
-                        f"{entry.number} of the request log, for {people}, {outcome} by "
-                        f"method={entry.method}, {entry.time}"
+                        f"{beginning}...). An erasure has changed the run since then: see entry "
+                        f"{entry.number} of the request log ({people}, {outcome} by "
+                        f"method={entry.method}, {entry.time})"
                     )
     return ""
 
@@ -478,15 +478,15 @@ def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual
         if not _no_better(promise.get(name), value)
     }:
         raise Broken(
-            f"under the run's settings, method={method} guarantees {right}, but the recorded "
-            f"promise says {told}"
+            f"the recorded promise claims too much: it says {told}, but under the run's settings "
+            f"method={method} guarantees only {right}"
         )
     if not made.proved and all(
         fact["standing"] != Standing.VOID for fact in promise["assumptions"]
     ):
         raise Broken(
-            f"method={method}: under the run's settings an assumption of the guarantee is not "
-            "met, but the recorded promise does not say so, so it claims too much"
+            f"method={method}: the recorded promise claims too much, because it does not say "
+            "that an assumption of the guarantee is not met under the run's settings"
         )
 
 
@@ -515,7 +515,7 @@ def removal_bounds(run: Record, method: str) -> RemovalBounds:
     kind = certificate_of(run)
     if kind.own_erasure != method:
         raise Broken(
-            f"method={method}: the run was trained with certificate={kind.name}, which does "
-            "not support this method"
+            f"method={method} cannot have updated this run, because the run was trained with "
+            f"certificate={kind.name}, which does not support this method"
         )
     return kind.removal_bounds(run)

@@ -257,7 +257,7 @@ class Record(Run):
                 )
             difference = first_difference(nodes, _plain(conditions), "conditions")
             if not difference and nodes == recorded and content != as_json(nodes):
-                difference = "the file is not formatted as agt formats conditions.json"
+                difference = "conditions.json is not formatted as agt formats this file"
             if difference:
                 raise mismatch("a condition", "its facts in conditions.json", difference)
             counts = condition_counts(conditions)
@@ -396,7 +396,10 @@ class Record(Run):
             ("weights released earlier", mechanism.get("weights"), mechanism.get("weights_digest")),
         ):
             if place is not None and not isinstance(place, str):
-                raise Broken(f"the path of the {name} was recorded as {place!r}, which is not text")
+                raise Broken(
+                    f"the path of the {name}, as recorded in this folder, is {place!r}, which is "
+                    "not text"
+                )
             if place is not None:
                 yield name, Path(place), None if digest is None else read_digest(str(digest))
 
@@ -533,8 +536,8 @@ def _model_of(record: Record) -> Model | None:
         and settings.training.epochs * int(settings.training.batch.count) > MAX_STEPS
     ):
         raise Broken(
-            f"config.yaml asks for more than {MAX_STEPS:,} training steps, which are too many to "
-            "check, so the model was not checked"
+            "the model was not checked, because config.yaml asks for more than "
+            f"{MAX_STEPS:,} training steps, the most that agt verify checks"
         )
     choices = naming(settings.choices, settings.training.chosen_from)
     kept = run_without_records(record, replace(settings, choices=choices))
@@ -616,8 +619,8 @@ def check_not_better(record: Record, conditions: Sequence[Condition], source: st
             if then.standing is now.standing:
                 declarations = counted(lost, "declaration")
                 raise Broken(
-                    f"conditions.json claims condition {letter} too strongly, because it lacks "
-                    f"{declarations} on which this condition relies according to {source}"
+                    f"conditions.json claims condition {letter} too strongly: according to "
+                    f"{source}, this condition relies on {declarations} that conditions.json lacks"
                 )
             raise Broken(
                 f"conditions.json says that condition {letter} is '{now.standing}', but "

@@ -130,7 +130,7 @@ def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings)
     if head is not None:
         findings.ok(
             "second head",
-            f"the ledger contains the entry that its head file ({head}) has as the last one",
+            f"the ledger contains the entry of which its head file ({head}) keeps a copy",
         )
     elif book.head:
         findings.unchecked(
@@ -198,14 +198,15 @@ def ledgers_of(
         released = set() if labels is None else set(labels.cast("string").to_pylist())
         if not paid or (stored is not None and released - set(stored)):
             raise Broken(
-                "this ledger did not store the answers of this release, because no entry of the "
-                f"ledger paid for answers of this run with the guarantee {each}"
+                "this ledger does not contain these answers of this release: no entry stores "
+                f"them and paid for answers of this run with the guarantee {each}. Give the "
+                "right ledger with ledger=..."
             )
         entries = counted(len(paid), "entry of the ledger", "entries of the ledger")
         findings.ok(
             "entry",
-            f"{entries} paid for answers of this run with the guarantee {each}; these answers may "
-            "include those of this release",
+            f"{entries} paid for answers of this run with the guarantee {each}, so the answers of "
+            "this release may be among them",
         )
 
     def compare(ledger: Ledger, findings: Findings) -> None:
@@ -344,7 +345,8 @@ def _compare_entry(
     ):
         raise Broken(
             f"spent.json says that entries {numbers} of the ledger paid for this release, but "
-            "they are not exactly the debits of this run, in this order and made during the run"
+            "they are not the debits of this run: an entry is missing from the ledger, repeated or "
+            "out of order in spent.json, of another charge, or not made during the run"
         )
     size = spent["queries"] if spent["what"] == Output.LABELS else 1
     charge, counting = (

@@ -111,8 +111,8 @@ def check_portable(record: Record, runs: RunsBehind) -> Portable | None:
         portable = Portable.read(record)
         findings.ok(
             RELEASE,
-            f"{RELEASE} has the form that agt writes, with {portable.answers} of the dataset "
-            f"{portable.name}",
+            f"{RELEASE} has the form that agt writes. Its answers are {portable.answers} of the "
+            f"dataset {portable.name}",
         )
         target = str(portable.source.get("_target_"))
         if not is_own_code(target):
@@ -284,8 +284,8 @@ def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | N
     if claimed is None:
         record.findings.unchecked(
             "words",
-            f"there is no {CLAIM_FILE}, because an earlier version of agt wrote the release; the "
-            f"claim in {RELEASE} was not compared, because there it is only text",
+            f"there is no {CLAIM_FILE}, because an earlier version of agt wrote the release. The "
+            f"claim in {RELEASE} was not compared, because this file contains it only as text",
         )
         return f"the guarantee was recomputed: {guarantee}"
     derived = replace(
@@ -303,8 +303,8 @@ def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | N
     )
     if claimed.issued is not None:
         raise Broken(
-            f"{CLAIM_FILE} contains a day of issue ({claimed.issued}), but agt does not write a "
-            "day into a folder of released weights"
+            f"{CLAIM_FILE} contains a date of issue ({claimed.issued}), but agt writes no such "
+            "date into a folder of released weights"
         )
     if not claimed.totals and not claimed.of_earlier_form:
         raise Broken(

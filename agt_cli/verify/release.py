@@ -175,7 +175,8 @@ def _derive_claim(
         if spent > asked.total.eps:
             allowed = asked.total.eps
             raise Broken(
-                f"the release spent more budget than total.eps={allowed:g} allows: {within}"
+                f"the release is {within}, so it spent more budget than total.eps={allowed:g} "
+                "allows"
             )
     if output is Output.WEIGHTS:
         record.check_metrics("spent.json", n_queries=size)
@@ -320,8 +321,9 @@ def _reason_uncounted(claimed: Claim, record: Record) -> Uncounted:
         )
     if why == "declined":
         words = (
-            "the ledgers that were in the working directory cannot be checked, because only the "
-            "claim lists them (in its fields 'uncounted.ledgers' and 'uncounted.unopened')"
+            "the claim lists the ledgers that were in the working directory at the release (in "
+            "its fields 'uncounted.ledgers' and 'uncounted.unopened'). This list cannot be "
+            "checked, because no other file contains it"
         )
         record.findings.unchecked("ledgers", words)
     return uncounted
@@ -465,8 +467,8 @@ def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
         mechanism = measurement(record.config)
         if record.relation is None:
             raise Broken(
-                "config.yaml does not name a relation (entry 'relation'), so the claim could not "
-                "be recomputed"
+                "the claim could not be recomputed, because config.yaml does not name a relation "
+                "(entry 'relation')"
             )
         granted = claim(record.conditions, record.relation, mechanism, output=Output.CONSTANTS)
         granted = replace(granted, simulated=simulated)
@@ -508,8 +510,8 @@ def check_labels(record: Record, trained: Record | None) -> str | None:
     if answered is not None and answered + left != record.metrics["n_queries"]:
         queries = record.metrics["n_queries"]
         raise Broken(
-            f"metrics.json counts {answered} answered and {left} unanswered queries, which do not "
-            f"add up to its {queries} queries (n_queries)"
+            f"metrics.json counts {answered} answered and {left} unanswered queries, but "
+            f"{queries} queries in all (n_queries)"
         )
     rows = len(labels)
     if rows != (count := _counted(record)):
@@ -568,8 +570,8 @@ def _check_numbers(labels: pa.DictionaryArray, model: NumberVotes, drawn_from_su
     if not possible.all():
         wrong = numbers[~possible][0]
         raise Broken(
-            f"the released label {wrong!r} is not on the lattice of public numbers to which the "
-            "mechanism adds noise, so the mechanism cannot have drawn it"
+            f"the mechanism cannot have drawn the released label {wrong!r}, because it draws only "
+            "numbers of a public lattice, which does not contain this number"
         )
     return (
         f"the file of labels has {len(labels)} numbers, as metrics.json says, and each is on the "
@@ -672,8 +674,8 @@ def check_lattice(weight: np.ndarray, noise: Any, findings: Findings) -> None:
     sigma, step = float(noise["sigma"]), float(noise["step"])
     if not (sigma > 0 and step == step_of(sigma)):
         raise Broken(
-            "the step of the released weights (the unit of which they are multiples) is "
-            f"{step!r}, which does not belong to noise with sigma = {sigma!r}"
+            f"the step of the released weights (the smallest unit of the noise) is {step!r}, "
+            f"which does not belong to noise with sigma = {sigma!r}"
         )
     if not np.isfinite(weight).all() or np.fmod(weight, step).any():
         raise Broken(

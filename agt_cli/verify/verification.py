@@ -270,8 +270,8 @@ class Verification:
             return (), ()
         if not isinstance(place, str):
             raise Broken(
-                "the path of the run from which records were erased is missing, both in "
-                "env.json (entry 'trained_run') and in config.yaml (entry 'run')"
+                "env.json (entry 'trained_run') or config.yaml (entry 'run') should name the run "
+                "from which records were erased, but neither does"
             )
         subject, run = self._source("training run", Path(place), account.state.after, record.folder)
         return (subject,), check_account(account, record, run)
@@ -290,7 +290,7 @@ class Verification:
             findings.unchecked(
                 "folder",
                 f"the folder {place} was not found",
-                "copy this folder next to the verified folder, and verify again",
+                "copy the missing folder next to the folder that you verify, and verify again",
             )
             return VerifiedItem(f"{name} {place}", findings.checks, digest=digest or ""), None
         earlier = replaced(folder, digest)
@@ -301,7 +301,7 @@ class Verification:
             "state",
             earlier,
             "the checks below are about the present state of the run, not about the earlier state "
-            "that was used",
+            "from which this folder was made",
         )
         now = self._deeper._folder(folder, None)
         return VerifiedItem(

@@ -83,9 +83,9 @@ def test_the_page_says_what_was_found_and_no_word_of_it_is_a_proof(audited: Agt)
         "epsilon about 1.01 (95 %, Katz)",
         "A loss above 1.1",
         "an attacker who is 50 % sure that a person's record is among the training records can "
-        "be at most 73.2 % sure after seeing the answer, and one who is 1 % sure at most "
-        "2.7 % sure. In general, the true positive rate of any membership attack exceeds its false "
-        "positive rate by at most 46.3 percentage points",
+        "be at most 73.2 % sure after seeing the answer, and an attacker who is 1 % sure "
+        "before can be at most 2.7 % sure. In general, the true positive rate of any membership "
+        "attack exceeds its false positive rate by at most 46.3 percentage points",
         "an audit cannot prove a claim. Other attacks or more effort",
         "Thresholds: the first 8 of 9 rows of tables/thresholds.csv",
         "- it is a toy",

@@ -903,13 +903,13 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/paid",
         debits([0, 0]),
         "entry",
-        "debits of this run, in this order",
+        "they are not the debits of this run",
     ),
     "debits: not the newest": (
         "predict/paid",
         debits([0, 1]),
         "entry",
-        "debits of this run, in this order",
+        "they are not the debits of this run",
     ),
     "debits: none": ("predict/paid", debits([]), "entry", "was altered or damaged"),
     "debits: before the run": (
@@ -921,7 +921,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             )
         },
         "entry",
-        "debits of this run, in this order",
+        "they are not the debits of this run",
     ),
     **{
         f"entry: {key}": (

@@ -459,7 +459,7 @@ train certificate.length=4 | 2 | certificate.length=4: certificate=tube was remo
 {HEAD}certificate.features.map=fourier | 2 | certificate.features.map=fourier: | features=landmarks
 {HEAD}certificate/features=crosses | 2 | certificate/features=crosses: | dataset.crosses=1024
 {HEAD}certificate.features.weight=2 | 2 | certificate.features.weight=2: | dataset.crosses=1024
-{BLOBS}ensemble.members=2 ensemble.slices=2 | 2 | ensemble.slices=2: this setting was removed. Leave it out; agt unlearn method=sisa now retrains each affected member
+{BLOBS}ensemble.members=2 ensemble.slices=2 | 2 | ensemble.slices=2: this setting was removed, because agt unlearn method=sisa now retrains each affected member
 {WEIGHTS}mechanism.shrink=true | 2 | mechanism.shrink=true: this setting, which made released weights smaller, was removed
 tune dataset=blobs tune.private=true total.eps=1 | 2 | tune.private=true: tuning on private records was removed | tune.public
 runs where=accuracy>0.5 | 2 | where=accuracy>0.5: | pandas | agt runs limit=null --json
