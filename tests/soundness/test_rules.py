@@ -191,7 +191,8 @@ def test_pooling_in_the_head_and_beforehand_give_the_same_boxes(dtype: str, kern
     [
         (
             (SIDE * SIDE * 2,),
-            "at least as large as its window of 3 x 3 .padding included., but gets records of shape .50,.",
+            "at least as large as its window of 3 x 3 .padding included., but gets records of "
+            "shape .50,.",
         ),
         ((2, 9, 9), "model: a record has 32 features, but the model takes 8"),
     ],
