@@ -160,8 +160,8 @@ class NumberAnswers(Answers):
     def stable_distance(self) -> StableDistances:
         """Raise ConfigError: numbers have intervals, not stable distances."""
         raise ConfigError(
-            "stable_distance: answers that are numbers have intervals instead: use bounds(k), or "
-            "within(tolerance)"
+            "stable_distance only exists for labels. For answers that are numbers, use bounds(k) "
+            "or within(tolerance)"
         )
 
     def __repr__(self) -> str:
@@ -658,7 +658,7 @@ class Fitted:
         if features.shape[1:] != shape:
             raise ConfigError(
                 f"x: each query has features of shape {features.shape[1:]}, but the model was "
-                f"trained on features of shape {shape}"
+                f"trained on features of shape {shape}: give queries of this shape"
             )
         return features
 

@@ -145,7 +145,8 @@ class _Classifier(ClassifierMixin, _Estimator):
         values = np.unique(y if declared_classes is None else list(declared_classes))
         if len(values) < 2:
             raise ValueError(
-                f"Classifier can't train when only one class is present: {values[0]!r}"
+                f"Classifier can't train when only one class is present: {values[0]!r}. Give at "
+                "least two classes"
             )
         return X, y, columns
 

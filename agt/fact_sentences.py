@@ -17,12 +17,14 @@ _RECIPE = (
 )
 _ON_ROWS = ". To choose the settings, {rows:rows} were used (training.chosen_from, digest {digest})"
 _IF_PUBLIC = (
-    "and remove '{column}' from {setting}. If everything that {setting} lists is public, give "
-    "{setting}=[] instead"
+    "and remove '{column}' from {setting}. If everything that {setting} names is public, "
+    "{setting}=[] is enough"
 )
-_MARKED = "was read off the records, so a single record can change it."
+_MARKED = (
+    "was read off the records ({setting} names this column), so a single record can change it."
+)
 _SEVERAL_MARKED = (
-    "were read off the records, so a single record can change them ({setting} names the columns)."
+    "were read off the records ({setting} names these columns), so a single record can change them."
 )
 _COLUMNS = (
     "ranges and lists of values are public constants ({setting}), and so are the choice of "
@@ -51,8 +53,8 @@ TEMPLATES: dict[str, str] = {
     "grid_dense": "certificates are computed for every integer k from 0 to {last}",
     "grid_sparse": (
         "certificates are computed only for some values of k (the grid of k has gaps). So a "
-        "query's stable distance can differ by more than 1 between neighbouring datasets; only "
-        "its position in the list of values of k differs by at most 1"
+        "query's stable distance can differ by more than 1 between neighbouring datasets. Its "
+        "position in the list of these values of k differs by at most 1"
     ),
     "every_k_in_closed_form": (
         "certificates hold for every integer k, because a closed formula computes them (tables "
@@ -63,7 +65,8 @@ TEMPLATES: dict[str, str] = {
         "change each label (tables may show only some values of k)"
     ),
     "sums_need_no_grid": (
-        "the noise covers one edit of the data by a closed formula, so no grid of k is needed"
+        "a closed formula scales the noise so that it covers one edit of the data, so no grid of k "
+        "is needed"
     ),
     # What names records and people, and what splits and selects them (b).
     "ids_by_content": "each record's id is a hash of its own content",
@@ -94,10 +97,11 @@ TEMPLATES: dict[str, str] = {
         "belongs ({setting}, dataset.id_permanent=true)"
     ),
     "column_counts_rows": (
-        "column '{column}' ({setting}) looks like row numbers, because its whole numbers fill at "
-        "least a tenth of their range. Row numbers change when a record is removed, so other "
-        "records would move to other batches. Leave out {setting}; each record's id is then a "
-        "hash of its content. If the ids never change, declare dataset.id_permanent=true instead"
+        "column '{column}' ({setting}) looks like row numbers: it holds whole numbers that use at "
+        "least a tenth of the numbers in their range. Row numbers change when a record is removed, "
+        "so other records would move to other batches. Leave out {setting}, so that each record's "
+        "id is a hash of its content. If the ids never change, declare dataset.id_permanent=true "
+        "instead"
     ),
     "names_for_good": (
         "the {names} that were given do not change when other records are added or removed "
@@ -161,7 +165,7 @@ TEMPLATES: dict[str, str] = {
     "prepared_alone": "{text}",
     "prepared_together": "{text}",
     "preparation_silent": (
-        "{file} does not record whether each record was prepared independently of the others"
+        "{file} does not say whether each of its records was prepared independently of the others"
     ),
     "batches_by_hash": "a keyed hash of the id of a record's unit (person) decides its batch",
     "shards_by_hash": (
@@ -213,13 +217,13 @@ TEMPLATES: dict[str, str] = {
     "removal_objective_stated": (
         "these numbers are set in the configuration: the number by which sums over records are "
         "divided ({normaliser:g}), the largest allowed number of records (n_max = {n_max}), "
-        "weight_decay ({weight_decay:g}) and the largest gradient norm that the solver may leave "
-        "({residual:g})"
+        "weight_decay ({weight_decay:g}) and the largest gradient norm at which the solver may "
+        "stop ({residual:g})"
     ),
     "sums_stated": (
-        "the normaliser {normaliser:g} (the size of the data set, with which the centre of the "
-        "features is computed) and the largest allowed number of records (n_max = {n_max}) are set "
-        "in the configuration"
+        "these numbers are set in the configuration: the size of the data set by which the centre "
+        "of the features is computed ({normaliser:g}), and the largest allowed number of records "
+        "(n_max = {n_max})"
     ),
     "members_stated": (
         "the configuration sets the number of ensemble members, the hash key that divides the "
@@ -237,10 +241,10 @@ TEMPLATES: dict[str, str] = {
     ),
     # Why bounds of neighbours lie within one another (d).
     "boxes_nest": (
-        "the bounds of one dataset at k - 1 lie within the bounds of a neighbouring dataset at "
-        "k, because every rule of interval arithmetic in use is inclusion-monotone: narrower "
-        "inputs never give wider results (products, clamps, activations, the loss, integer sums, "
-        "elementwise clipping of gradients)"
+        "every rule of interval arithmetic in use is inclusion-monotone: narrower inputs never "
+        "give wider results (products, clamps, activations, the loss, integer sums, elementwise "
+        "clipping of gradients). So the bounds of one dataset at k - 1 lie within the bounds of a "
+        "neighbouring dataset at k"
     ),
     "boxes_do_not_nest": "{relation:unnested}",
     "given_the_draw": (
@@ -264,7 +268,7 @@ TEMPLATES: dict[str, str] = {
     ),
     "sums_bounded": (
         "each record adds to each released sum a matrix of norm at most 1, and one unit has at "
-        "most {rows} of them, so one edit moves the sums by no more than the noise is scaled to"
+        "most {rows:records}. So one edit moves the sums by no more than the noise is scaled to"
     ),
     "vote_changes": (
         "one more edit of the data (k raised by one) changes the vote of at most one more "
@@ -290,8 +294,9 @@ TEMPLATES: dict[str, str] = {
         "the public list in {setting}"
     ),
     "classes_read_off_records": (
-        "the list of classes was read off the records. If this list is public, remove 'classes' "
-        "from {setting}. If everything that {setting} lists is public, give {setting}=[] instead"
+        "the list of classes was read off the records ({setting} names 'classes'). If this list is "
+        "public, remove 'classes' from {setting}. If everything that {setting} names is public, "
+        "{setting}=[] is enough"
     ),
     "classes_measured": (
         "the classes of the data set were measured with noise, by agt measure ({claim})"
@@ -379,8 +384,8 @@ TEMPLATES: dict[str, str] = {
     ),
     "centering_rows_public": (
         "the features of {public:rows} are public ({setting}={public}), though their labels need "
-        "not be. The mean of their scattering features is subtracted from those of all records, "
-        "and is published with the weights"
+        "not be. The mean of the scattering features of these rows is subtracted from the "
+        "scattering features of every record, and is published with the weights"
     ),
     "landmark_rows_public": (
         "the features of {public:rows} are public ({setting}={public}), though their labels need "
@@ -407,7 +412,7 @@ TEMPLATES: dict[str, str] = {
         "reveal something about these records. If they are public, set {setting}=true"
     ),
     "encoder_of_record": (
-        "the run that stored this encoder records what the encoder was trained on"
+        "the run that stored the encoder also recorded which data the encoder was trained on"
     ),
     "encoder_saw_private": (
         "the encoder was also trained on private records, such as {record!r}, so the features "
@@ -428,14 +433,14 @@ TEMPLATES: dict[str, str] = {
     "declared_for_other_settings": (
         "{setting} was declared for other training settings than those of this run "
         "({changed:listed}). If the present settings were also chosen on public data only, give "
-        "{setting} on the command line; config.yaml then records these settings as 'chosen_for'. "
-        "A settings file that declares {setting} needs this entry too"
+        "{setting} on the command line. config.yaml then records the present settings in the entry "
+        "'chosen_for'. If a settings file declares {setting}, it needs an entry 'chosen_for' too"
     ),
     "declared_for_no_settings": (
         "the declaration {setting} does not say for which training settings it was made. If the "
-        "present settings were chosen on public data only, give {setting} on the command line; "
-        "config.yaml then records these settings as 'chosen_for'. A settings file that declares "
-        "{setting} needs this entry too"
+        "present settings were chosen on public data only, give {setting} on the command line. "
+        "config.yaml then records the present settings in the entry 'chosen_for'. If a settings "
+        "file declares {setting}, it needs an entry 'chosen_for' too"
     ),
     "differs_from_recipe": (
         "training.chosen_on=recipe only covers the unchanged recipe, but this run changes "
@@ -456,8 +461,8 @@ TEMPLATES: dict[str, str] = {
     ),
     "product_not_nested": (
         "product=rump (Rump's interval product) gives bounds that contain the exact result. But "
-        "it is not proved that the bounds of one dataset lie within those of its neighbour in "
-        "their last digits. Use {config:training.product}=exact"
+        "because of rounding in the last digits, it is not proved that the bounds of one dataset "
+        "lie within those of a neighbouring dataset. Use {config:training.product}=exact"
     ),
     "sums_in_float64": (
         "sums are computed in float64, with rounding errors of at most {share:.1e} times the "
@@ -498,8 +503,8 @@ TEMPLATES: dict[str, str] = {
         "{missing:facts}"
     ),
     "erased_decided_constants": (
-        "the erased records determined a class or a range, so without them the features of "
-        "every record change"
+        "without the erased records, the list of classes or a range would be different, so the "
+        "features of every record would change"
     ),
     "read_as_before": (
         "the features of all remaining records are unchanged. The constants that determine these "
@@ -535,8 +540,9 @@ TEMPLATES: dict[str, str] = {
         "{strength:g}-strongly convex"
     ),
     "retraining_near_minimiser": (
-        "training again without the erased records would give weights within {distance:.2g} of "
-        "the exact minimiser; the noise covers this distance plus that of the present weights"
+        "training again without the erased records would give weights within {distance:.2g} of the "
+        "exact minimiser. The noise covers this distance plus the distance of the present weights "
+        "from the same minimiser"
     ),
     "residual_depends_on_noise": (
         "the published proof (Guo et al. 2020, theorem 2) assumes that the gradient after a "
@@ -612,7 +618,7 @@ _FITTED = (
     "rank, principal components or an encoder)"
 )
 _MARKED_PRIVATE = (
-    "a record that is marked as public is private, or is marked because of other records"
+    "a record is marked as public although it is private, or its mark depends on other records"
 )
 _SPLIT_FROM_WHOLE = (
     "the split was drawn from the whole data set (by position, rank or count), so that adding a "

@@ -80,14 +80,16 @@ class Fact:
                 "of agt that wrote the file"
             )
         if (self.standing is Standing.DECLARED) != (self.code in BROKEN_BY):
-            only = "can only be" if self.code in BROKEN_BY else "cannot be"
+            rule = "must be" if self.code in BROKEN_BY else "must not be"
             raise ValueError(
-                f"{self.code}: this fact {only} declared, but is recorded as '{self.standing}'"
+                f"{self.code}: the standing of this fact {rule} 'declared', but it is "
+                f"'{self.standing}'"
             )
         check_values(self.code, (TEMPLATES[self.code], BROKEN_BY.get(self.code, "")), self.values)
         if not self.sentence or (self.standing is Standing.DECLARED and not self.broken_by):
             raise ValueError(
-                f"{self.code}: the sentence of this fact is empty for the values {self.values}"
+                f"{self.code}: with the values {self.values}, the sentence of this fact would be "
+                "empty: give other values"
             )
 
     @property
@@ -212,7 +214,7 @@ class Evidence:
 
     def __post_init__(self) -> None:
         if not self.facts:
-            raise ValueError("a condition needs at least one fact as evidence")
+            raise ValueError("a condition needs at least one fact as evidence: give a fact")
 
     @property
     def standing(self) -> Standing:

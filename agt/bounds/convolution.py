@@ -285,8 +285,8 @@ class ConvRule:
             window = "{} x {}".format(*self._window_size)
             raise ConfigError(
                 f"model: layer {self.name} (Conv2d) needs images with {channels} channels, at "
-                f"least as large as its window of {window} (padding included), but gets records "
-                f"of shape {record}"
+                f"least as large as its window of {window} (padding included), but gets records of "
+                f"shape {record}: change the layer, or the shape of the records"
             )
         rows, columns = self._window_size
         row_stride, column_stride = self.stride

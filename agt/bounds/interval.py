@@ -12,7 +12,10 @@ from torch import Tensor
 
 from agt.errors import UnboundedError, UnsoundError
 
-INVERTED_MESSAGE = "agt.bounds: a lower bound of an interval exceeds the upper bound"
+INVERTED_MESSAGE = (
+    "agt.bounds: a lower bound of an interval exceeds the upper bound: correct the code that "
+    "computed the bounds; if it is a part of agt, please report this"
+)
 
 
 class OverflowMask:
@@ -100,7 +103,8 @@ class Interval:
             raise UnsoundError(
                 f"agt.bounds: the lower bound of an interval has shape {tuple(self.lower.shape)} "
                 f"and type {self.lower.dtype}, but its upper bound has shape "
-                f"{tuple(self.upper.shape)} and type {self.upper.dtype}"
+                f"{tuple(self.upper.shape)} and type {self.upper.dtype}: give both the same shape "
+                "and type"
             )
         if self.lower.numel() == 0:
             return

@@ -98,7 +98,8 @@ class Network:
             expected = "one output" if needed == 1 else f"{needed} outputs"
             raise ConfigError(
                 Message(
-                    "{config:training.loss}={loss} needs {expected}, but the model has {outputs}",
+                    "{config:training.loss}={loss} needs {expected}, but the model has {outputs}: "
+                    "change the last layer, or use another loss",
                     loss=loss,
                     expected=expected,
                     outputs=outputs,
@@ -190,16 +191,23 @@ class Network:
             if width is not None and x.shape[1:] != (width,):
                 layer = rule.name
                 number_count = x.numel()
-                images = "" if x.dim() == 2 else ". Put nn.Flatten() before this layer"
+                needs_flatten = x.dim() > 2
+                flatten = f". Put nn.Flatten() before layer {layer}"
                 # After the first layer with parameters the layers do not fit each other; before,
                 # the record does not fit the model.
                 if index > self._first_trained_index:
+                    remedy = (
+                        flatten if needs_flatten else f": set its in_features to {number_count}"
+                    )
                     raise ConfigError(
                         f"model: layer {layer} (Linear) takes {width} numbers per record, but "
-                        f"the layer before it gives {number_count}{images}"
+                        f"the layer before it gives {number_count}{remedy}"
                     )
+                remedy = ": give records that fit the model, or change its first layer"
+                if needs_flatten:
+                    remedy = flatten
                 raise ConfigError(
-                    f"{record} has {number_count} features, but the model takes {width}{images}"
+                    f"{record} has {number_count} features, but the model takes {width}{remedy}"
                 )
             output = rule.nominal(x, point)
             yield rule, x, output

@@ -146,7 +146,7 @@ class AvgPoolRule:
             raise ConfigError(
                 f"model: layer {self.name} (AvgPool2d) needs images at least as large as its "
                 f"window of {self.size[0]} x {self.size[1]} (padding included), but gets records "
-                f"of shape {tuple(record_shape)}"
+                f"of shape {tuple(record_shape)}: use a smaller window, or larger images"
             )
         sums = self._window_sums(self._pad(images), record_shape)
         return sums / self._divisors(images, record_shape)

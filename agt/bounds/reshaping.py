@@ -121,7 +121,8 @@ class ReshapeRule:
         if -1 not in self.shape and prod(self.shape) != numbers:
             raise ConfigError(
                 f"model: layer {self.name} (Unflatten) cannot make images of shape {self.shape} "
-                f"from the {numbers} numbers of a record"
+                f"from the {numbers} numbers of a record: give a shape (channels, height, width) "
+                f"whose product is {numbers}"
             )
         # -1 is replaced by its value, because PyTorch cannot infer it for a batch of no records.
         shape = [numbers if size == -1 else size for size in self.shape]

@@ -49,15 +49,16 @@ class Envelope:
         shape = (len(self.ks), len(self.margin))
         if self.lower.shape != shape or self.upper.shape != shape:
             raise UnsoundError(
-                "the envelope (margin bounds for each number of changed records) needs "
-                f"bounds of shape {shape}, but they have the shapes {self.lower.shape} and "
-                f"{self.upper.shape}"
+                "the envelope (margin bounds for each number of changed records) needs bounds of "
+                f"shape {shape}, but they have the shapes {self.lower.shape} and "
+                f"{self.upper.shape}: give lower and upper bounds of the needed shape"
             )
         # False for a NaN, which must not count as within the bounds.
         if not ((self.lower <= self.margin) & (self.margin <= self.upper)).all():
             raise UnsoundError(
-                "the margin of a query is NaN, or lies outside of the bounds that were "
-                "computed for this margin"
+                "the margin of a query is NaN, or lies outside of the bounds that were computed "
+                "for it, so these bounds are wrong: correct the code that computed them; if it is "
+                "a part of agt, please report this"
             )
 
     def at_every_k(self, max_k: int) -> "Envelope":

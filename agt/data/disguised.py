@@ -128,7 +128,7 @@ def check_parquet(path: Path) -> None:
     first = next(iter(head.decode("utf-8", errors="replace").splitlines()), "")
     hint = ""
     if first.isprintable():
-        hint = f" (line 1 is {_shown(first)}). If it is csv, rename it to {path.stem}.csv"
+        hint = f" (line 1 is {_shown(first)}). If the file is csv, rename it to {path.stem}.csv"
     raise DataError(f"{path}: this is not a parquet file{hint}")
 
 

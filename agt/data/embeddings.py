@@ -54,11 +54,11 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
             digest = public_digest(dataset.test, np.asarray(0.0 if center is None else center))
             if digest != self.public_digest:
                 raise DataError(
-                    f"{columns.path}: the declarations in this configuration are about another "
-                    f"file: dataset.public_digest is {self.public_digest}, but the public part of "
-                    f"this file (test records and center) has the digest {digest}. Describe your "
-                    "file with dataset=embeddings. Or set dataset.public_digest=null, and "
-                    "declare everything yourself"
+                    f"{columns.path}: the declarations in this configuration were made for another "
+                    f"file (dataset.public_digest is {self.public_digest}, but the public part of "
+                    f"your file, its test records and center, has the digest {digest}). Describe "
+                    "your own file with dataset=embeddings. Or set dataset.public_digest=null, and "
+                    "make each declaration about your file yourself"
                 )
         return dataset
 

@@ -94,8 +94,9 @@ def without(loaded: Dataset, erased: np.ndarray, stated: Evidence) -> Dataset:
     if not stated.held:
         raise DataError(
             f"{loaded.name}: the features depend on constants that are computed from all records "
-            f"({stated.missing}), and the class of this data set cannot leave records out. Delete "
-            "the erased records from the data, or give the class a method load_without(is_erased)"
+            f"({stated.missing}), and the Python class of this data set cannot load the data "
+            "without the erased records. Delete the erased records from the data, or give the "
+            "class a method load_without(is_erased)"
         )
     check_last(_families_by_content(loaded.train), erased)
     plane = loaded.plane and replace(loaded.plane, points=loaded.plane.points[~erased])

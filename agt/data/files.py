@@ -316,7 +316,8 @@ class ColumnReader:
             yield
         except _DAMAGED as error:
             raise DataError(
-                f"{self.path}: column '{name}' cannot be read ({_unreadable(error)})"
+                f"{self.path}: column '{name}' cannot be read ({_unreadable(error)}): correct this "
+                "column"
             ) from None
 
     def row(self, row: int) -> str:
@@ -565,7 +566,7 @@ class ColumnReader:
             numbers = np.abs(column.to_numpy(zero_copy_only=False).astype(np.float64))
             exact = 2.0 ** _EXACT_BITS.get(stored.type.bit_width, 53) if as_text else 0.0
             why = (
-                "ids must be text or whole numbers that floating point can tell apart: store "
+                "ids must be text, or whole numbers that are stored without rounding: store the "
                 "ids as text"
             )
             self.refuse(name, setting, numbers >= exact, column, why)
@@ -711,8 +712,8 @@ def same_shape(features: np.ndarray, shape: tuple[int, ...], path: Path) -> None
             " x ".join(map(str, s)) or "a single number" for s in (features.shape[1:], shape)
         )
         raise DataError(
-            f"{path}: each record in this file has {got} features, but the model was trained "
-            f"on {expected}"
+            f"{path}: each record in this file has {got} features, but the model was trained on "
+            f"{expected}: give a file with the same features as the training file"
         )
 
 
@@ -867,7 +868,7 @@ def open_columns(
             raise DataError(f"{path}: cannot be read as csv: {why}") from None
         raise DataError(
             f"{path}: this file is truncated, or is not a {path.suffix[1:]} file "
-            f"({_unreadable(error)})"
+            f"({_unreadable(error)}): restore a complete copy, or give the right file"
         ) from None
 
 
@@ -927,7 +928,8 @@ def open_blocks(path: Path, form: CsvFormat | None = None) -> Iterator[ColumnRea
             first += rows
     except _DAMAGED as error:
         raise DataError(
-            f"{path}: this file is damaged after {row_words(first)} ({_unreadable(error)})"
+            f"{path}: this file is damaged after {row_words(first)} ({_unreadable(error)}): "
+            "restore an intact copy of the file"
         ) from None
 
 
@@ -1041,8 +1043,8 @@ def _sent(values: list[Any], where: str) -> np.ndarray | pa.Array:
         return pa.array([as_word(value) for value in values], pa.string())
     except UnicodeEncodeError:
         raise DataError(
-            f"{where}: the text contains half a character (a lone surrogate), so it is not "
-            "valid text"
+            f"{where}: the text contains half a character (a lone surrogate), so it is not valid "
+            "text: correct or remove it"
         ) from None
 
 

@@ -275,8 +275,8 @@ class MedMnist(MedMnistSettings):
             if absent:
                 known = ", ".join(map(str, present))
                 raise DataError(
-                    f"{path}: dataset.{setting} lists class {min(absent)}, but the file has "
-                    f"only the classes {known}"
+                    f"{path}: dataset.{setting} lists class {min(absent)}, but the file has only "
+                    f"the classes {known}: remove this class from dataset.{setting}"
                 )
         if self.finetune_classes is not None or self._info is None:
             return sorted(self.finetune_classes or present)
@@ -286,7 +286,7 @@ class MedMnist(MedMnistSettings):
             unexpected = min(set(present) - set(used))
             raise DataError(
                 f"{path}: this file has class {unexpected}, but the classes of {self.name} are "
-                f"{listed}"
+                f"{listed}: give the official file"
             )
         return used
 
@@ -312,8 +312,8 @@ class MedMnist(MedMnistSettings):
             unused_class = min(unknown)
             used_classes = ", ".join(map(str, used))
             raise DataError(
-                f"{self.name}: class {unused_class} occurs among the labels, but only the classes "
-                f"{used_classes} are used"
+                f"{self.name}: class {unused_class} occurs among the labels, but the model only "
+                f"uses the classes {used_classes}: remove the records of class {unused_class}"
             )
         return np.searchsorted(used, labels).astype(np.int64)
 
@@ -355,8 +355,8 @@ def _read(columns: ColumnReader, splits: tuple[str, ...]) -> tuple[np.ndarray, n
     labels = np.concatenate([_labels(columns, f"{split}_labels") for split in splits])
     if len(images) != len(labels):
         raise DataError(
-            f"{columns.path}: the file has {len(images)} images but {len(labels)} labels in "
-            f"{' and '.join(splits)}"
+            f"{columns.path}: in {' and '.join(splits)}, the file has {len(images)} images but "
+            f"{len(labels)} labels: give a file with one label for each image"
         )
     return images, labels
 

@@ -132,7 +132,8 @@ def class_indices(
         none = word is None or missing_word(str(word))
         label = "no label" if none else f"the label {word!r}{nearest(str(word), known)}"
         raise DataError(
-            f"{path}: {row_of(row)} has {label}, but the only classes are {', '.join(known)}"
+            f"{path}: {row_of(row)} has {label}, but the only classes are {', '.join(known)}: "
+            "correct the label, or remove the row"
         )
     return np.fromiter((index[word] for word in labels), dtype=np.int64, count=len(words))
 
@@ -456,8 +457,8 @@ class LabelledFile(LabelledFileSettings, ABC):
                 remedy = ""
                 if by is None:
                     remedy = (
-                        f". Hashes of {n} ids decided this with "
-                        f"dataset.test_fraction={self.test_fraction:g}: change "
+                        f". Hashes of the {n} ids decide which records are test records "
+                        f"(dataset.test_fraction={self.test_fraction:g}): change "
                         "dataset.test_fraction or dataset.split_key"
                     )
                 raise DataError(f"{path}: there are no {missing} records{remedy}")
@@ -891,7 +892,8 @@ def _values_of(name: str, values: object, n: int) -> np.ndarray:
         )
     except (ValueError, TypeError, RuntimeError) as error:
         raise DataError(
-            f"{name}: the given object cannot be converted to one value for each record ({error})"
+            f"{name}: the given object cannot be converted to one value for each record ({error}): "
+            "give a one-dimensional array or list"
         ) from None
     if column.shape != (n,):
         raise DataError(

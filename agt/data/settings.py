@@ -232,8 +232,8 @@ class MedMnistSettings:
             )
         if self.held_out and self.finetune_classes is None:
             raise ValueError(
-                "held_out needs finetune_classes: without it, every record is used for "
-                "fine-tuning, so no record is held out"
+                "held_out needs finetune_classes, because without it every record is used for "
+                "fine-tuning and none is held out: give finetune_classes, or leave out held_out"
             )
 
 
@@ -558,7 +558,8 @@ class TableSettings(ColumnsSettings, LabelledFileSettings):
         if taken:
             raise ValueError(
                 f"column {min(map(str, taken))} cannot be a feature, because another setting "
-                "already uses it (as label, id, unit or split)"
+                "already uses it (as label, id, unit, public or split): remove it from one of the "
+                "two settings"
             )
         if self.split is not None and self.test is not None:
             raise ValueError(

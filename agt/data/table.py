@@ -274,7 +274,8 @@ class Columns(ColumnsSettings):
                 raise DataError(
                     f"{path}: none of the {outside.total} values of {column} is in the list "
                     f'{setting}, so all of them would count as "other". The column has '
-                    f"{outside.seen}, but the list has {few(repr(str(word)) for word in listed)}"
+                    f"{outside.seen}, but the list has {few(repr(str(word)) for word in listed)}. "
+                    "Correct the list, or give the right file"
                 )
             elif listed and outside.rate > 0.5:
                 notes.append(

@@ -185,9 +185,9 @@ class NumericTarget(Target):
         """Raise ConfigError: numbers have no classes."""
         raise ConfigError(
             Message(
-                "{config:dataset.target}=numeric: this needs classes, but the labels are numbers. "
-                "Numbers work with certificate=votes, and are released by "
-                "{config:mechanism=laplace_mean}"
+                "{config:dataset.target}=numeric makes the labels numbers, but the chosen "
+                "certificate, mechanism or command needs classes. Numbers work with "
+                "certificate=votes, and are released by {config:mechanism=laplace_mean}"
             )
         )
 
@@ -215,7 +215,8 @@ class NumericTarget(Target):
         """Raise DataError if a label is NaN or outside of the range, where clipping puts none."""
         if not bool(((labels >= self.low) & (labels <= self.high)).all()):  # NaN compares false
             raise DataError(
-                f"{name}: the {split} labels must be numbers between {self.low:g} and {self.high:g}"
+                f"{name}: the {split} labels must be numbers between {self.low:g} and "
+                f"{self.high:g}: correct these labels"
             )
 
     def check_trainable(self, name: str) -> None:

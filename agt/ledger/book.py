@@ -491,8 +491,8 @@ class Book:
             )
         if not charge.unit.covers(self.tables[charge.data].unit):
             raise AlteredLedger(
-                f"entry {entry.number} pays for units (people) with fewer records than was "
-                "recorded when the table was admitted"
+                f"entry {entry.number} pays for fewer records per unit (person) than the ledger "
+                "recorded when it admitted the table"
             )
         lot = Lot(charge.guarantee, debit.size)
         spent = self.spent.plus(lot.cost)
@@ -505,7 +505,8 @@ class Book:
         paid, size = self.debits[body["debit"]], body["size"]
         if body["first"] != self.answered + 1 or not 1 <= size <= paid.size - paid.answered:
             raise AlteredLedger(
-                f"entry {entry.number} does not record the next answers that its debit paid for"
+                f"the answers that entry {entry.number} records are not the next ones that its "
+                "debit paid for"
             )
         paid.answered += size
         self.answered += size
@@ -516,7 +517,8 @@ class Book:
         table = AdmittedTable.of(body)
         if not self.is_new(table) or table.data in self.closed or self.counted_otherwise(table):
             raise AlteredLedger(
-                f"entry {entry.number} admits data that the ledger already counts or has replaced"
+                f"entry {entry.number} admits data that the ledger already counts, or that a later "
+                "table has replaced"
             )
         self.tables[table.data] = table
         self.admitted.setdefault(table.data, entry.number)
@@ -690,9 +692,9 @@ def refusal(population: Population, spent: Cost, guarantee: Guarantee) -> str:
     elif isinstance(guarantee, ApproximateDP) and guarantee.delta > leak >= 0:
         remaining_delta = float(leak)
         fits = (
-            f"this release needs a delta of {guarantee.delta:g}, but of the part of the ledger's "
-            f"delta that is reserved for such releases (total.leaks={allowance.leaks:g}), only "
-            f"{remaining_delta:.3g} is left"
+            f"this release needs a delta of {guarantee.delta:g}, but only {remaining_delta:.3g} is "
+            "left of the part of the ledger's delta that is reserved for such releases "
+            f"(total.leaks={allowance.leaks:g})"
         )
     else:
         fits = "no release of this kind fits into the rest of the budget, however small its eps"

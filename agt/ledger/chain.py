@@ -565,9 +565,9 @@ class SecondHead:
             )
         if any(ledger != self.ledger for (ledger, _), _ in heads):
             raise Broken(
-                f"{self.path} is the head file of another ledger (it keeps a copy of that "
-                "ledger's last entry): give the right file with head=. If another ledger "
-                "replaced the right ledger, restore the right ledger"
+                f"{self.path} is the head file of another ledger (it keeps a copy of that ledger's "
+                "last entry): give this ledger's head file with head=. If another ledger replaced "
+                "this ledger's own file, restore the earlier file"
             )
         return max(((head, place) for (_, head), place in heads), key=lambda pair: pair[0].count)
 

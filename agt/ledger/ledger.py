@@ -159,16 +159,17 @@ def check_unclaimed(
             name, same = found
             declare = (
                 (
-                    ". If both tables contain different people with the same names, declare that "
-                    "with another_population=true"
+                    ". If the same names stand for different people in the two tables, declare "
+                    "that with another_population=true"
                 )
                 if "people" in same
                 else ""
             )
             raise ConfigError(
-                f"the people of {table.name} already have a ledger: {other} admitted the table "
-                f"{name} with the same {same}. Use that ledger, because privacy losses under two "
-                f"ledgers add up. Do not keep a copy of a ledger in the same folder{declare}"
+                f"the people of {table.name} already have a ledger: the ledger {other} admitted "
+                f"the table {name} with the same {same}. Use that ledger, because privacy losses "
+                f"under two ledgers add up. If {other} is only a copy of a ledger, move it to "
+                f"another folder{declare}"
             )
 
 
@@ -226,10 +227,10 @@ def _tables(path: Path, declared: Declared = ()) -> list[tuple[AdmittedTable, st
             return []
         raise CheckError(
             Message(
-                "{error}. So agt cannot tell whose releases the ledger {path} counts. If it "
-                "counts no releases about the people of your ledger NAME, declare that with agt "
-                "ledger admit NAME unreadable={path} ({config:agt ledger init} accepts "
-                "unreadable= too)",
+                "{error}. So agt cannot tell whose releases the ledger {path} counts. If {path} "
+                "counts no releases about the people of your own ledger NAME, declare that with "
+                "agt ledger admit NAME unreadable={path}. When you create a ledger, give "
+                "unreadable= to {config:agt ledger init}",
                 error=error,
                 path=path,
             )
@@ -548,9 +549,9 @@ class Ledger:
             new = len(fresh)
             if new > left:
                 raise ConfigError(
-                    f"ledger={self.path}: {new} answers are to be stored for entry "
-                    f"{debit.entry.number}, but only {left} of the {debit.size} answers that it "
-                    "paid for are left: reserve another release for more answers"
+                    f"ledger={self.path}: entry {debit.entry.number} paid for {debit.size} "
+                    f"answers, of which {left} are not used yet, but {new} new answers are to be "
+                    "stored: reserve another release for the additional answers"
                 )
             if fresh:
                 first = self._book.answered + 1
@@ -785,12 +786,12 @@ class Ledger:
             never_named = place not in {
                 SecondHead(Path(head), "").name for _, head in self._book.heads
             }
-            remedy = "Restore the newest copy"
+            remedy = "Restore the newest copy of the ledger"
             if never_named and known.count == last + 1:
                 remedy = (
                     "If the command agt ledger admit head=... was interrupted right after it "
-                    "created this head file, nothing was spent since then: delete the head "
-                    "file, and type the command again. Otherwise restore the newest copy"
+                    "created this head file, nothing was spent since then: delete the head file, "
+                    "and type the command again. Otherwise restore the newest copy of the ledger"
                 )
             raise Broken(
                 f"according to {place}, the ledger has only {last} of {known.count} entries. "
@@ -812,14 +813,16 @@ class Ledger:
         if unit not in (None, population.unit):
             raise ConfigError(
                 f"unit={unit!r}: the unit of the ledger of {population.name} is already "
-                f"{population.unit!r}, and cannot be changed"
+                f"{population.unit!r}, and cannot be changed: leave out unit=, or use another "
+                "ledger"
             )
         if other := self._book.counted_otherwise(table):
             shared = table.shares(other)
             raise ConfigError(
-                f"ledger={self.path}: the unit (whose data are protected) is {table.unit} in the "
-                f"table {table.name}, but {other.unit} in the table {other.name}, which has the "
-                f"same {shared}. Both tables need the same unit: train with {other.unit.settings}"
+                f"ledger={self.path}: the tables {table.name} and {other.name} have the same "
+                f"{shared}, so they need the same unit (whose data are protected). But the unit is "
+                f"{table.unit} in {table.name}, and {other.unit} in {other.name}: train with "
+                f"{other.unit.settings}"
             )
         known = unit is not None or table.unit.name == population.unit
         meaning = sentences.unit_meaning(table.counted, population.unit)
@@ -827,10 +830,10 @@ class Ledger:
             raise ConfigError(
                 Message(
                     "ledger={path}: in the table {name} the unit (whose data are protected) is "
-                    "{counted}, but in the ledger it is {unit!r}. Train with "
+                    "{counted}, but the ledger's unit is {unit!r}. Train with "
                     "{config:dataset.unit}, which names the column that identifies the person of "
-                    "each record (in Python: give units=, or a ledger with unit='one record'). "
-                    "If, in this table, {meaning}, declare that with unit={unit!r} instead",
+                    "each record. In Python, give units=, or a ledger with unit='one record'. If, "
+                    "in this table, {meaning}, declare that with unit={unit!r} instead",
                     path=self.path,
                     unit=population.unit,
                     name=table.name,
@@ -843,9 +846,9 @@ class Ledger:
         if number := self._book.closed.get(data):
             raise ConfigError(
                 f"ledger={self.path}: nothing more may be released from the data {data}, because "
-                f"some of its records were erased (see entry {number} of the ledger). Release "
-                "from the run as it is after the erasure. In other runs, first erase the same "
-                "records with agt unlearn"
+                f"some of its records were erased (see entry {number} of the ledger). Release from "
+                "the run whose records were erased, in its present state. Before you release from "
+                "another run, erase the same records from it with agt unlearn"
             )
 
     def _check_subject(self, relation: str, data: str, unit: Unit) -> None:

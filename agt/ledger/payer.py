@@ -222,9 +222,9 @@ class LedgerPayer:
         if claim.noisy:
             rule = sentences.APART
             raise ConfigError(
-                f"ledger={self.name}: {rule}. So no ledger can count labels from the certificates "
-                "of this run. Release only the noisy weights. To release labels instead, train "
-                "without noise, or give ledger=none"
+                f"ledger={self.name}: {rule}. So no ledger can count labels that are released with "
+                "the certificates of this run. Release only the noisy weights of this run. To "
+                "release labels instead, train without noise, or give ledger=none"
             )
         if not claim.proved:
             raise ConfigError(
@@ -239,7 +239,7 @@ class LedgerPayer:
             raise ConfigError(
                 f"ledger={self.name}: the release protects {claim.neighbours}, but the ledger "
                 f"would count it under relation={counted_relation}, where the unit is "
-                f"{people.table.unit}: give the people of the run from which you release"
+                f"{people.table.unit}: use the people of the run from which you release"
             )
 
     def questions(self, labelling: "AnyLabelling", features: np.ndarray) -> Questions:

@@ -286,9 +286,9 @@ def _so_far(total: PrivacyTotal) -> str:
 def _search_refusal(total: PrivacyTotal | None) -> str:
     """Return why a private fit is refused within a search or a cross-validation."""
     advice = (
-        "use agt's default settings, which need no search. Otherwise search on public records "
-        "(declared with declared=agt.Declared(public=True)), and fit only once on the private "
-        "records"
+        "use agt's default settings, which need no search for hyperparameters. Otherwise search on "
+        "public records (declared with declared=agt.Declared(public=True)), and fit only once on "
+        "the private records"
     )
     if total is None:
         return (

@@ -236,8 +236,8 @@ class Uncounted:
         """Raise ConfigError if ledgers are named although ``why`` is not "declined"."""
         if self.why != "declined" and (self.ledgers or self.unopened):
             raise ConfigError(
-                "the claim names ledgers that do not count the release, although ledger=none was "
-                "not given"
+                "the claim names ledgers that do not count the release, but only a claim that was "
+                "made with ledger=none may name such ledgers"
             )
 
     @property

@@ -174,8 +174,8 @@ class _NoisyVotes(Mechanism):
         if counts.dtype.kind not in "iu" or counts.shape != shape or counts.min(initial=0) < 0:
             raise ConfigError(
                 f"mechanism={self.name}: votes must be integers of at least 0, of shape {shape} "
-                f"(queries, classes), but are of type {counts.dtype} and shape {counts.shape}, "
-                f"and at least {counts.min(initial=0)}"
+                f"(queries, classes), but they have the type {counts.dtype}, the shape "
+                f"{counts.shape} and the smallest value {counts.min(initial=0)}"
             )
         return counts
 

@@ -381,7 +381,8 @@ def _current_form(node: dict[str, Any]) -> dict[str, Any]:
             return {**node, "schema": VERSION, "declared": declared}
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ConfigError(
-            f"this claim, whose format has the version {version}, cannot be read: {error!r}"
+            f"this claim (its format has the version {version}) cannot be read ({error!r}): "
+            "restore an intact copy of the claim"
         ) from None
     return node
 
@@ -451,8 +452,8 @@ def _check_numbers(claim: Claim) -> None:
     releases = claim.most or claim.releases  # a fixed maximum counts, reached or not
     if claim.one_by_one and (claim.curve or (claim.totals and not claim.most)):
         raise ConfigError(
-            "the claim gives a total guarantee for answers that were drawn one by one, "
-            "although the number of answers was not fixed before the first one"
+            "the claim gives a total guarantee, but its answers were drawn one by one, and their "
+            "number was not fixed before the first answer"
         )
 
     def delta_of_releases(eps: float) -> float:

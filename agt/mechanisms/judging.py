@@ -117,8 +117,8 @@ def claim(
         raise ConfigError(
             Message(
                 (
-                    "accounting=rigorous: {refusals}. Or use accounting=paper, which states the "
-                    "guarantee that the mechanism's paper claims, without a proof"
+                    "accounting=rigorous: {refusals}. Alternatively, use accounting=paper, which "
+                    "states the guarantee that the mechanism's paper claims, without a proof"
                 ),
                 refusals=all_refusals,
             )

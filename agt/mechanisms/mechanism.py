@@ -364,7 +364,8 @@ class Mechanism:
         if len(labels) and not (labels.min() >= 0 and labels.max() < self.classes):
             last = self.classes - 1
             raise ConfigError(
-                f"mechanism={self.name}: predictions must be labels between 0 and {last}"
+                f"mechanism={self.name}: predictions must be labels between 0 and {last}, but they "
+                f"lie between {labels.min()} and {labels.max()}: correct the predictions"
             )
         return labels.astype(np.int64)
 

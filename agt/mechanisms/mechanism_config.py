@@ -57,7 +57,10 @@ def mechanism_kind(node: object) -> type[Any]:
     is_mechanism = isinstance(kind, type) and issubclass(kind, AnyMechanism)
     if not is_mechanism or not hasattr(kind, "name"):  # abstract base classes have no name
         target = node["_target_"]
-        raise ConfigError(f"mechanism._target_: '{target}' is not a release mechanism")
+        raise ConfigError(
+            f"mechanism._target_: '{target}' is not a release mechanism: give the class of a "
+            "release mechanism, for example agt.mechanisms.quantile.CertifiedQuantile"
+        )
     return kind
 
 

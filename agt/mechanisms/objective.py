@@ -177,7 +177,8 @@ def tilt_noise(constants: ProblemConstants, eps: float, delta: float) -> float:
         needed = least_strength(constants.clamp, eps)
         raise ConfigError(
             f"objective perturbation at epsilon={eps:g} needs a regularisation of strength "
-            f"{needed:.4g} or more, but its strength is {constants.strength:g}"
+            f"{needed:.4g} or more, but its strength is {constants.strength:g}: raise the "
+            "strength, or raise epsilon"
         )
     # Lemma 3 of docs/proofs/objective.md: a standard deviation of C / mu suffices, with mu the
     # largest Gaussian parameter that is (tilt_eps - determinant_loss, tilt_delta)-private.

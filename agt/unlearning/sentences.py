@@ -30,8 +30,9 @@ TEMPLATES: dict[str, str] = {
     ),
     "keys_recorded": (
         "training reused the seed and the hash keys that the run had recorded before. So people "
-        "may have chosen their erasure requests after seeing something that depends on these "
-        "(for example, answers of the earlier model)"
+        "may have chosen their erasure requests after seeing something that depends on the seed or "
+        "the keys (for example, answers of the earlier model). The guarantee does not cover such "
+        "requests"
     ),
     "keys_drawn_anew": (
         "the model's seed and hash keys were newly drawn from the operating system's random "
@@ -59,15 +60,15 @@ TEMPLATES: dict[str, str] = {
     # What is promised while a request waits.
     "answers_as_retrained": (
         "until the requested erasure is carried out, each label that is given equals that of a "
-        "model trained without the people who requested erasure (with the same settings, seeds "
-        "and public constants). The label's stable distance guarantees this for any set of as "
-        "many people, even one chosen after seeing answers"
+        "model trained without the people who requested erasure (with the same settings, seeds and "
+        "public constants). The label's stable distance guarantees this for any set of that many "
+        "people, even if the set was chosen after seeing answers"
     ),
     "others_abstain": (
-        "queries whose label might change through the requested erasure are not answered until "
-        "agt unlearn carries it out. Which queries these are depends on the records, including "
-        "those to be erased, and everyone who asks can see it, so it is not private. Private "
-        "releases are refused until then"
+        "queries whose label might change through the requested erasure are not answered until agt "
+        "unlearn carries it out. Everyone who asks can see which queries these are. This depends "
+        "on the records, including those to be erased, so it is not private. Private releases are "
+        "refused until the erasure is carried out"
     ),
     "state_still_holds": (
         "the model, its certificates and its figures still depend on the records that are to be "
@@ -106,7 +107,8 @@ TEMPLATES: dict[str, str] = {
         "with the other"
     ),
     "proof_has_gap": (
-        "the proof of this erasure method has a gap: it needs an assumption that is not met here"
+        "the guarantee is not proved, because the proof of this erasure method needs an assumption "
+        "that this run does not meet"
     ),
     "noise_of_training": (
         "the guarantee covers only the present state, and only requests that were chosen without "
@@ -140,21 +142,21 @@ TEMPLATES: dict[str, str] = {
     "request_noted": (
         "the requests were noted, but nothing has been removed yet: the erasure of {units:people} "
         "is pending until the next update (agt unlearn). Until then, a query is answered only if "
-        "its label is certified to stay the same without as many people (stable distance of at "
-        "least {units} under relation={relation})"
+        "its label is certified to stay the same when that many people are removed (stable "
+        "distance of at least {units} under relation={relation})"
     ),
     "request_noted_of_mean": (
-        "the requests were noted, but nothing has been removed yet: the erasure of "
-        "{units:people} is pending until the next update (agt unlearn). Until then, a query is "
-        "answered only if its label is certified to stay the same without as many people (stable "
-        "distance of at least {units} under relation={relation}, whose training averages over "
-        "the remaining records)"
+        "the requests were noted, but nothing has been removed yet: the erasure of {units:people} "
+        "is pending until the next update (agt unlearn). Until then, a query is answered only if "
+        "its label is certified to stay the same when that many people are removed (stable "
+        "distance of at least {units} under relation={relation}). Under this relation, training "
+        "averages over the remaining records"
     ),
     "request_noted_none_answered": (
         "the requests were noted, but nothing has been removed yet: the erasure of {units:people} "
-        "is pending until the next update (agt unlearn). Until then, no query is answered, "
-        "because no stable distance of this run can exceed {farthest} (kgrid.max), so no label is "
-        "certified to stay the same without as many people"
+        "is pending until the next update (agt unlearn). Until then, no query is answered, because "
+        "no stable distance of this run can exceed {farthest} (kgrid.max), so no label is "
+        "certified to stay the same when that many people are removed"
     ),
     "members_trained_again": "ensemble members that were trained again: {trained} of {members}",
     "step": "one Newton step removed {records:records} from the weights",
@@ -195,8 +197,8 @@ TEMPLATES: dict[str, str] = {
         "remaining records only have the classes {after}"
     ),
     "no_step_within_budget": (
-        "the Newton steps ({stages:listed}) were computed but not used: the gradient that they "
-        "leave has a norm of up to {spent:.3g}, above the removal budget of {total:.3g}"
+        "the Newton steps ({stages:listed}) were computed but not used: after them, the gradient "
+        "can have a norm of up to {spent:.3g}, but the removal budget only allows {total:.3g}"
     ),
     "nothing_to_start_from": (
         "no Newton step was computed, because a run with certificate={certificate} does not store "
@@ -226,8 +228,8 @@ TEMPLATES: dict[str, str] = {
         "the folder of an earlier result is incomplete, so its answers cannot be checked: {error}"
     ),
     "answers_not_covered": (
-        "the certificates do not cover this removal, so nothing is guaranteed about these "
-        "{given} earlier answers"
+        "the certificates do not cover the requested removal, so it is not guaranteed that the "
+        "{given} earlier answers stay the same without the erased records"
     ),
     "answers_stand": (
         "{stable} of the {given} earlier answers equal those of a model trained without the "
@@ -246,7 +248,9 @@ TEMPLATES: dict[str, str] = {
         "this earlier release has no claim (the file that states its guarantee), so no "
         "guarantee is known"
     ),
-    "simulated": "the answers were drawn from a seed, so this is a simulation",
+    "simulated": (
+        "the random draws of this release come from a seed, so the release is only a simulation"
+    ),
     "not_proved": "the guarantee of this release is not proved (its claim says so)",
     "relation_two_sided": (
         "relation={relation} does not cover people who are erased without being replaced by others"
@@ -292,8 +296,13 @@ TEMPLATES: dict[str, str] = {
         "runs contain the erased records: resume each run and erase the records there, or delete "
         "the run"
     ),
-    "files_beside_runs": "files next to the runs were not searched",
-    "other_folders": "folders other than the searched ones were not searched",
+    "files_beside_runs": (
+        "files next to the folders of the runs were not searched for erased records"
+    ),
+    "other_folders": (
+        "folders outside of output_dir (of this command and of the run) were not searched for "
+        "erased records"
+    ),
     "erased_forgotten": (
         "agt did not search for {forgotten} of the {erased} erased records, because it stores "
         "only keyed hashes of the ids of these records"
@@ -306,8 +315,8 @@ TEMPLATES: dict[str, str] = {
         "the run's own data do not contain a row of any erased record any more"
     ),
     "file_of_ids": (
-        "the file with the ids of the requests was not deleted: delete it when it is no "
-        "longer needed"
+        "the file that lists the ids to erase was not deleted: delete it when it is no longer "
+        "needed"
     ),
     "shadow_models": (
         "the shadow models of membership audits in output_dir were each trained on half of "
@@ -344,12 +353,15 @@ TEMPLATES: dict[str, str] = {
         "the model showed, and no method can undo this"
     ),
     "guesses_can_be_tested": (
-        "guesses about erased records can be tested. Digests of earlier states remain, here and "
-        "in earlier records, so anyone who has all other records can compare a guess with them. "
-        "Anyone who has the run's unlearning/key can test whether a given id was erased"
+        "guesses about erased records can be tested. Digests of earlier states remain in this "
+        "report and in earlier files of the run. Anyone who has all other records can compare a "
+        "guess with these digests. Anyone who has the run's unlearning/key can test whether a "
+        "given id was erased"
     ),
     # What an audit tests.
-    "as_promised": "this erasure method has the guarantee that `agt unlearn` states for it",
+    "as_promised": (
+        "the guarantee of this erasure method is the one that the report of `agt unlearn` states"
+    ),
 }
 
 

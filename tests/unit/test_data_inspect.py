@@ -626,8 +626,8 @@ def mine(tmp_path: Path, **given: Any) -> Table:
         (("age",), "the range of column 'age' was read off the records"),
         (
             ("job", "age"),
-            r"list of values of column 'job', and .* 1 "
-            r"more column.*from_data lists is public.*dataset.from_data=\[\]",
+            r"list of values of column 'job', and the ranges or lists of 1 more column, were read "
+            r"off.*dataset.categorical.job.*dataset.from_data=\[\]",
         ),
         (
             ("classes",),

@@ -240,7 +240,7 @@ def test_the_page_is_one_page_and_says_it_all() -> None:
         "32 further answers",
         "queries left unanswered until pending erasure requests were carried out: 4 queries",
         "none found in other training runs",
-        "following places:\n\n- folders other than the searched ones were not searched",
+        "following places:\n\n- folders outside of output_dir (of this command",
         "What this account does not show",
         LOG,
     ):
