@@ -139,7 +139,7 @@ def check_release(folder: Path) -> None:
     if (folder / MANIFEST_FILE).exists() and not of_run:
         return
     below = [path.parent for path in _manifests_of_releases(folder)]
-    instead = "; give the folder release/ inside the folder of the agt predict that released it"
+    instead = "; give the folder release/ in the folder of the agt predict that made the release"
     if below:
         newest_release = max(below, key=lambda path: path.parent.name)
         instead = f"; did you mean release={newest_release}?"
