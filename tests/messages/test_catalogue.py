@@ -534,7 +534,7 @@ ledger admit @ok.csv run=@box data=b | 2 | run=... and data=... cannot be given 
 ledger admit @ok.csv lost=true | 2 | agt ledger admit: say what to admit
 ledger show | 2 | is incomplete: add NAME
 ledger show @ok.csv tabel=1 | 2 | unknown key 'tabel'
-data inspect @ok.csv label=z | 2 | no column 'z', which the setting label names
+data inspect @ok.csv label=z | 2 | no column 'z', but the setting label names it
 data inspect @ok.csv lable=x | 2 | unknown key 'lable' | did you mean 'label'
 data inspect @even.csv | 2 | label is missing, so agt does not know which column to predict | No dataset configuration was written | give label=NAME (likely: 'a', 'b')
 data inspect @plain.xlsx | 2 | unknown format '.xlsx'
@@ -542,7 +542,7 @@ start @ok.csv label=y id=none public=yes purpose=both | 2 | this terminal is not
 start @ok.csv label=y id=none public=yes eps=2 | 2 | this terminal is not interactive | purpose=certificates, answers or both
 start @ok.csv label=y public=yes purpose=both eps=2 | 2 | this terminal is not interactive | id=COLUMN or none
 start @ok.csv id=none public=yes purpose=both eps=2 | 2 | this terminal is not interactive | label=COLUMN (y?)
-start @ok.csv label=z id=none public=yes purpose=both eps=2 | 2 | no column 'z', which the setting label names
+start @ok.csv label=z id=none public=yes purpose=both eps=2 | 2 | no column 'z', but the setting label names it
 {STARTED}id=id unit_rows=1 | 2 | unit_rows=1: one value of 'id' has 2 rows
 {STARTED}id=none unit_rows=3 | 2 | unit_rows=3 limits the rows of one person
 {STARTED}id=id unit_rows=2e9 | 2 | unit_rows: must be at most
