@@ -310,8 +310,8 @@ train kgrid=sparse 'kgrid.values=[1,1]' | 2 | kgrid: values repeats 1
 train kgrid=sparse 'kgrid.values=[1,-1]' | 2 | kgrid.values | at least 0
 train kgrid.max=1000000000000 | 2 | kgrid: max=1000000000000 | at most 65537 values
 {TABLE}no.csv relation.unit_rows=17179869184 | 2 | relation.unit_rows: | 1073741824
-{TABLE}@ok.csv relation.unit_rows=1073741824 | 2 | kgrid | relation.unit_rows=1073741824 | may change
-{TABLE}@ok.csv kgrid=sparse 'kgrid.values=[0,1073741824]' relation.unit_rows=2 | 2 | kgrid | rows each may change
+{TABLE}@ok.csv relation.unit_rows=1073741824 | 2 | unit_rows | 214748364800 rows may change
+{TABLE}@ok.csv kgrid=sparse 'kgrid.values=[0,1073741824]' relation.unit_rows=2 | 2 | kgrid | 2147483648 rows may change
 {TABLE}no.csv training.batch.n_max=2147483648 | 2 | training.batch.n_max:
 {TABLE}no.csv dataset.declared_size=2000000000 | 2 | dataset.declared_size:
 train training.lr=1e300 | 2 | training.lr: | at most 1000000
