@@ -210,12 +210,12 @@ def _checked(name: str, rest: Sequence[str]) -> list[str]:
             and value.strip("'\" ") in ("", "null")
         ):
             raise ConfigError(
-                f"{word}: give the name of a folder (a dot for the current folder), or leave "
-                "the setting out to use the folder outputs"
+                f"{word}: the name of a folder is missing: give one (a dot for the current "
+                "folder), or leave the setting out to use the folder named outputs"
             )
         if value.startswith("[") and key in config_files.groups(usage.COMMANDS[name].config):
             raise ConfigError(
-                f"{word}: this group of settings needs the name of one of its "
+                f"{word}: the setting {key}=... needs the name of one of its "
                 f"options{nearest(value.strip('[] '), config_files.options(key))}"
             )
         if key == "hydra/sweeper":

@@ -41,7 +41,7 @@ complete -c agt -a '(agt completion --query fish (commandline -opc)[2..] (comman
 INSTALL = (
     'to complete the command lines of agt in this bash, type eval "$(agt completion bash)"; '
     "to complete them in every bash, put the same line into ~/.bashrc (for zsh and fish, the "
-    "first line of the script says what to do)"
+    "first line that agt completion zsh or agt completion fish prints says what to do)"
 )
 
 

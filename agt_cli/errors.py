@@ -300,9 +300,9 @@ def _missing_option(error: Any) -> str:
     # also where it was chosen by dataset=NAME, with a dataset of the user's own
     if group == "training":
         return (
-            f"there are no training settings named '{option}': give training=NAME{known}. In a "
-            "dataset file of your own, you can instead write the first line 'defaults: [table, "
-            "_self_]' (or '[embeddings, _self_]')"
+            f"there are no training settings named '{option}': give training=NAME{known}. For a "
+            "dataset file of your own, agt chooses the training settings if the first line is "
+            "'defaults: [table, _self_]' (or '[embeddings, _self_]')"
         )
     return f"unknown {group} '{option}'{known}"
 
@@ -324,9 +324,9 @@ def _path_for_name(group: str, option: str) -> str:
     if path.suffix == ".yaml" and stem in known:
         return f"{typed}: the name of the file is enough: type {first}={stem}"
     if first == "dataset" and path.suffix and path.exists():
-        remedy = f"type agt data inspect {path}, and then dataset={stem}"
+        remedy = f"first type agt data inspect {path}, and then give dataset={stem}"
         if stem in known:
-            remedy = f"it is described in the data set {stem}: type dataset={stem}"
+            remedy = f"the data set {stem} describes this table: give dataset={stem}"
         return f"{typed}: this is the file of a table, and not the name of a data set; {remedy}"
     return f"{typed}: {first}=... needs a name, and not a path{nearest(stem, known)}"
 
@@ -342,7 +342,7 @@ def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) 
         return f"new entries of the setting '{key}' must be given with a plus sign: type '{added}'"
     if "/" in key and key in config_files.groups(config):
         return (
-            f"{key}: these features need a linear model: add model=linear certificate=stability "
+            f"{key}: this setting needs a linear model: add model=linear certificate=stability "
             "(or model=linear certificate=erm)"
         )
     if "run" in recorded and key in _keys(usage.COMMANDS["train"].config, ()):

@@ -40,8 +40,8 @@ SWEEPS = (
     ),
     (
         "hydra/launcher=joblib",
-        "with -m: run several jobs at the same time; submitit_local and slurm also work, if "
-        "the package submitit is installed",
+        "with -m: run several jobs at the same time; other launchers are submitit_local and "
+        "slurm, which need the package submitit",
     ),
 )
 

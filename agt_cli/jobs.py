@@ -159,7 +159,8 @@ def trusted_by(settings: Mapping[str, Any]) -> set[str]:
     named = settings.get(TRUST) or []
     if not isinstance(named, list):
         raise ConfigError(
-            f"{TRUST}={named}: give a list of full Python names, for example {TRUST}=[my_net.Net]"
+            f"{TRUST}={named}: this is not a list: give a list of the full Python names of the "
+            f"code that you trust, for example {TRUST}=[my_net.Net]"
         )
     return {ENCODED_HEAD, *map(str, named), *targets_of(settings), *targets_of([*_user_settings()])}
 

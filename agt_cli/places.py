@@ -141,7 +141,7 @@ def check_release(folder: Path) -> None:
     if (folder / "release" / MANIFEST_FILE).exists():  # of the run that released it
         return
     below = [path.parent for path in _manifests_of_releases(folder)]
-    instead = "; give the folder release/ inside the folder of the agt predict that released it"
+    instead = "; give the folder release/ in the folder of the agt predict that made the release"
     if below:
         newest_release = max(below, key=lambda path: path.parent.name)
         instead = f"; did you mean release={newest_release}?"

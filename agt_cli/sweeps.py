@@ -121,14 +121,14 @@ class Job:
             "running": f"another process is still running this job, in the folder {folder}",
             "lost": (
                 f"this job has no result: there is no record of a run in {folder}, so the "
-                f"launcher either never started the job or lost it{printed}"
+                f"launcher either never started the job or lost it{printed}. Run the job again"
             ),
         }
         return why.get(
             self.state,
-            f"this job is {self.state}, and the files in {folder} are incomplete: the job's "
-            "process ended without a result (kill -9, out of memory or a time limit), or is "
-            f"still running on another machine{printed}",
+            f"this job is {self.state}, and the files in {folder} are incomplete{printed}. If its "
+            "process ended without a result (kill -9, out of memory or a time limit), run the job "
+            "again. If it is still running on another machine, wait until it ends",
         )
 
     @property

@@ -160,10 +160,10 @@ class Stream:
             if cost > device_bytes and not on_cpu:
                 raise ConfigError(
                     Message(
-                        "{config:kgrid}: storing the {rows} most extreme bounds on each of "
-                        "{parameters} parameters, as this relation requires, needs "
-                        "{needed:.1f} GiB, but this device has {available:.1f} GiB: lower "
-                        "{config:kgrid.max}, or train with {config:compute=default}",
+                        "{config:kgrid}: this run must store the {rows} most extreme bounds on "
+                        "each of {parameters} parameters. They need {needed:.1f} GiB, but this "
+                        "device has {available:.1f} GiB: lower {config:kgrid.max}, or train with "
+                        "{config:compute=default}",
                         rows=rows,
                         parameters=self.parameters,
                         needed=cost / _GIB,

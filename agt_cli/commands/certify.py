@@ -74,7 +74,8 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     opened = trained.open(record, console, with_records=bool(config.person))
     if config.person and opened.model.number_votes is not None:
         raise ConfigError(
-            "person compares classes, but this run answers with numbers: leave person=... out"
+            "person=... only compares answers that are classes, but this run answers with "
+            "numbers: leave person=... out"
         )
     # First, because an unknown id should not be found after everything else.
     people = compare_people(config.person, opened, console) if config.person else ()

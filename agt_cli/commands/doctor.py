@@ -61,7 +61,7 @@ def check_compute(findings: Findings) -> None:
     elif torch.version.cuda is not None:
         cuda = torch.version.cuda
         words = f"PyTorch was built for CUDA {cuda} but finds no GPU, so agt uses the CPU"
-        findings.note("device", words, "to see why, type nvidia-smi")
+        findings.note("device", words, "to see whether the machine finds its GPU, type nvidia-smi")
     else:
         findings.ok(
             "device",
@@ -78,7 +78,8 @@ def check_compute(findings: Findings) -> None:
         "floating point",
         not wrong,
         right,
-        f"certificates that are computed on this machine are wrong, because {faults}",
+        f"certificates that are computed on this machine are wrong, because {faults}: use another "
+        "machine, or other builds of Python, NumPy and PyTorch",
     )
 
 
@@ -104,7 +105,7 @@ def _check_kernel(name: str, device: str, findings: Findings) -> None:
         cases = len(selftest.CASES)
         findings.ok(
             f"kernel {name}",
-            "the kernel was compiled, and returns the same integers as the reference kernel "
+            "this kernel was compiled, and returns the same integers as the reference kernel "
             f"in {cases} test cases",
         )
 

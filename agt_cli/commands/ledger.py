@@ -103,12 +103,13 @@ class LedgerConfig:
                 "the run contains the digest of its data"
             ): self.run and self.data,
             (
-                "unit_column=... only applies together with data=DIGEST: leave it out, because a "
-                "run records this column"
+                "unit_column=... only applies together with data=DIGEST: leave unit_column=... "
+                "out. For run=FOLDER it is not needed, because a run records this column"
             ): column and not self.data,
             (
                 "unit_rows=... only applies together with data=DIGEST and unit_column=...: leave "
-                "it out, because a run records this limit"
+                "unit_rows=... out. For run=FOLDER it is not needed, because a run records this "
+                "limit"
             ): self.unit_rows is not None and not column,
             (
                 "unit=... only applies to a table that is admitted: also give run=FOLDER, or "
@@ -311,8 +312,8 @@ def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: C
         name = people.table.name
         console.warn(
             f"agt cannot check whether another ledger already counts the people of {name}, "
-            "because only a training run contains a list of its people (as keyed hashes): if "
-            "a run was trained on these data, give run=FOLDER"
+            "because it has no list of these people. Only a training run contains such a list "
+            "(as keyed hashes): if a run was trained on these data, give run=FOLDER"
         )
 
 

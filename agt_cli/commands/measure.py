@@ -70,9 +70,9 @@ class MeasureSettings:
         if len(counts) - len(few_rows) < 2 and counts:
             raise ConfigError(
                 "total.eps is too small, so nothing was spent: only classes with about "
-                f"{sure:,.0f} rows or more would be found in spite of the noise, so probably "
-                "fewer than two. List the classes in dataset.classes if their names are public "
-                "(they usually are), or raise total.eps"
+                f"{sure:,.0f} rows or more would be found in spite of the noise, and probably "
+                "fewer than two classes are that large. List the classes in dataset.classes if "
+                "their names are public (they usually are), or raise total.eps"
             )
 
     @property
@@ -180,8 +180,8 @@ def configure(config: Mapping[str, Any]) -> MeasureSettings:
     if settings.source.measurement is not None:
         raise ConfigError(
             "dataset: this dataset configuration is itself a result of agt measure (it has "
-            "dataset.measurement), and measuring it again would lose the note of the budget "
-            "that was spent: give the dataset configuration from which it was measured"
+            "dataset.measurement). Measuring it again would lose the record of the budget that "
+            "was spent: give the dataset configuration that agt measure was first given"
         )
     mechanism = Measurement(total.eps, total.delta, settings.relation)
     mechanism.check()
@@ -237,7 +237,8 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
         measure.target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(measure.target, text.encode())
         page = (
-            f"Constants of the table that were measured with noise (written to {measure.target})",
+            "Ranges, lists and sizes of the table that were measured with noise (written to "
+            f"{measure.target})",
             mechanism.name,
             [*said, *earlier],
             PUBLISHED["measure"],

@@ -144,7 +144,7 @@ def _plan_numbers(
     record.conditions(opened.conditions)
     record.add_metrics(n_queries=len(opened.queries), mechanisms=LaplaceMean.name)
     write_number_quality(record, quality)
-    titles = ("total eps", "queries", "each answer", "expected RMSE (at most about)")
+    titles = ("total eps", "queries", "each answer", "expected RMSE (approximate upper limit)")
     cells = [
         (f"{eps:g}", str(queries), each, number_words(expected))
         for eps, queries, each, expected in rows
@@ -316,12 +316,12 @@ def plan_report(
         "Nothing was released.",
         Markdown(
             "*Only for the data owner, because this plan depends on private stable "
-            "distances. A mechanism or a budget that is chosen by this plan is therefore "
-            "chosen by private data, unless the data of the plan are public.*"
+            "distances. If you choose a mechanism or a budget by this plan, your choice "
+            "depends on private data, unless the data of the plan are public.*"
         ),
         "Every number is an expected accuracy, that is, a mean over the mechanism's random "
-        f"draws, for {queries}, which are assumed to be public. The mean is exact unless "
-        f"simulated draws are mentioned{approximate}.",
+        f"draws, for {queries}, which are assumed to be public. The mean is exact, unless this "
+        f"page says that draws were simulated{approximate}.",
         "## Accuracy by total budget and number of queries",
         accuracies,
         *quality_section(quality),

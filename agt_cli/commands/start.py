@@ -408,7 +408,7 @@ def _say(summary: Summary, console: Console) -> None:
         "Plan of what could be published (no budget is spent yet):",
         *_numbered(summary.ways, summary.proposed),
         summary.declared,
-        *(["To measure, with noise, the parts that are not public:"] if summary.measuring else []),
+        *(["To measure, with noise, what is not public:"] if summary.measuring else []),
         *(f"  {command}" for command in summary.measuring),
         "By hand:",
         *(f"  {command}" for command in summary.commands),
@@ -548,9 +548,10 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
     )
     public = (
         "Which of these values from your file (rounded) are public, that is, would be the "
-        "same whoever is among the records? A limit of 120 for ages is public; the largest "
-        f"income in the file is not.{groups} Answer yes (all, and which columns are used), "
-        "no, or names, such as ranges,classes"
+        "same with other people in the table? A limit of 120 for ages is public; the largest "
+        f"income in the file is not.{groups} Answer yes (all of them, and the choice of "
+        "columns, are public), no (none is), or the names of those that are, such as "
+        "ranges,classes"
     )
     unit = inspection.unit
     parts = ",".join(GROUPS)
@@ -576,8 +577,8 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
             "both",
         ),
         "eps": (
-            "Which total privacy budget (eps) may everything that you publish spend? 0.1 is "
-            "strict, 1 usual, 10 weak",
+            "How much privacy budget (eps) may everything that you publish spend in total? "
+            "0.1 is strict, 1 usual, 10 weak",
             "NUMBER",
             "1",
         ),
@@ -689,7 +690,7 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
     evidence, cost = planned.evidence, f"eps = {eps:g}, delta = {planned.delta:g}"
     weights = singly = "not yet" if not held else "none"
     if not held and measures:
-        weights = "not before the constants that are not public are measured (see below)"
+        weights = "not before everything that is not public is measured (see below)"
     settings_of_release = ""
     (count, name) = planned.one_by_one.get(eps, (0, ""))
     release = weights_release(planned)
@@ -716,7 +717,7 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
         singly = f"{answers}, {rate} of them correct, with mechanism={name}"
     lines = [
         f"weights, published once ({cost}): {weights}",
-        f"labels, published one by one within the same budget: {singly}",
+        f"labels, published one by one within the same total budget: {singly}",
         f"certificates (computed from private records, so do not publish them): how many {many} "
         "it takes to change an answer",
     ]

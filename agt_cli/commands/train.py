@@ -87,8 +87,9 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     large = (dataset.declared_size or 0) >= VOTES_FROM and isinstance(settings.source, Table)
     if other and large and dataset.target.class_count == 2:
         console.note(
-            f"certificate={other} may be better for this table, because it certified more "
-            "answers on all five tables of this kind that we measured (docs/recipe.md)"
+            f"certificate={other} may be better for this table: on each of the five tables with "
+            f"two classes and {VOTES_FROM:,} rows or more that we measured, it certified more "
+            "answers (docs/recipe.md)"
         )
     console.note(f"next: agt certify run={record.folder} digest={record.digest}")
     result = {
@@ -157,8 +158,8 @@ def _say(
     console.say(f"run folder: {record.folder}")
     console.say(f"digest: {record.digest}")
     console.note(
-        "store the digest elsewhere, and later give it as digest=...: then agt certify, agt "
-        "plan and agt predict refuse a run that was changed or replaced"
+        "store this digest of the run outside its folder, and later give it as digest=...: then "
+        "agt certify, agt plan and agt predict refuse a run that was changed or replaced"
     )
 
 
@@ -230,10 +231,10 @@ def checkpoints_of(
     seed, spent = folder / f"{SEED}.json", record.folder / SPENT_FILE
     if record.again and noise and noise.seed is None and spent.exists() and not seed.exists():
         raise ConfigError(
-            f"{RESUME_KEY}={record.folder}: {seed} is missing. This file has the seed of the "
-            "noise that was already drawn for this run, so the same noise cannot be drawn "
-            "again: restore the file, or start a new run. The noise of a new run is a second "
-            "release, in addition to the one that spent.json records"
+            f"{RESUME_KEY}={record.folder}: the file {seed} is missing. It holds the seed of the "
+            "noise of this run, and without it agt cannot draw the same noise again: restore the "
+            "file, or start a new run. The noise of a new run is a second release, and costs "
+            "budget in addition to what spent.json records"
         )
     if record.again:
         started = record.again.status["started"]

@@ -165,9 +165,9 @@ class TuningData:
             raise ConfigError(
                 f"tune.grid: the candidate with {changes} has other test records, ids or units "
                 "(people) than the other candidates, so a record that is public for one "
-                "candidate could be private for another. Leave these settings out of "
-                "tune.grid. If the feature columns vary, dataset.id=COLUMN keeps the ids the "
-                "same"
+                "candidate could be private for another. Leave the settings that cause this out "
+                "of tune.grid. If only the feature columns vary, it is enough to give "
+                "dataset.id=COLUMN, which keeps the ids the same"
             )
         self._loaded.append((node, prepared))
         return prepared

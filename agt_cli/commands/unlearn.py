@@ -60,7 +60,7 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
     console.say(f"digest: {erased.digest}")
     console.say(f"account: {record.folder}, {digest}")
     console.note(
-        "store both digests elsewhere, and later give one of them as digest=...: then agt "
-        "refuses a run, or a report of the erasure, that was changed"
+        "store the digest of the run and that of the account elsewhere, and later give one of "
+        "them as digest=...: then agt refuses the run, or the account, if it was changed"
     )
     return {"account": plain_of(told), "digest": erased.digest, "account_digest": digest}

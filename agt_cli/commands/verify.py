@@ -46,10 +46,10 @@ LIMITS = (
     MAKER_LIMIT,
     f"{CODE_LIMIT}. To check, train again on the same data with the same config.yaml, and compare "
     "the results",
-    "env.json may be wrong about the machine, its packages, the command line and the paths of "
-    "files, because no other file records them",
-    "other runs or releases about the same people may have been made elsewhere, and their privacy "
-    "losses add up with these whether or not they are recorded",
+    "what env.json says about the machine, its packages, the command line and the paths of files "
+    "may be wrong, and cannot be checked, because no other file records it",
+    "other runs or releases about the same people may have been made elsewhere. Their privacy "
+    "losses add to those that were verified here, whether or not they are recorded",
     "other training runs may have been made, of which only the best was kept: condition e "
     "(settings use public data only) forbids that, but no file can show it",
     "the guarantees cover only outputs, not side channels, such as how long a step took or which "
@@ -220,7 +220,7 @@ def say(subject: VerifiedItem, console: Console) -> None:
         console.say(f"  {name}: {value}")
     console.tree("what depends on what", tree(subject))
     console.table("checks", CHECK_COLUMNS, rows(subject))
-    console.say("what this check does not show:")
+    console.say("what agt verify does not show:")
     for line in limits(subject):
         console.say(f"  - {line}")
 
@@ -247,7 +247,7 @@ def markdown(subject: VerifiedItem) -> str:
             if conditions
             else []
         ),
-        "## What this check does not show",
+        "## What agt verify does not show",
         limits(subject),
     )
 

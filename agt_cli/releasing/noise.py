@@ -45,9 +45,9 @@ REDRAWN = (
 SCOPE = (
     "the guarantee covers only the file model.safetensors. The other files of the folder, "
     "such as bounds and metrics, also depend on the private data, and are not covered. The "
-    "guarantee assumes data that training accepts (training refuses, for example, a batch "
-    "above n_max, a unit (person) with more than relation.unit_rows rows, and a missing "
-    "class)"
+    "guarantee holds only for data that training does not refuse. Training refuses, for "
+    "example, a batch above n_max, a unit (person) with more than relation.unit_rows rows, and "
+    "a missing class"
 )
 
 
@@ -136,9 +136,9 @@ def _pay(
             population = before["population"]
             name = payer.name or "none"
             raise CheckError(
-                f"ledger={name}: according to spent.json, entry {entry} of the ledger of "
-                f"{population} paid for this run, but this ledger has no such entry: give the "
-                "ledger that paid, or start a new run"
+                f"ledger={name}: this is not the ledger that paid for this run. According to "
+                f"spent.json, entry {entry} of the ledger of {population} paid for it, but "
+                f"ledger={name} has no such entry: give the ledger that paid, or start a new run"
             )
         reservation = reservation or payer.reserve(charged, 1)
         counted = payer.account(reservation)
@@ -208,10 +208,10 @@ def noise_words(
     words += [
         (
             f"Gaussian noise with standard deviation {noise.sigma:.4g} is added to every "
-            "element of the direction of each training step. One unit (person) changes this "
-            f"direction by at most {noise.sensitivity:.4g} in l2 norm (gradients are clipped "
-            f"elementwise), and affects {steps}. All steps together are mu-Gaussian differentially "
-            f"private with mu = {noise.mu:.4g}"
+            "element of the direction of each training step. Gradients are clipped elementwise, "
+            "so one unit (person) changes this direction by at most "
+            f"{noise.sensitivity:.4g} in l2 norm. One unit affects {steps}. All steps together "
+            f"are mu-Gaussian differentially private with mu = {noise.mu:.4g}"
         ),
         caveat,
         *map(str, declarations([c for c in conditions if c.letter in REQUIRED_CONDITIONS])),

@@ -47,8 +47,8 @@ class PrivateAnswers(PredictSettings):
                 )
         if self.lot > 1 and self.trained.inputs != LINES:
             raise ConfigError(
-                f"lot={self.lot} has no effect, because it only applies to inputs=- (all "
-                "queries of a file are paid for together): leave lot=... out"
+                f"lot={self.lot} has no effect: it sets how many queries are paid for at once "
+                "with inputs=-, but all queries of a file are paid for together. Leave lot=... out"
             )
 
     @classmethod

@@ -172,7 +172,7 @@ def _sample(opened: OpenedRun, rows: np.ndarray | range) -> tuple[Records, np.nd
     sample = f"a sample of {maximum:,} of the {words}"
     if len(rows) <= maximum:
         maximum = len(rows)
-        sample = f"those {maximum:,} of the {words} whose labels are newly drawn"
+        sample = f"the {maximum:,} of the {words} whose labels are newly drawn"
     sampled = np.array(
         [rows[place] for place in np.linspace(0, len(rows) - 1, maximum).astype(np.int64)]
     )

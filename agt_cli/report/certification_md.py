@@ -32,7 +32,10 @@ from agt_cli.report.sections_md import (
 
 HANDFUL = (0, 1, 5, 10, 20, 50, 100, 150, 200, 500, 1000)
 LEAST_STABLE = 20
-OWED = "this query is not answered until the model is updated"
+OWED = (
+    "this query is not answered until agt unlearn carries out the pending erasure requests, which "
+    "may change the answer"
+)
 OWNER_ONLY = (
     "For the data owner only. Stable distances, logits, bounds, and the list of certified "
     "answers depend on private records: do not publish them. Answering only certified "

@@ -37,8 +37,8 @@ def tune_report(
         f"# Settings chosen on {rows}",
         f"Chosen: **{chosen}**, written to `{path}`. Rule of the choice: {rule}. Private "
         "records were not used: the numbers below depend only on rows that are declared "
-        f"public, and on constants. Whoever trains with the file `{path}` makes the same "
-        "declaration.",
+        f"public, and on constants. Whoever trains with the file `{path}` also declares these "
+        "rows public.",
         markdown_table(("settings", *names), lines),
         "Each number is the mean over the folds ± its standard error. The result of the "
         "chosen candidate is slightly too good, because it is the best of several.",

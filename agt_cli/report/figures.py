@@ -237,7 +237,7 @@ def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) ->
         middle = int(np.sort(stable)[(len(stable) - 1) // 2])
         headline(
             figure,
-            f"Half of the predictions stay the same up to k = {middle:,} or more",
+            f"Half of the predictions stay the same at every k up to {middle:,}",
             subject.about,
         )
     return {"stable_distances": "Number of queries at each stable distance."}

@@ -143,8 +143,8 @@ class Finding:
                 not self.violated or None in numbers or not _meets(self.claimed, self.found, loss)
             ),
             (
-                "a finding must call the claim violated if the measured privacy loss is "
-                "larger than claimed, with the stated confidence"
+                "if, with the stated confidence, the measured privacy loss is larger than "
+                "claimed, the finding must call the claim violated"
             ): (
                 self.outcome is not Outcome.STANDS
                 or not loss
@@ -287,7 +287,7 @@ def _weak(tested: list[Finding]) -> str:
     claimed = number(worst.claimed or 0.0)
     limit = (
         f"for one of the claims, only a value of {worst.measure} >= {detectable} could "
-        f"have been detected, but the claim is {claimed}"
+        f"have been detected, but the claimed value is {claimed}"
     )
     weak_attacks = len(weak)
     attacks = len(known)

@@ -74,7 +74,10 @@ def resolve_latest(config: dict[str, Any], note: Callable[[str], None]) -> dict[
         return config
     if config["run"] != LATEST:
         typed = "run=..." if config["run"] is None else f"run={config['run']!r}"
-        raise ConfigError(f"{typed}: give the folder of one finished agt train run, or run=latest")
+        raise ConfigError(
+            f"{typed} does not name a run: give the folder of one finished agt train run, or "
+            "run=latest"
+        )
     home = Path(str(config.get("output_dir"))) / "train"
     runs = runs_of(home, "train")
     done = next((place for place, run in enumerate(runs) if run.state == "done"), None)

@@ -29,7 +29,7 @@ from agt_cli.report.training_md import NOTES_WARNING
 
 KS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # at which tables have intervals
 OWNER_ONLY = (
-    "For the data owner only. Answers without noise, intervals and errors depend on private "
+    "For the data owner only. Intervals, errors, and answers without noise depend on private "
     "records: do not publish them."
 )
 _TITLES = ("answers", "RMSE", "MAE", "R²")
@@ -180,7 +180,7 @@ def number_train_report(
     """
     members = record.metrics["members"]
     return document(
-        f"# Trained by votes of numbers: {plain(dataset.name)}",
+        f"# Trained an ensemble that answers with a median: {plain(dataset.name)}",
         f"**{plain(quality.verdict)}**" if quality.verdict else "",
         f"The model was trained on {len(dataset.train):,} records, each of which is in one of "
         f"{members} shards. Each shard has a small model of its own, and the answer is the median "
@@ -302,9 +302,9 @@ def number_report(
     if within_t is not None:
         median = float(np.median(within_t.max_k))
         tolerance = (
-            f"Half of the answers stay within {number_words(within_t.tolerance)} of themselves up "
-            f"to k = {median:g}. This k may change by more than one between neighbours, so it must "
-            "not be released, even with noise."
+            f"Half of the answers move by at most {number_words(within_t.tolerance)} up to "
+            f"k = {median:g}. This k may differ by more than one between neighbouring datasets, so "
+            "it must not be released, even with noise."
         )
     return document(
         f"# Certified numbers: {plain(subject.dataset)}, {count:,} {plain(subject.queries)}",
@@ -314,8 +314,8 @@ def number_report(
         *_meaning(subject.relation),
         markdown_table(titles, rows),
         tolerance,
-        "The table `tables/intervals.csv` has these widths, and `certificates.parquet` has the "
-        "interval of each answer.",
+        "The table `tables/intervals.csv` has the widths of the intervals, and "
+        "`certificates.parquet` has the interval of each answer.",
         *_quality_section(quality),
         *sections,
         *conditions_section(subject.conditions),
@@ -347,6 +347,6 @@ def say_intervals(
         k = int(np.median(within_t.max_k))
         changes = within(relation, k)
         console.say(
-            f"half of the answers stay within {number_words(within_t.tolerance)} of themselves up "
-            f"to k = {k:,}, that is, with {changes}"
+            f"half of the answers move by at most {number_words(within_t.tolerance)} up to "
+            f"k = {k:,}, that is, with {changes}"
         )

@@ -29,7 +29,7 @@ def check_folder(folder: Path, command: str) -> None:
     if folder.exists():
         within = ""
         if (folder.parent / STATUS_FILE).exists():
-            within = f": give the folder that it is in, run={folder.parent}"
+            within = f": give the folder that contains this file, run={folder.parent}"
         raise ConfigError(
             f"run={folder}: this is a file, but the folder of a finished run is needed"
             f"{within or beside}"

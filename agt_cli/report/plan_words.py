@@ -80,8 +80,8 @@ def advice(plan: Plan) -> tuple[str, ...]:
         )
     if not plan.useful_weights:
         return (
-            "Released weights would not be more accurate than the majority-class baseline at "
-            "these budgets.",
+            "At none of the budgets in this plan would released weights be more accurate than the "
+            "majority-class baseline.",
             singly,
         )
     alike = groupby(plan.useful_weights, lambda row: row[2])

@@ -20,8 +20,9 @@ import scipy  # whose parts load when they are first used
 LEVEL = 0.95  # of every interval
 LARGEST_BELOW_ONE = 0.999  # of three digits
 BEYOND_CONSTANT = (
-    "Where a network is constant, a linear head with its default settings (model=linear "
-    "certificate=stability) usually is not. Choose other settings on public data (agt tune)."
+    "If a network gives every query the same answer, a linear head with its default settings "
+    "(model=linear certificate=stability) usually does not. Choose other settings on public data "
+    "(agt tune)."
 )
 LEAST = 20  # records below which nothing is said about a model as a whole
 CONSTANT = 0.99  # share of one answer from which a model is called nearly constant

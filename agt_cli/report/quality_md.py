@@ -183,10 +183,10 @@ def quality_section(quality: Quality) -> list[str]:
     if quality.majority:
         majority = plain(quality.majority)
         legend += (
-            " The column 'majority' is the accuracy of always giving the most frequent class "
-            f"of a group (in all records, this class is '{majority}'). The file "
-            "`tables/quality.csv` also has the fractions of answers that are both certified "
-            "and correct."
+            " The column 'majority' is, for each group, the accuracy of always giving the most "
+            "frequent class of this group. In all records together, the most frequent class is "
+            f"'{majority}'. The file `tables/quality.csv` also has the fractions of answers that "
+            "are both certified and correct."
         )
     return [title, markdown_table(columns, rows), legend]
 

@@ -81,8 +81,8 @@ def publish_section(publishable: str | None) -> list[str]:
 
 COLUMNS = 10  # of queries
 OUTSIDE_TITLE = (
-    "queries with values outside the public ranges (these values are clipped) or lists (these "
-    'count as "other")'
+    "queries with values outside the public ranges, which are clipped, or with values outside "
+    'the public lists, which count as "other"'
 )
 
 

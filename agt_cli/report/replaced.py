@@ -65,6 +65,7 @@ def _entry_that_replaced(account: Path, digest: str) -> object:
     except (Broken, OSError, KeyError, TypeError) as error:
         raise ConfigError(
             f"{account}: this report of an erasure cannot be read ({error}), so agt cannot tell "
-            "whether the erasure replaced this state of the run. Restore the report from a "
-            f"backup. If it is about another run, move {account.parent} to another place"
+            "whether the erasure replaced the run that was given by a newer state. Restore the "
+            "report from a backup. If the report is about another run, move "
+            f"{account.parent} to another place"
         ) from None

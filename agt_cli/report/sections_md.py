@@ -189,8 +189,8 @@ def median_words(
     if relation.unit_rows > 1:
         rows = relation.unit_rows
         share = (
-            f"k is the number of units (people), each with up to {rows} of the {trained:,} "
-            "training records"
+            f"k is the number of changed units (people), each with up to {rows} of the "
+            f"{trained:,} training records"
         )
     if distance == grid_end:
         return f"at least {whole:,} (the largest k for which this run has bounds; {share})"

@@ -210,13 +210,13 @@ def start_report(summary: Summary, folder: Path) -> str:
         markdown_table(("", "way", ""), ways),
         *(("## Before you trust this result", [*summary.remarks]) if summary.remarks else ()),
         *(
-            ("## Measure the parts that are not public, with noise", _commands(summary.measuring))
+            ("## Measure, with noise, what is not public", _commands(summary.measuring))
             if summary.measuring
             else ()
         ),
         "## Next",
         _commands([summary.onward]),
-        "The following commands do the same step by step:",
+        "The following commands do the same as agt start, one step at a time:",
         _commands(summary.commands),
         _links(summary, folder),
     )

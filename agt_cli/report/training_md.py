@@ -113,8 +113,8 @@ _FLIPS_COUNTED = (
     "changes its answer, and how many members must change theirs before the vote changes."
 )
 _VOTES_COUNTED = (
-    "An edit can change only the votes of the members whose shards it affects, so stable "
-    "distances are counted from the votes."
+    "A change of the training records can change only the votes of the members whose shards it "
+    "affects, so stable distances are counted from the votes."
 )
 
 

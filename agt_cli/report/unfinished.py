@@ -41,8 +41,8 @@ def open_unfinished(folder: Path, command: str) -> Run:
     check_open(run)
     if run.state == "killed" and run.is_alive is None:
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: {UNKNOWN}. Make sure that it does not, and start a new run "
-            f"without {RESUME_KEY}=..."
+            f"{RESUME_KEY}={folder}: {UNKNOWN}. Make sure that this process no longer exists, "
+            f"and start a new run without {RESUME_KEY}=..."
         )
     if not (folder / "config.yaml").exists():
         raise ConfigError(

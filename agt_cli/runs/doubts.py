@@ -61,7 +61,7 @@ _SENTENCES: dict[DoubtCode, str] = {
         "value: if {values} is a code, as NA is for Namibia, replace it by another word in "
         "the file"
     ),
-    "left_out": "column '{column}' is LEFT OUT, because {reason}",
+    "left_out": "column '{column}' is LEFT OUT of the features, because {reason}",
     "taken_as_words": "column '{column}' is treated as a list of words, because {reason}",
 }
 _FEW_NUMBERS = 12  # of as many whole numbers, a label may well have classes

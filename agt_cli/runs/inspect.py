@@ -304,8 +304,8 @@ def inspect_table(
     for setting, name in named:
         if name is not None and name not in columns.names:
             raise DataError(
-                f"{path}: the file has no column '{name}', which the setting {setting} "
-                f"names{nearest(name, columns.names)}"
+                f"{path}: the file has no column '{name}', but the setting {setting} names "
+                f"it{nearest(name, columns.names)}"
             )
     looks = _all_values(columns, missing_values, formats)
     if columns.form and _commas(looks.values()):

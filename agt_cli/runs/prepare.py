@@ -134,8 +134,8 @@ def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> R
     if getattr(source, "measurement", None) and settings.relation.unit_rows > source.unit_rows:
         raise ConfigError(
             f"relation.unit_rows={settings.relation.unit_rows} exceeds "
-            f"dataset.unit_rows={source.unit_rows}, the limit on the records of one unit for "
-            "which `agt measure` spent its budget: run `agt measure` again with the new limit"
+            f"dataset.unit_rows={source.unit_rows}. `agt measure` spent its budget for at most "
+            f"{source.unit_rows} records of one unit: run `agt measure` again with the new limit"
         )
     return settings
 
@@ -369,8 +369,8 @@ def fit(
     problem = prepared.problem(settings)
     if settings.certificate.ignores_initial_parameters(problem):
         console.note(
-            "the model's head (its last layer) has another shape than that of the encoder's "
-            "base model, so its training starts from random parameters"
+            "the model's head (its last layer) does not have the shape of the head of the "
+            "encoder's base model, so training starts from random parameters of the head"
         )
     shared = current_team.get()
     with (

@@ -11,7 +11,8 @@ from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, Place, TraceS
 
 NAMED_ANSWERS = 8  # earlier answers that are named one by one; the void ones first
 BUDGET_UNIT = (
-    "the budget limits the norm of the loss gradient that is left after optimisation and removals"
+    "the removal budget limits the norm of the loss gradient that is left after optimisation and "
+    "removals"
 )
 METHOD_WORDS = {
     "newton": "a Newton step (certified removal)",
@@ -20,17 +21,17 @@ METHOD_WORDS = {
 }
 REQUESTS = {
     "oblivious": (
-        "This does NOT hold for erasure requests that were chosen after looking at outputs of "
-        "the model"
+        "This guarantee does NOT hold for erasure requests that were chosen after looking at "
+        "outputs of the model"
     ),
     "adaptive for fixed keys": (
-        "This holds for the seed and keys of this run, whoever chose the erasure requests. If "
-        "the requests were chosen after looking at outputs of the model, the result does NOT "
-        "have the distribution that training with new keys (fresh=true) has"
+        "This guarantee holds for the seed and keys of this run, whoever chose the erasure "
+        "requests. If the requests were chosen after looking at outputs of the model, the updated "
+        "model does NOT have the distribution of a model trained with new keys (fresh=true)"
     ),
     "adaptive": (
-        "This holds for erasure requests chosen by anyone, even after looking at outputs of "
-        "the model"
+        "This guarantee holds for erasure requests chosen by anyone, even after looking at "
+        "outputs of the model"
     ),
 }
 
@@ -41,8 +42,8 @@ def headline(account: ErasureReport) -> str:
     if account.waiting is not None:
         pending = counted(account.waiting.people, "person", "people")
         return (
-            f"{people}; these requests were noted, and nothing has been removed yet (the "
-            f"requests of {pending} are now pending)"
+            f"{people}; the requests were noted, but nothing has been removed yet (with earlier "
+            f"requests, those of {pending} are now pending)"
         )
     removal = account.removal
     method = removal.promise.method
@@ -122,7 +123,10 @@ def _guaranteed(promise: Promise) -> str:
         )
     if promise.within is not None:
         distance = upward(promise.within)
-        promised = f"{promised} if the weights may differ by an l2 distance of up to {distance}"
+        promised = (
+            f"{promised}, apart from a difference of the weights by an l2 distance of up to "
+            f"{distance}"
+        )
     promised += f". {REQUESTS[promise.requests]}"
     void = sum(not fact.held for fact in promise.assumptions)
     if not void:

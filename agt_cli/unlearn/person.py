@@ -109,9 +109,9 @@ def find_people(names: Sequence[str | int], opened: OpenedRun) -> tuple[Person, 
     of_test = [person.name for person in people if person.tested]
     if of_test and opened.kept.problem.settings.certificate.features.public == "test":
         raise ConfigError(
-            f"person={_shown(names)}: the features were also computed from test records of "
-            f"{', '.join(of_test)} (certificate.features.public=test), which cannot be left "
-            "out: leave these ids out"
+            f"person={_shown(names)}: the features were also computed from test records "
+            f"(certificate.features.public=test), among them those of {', '.join(of_test)}. agt "
+            "cannot compute features without these records: leave these ids out of person=..."
         )
     if by_unit:
         return tuple(people)
@@ -187,9 +187,9 @@ def compare_people(
         )
     if opened.waiting.units:
         raise ConfigError(
-            f"person={_shown(names)}: erasure requests are pending in this run, so its model "
-            "was still trained on records that its data no longer contain: carry the requests "
-            f"out with agt unlearn run={finished.folder}"
+            f"person={_shown(names)}: erasure requests are pending in this run, so its model still "
+            "depends on records that its data no longer contain. First carry the requests out "
+            f"with agt unlearn run={finished.folder}"
         )
     if settings.noise is not None or settings.certificate.noise == "drawn":
         raise ConfigError(

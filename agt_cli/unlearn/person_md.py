@@ -23,7 +23,7 @@ METHODS = {
     ),
     "newton": (
         "the answers without the person were computed by one Newton step from the trained "
-        "weights, with a proved bound on the distance of the result from training again"
+        "weights; a proved bound limits how far the result is from that of training again"
     ),
     "retraining": "the model was trained again without the person's records",
 }
@@ -98,7 +98,10 @@ def person_page(
     """
     count = len(found[0].influence.outcomes)
     methods = dict.fromkeys(each.influence.method for each in found)
-    several = "The people are left out one at a time, not together."
+    several = (
+        "Each answer is without the records of one person only, not without those of all these "
+        "people together."
+    )
     not_shown = (
         "'not shown' means that the Newton step could not decide whether the answer is the "
         "same, and that the model was not trained again to find out."
@@ -111,12 +114,12 @@ def person_page(
         "The answers were computed for two known data sets, with and without the person's "
         "records, while a certificate is a bound for all data sets. An answer counts as the "
         "same if training without these records, with the same settings, seeds and keys, gives "
-        "it, too.",
+        "the same answer.",
         markdown_table(TITLES, _rows(found)),
         [several] if len(found) > 1 else [],
         [f"All records of {alone} are test records, which training did not use."] * bool(untrained),
         [not_shown] * any(each.not_shown for each in found),
-        "## How it was found",
+        "## How the answers without the person were computed",
         [METHODS[method] for method in methods],
         "## Changed answers",
         _changed_table(fields),
@@ -128,8 +131,11 @@ def person_page(
 def _reader(found: Sequence[PersonAnswers]) -> str:
     """Return for whom a page is."""
     if len(found) > 1:
-        return "For the data owner only, because it is about several people"
-    return "Only for the data owner, and for the person whose records were left out"
+        return "This page is for the data owner only, because it is about several people"
+    return (
+        "This page is only for the data owner, and for the person without whose records the "
+        "answers were computed"
+    )
 
 
 def _rows(found: Sequence[PersonAnswers]) -> list[tuple[str, ...]]:

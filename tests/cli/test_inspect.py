@@ -106,7 +106,7 @@ def test_a_run_is_found_from_another_folder(
         ('label: "y\npath: t.csv\n', "conf/dataset/mine.yaml, line 3"),
         ("label: y\nlabel: z\n", "conf/dataset/mine.yaml, line 2: found duplicate key label"),
         ("\tlabel: y\n", "conf/dataset/mine.yaml, line 1"),
-        ("label: y\n", "the first line 'defaults: \\[table, _self_\\]'"),
+        ("label: y\n", "the first line is 'defaults: \\[table, _self_\\]'"),
         ("label: \x01\n", "mine.yaml: this is not plain text in UTF-8"),
     ],
 )

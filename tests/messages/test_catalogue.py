@@ -155,7 +155,7 @@ train dataset=digits dataset.declared_size=0 | 2 | dataset.declared_size:
 {HEAD}  certificate.features.count=7 | 2 | certificate.features: | count
 {HEAD}  certificate.features.whiten=1 | 2 | certificate.features: whitening
 {HEAD}  certificate/features=landmarks | 2 | certificate.features: map=landmarks
-train certificate/features=relu | 2 | certificate/features: these features need a linear model
+train certificate/features=relu | 2 | certificate/features: this setting needs a linear model
 {HEAD}  relation=paper_privacy | 2 | relation
 {HEAD}  noise.epsilon=1 | 2 | noise.epsilon: certificate=stability
 {HEAD}  certificate=erm training.batch.count=2 training.weight_decay=.1 | 2 | training.batch.count=2
@@ -490,9 +490,9 @@ train "training.lr='1" | 2 | training.lr='1' cannot be read
 train 'model.hidden=[4' | 2 | close all brackets
 train dataset=table dataset.numeric='{{a: [0, 1]}}' | 2 | with a plus sign: type '+dataset.numeric
 reproduce blobs overrides=[relation=remove] | 2 | put text with special characters in quotes
-train output_dir= | 2 | output_dir=: give the name of a folder
-train output_dir=null | 2 | output_dir=null: give the name of a folder
-train hydra.run.dir= | 2 | hydra.run.dir=: give the name of a folder
+train output_dir= | 2 | output_dir=: the name of a folder is missing
+train output_dir=null | 2 | output_dir=null: the name of a folder is missing
+train hydra.run.dir= | 2 | hydra.run.dir=: the name of a folder is missing
 train output_dir=@ok.csv | 1 | ok.csv | a file already has the name of a folder that agt needs | output_dir=FOLDER
 train -m training.seed=1,2 output_dir=@ok.csv | 1 | ok.csv | a file already has the name of a folder that agt needs | output_dir=FOLDER
 completion | 2 | bash
@@ -534,15 +534,15 @@ ledger admit @ok.csv run=@box data=b | 2 | run=... and data=... cannot be given 
 ledger admit @ok.csv lost=true | 2 | agt ledger admit: say what to admit
 ledger show | 2 | is incomplete: add NAME
 ledger show @ok.csv tabel=1 | 2 | unknown key 'tabel'
-data inspect @ok.csv label=z | 2 | no column 'z', which the setting label names
+data inspect @ok.csv label=z | 2 | no column 'z', but the setting label names it
 data inspect @ok.csv lable=x | 2 | unknown key 'lable' | did you mean 'label'
-data inspect @even.csv | 2 | label is missing, so agt does not know which column to predict | Nothing was written | give label=NAME (likely: 'a', 'b')
+data inspect @even.csv | 2 | label is missing, so agt does not know which column to predict | No dataset configuration was written | give label=NAME (likely: 'a', 'b')
 data inspect @plain.xlsx | 2 | unknown format '.xlsx'
 start @ok.csv label=y id=none public=yes purpose=both | 2 | this terminal is not interactive | eps=NUMBER
 start @ok.csv label=y id=none public=yes eps=2 | 2 | this terminal is not interactive | purpose=certificates, answers or both
 start @ok.csv label=y public=yes purpose=both eps=2 | 2 | this terminal is not interactive | id=COLUMN or none
 start @ok.csv id=none public=yes purpose=both eps=2 | 2 | this terminal is not interactive | label=COLUMN (y?)
-start @ok.csv label=z id=none public=yes purpose=both eps=2 | 2 | no column 'z', which the setting label names
+start @ok.csv label=z id=none public=yes purpose=both eps=2 | 2 | no column 'z', but the setting label names it
 {STARTED}id=id unit_rows=1 | 2 | unit_rows=1: one value of 'id' has 2 rows
 {STARTED}id=none unit_rows=3 | 2 | unit_rows=3 limits the rows of one person
 {STARTED}id=id unit_rows=2e9 | 2 | unit_rows: must be at most

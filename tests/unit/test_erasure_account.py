@@ -252,7 +252,7 @@ def test_a_pending_request_says_that_nothing_is_removed() -> None:
     account = made(CERTIFICATE)
     said = "\n".join(account_lines(account))
     for words in (
-        "nothing has been removed yet (the requests of 20 people are now pending)",
+        "nothing has been removed yet (with earlier requests, those of 20 people are now pending)",
         "stable distance is at least 20",
         "agt did not search for traces",
     ):
