@@ -566,7 +566,7 @@ def _check_numbers(labels: pa.DictionaryArray, model: NumberVotes, drawn_from_su
         sums = np.clip(nearest + step, 0, points)
         possible |= model.mean_of(sums) == numbers
     if not possible.all():
-        wrong = numbers[~possible][0]
+        wrong = float(numbers[~possible][0])
         raise Broken(
             f"the released label {wrong!r} is not on the lattice of public numbers to which the "
             "mechanism adds noise, so the mechanism cannot have drawn it"
