@@ -48,6 +48,14 @@ def test_a_range_that_is_none_is_refused(bounds: Any) -> None:
         fitted(range=bounds)
 
 
+@pytest.mark.parametrize("k", [-1, 1.5, "1", True])
+def test_intervals_exist_for_whole_k_only(k: Any) -> None:
+    with pytest.raises(agt.ConfigError, match=r"^k="):
+        fitted().certify(X[:2]).bounds(k)
+    with pytest.raises(agt.ConfigError, match=r"^tolerance="):
+        fitted().certify(X[:2]).within("3")
+
+
 def test_a_range_without_numbers_is_refused() -> None:
     with pytest.raises(agt.ConfigError, match=r"^range="):
         agt.fit(X, X[:, 0] > 0, range=(0, 1))
