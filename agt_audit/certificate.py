@@ -506,6 +506,11 @@ class Certificate(AuditKind):
             ConfigError: its data is gone or changed; or the run drew noise that nobody kept.
         """
         opened = given.open(record, console)
+        if opened.model.number_votes is not None:
+            raise ConfigError(
+                "run: `agt audit certificate` tests stable distances of classes, but this run "
+                "answers with numbers"
+            )
         model, noise = opened.model, opened.model.problem.settings.noise
         if noise is not None and noise.seed is None:
             raise ConfigError(

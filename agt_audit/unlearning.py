@@ -768,6 +768,11 @@ class Unlearning(AuditKind):
         """Every method against every attack."""
         trained = _opened(given)
         opened = trained.open(record, console)
+        if opened.model.number_votes is not None:
+            raise ConfigError(
+                "run: `agt audit unlearning` attacks models of classes, but this run answers with "
+                "numbers"
+            )
         forget = ForgetSets(
             opened.dataset.train,
             families(opened.kept.source, opened.dataset.train),

@@ -116,7 +116,10 @@ def check_mechanism_of_run(node: object, run: Run) -> None:
     kind = certificate.get("name")
     members = ensemble.get("members")
     several = isinstance(members, int) and members > 1
-    if facts.releases == "weights":
+    dataset = run.config.get("dataset")
+    # For numbers, the mechanism itself says which one to use.
+    numbers = isinstance(dataset, Mapping) and dataset.get("range") is not None
+    if facts.releases == "weights" and not numbers:
         without_head = kind == NETWORK_CERTIFICATE or (several and not facts.reads_records)
         if without_head:
             raise no_linear_head(facts.name, facts.reads_records)

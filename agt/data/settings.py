@@ -79,8 +79,8 @@ def check_label_range(low: float, high: float) -> None:
     """Raise ConfigError unless two numbers are the ends of a range of numeric labels.
 
     Args:
-        low, high: the ends; they must be finite, the first below the second, and so must be their
-            difference.
+        low, high: the ends; they and their difference must be finite, and a float must lie between
+            them as their middle, because labels are scaled by their distance to it.
     """
     if not all(map(math.isfinite, (low, high, high - low))):
         raise ConfigError(
@@ -98,6 +98,15 @@ def check_label_range(low: float, high: float) -> None:
                 "so give a lower end that is below the upper one",
                 low=low,
                 high=high,
+            )
+        )
+    if not low < low + (high - low) / 2 < high:
+        raise ConfigError(
+            Message(
+                "{config:dataset.range}=[{low!r}, {high!r}]: no floating-point number is the "
+                "middle of this range, so give a wider one",
+                low=float(low),
+                high=float(high),
             )
         )
 

@@ -147,7 +147,7 @@ class NumericTarget(Target):
 
     Raises:
         ConfigError: an end is not finite, ``low`` is not below ``high``, or the range is wider
-            than the largest float.
+            than the largest float or too narrow to have a middle.
     """
 
     low: float
@@ -170,7 +170,7 @@ class NumericTarget(Target):
         """
         try:
             low, high = map(float, bounds)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):  # overflow: an integer beyond every float
             raise ConfigError(
                 Message(
                     "{config:dataset.range}={bounds}: a numeric target needs a public range, so "

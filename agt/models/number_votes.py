@@ -5,6 +5,7 @@ those of the declared range. The proofs are in docs/proofs/numbers.md.
 """
 
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 
@@ -86,7 +87,12 @@ class NumberCertificates:
 
         Returns:
             ([n], [n]) float64, the lower and the upper ends.
+
+        Raises:
+            ConfigError: k is no whole number of at least 0.
         """
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 0:
+            raise ConfigError(f"k={k!r}: give a whole number of at least 0")
         lower, upper = self.ordered.bounds(k)
         return self._numbers(lower), self._numbers(upper)
 
@@ -104,7 +110,7 @@ class NumberCertificates:
         Raises:
             ConfigError: the tolerance is negative, or no number.
         """
-        if not tolerance >= 0:
+        if not (isinstance(tolerance, Real) and tolerance >= 0):
             raise ConfigError(f"tolerance={tolerance}: give a number of at least 0")
         answer = self.prediction
         max_k = np.full(len(answer), self.max_k, dtype=np.int64)

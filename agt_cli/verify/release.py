@@ -568,7 +568,7 @@ def _check_numbers(labels: pa.DictionaryArray, model: NumberVotes, drawn_from_su
         sums = np.clip(nearest + step, 0, points)
         possible |= model.mean_of(sums) == numbers
     if not possible.all():
-        wrong = numbers[~possible][0]
+        wrong = float(numbers[~possible][0])
         raise Broken(
             f"the mechanism cannot have drawn the released label {wrong!r}, because it draws only "
             "numbers of a public lattice, which does not contain this number"

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from records import reseal
 
 from agt_cli.cli import main
 
@@ -76,3 +77,37 @@ def test_other_mechanisms_and_a_tolerance_of_classes_are_refused(table: None) ->
     for mechanism in ("randomized_response", "certified_quantile", "noisy_argmax"):
         words = ["predict", "run=train", f"mechanism={mechanism}", "mechanism.eps=1"]
         assert main(words) == 2
+
+
+@pytest.mark.parametrize("kind", ["certificate", "unlearning"])
+def test_audits_of_classes_refuse_a_run_of_numbers(
+    kind: str, table: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*TRAIN, "hydra.run.dir=train"]) == 0
+    assert main(["audit", kind, "run=train"]) == 2
+    assert "this run answers with numbers" in capsys.readouterr().err
+
+
+def test_a_mechanism_of_weights_for_classes_names_the_one_for_numbers(
+    table: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*TRAIN, "hydra.run.dir=train"]) == 0
+    assert main(["predict", "run=train", "mechanism=release_weights", "mechanism.mu=1"]) == 2
+    error = capsys.readouterr().err
+    assert "use mechanism=noisy_statistics" in error
+    assert "randomized_response" not in error
+
+
+def test_an_edited_number_is_named_as_the_file_has_it(
+    table: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*TRAIN, "hydra.run.dir=train"]) == 0
+    release = ["mechanism=laplace_mean", "mechanism.eps=20", "seed=1"]
+    assert main(["predict", "run=train", *release, "hydra.run.dir=predict"]) == 0
+    labels = Path("predict/labels.csv")
+    first, row, *others = labels.read_text().splitlines()
+    labels.write_text("\n".join([first, f"{row.split(',')[0]},50.123", *others, ""]))
+    reseal(labels.parent)
+    assert main(["verify", "predict"]) == 3
+    written = capsys.readouterr()
+    assert "the released label 50.123 is not on the lattice" in written.out + written.err

@@ -29,10 +29,31 @@ def fitted(**settings: Any) -> agt.Fitted:
 # -- the target
 
 
-@pytest.mark.parametrize("bounds", [(1.0, 1.0), (2.0, 1.0), (0.0, np.inf), (np.nan, 1.0), None, 3])
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        (1.0, 1.0),
+        (2.0, 1.0),
+        (0.0, np.inf),
+        (np.nan, 1.0),
+        (0, 10**400),
+        (0.0, 5e-324),  # half of the width is 0, so scaled labels would be NaN
+        (1e16, 1e16 + 2),
+        None,
+        3,
+    ],
+)
 def test_a_range_that_is_none_is_refused(bounds: Any) -> None:
     with pytest.raises(agt.ConfigError, match=r"^range="):
         fitted(range=bounds)
+
+
+@pytest.mark.parametrize("k", [-1, 1.5, "1", True])
+def test_intervals_exist_for_whole_k_only(k: Any) -> None:
+    with pytest.raises(agt.ConfigError, match=r"^k="):
+        fitted().certify(X[:2]).bounds(k)
+    with pytest.raises(agt.ConfigError, match=r"^tolerance="):
+        fitted().certify(X[:2]).within("3")
 
 
 def test_a_range_without_numbers_is_refused() -> None:
