@@ -335,7 +335,7 @@ def check_numbers(labels: np.ndarray, where: str) -> np.ndarray:
     if labels.dtype.kind not in "fiub":
         raise DataError(
             f"{where}: a numeric target needs numbers, but the labels have the type "
-            f"{labels.dtype}: convert them, or leave target='numeric' out if they are classes"
+            f"{labels.dtype}: convert them, or use a model of classes if they are classes"
         )
     numbers = labels.astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(numbers))

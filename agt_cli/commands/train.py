@@ -151,9 +151,11 @@ def _say(
     )
     if isinstance(quality, NumberQuality):
         say_number_quality(console, quality)
+        advice: list[str] = []  # numbers have intervals, and no stable distances
     else:
         say_quality(console, quality)
-    for line in (*caution_words(record.config["training"]), *words):
+        advice = caution_words(record.config["training"])
+    for line in (*advice, *words):
         console.say(line)
     console.say(f"run folder: {record.folder}")
     console.say(f"digest: {record.digest}")
