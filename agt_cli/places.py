@@ -12,7 +12,7 @@ from typing import Any
 from agt.data.suffixes import check_suffix
 from agt.errors import ConfigError, DataMissing
 from agt.store import MANIFEST_FILE, locate
-from agt_cli.report.finished import Run
+from agt_cli.report.finished import COMMIT, Run
 from agt_cli.report.found import LATEST, newest
 from agt_cli.report.opening import STATUS_FILE, check_usable
 from agt_cli.usage import IDS_NEED_A_FILE, ids_by_pipe
@@ -259,7 +259,8 @@ def check_requested(folder: Path) -> None:
     Args:
         folder: of the run.
     """
-    if not (folder / LOG_OF_REQUESTS).exists():
+    # an update that was stopped half-way has its log in COMMIT
+    if not (folder / LOG_OF_REQUESTS).exists() and not (folder / COMMIT).exists():
         raise nothing_requested(folder)
 
 

@@ -254,6 +254,19 @@ class WeightsMechanism:
         """
         return self.expectation(head, features, labels)(self)
 
+    def expected_rmse(self, head: LinearModel, features: np.ndarray, labels: np.ndarray) -> float:
+        """Return the expected root mean square error of numbers from released weights.
+
+        It depends on the records, so it is for the data owner only. A mechanism that
+        ``releases_numbers`` overrides it.
+
+        Args:
+            head: a head for numbers, which ``check_head`` accepts.
+            features: [n, ...] queries, in the form that the head takes.
+            labels: [n] the true numbers of the queries.
+        """
+        raise NotImplementedError
+
     @classmethod
     def expectation(
         cls,

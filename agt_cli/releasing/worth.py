@@ -12,7 +12,6 @@ from agt.mechanisms.claims import Claim
 from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.output import Output
 from agt.mechanisms.planning import QueryEvidence
-from agt.mechanisms.statistics import NoisyStatistics
 from agt.models.number_votes import NumberVotes
 from agt.release import AnyRelease, LabelRelease, WeightsRelease
 from agt_cli.releasing.request import PredictRequest
@@ -153,14 +152,11 @@ def _weights_rmse(release: WeightsRelease, features: np.ndarray, numbers: np.nda
     """Return how far answers from the weights are expected to be from numbers, as an RMSE.
 
     Args:
-        release: of weights that answer with numbers; its mechanism is ``NoisyStatistics``, the
-            only one that ``releases_numbers``.
+        release: of weights that answer with numbers.
         features: [n, ...] the queries.
         numbers: [n] what answers are compared with.
     """
-    mechanism = release.mechanism
-    assert isinstance(mechanism, NoisyStatistics)
-    return mechanism.expected_rmse(release.head, features, numbers)
+    return release.mechanism.expected_rmse(release.head, features, numbers)
 
 
 def _sample(opened: OpenedRun, rows: np.ndarray | range) -> tuple[Records, np.ndarray | None, str]:

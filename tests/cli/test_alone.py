@@ -220,7 +220,7 @@ def test_a_claim_names_the_rows_that_settings_were_chosen_on(agt: Agt) -> None:
 def test_test_records_need_the_data_as_it_was(trained: Trained, agt: Agt) -> None:
     run, inputs = trained("given constants"), queries("given constants")
     pd.DataFrame(TABLE).iloc[1:].to_csv("data/t.csv", index=False)
-    agt("certify", f"run={run}", "-q").ended(2, "1 is missing")
+    agt("certify", f"run={run}", "-q").ended(2, "lack 1 of the")
     assert certified(run, inputs), "what queries need is in the run"
     Path("data/t.csv").unlink()
     # a run that is older than this file needs its data for queries, too

@@ -46,10 +46,11 @@ def test_its_certificates_are_audited_by_changing_labels(agt: Agt) -> None:
 
 def test_audits_and_erasures_are_refused_before_any_data_is_read(agt: Agt) -> None:
     agt(*TRAIN).ended(0)
+    Path("ids.txt").write_text("1\n")
     for command in (
         ("audit", "memorisation"),
         ("audit", "membership"),
-        ("unlearn", "ids=none.csv"),
+        ("unlearn", "ids=ids.txt"),
     ):
         agt(*command, "run=latest").ended(2, "relation=flip")
 

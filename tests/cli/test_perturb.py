@@ -32,7 +32,8 @@ def test_it_is_certified_audited_and_verified_and_releases_nothing(agt: Agt) -> 
             "predict", "run=latest", "mechanism.eps=1", f"accounting={accounting}", "ledger=none"
         ).ended(2, "relation=perturb")
     agt("plan", "run=latest").ended(2, "relation=perturb")
-    for command in (("audit", "membership"), ("unlearn", "ids=none.csv")):
+    Path("ids.txt").write_text("1\n")
+    for command in (("audit", "membership"), ("unlearn", "ids=ids.txt")):
         agt(*command, "run=latest").ended(2, "relation=perturb")
     assert not list(Path("outputs").rglob("spent.json"))
 

@@ -172,7 +172,7 @@ def test_what_is_advised_for_boxes_is_as_many_queries_as_stay_within_a_point(
     report = (plans("box") / "report.md").read_text()
     assert not list(plans("box").rglob("claim.json")), "nothing was released"
     advice = report.split("\n\n")[2]
-    found = re.search(r"([\d,]+) with mechanism=(\w+) at total eps = 10", advice)
+    found = re.search(r"([\d,]+) (?:query|queries) with mechanism=(\w+) at total eps = 10", advice)
     assert found, advice
     count, name = int(found[1].replace(",", "")), found[2]
     said = plan("box", "eps=[10]", f"queries=[{count},{count + 1}]", "--json", "-q")

@@ -118,7 +118,7 @@ def test_verified_by_an_auditor(agt: Agt, talk: Talk, home: Path) -> None:
 BAD: list[tuple[Any, str]] = [
     (b"nonsense\n", "as JSON"),
     (b"\xff\xfe{}\n", "codec"),
-    (b"[1, 2]\n", "write one JSON object"),
+    (b"[1, 2]\n", "one JSON object"),
     (b'{"id": 7}\n', "exactly one of the entries 'record'"),
     (b'{"id": 7, "record": {"x1": NaN, "x2": 1}}\n', "NaN"),
     (b'{"id": 7, "record": {"x1": 1e999, "x2": 1}}\n', "1e999"),

@@ -27,7 +27,7 @@ from agt_cli.commands.start import weights_release
 from .conftest import Agt
 
 ANSWERS = ("label=churn", "id=none", "public=yes", "purpose=both", "eps=2")
-WORDS = 350
+WORDS = 380
 
 
 def shop(path: Path, rows: int = 1500) -> Path:

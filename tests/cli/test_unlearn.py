@@ -52,7 +52,7 @@ def test_a_folder_from_before_an_erasure_is_refused(agt: Agt, run: Path) -> None
     assert agt("certify", "run=latest", "map_resolution=0", "-q").code == 0
     shutil.move(run, "after")
     shutil.copytree(before, run)
-    said = "erasure 1 replaced this state"
+    said = "earlier state of"
     for line in (
         "certify",
         "predict mechanism.eps=1",

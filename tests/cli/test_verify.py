@@ -502,7 +502,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             ]
         },
         "",
-        "can only be declared",
+        "standing of this fact must be",
     ),
     "one-sided relation": (
         "train/box",

@@ -20,6 +20,7 @@ READERS = {
     "frame": "frame = pd.DataFrame()",
     "patient_ids": "patient_ids = np.arange(4)",
     "customers": "customers = np.arange(4)",
+    "declared": "declared = agt.Declared(size=100)",
     "model": 'model = agt.load("model")',
 }
 """What a page says in words, or in an earlier block: name -> the line that makes it."""
