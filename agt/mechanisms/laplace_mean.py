@@ -98,19 +98,51 @@ class LaplaceMean:
             released[query] = min(max(noised, 0), largest)  # post-processing
         return released
 
-    def noise_sd(self, members: int, touches: int) -> float:
-        """Return the standard deviation of the noise on a mean, as a share of the range.
+    def expected_rmse(
+        self, means: np.ndarray, numbers: np.ndarray, members: int, touches: int
+    ) -> float:
+        """Return the expected root mean square distance of released answers from some numbers.
 
-        It is that before the noisy mean is clamped to the range.
+        It depends on the records, so it is for the data owner only. Noise and clamping are those of
+        ``release``; the steps of the lattice, 2^-20 of the range, are neglected.
 
         Args:
+            means: [n] the means of the members' answers, from 0 to 1 (shares of the range).
+            numbers: [n] what answers are compared with, from 0 to 1.
             members: T, the public number of members.
             touches: m, how many members one edit can change.
         """
-        rate = self.eps / (touches * LATTICE_STEPS)
-        # The variance of the discrete Laplace distribution is 2 a / (1 - a)^2 with a = exp(-rate).
-        sd_of_sum = math.sqrt(2 * math.exp(-rate)) / -math.expm1(-rate)
-        return sd_of_sum / (members * LATTICE_STEPS)
+        scale = touches / (members * self.eps)  # of the Laplace noise, as a share of the range
+        below = means / scale
+        above = (1 - means) / scale
+        offset = means - numbers
+        # With g(x) = (clamped x - number)^2, the expectation of g(mean + noise) is g(mean), plus
+        # the integral of g' times the probability of more noise, above and below the mean.
+        spread = 2 - np.exp(-below) * (1 + below) - np.exp(-above) * (1 + above)
+        pull = np.exp(-below) - np.exp(-above)  # clamping moves answers away from the nearer end
+        squares = offset**2 + scale**2 * spread + offset * scale * pull
+        return math.sqrt(float(np.maximum(squares, 0.0).mean()))
+
+    def expected_rmse_of(
+        self, model: NumberVotes, answers: np.ndarray, numbers: np.ndarray
+    ) -> float:
+        """Return ``expected_rmse`` of a model's answers, in the units of the labels.
+
+        Args:
+            model: the model that answers.
+            answers: [n] the means of its members.
+            numbers: [n] what released answers are compared with; those outside of the range are
+                clipped into it, as labels are.
+        """
+        target = model.target
+        inside = np.clip(numbers, target.low, target.high)
+        share = self.expected_rmse(
+            (answers - target.low) / target.width,
+            (inside - target.low) / target.width,
+            model.settings.ensemble.members,
+            model.touches,
+        )
+        return share * target.width
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,9 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
             "to compute accuracies: give queries with labels"
         )
     if opened.model.number_votes is not None:
-        return _plan_numbers(config, opened, opened.model.number_votes, record, console)
+        return _plan_numbers(
+            config, opened, opened.labels, opened.model.number_votes, record, console
+        )
     planned = _plan(config, opened, opened.labels, console)
     evidence = planned.evidence
     offers = offer_table(planned.releases)
@@ -104,18 +106,19 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
 def _plan_numbers(
     config: PlanConfig,
     opened: OpenedRun,
+    labels: np.ndarray,
     model: NumberVotes,
     record: RunRecord,
     console: Console,
 ) -> dict[str, Any]:
     """Work out the expected RMSE of private numbers for each budget, and write the record.
 
-    Nothing is drawn. The noise is that before answers are clamped into the range, so the true RMSE
-    is not larger than shown, up to the sampling of the queries.
+    Nothing is drawn.
 
     Args:
         config: the budgets and the numbers of queries.
-        opened: the run and the queries, with labels.
+        opened: the run and the queries.
+        labels: [n] the true numbers of the queries.
         model: that answers.
         record: the command's record.
         console: for results.
@@ -127,16 +130,13 @@ def _plan_numbers(
         )
     with certifying(opened.model, console) as on_progress:
         answers = model.mean_of(model.sums(opened.queries.features, on_progress))
-    labels = opened.labels
     quality = judge_numbers(model, opened.trained.words, opened.queries, labels, answers)
     rmse = quality.metrics["rmse"]
-    members = model.settings.ensemble.members
     rows = []
     for eps, queries in product(config.eps, config.queries):
         guarantee = per_query(LaplaceMean.spends, eps, config.delta, queries, BOUNDS)
         mechanism = LaplaceMean.with_guarantee(guarantee)
-        noise = mechanism.noise_sd(members, model.touches) * model.target.width
-        expected = math.hypot(rmse, noise)
+        expected = mechanism.expected_rmse_of(model, answers, labels)
         rows.append((eps, queries, str(mechanism.guarantee), expected))
     table = pd.DataFrame(rows, columns=["total_eps", "queries", "each", "expected_rmse"])
     table.insert(0, "mechanism", LaplaceMean.name)
@@ -144,7 +144,7 @@ def _plan_numbers(
     record.conditions(opened.conditions)
     record.add_metrics(n_queries=len(opened.queries), mechanisms=LaplaceMean.name)
     write_number_quality(record, quality)
-    titles = ("total eps", "queries", "each answer", "expected RMSE (approximate upper limit)")
+    titles = ("total eps", "queries", "each answer", "expected RMSE")
     cells = [
         (f"{eps:g}", str(queries), each, number_words(expected))
         for eps, queries, each, expected in rows

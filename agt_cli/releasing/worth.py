@@ -131,8 +131,11 @@ def _estimate_number_worth(
         constant = float(np.sqrt(np.mean((np.median(labels) - labels) ** 2)))
     if isinstance(release, LabelRelease):
         mechanism = LaplaceMean.with_guarantee(release.claim.guarantee)
-        share = mechanism.noise_sd(model.settings.ensemble.members, model.touches)
-        expected = float(np.hypot(rmse, share * model.target.width))
+        own_answers = model.mean_of(model.sums(records.features))
+        difference = mechanism.expected_rmse_of(model, own_answers, own_answers)
+        expected = float(np.hypot(rmse, difference))
+        if labels is not None and len(labels) >= FEW_RECORDS:
+            expected = mechanism.expected_rmse_of(model, own_answers, labels)
     else:
         own_answers = model.predict(records.features)
         difference = _weights_rmse(release, records.features, own_answers)

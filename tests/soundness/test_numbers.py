@@ -196,10 +196,24 @@ def test_the_law_of_a_private_sum(touches: int, monkeypatch: pytest.MonkeyPatch)
         assert (np.abs(frequency - law[exact]) <= 5 * spread).all()
 
 
+@pytest.mark.parametrize("eps", [0.02, 0.3, 20.0])
+def test_the_expected_error_is_that_of_many_releases(eps: float) -> None:
+    members = 10
+    largest = members * LATTICE_STEPS
+    means = np.repeat([0.0, 0.1, 0.5, 1.0], 500)
+    numbers = np.repeat([0.7, 0.1, 0.4, 1.0], 500)
+    mechanism = LaplaceMean(eps=eps)
+    sums = np.rint(means * largest).astype(np.int64)
+    errors = mechanism.release(sums, members, 2, SeededRandomness(3)) / largest - numbers
+    expected = mechanism.expected_rmse(means, numbers, members, 2)
+    assert np.sqrt((errors**2).mean()) == pytest.approx(expected, rel=0.05)
+
+
 def test_noise_covers_two_members_under_substitute() -> None:
-    one = LaplaceMean(eps=0.5).noise_sd(100, 1)
-    assert LaplaceMean(eps=0.5).noise_sd(100, 2) == pytest.approx(2 * one)
-    assert one == pytest.approx(np.sqrt(2) / (100 * 0.5), rel=1e-4)
+    middle = np.array([0.5])
+    one = LaplaceMean(eps=5.0).expected_rmse(middle, middle, 100, 1)
+    assert one == pytest.approx(np.sqrt(2) / (100 * 5.0), rel=1e-4)
+    assert LaplaceMean(eps=5.0).expected_rmse(middle, middle, 100, 2) == pytest.approx(2 * one)
 
 
 def test_tolerance_is_exact_and_no_mechanism_takes_it() -> None:
