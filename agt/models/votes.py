@@ -200,8 +200,8 @@ class VotesModel(Votes):
         """
         model = cls.untrained(config, problem, read_features(problem, reader))
         check_constants(reader, CONSTANTS, model.constants)
-        tensors = read_tensors(reader, MODEL, {"weight": model.weight})
-        return replace(model, weight=tensors["weight"])
+        tensors: dict[str, Any] = {**read_tensors(reader, MODEL, model.tensors)}
+        return replace(model, **tensors)
 
     def save(self, writer: FileWriter) -> None:
         """Write the members' weights, the matrices of the feature map, and the public constants.
@@ -214,7 +214,7 @@ class VotesModel(Votes):
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors of model.safetensors, by name."""
+        """The tensors of model.safetensors, by name, which is that of the model's field."""
         return {"weight": self.weight}
 
     @property
@@ -333,20 +333,6 @@ class NumberVotesModel(NumberVotes, VotesModel):
             finished = member + 1
             on_progress(Progress(step=finished, steps=count, done=finished, total=count))
         return replace(self, weight=weight, exponents=exponents)
-
-    @classmethod
-    def load(cls, config: "VotesKind", problem: Problem, reader: FileReader) -> Self:
-        """Read a saved model back, and check its files against the settings.
-
-        Raises:
-            ConfigError: a file is missing or cannot be read.
-            UnsoundError: a constant differs from the one that the settings imply, or a tensor has
-                another shape or type.
-        """
-        model = cls.untrained(config, problem, read_features(problem, reader))
-        check_constants(reader, CONSTANTS, model.constants)
-        tensors = read_tensors(reader, MODEL, model.tensors)
-        return replace(model, weight=tensors["weight"], exponents=tensors["exponents"])
 
     @property
     def tensors(self) -> dict[str, Tensor]:

@@ -119,47 +119,34 @@ def _estimate_number_worth(
         model: that answers.
     """
     records, labels, _ = _sample(request.opened, request.rows_drawn(release))
-    metrics = request.opened.trained.finished.metrics
+    means = model.mean_of(model.sums(records.features))
+
+    def expected_rmse(numbers: np.ndarray) -> float:
+        """Return how far the released answers are expected to be from numbers [n]."""
+        if isinstance(release, WeightsRelease):
+            return release.mechanism.expected_rmse(release.head, records.features, numbers)
+        mechanism = LaplaceMean.with_guarantee(release.claim.guarantee)
+        return mechanism.expected_rmse_of(model, means, numbers)
+
     if labels is None or len(labels) < FEW_RECORDS:
         # What training recorded of the test records stands for the queries' own labels.
-        rmse, constant = metrics.get("test_rmse"), metrics.get("test_rmse_of_median")
+        metrics = request.opened.trained.finished.metrics
+        rmse = metrics.get("test_rmse")
+        constant = metrics.get("test_rmse_of_median")
         if rmse is None or constant is None:
             return [], []
+        expected = float(np.hypot(rmse, expected_rmse(means)))
     else:
-        errors = model.mean_of(model.sums(records.features)) - labels
-        rmse = float(np.sqrt(np.mean(errors**2)))
+        rmse = float(np.sqrt(np.mean((means - labels) ** 2)))
         constant = float(np.sqrt(np.mean((np.median(labels) - labels) ** 2)))
-    if isinstance(release, LabelRelease):
-        mechanism = LaplaceMean.with_guarantee(release.claim.guarantee)
-        own_answers = model.mean_of(model.sums(records.features))
-        difference = mechanism.expected_rmse_of(model, own_answers, own_answers)
-        expected = float(np.hypot(rmse, difference))
-        if labels is not None and len(labels) >= FEW_RECORDS:
-            expected = mechanism.expected_rmse_of(model, own_answers, labels)
-    else:
-        own_answers = model.predict(records.features)
-        difference = _weights_rmse(release, records.features, own_answers)
-        expected = float(np.hypot(rmse, difference))
-        if labels is not None and len(labels) >= FEW_RECORDS:
-            expected = _weights_rmse(release, records.features, labels)
+        expected = expected_rmse(labels)
     if expected < constant:
         return [], []
     objection = (
-        f"these numbers would have an RMSE of up to about {expected:.4g}, but the model without "
-        f"noise would have {rmse:.4g}, and always answering the median {constant:.4g}"
+        f"these numbers would have an RMSE of about {expected:.4g}, but the model without noise "
+        f"would have {rmse:.4g}, and always answering the median {constant:.4g}"
     )
     return [OWNER_ALONE], [objection]
-
-
-def _weights_rmse(release: WeightsRelease, features: np.ndarray, numbers: np.ndarray) -> float:
-    """Return how far answers from the weights are expected to be from numbers, as an RMSE.
-
-    Args:
-        release: of weights that answer with numbers.
-        features: [n, ...] the queries.
-        numbers: [n] what answers are compared with.
-    """
-    return release.mechanism.expected_rmse(release.head, features, numbers)
 
 
 def _sample(opened: OpenedRun, rows: np.ndarray | range) -> tuple[Records, np.ndarray | None, str]:
