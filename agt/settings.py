@@ -373,6 +373,10 @@ class TrainingConfig:
             )
 
 
+PublicRows = Literal["test", "train"]
+"""Rows that somebody declared public: the test records, or training records marked public."""
+
+
 @schema
 class FeaturesConfig:
     """Public features phi(x) of norm at most 1 in front of a linear head (models/features.py);
@@ -403,7 +407,7 @@ class FeaturesConfig:
     bandwidth: Positive = 1.0
     seed: Annotated[int, Field(ge=0)] = 0
     whiten: Annotated[float, Field(ge=0, le=1)] = 0.0
-    public: Literal["test", "train"] | None = None
+    public: PublicRows | None = None
     ridge: Annotated[float, Field(ge=0, le=1)] = 1e-3
     radius: Positive | None = None
     bias: Annotated[float, Field(ge=0, le=10)] = 0.1

@@ -8,7 +8,7 @@ that a mistake has one message, and what is accepted here is checked again there
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from agt.certificates.settings import CERTIFICATES, read_certificate
 from agt.errors import ConfigError, Superseded
@@ -16,6 +16,7 @@ from agt.release_settings import no_linear_head, no_votes
 from agt.settings import (
     ComputeConfig,
     KGridConfig,
+    PublicRows,
     RelationConfig,
     TotalConfig,
     TrainingConfig,
@@ -218,7 +219,8 @@ def check_tune(config: Mapping[str, Any]) -> None:
     tuned = validate(TuneConfig, config.get("tune"), "tune")
     validate(TotalConfig, config.get("total"), "total")
     check_parts({key: value for key, value in config.items() if key not in TUNE_KEYS})
-    check_public_rows(tuned.public, config.get("dataset"))
+    if tuned.public not in (None, *get_args(PublicRows)):
+        check_public_rows(str(tuned.public), config.get("dataset"))
 
 
 def check_measure(config: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from agt.data.dataset import Dataset, DataSource, PublicRows
+from agt.data.dataset import Dataset, DataSource
 from agt.data.embeddings import public_digest
 from agt.data.records import Records
 from agt.errors import ConfigError
@@ -37,7 +37,7 @@ from agt.facts import Fact, Standing, declared, not_held
 from agt.models.kind import UnreadReason
 from agt.models.kinds import KINDS, certificate_config
 from agt.relations import RELATIONS
-from agt.settings import ChosenFrom
+from agt.settings import ChosenFrom, PublicRows
 from agt.store import write_atomic
 from agt_cli.composing import composed
 from agt_cli.configuration import chosen_options

@@ -73,17 +73,15 @@ def check_table_of_dataset(node: object) -> None:
         _check_table(Path(node["path"]), Path(node["data_dir"]), "dataset.path or data_dir")
 
 
-def check_public_rows(public: str | None, node: object) -> None:
+def check_public_rows(public: str, node: object) -> None:
     """Raise DataMissing where the file of public rows for ``agt tune`` is not there.
 
     Args:
-        public: the value of ``tune.public``.
+        public: the value of ``tune.public``, where it names a file.
         node: the value of the key ``dataset``, composed.
     """
-    if public in (None, "test") or not isinstance(node, Mapping):
-        return
-    if isinstance(node.get("data_dir"), str):
-        locate(Path(str(public)), Path(node["data_dir"]), "tune.public")
+    if isinstance(node, Mapping) and isinstance(node.get("data_dir"), str):
+        locate(Path(public), Path(node["data_dir"]), "tune.public")
 
 
 def _check_table(path: Path, data_dir: Path, setting: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -22,8 +22,7 @@ from agt.data.records import Records, fingerprint
 from agt.data.target import Target
 from agt.errors import DataError
 from agt.facts import Evidence, Fact
-
-PublicRows = Literal["test", "train"]
+from agt.settings import PublicRows
 
 
 @dataclass(frozen=True)

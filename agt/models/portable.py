@@ -509,7 +509,7 @@ def _check_weight(weight: np.ndarray, features: FeatureMap, width: object) -> No
     if not fits_features or weight.dtype != np.float64 or not np.isfinite(weight).all():
         raise ValueError(
             f"the weights have shape {weight.shape} and type {weight.dtype}, but must be finite "
-            f"float64 numbers in {features.outputs} columns (for queries with {width} features)"
+            f"float64 numbers in {features.outputs} columns (width={width}, the number of features of a query)"
         )
 
 

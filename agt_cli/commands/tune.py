@@ -10,13 +10,12 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 
-from agt.data.dataset import PublicRows
 from agt.data.records import UNLABELLED, Records
 from agt.errors import ConfigError, DataError, nearest
 from agt.mechanisms.weights import weights_budget
 from agt.models.features import FeatureMap
 from agt.models.kinds import certificate_config
-from agt.settings import TotalConfig, validate
+from agt.settings import PublicRows, TotalConfig, validate
 from agt_cli.choices import (
     PARTS,
     bound,
