@@ -62,6 +62,12 @@ MISTAKES = (
     ["ledger", "show", "nobody"],
     ["ledger", "init", "people", "run=r", "head=nowhere/people.head"],
 )
+A_TABLE = (
+    "dataset=table",
+    "dataset.path=t.csv",
+    "dataset.label=y",
+    "dataset.numeric={x:[0,1]}",
+)
 MISSING_FILES = (
     ["certify", "run=r", "inputs=queries.csv"],
     ["unlearn", "run=r", "ids=requests.txt"],
@@ -138,13 +144,21 @@ def test_a_list_of_options_of_a_group_is_refused(
 
 
 @pytest.mark.parametrize("rows", get_args(PublicRows))
-def test_public_rows_of_the_dataset_are_not_taken_for_a_file(rows: str) -> None:
-    config = composed("tune", ["dataset=blobs", f"tune.public={rows}"])
+def test_public_rows_of_the_dataset_are_not_taken_for_a_file(
+    rows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("x,y\n1,a\n")
+    config = composed("tune", [*A_TABLE, f"tune.public={rows}"])
     check_tune(config)
 
 
-def test_public_rows_in_a_file_that_is_missing_are_refused() -> None:
-    config = composed("tune", ["dataset=blobs", "tune.public=nowhere.csv"])
+def test_public_rows_in_a_file_that_is_missing_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("x,y\n1,a\n")
+    config = composed("tune", [*A_TABLE, "tune.public=nowhere.csv"])
     with pytest.raises(DataMissing):
         check_tune(config)
 
