@@ -66,7 +66,7 @@ A_TABLE = (
     "dataset=table",
     "dataset.path=t.csv",
     "dataset.label=y",
-    "dataset.numeric={x:[0,1]}",
+    "+dataset.numeric={x:[0,1]}",
 )
 MISSING_FILES = (
     ["certify", "run=r", "inputs=queries.csv"],
