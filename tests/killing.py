@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from agt.ledger.book import AdmittedTable, Charge, Population
-from agt.ledger.chain import SecondHead
+from agt.ledger.head_file import SecondHead
 from agt.ledger.ledger import Exhausted, Ledger
 from agt.mechanisms.budget import Allowance
 from agt.mechanisms.guarantees import PureDP

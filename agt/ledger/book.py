@@ -34,7 +34,8 @@ import numpy as np
 from agt import sentences
 from agt.data.ids import keyed_hash
 from agt.errors import ConfigError
-from agt.ledger.chain import EACH, AlteredLedger, Entry, Head, Unit
+from agt.ledger.chain import AlteredLedger, Entry, Head
+from agt.ledger.unit import EACH, Unit
 from agt.mechanisms.accounts import CountedTable, LedgerState, MovedHead, OtherLedger
 from agt.mechanisms.budget import Allowance, Cost, Lot, eps_so_far
 from agt.mechanisms.composition import largest_holding

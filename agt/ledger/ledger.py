@@ -83,19 +83,9 @@ from agt.ledger.book import (
     refusal,
     unit_words,
 )
-from agt.ledger.chain import (
-    START,
-    AlteredLedger,
-    Entry,
-    Head,
-    SecondHead,
-    Unit,
-    folder_alone,
-    follow,
-    hash_of,
-    head_file,
-    same_disk,
-)
+from agt.ledger.chain import START, AlteredLedger, Entry, Head, follow, hash_of
+from agt.ledger.head_file import SecondHead, head_file
+from agt.ledger.place import folder_alone, same_disk
 from agt.ledger.store import (
     SUFFIX,
     LedgerFile,
@@ -106,6 +96,7 @@ from agt.ledger.store import (
     making,
     other_program,
 )
+from agt.ledger.unit import Unit
 from agt.mechanisms.accounts import Account, Counts, LedgerState
 from agt.mechanisms.budget import Cost, Lot
 from agt.mechanisms.mechanism import Mechanism

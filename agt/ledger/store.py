@@ -33,16 +33,8 @@ from tempfile import TemporaryDirectory, gettempdir
 from urllib.parse import quote
 
 from agt.errors import AgtError, Busy, CheckError, ConfigError
-from agt.ledger.chain import (
-    COMPANIONS,
-    AlteredLedger,
-    Entry,
-    Row,
-    check_file,
-    check_local,
-    folder_alone,
-    take_lock,
-)
+from agt.ledger.chain import AlteredLedger, Entry, Row
+from agt.ledger.place import COMPANIONS, check_file, check_local, folder_alone, take_lock
 from agt.messages import Message
 from agt.store import MAX_TEXT_BYTES, READ_FLAGS, Broken, Lock, is_locked, open_plain, sync_folder
 

@@ -28,7 +28,7 @@ import numpy as np
 from agt.certificates.box import Certificates
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.errors import ConfigError
-from agt.ledger.chain import take_lock
+from agt.ledger.place import take_lock
 from agt.store import (
     MANIFEST_FILE as MANIFEST,
     Broken,

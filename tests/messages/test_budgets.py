@@ -8,8 +8,8 @@ from ledgers import DATA, charge, new, people
 
 from agt.errors import CheckError
 from agt.ledger.book import AdmittedTable
-from agt.ledger.chain import Unit
 from agt.ledger.ledger import Exhausted, Ledger
+from agt.ledger.unit import Unit
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
 
 CUSTOMER = Unit("customer", 4)

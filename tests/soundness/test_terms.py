@@ -29,7 +29,8 @@ from agt.certificates.votes import certified_vote
 from agt.errors import CheckError
 from agt.facts import evidence, not_held, proved
 from agt.ledger.book import AdmittedTable, Charge, Population
-from agt.ledger.chain import START, Head, SecondHead
+from agt.ledger.chain import START, Head
+from agt.ledger.head_file import SecondHead
 from agt.ledger.ledger import Ledger
 from agt.ledger.lots import LotPayer
 from agt.ledger.payer import NoPayer

@@ -16,7 +16,8 @@ from ledgers import charge, edited, keys, new, people, rewritten
 from agt.errors import CheckError
 from agt.ledger import ledger as ledger_module
 from agt.ledger.book import AdmittedTable
-from agt.ledger.chain import Entry, SecondHead
+from agt.ledger.chain import Entry
+from agt.ledger.head_file import SecondHead
 from agt.ledger.ledger import Exhausted, Ledger
 
 

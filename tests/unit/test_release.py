@@ -23,10 +23,10 @@ from agt.data.target import ClassTarget
 from agt.errors import ConfigError
 from agt.facts import evidence, not_held, proved
 from agt.ledger.book import AdmittedTable, Population
-from agt.ledger.chain import Unit
 from agt.ledger.ledger import Exhausted, Ledger, Questions
 from agt.ledger.lots import LotPayer
 from agt.ledger.payer import LedgerPayer, NoPayer, ProtectedPeople, Reservation
+from agt.ledger.unit import Unit
 from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.budget import Allowance
 from agt.mechanisms.claims import Claim

@@ -1,0 +1,210 @@
+"""The head file, which keeps the number and the hash of a ledger's last entry at a second place.
+
+It tells the ledger from an older copy of it (Lemma 2 and Lemma 3 of docs/proofs/ledger.md). The
+file holds two lines of text, each in a block of 4,096 bytes of its own:
+
+    agt-ledger-head 1 LEDGER COUNT HASH CHECKSUM
+
+LEDGER is the hash of the ledger's first entry, COUNT and HASH are the head, and CHECKSUM is the
+SHA-256 of what stands before it in the line. The line with the greater count is valid.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from agt.errors import AgtError, ConfigError
+from agt.ledger.chain import Head
+from agt.ledger.place import take_lock
+from agt.store import Broken, write_atomic
+
+BLOCK = 4096  # bytes; a power cut damages at most the block that is being written
+_WORD = "agt-ledger-head 1"
+_BLOCK = re.compile(rf"({_WORD} (\S+) (\d+) (\S+)) (\S+)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class SecondHead:
+    """The head file of one ledger.
+
+    Attributes:
+        path: the path of the head file.
+        ledger: the hash of the ledger's first entry.
+    """
+
+    path: Path
+    ledger: str
+
+    @property
+    def name(self) -> str:
+        """How sentences call the file."""
+        return f"the head file {self.path} (which keeps a copy of the ledger's last entry)"
+
+    def start(self, head: Head) -> None:
+        """Create the file with this head in both blocks.
+
+        Raises:
+            ConfigError: the path exists already.
+        """
+        if self.path.exists():
+            raise ConfigError(
+                f"head={self.path}: this file already exists, but each ledger needs a head file "
+                "of its own (which keeps a copy of the ledger's last entry): choose another "
+                "file. If an interrupted agt ledger init left this file there, delete it"
+            )
+        write_atomic(self.path, 2 * self._block(head))
+
+    def read(self) -> Head:
+        """Return the head that the file keeps.
+
+        Raises:
+            Broken: the file is missing, damaged, or another ledger's.
+            AgtError: the file cannot be opened.
+        """
+        with self._opened(os.O_RDONLY) as handle:
+            return self._newest(handle)[0]
+
+    def peek(self) -> Head | None:
+        """Return the head that the file keeps; None if there is no readable file of this ledger."""
+        try:
+            return self.read()
+        except (Broken, AgtError):
+            return None
+
+    @contextmanager
+    def held(self, seconds: float) -> Iterator[tuple[Head, Callable[[Head], None]]]:
+        """Lock the file, and yield its head and a function that replaces it by a later one.
+
+        Args:
+            seconds: how long to wait for the lock.
+
+        Raises:
+            Busy: another process held the lock for all of this time.
+            Broken: the file is missing, damaged, or another ledger's.
+            AgtError: the file cannot be opened; or, from the function, cannot be written.
+        """
+        with self._opened(os.O_RDWR) as handle:
+            take_lock(handle, seconds, f"head={self.path}")
+            head, block = self._newest(handle)
+            # The other block is overwritten, so that the newest head stays if the write fails.
+            yield head, lambda later: self._write(handle, later, 1 - block)
+
+    def _block(self, head: Head) -> bytes:
+        """Return the block of ``BLOCK`` bytes that keeps a head."""
+        line = f"{_WORD} {self.ledger} {head.count} {head.hash}"
+        return f"{line} {sha256(line.encode()).hexdigest()}".ljust(BLOCK - 1).encode() + b"\n"
+
+    def _write(self, handle: int, head: Head, block: int) -> None:
+        """Write a head to a block (0 or 1), and wait until it is on the disk.
+
+        Raises:
+            AgtError: the disk does not take it.
+        """
+        try:
+            if os.pwrite(handle, self._block(head), block * BLOCK) < BLOCK:
+                raise OSError("the disk stored only a part of the data")
+            os.fsync(handle)
+        except OSError as error:
+            reason = error.strerror or error
+            raise AgtError(
+                f"head={self.path}: the head file (which keeps a copy of the ledger's last entry) "
+                f"cannot be written ({reason}), but the debit is already in the ledger. So the "
+                "debit counts as spent, although nothing is released for it. Make the head file "
+                "writable before the next release"
+            ) from error
+
+    def _newest(self, handle: int) -> tuple[Head, int]:
+        """Return the head with the greater count, and the block (0 or 1) that it is in.
+
+        Raises:
+            Broken: no block is intact, or one is another ledger's.
+        """
+        content = os.pread(handle, 2 * BLOCK, 0)
+        blocks = (_parsed(content[:BLOCK]), _parsed(content[BLOCK:]))
+        intact = [(block, number) for number, block in enumerate(blocks) if block]
+        if not intact:
+            raise Broken(
+                f"{self.path} is damaged, or is not a head file (which keeps a copy of a ledger's "
+                "last entry): restore this file, or give the right one with head="
+            )
+        if any(ledger != self.ledger for (ledger, _), _ in intact):
+            raise Broken(
+                f"{self.path} is the head file of another ledger (it keeps a copy of that ledger's "
+                "last entry): give this ledger's head file with head=. If another ledger replaced "
+                "this ledger's own file, restore the earlier file"
+            )
+        heads = [(head, number) for (_, head), number in intact]
+        return max(heads, key=lambda pair: pair[0].count)
+
+    @contextmanager
+    def _opened(self, flags: int) -> Iterator[int]:
+        """Open the file, and yield its descriptor.
+
+        Args:
+            flags: os.O_RDONLY or os.O_RDWR.
+
+        Raises:
+            Broken: the file is missing, or is not a regular file.
+            AgtError: the file cannot be opened.
+        """
+        try:
+            if not stat.S_ISREG(self.path.stat().st_mode):
+                raise Broken(
+                    f"{self.path} is not a regular file, so it cannot be a ledger's head file "
+                    "(which keeps a copy of its last entry): give the right file with head="
+                )
+            handle = os.open(self.path, flags | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise Broken(
+                f"the ledger's head file {self.path} (which keeps a copy of the ledger's last "
+                "entry) is missing, so agt cannot tell the ledger from an older copy of itself. "
+                "Restore the head file, or give its new place with head=FILE. To check a mere "
+                "copy of a ledger, run agt verify with head=COUNT:HASH, as agt printed it earlier"
+            ) from None
+        except OSError as error:
+            reason = error.strerror or error
+            consequence = "" if flags == os.O_RDONLY else ". Nothing was spent"
+            access = "read" if flags == os.O_RDONLY else "written"
+            raise AgtError(
+                f"head={self.path}: this head file (which keeps a copy of the ledger's last "
+                f"entry) cannot be {access} ({reason}){consequence}. Make it readable and writable"
+            ) from error
+        try:
+            yield handle
+        finally:
+            os.close(handle)
+
+
+def head_file(head: Path, ledger: Path) -> Path:
+    """Return the path of a ledger's head file.
+
+    Args:
+        head: what the user named: the file itself, or a folder, in which the head file has the
+            ledger's name.
+        ledger: the ledger's file.
+
+    Raises:
+        ConfigError: the path is the ledger's own.
+    """
+    place = Path(os.path.abspath(head))
+    place = place / f"{ledger.stem}.head" if place.is_dir() else place
+    if place.resolve() == ledger.resolve():
+        raise ConfigError(
+            f"head={head}: this is the ledger itself, but the head file (which keeps a copy of "
+            "the ledger's last entry) must be another file: give another file, preferably on "
+            "another disk"
+        )
+    return place
+
+
+def _parsed(block: bytes) -> tuple[str, Head] | None:
+    """Return (hash of the ledger's first entry, head) of a block; None if it is damaged."""
+    match = _BLOCK.fullmatch(block.rstrip(b" \n").decode(errors="replace"))
+    if match is None or sha256(match[1].encode()).hexdigest() != match[5]:
+        return None
+    return match[2], Head(int(match[3]), match[4])

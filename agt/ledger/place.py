@@ -1,0 +1,182 @@
+"""Where a ledger may lie, and how processes keep one another out while they write."""
+
+import fcntl
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from agt.errors import Busy, CheckError, ConfigError
+from agt.messages import Message
+from agt.store import file_kind
+
+MOUNTS = Path("/proc/self/mountinfo")
+_NETWORK_NAMES = """
+    9p afpfs afs beegfs ceph cifs coda davfs davfs2 gcsfuse glusterfs gpfs grpcfuse juicefs lustre
+    ncpfs nfs nfs4 orangefs osxfs prl_fs pvfs2 rclone s3fs smb2 smb3 smbfs smbnetfs sshfs vboxsf
+    virtiofs vmhgfs vmhgfs-fuse
+"""
+NETWORK = frozenset(_NETWORK_NAMES.split())
+"""Names of file systems that another machine serves, as mountinfo has them, without a prefix
+"fuse.". Processes of two machines share no memory there, so SQLite's locks do not hold.
+"""
+
+
+def check_local(path: Path, remedy: str) -> None:
+    """Raise ConfigError if a ledger's file is on another machine's disk.
+
+    Args:
+        path: the file.
+        remedy: what to do instead, for the error.
+    """
+    kind = file_system(path)
+    if kind.removeprefix("fuse.") in NETWORK:
+        raise ConfigError(
+            f"ledger={path}: this file is on a network file system ({kind}), where processes on "
+            f"different machines could each spend the same budget: {remedy}"
+        )
+
+
+COMPANIONS = ("-wal", "-shm", "-journal")
+"""Endings of the files that SQLite opens beside a database, whatever lies there."""
+
+
+def check_file(path: Path) -> None:
+    """Raise an error unless a ledger is one regular file with one name.
+
+    A second name (hard link) would have a log of its own beside it, in which SQLite would not see
+    what was spent under the first name. The files beside the ledger are checked before SQLite opens
+    them, because SQLite would wait at a pipe, and a log that is a link to a device keeps nothing.
+
+    Raises:
+        ConfigError: there is no regular file, or it has several names.
+        CheckError: a file that SQLite keeps beside it is a link, a folder, a pipe or a device.
+    """
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(
+            Message(
+                "ledger={path}: this file does not exist: create a ledger with "
+                "{config:agt ledger init}",
+                path=path,
+            )
+        ) from None
+    except OSError as error:
+        raise ConfigError(
+            f"ledger={path}: this file cannot be read ({error.strerror}): make it readable, "
+            "or give the path of another ledger"
+        ) from None
+    if stat.S_ISDIR(status.st_mode):
+        raise ConfigError(f"ledger={path}: this is a folder: give the ledger's file")
+    if not stat.S_ISREG(status.st_mode):
+        raise ConfigError(
+            f"ledger={path}: this is not a regular file (but a pipe, a socket or a "
+            "device): give the ledger's file"
+        )
+    if status.st_nlink > 1:
+        raise ConfigError(
+            f"ledger={path}: the file has {status.st_nlink} names (hard links), so two "
+            "processes that use different names could spend the same budget twice: delete "
+            "the other names, or replace the file by a copy"
+        )
+    real = os.path.realpath(path)
+    for companion in (Path(f"{real}{suffix}") for suffix in COMPANIONS):
+        if os.path.lexists(companion) and (kind := file_kind(companion.lstat().st_mode)):
+            raise CheckError(
+                f"ledger={path}: next to this file there is {kind} named {companion.name}, but "
+                "under this name SQLite needs a regular file. Nothing was read or written. Find "
+                f"out who created {companion.name}, and remove it"
+            )
+
+
+def file_system(path: Path) -> str:
+    """Return the type of the file system that a path is on, such as "ext4" or "fuse.sshfs".
+
+    It is empty if the operating system does not tell, because it has no /proc.
+    """
+    try:
+        lines = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return ""
+    real_path = os.path.realpath(path)
+    kind = ""
+    longest = -1
+    for line in lines:
+        # "ID PARENT DEVICE ROOT MOUNT-POINT OPTIONS ... - TYPE SOURCE OPTIONS", see proc(5)
+        fields, _, tail = line.partition(" - ")
+        mount_point = _without_octal_codes(fields.split(" ")[4])
+        is_above = real_path == mount_point or real_path.startswith(mount_point.rstrip("/") + "/")
+        # The innermost mount counts, and of several at one place the last.
+        if is_above and len(mount_point) >= longest:
+            longest = len(mount_point)
+            kind = tail.split(" ")[0]
+    return kind
+
+
+def _without_octal_codes(path: str) -> str:
+    """Return a path of mountinfo, where a blank is written \\040, as it is."""
+    return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), path)
+
+
+def same_disk(one: Path, other: Path) -> bool:
+    """Return whether two files are on one file system; False if a file cannot be examined."""
+    try:
+        return one.stat().st_dev == other.stat().st_dev
+    except OSError:
+        return False
+
+
+def take_lock(
+    handle: int, seconds: float, name: str, lock: Callable[[int], object] | None = None
+) -> None:
+    """Lock an open file or folder against other processes, until it is closed.
+
+    Args:
+        handle: the file descriptor of the file or folder.
+        seconds: how long to wait for the lock.
+        name: of the file or folder, for the error.
+        lock: takes the lock of ``handle``, or raises OSError if it is taken; None for an exclusive
+            lock of the whole file.
+
+    Raises:
+        Busy: another process held the lock for all of this time.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if lock:
+                lock(handle)
+            else:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except (BlockingIOError, PermissionError):  # fcntl raises the second on some systems
+            if time.monotonic() > deadline:
+                raise Busy(
+                    f"{name}: another process has locked this file for {seconds:g} s, so nothing "
+                    "was written: check whether a suspended process still uses the ledger (the "
+                    "command fuser -v lists such processes)"
+                ) from None
+            time.sleep(0.001)
+
+
+@contextmanager
+def folder_alone(folder: Path, seconds: float = 60.0) -> Iterator[None]:
+    """Lock a folder, while a ledger or a copy is made there, or a table is admitted.
+
+    Args:
+        folder: the folder.
+        seconds: how long to wait for the lock.
+
+    Raises:
+        Busy: another process held the lock for all of this time.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        take_lock(handle, seconds, f"ledger: {folder}")
+        yield
+    finally:
+        os.close(handle)
