@@ -23,8 +23,9 @@ import numpy as np
 from agt.certificates.conditions import Condition, weaker_conditions
 from agt.data.arrays import gathered, selected
 from agt.errors import ConfigError
-from agt.ledger.ledger import Exhausted, Questions
+from agt.ledger.ledger import Exhausted
 from agt.ledger.payer import NoPayer, Payer, Reservation
+from agt.ledger.questions import Questions
 from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.judging import Voting, claim

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from agt.ledger.book import AdmittedTable, Charge, Population
+from agt.ledger.book import Charge, Population
 from agt.ledger.head_file import SecondHead
 from agt.ledger.ledger import Exhausted, Ledger
+from agt.ledger.tables import AdmittedTable
 from agt.mechanisms.budget import Allowance
 from agt.mechanisms.guarantees import PureDP
 

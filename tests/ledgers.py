@@ -7,9 +7,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from agt.ledger.book import AdmittedTable, Charge, Population
+from agt.ledger.book import Charge, Population
 from agt.ledger.chain import START, Entry
 from agt.ledger.ledger import Ledger
+from agt.ledger.tables import AdmittedTable
 from agt.mechanisms.budget import Allowance
 from agt.mechanisms.guarantees import Guarantee, PureDP
 

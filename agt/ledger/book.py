@@ -1,54 +1,36 @@
-"""What the entries of a ledger come to: whose budget, which tables, what was spent, how many
-answers; each rule rechecked.
+"""What the entries of a ledger amount to: the budget, the tables, what was spent, the answers.
 
-Formal guarantees
-    ``Book.take`` goes on only where the entry could have been made by this module at that place: a
-    debit's cost is computed again from its guarantee and size and must be what ``spent`` grew by
-    (``SAME``, relative: another machine's special functions may differ in the last digits, by far
-    less than what costs are rounded up by, ``numeric.UP``); the sum is within the budget; its data
-    was admitted, its relation is the population's, and it protects the unit that the table was
-    admitted with (chain.py); no data and no file is admitted under two ways of counting; answers
-    belong to a debit, and are no more than its size. So a chain that was rewritten with smaller
-    costs, a larger lot or another budget is refused even where each hash fits, as far as its first
-    entry is believed.
-    A checkpoint holds what the entries before it come to: ``take`` refuses another than it would
-    write itself. ``resume`` believes one, and reads no more of what came before than the entries
-    that it names by their hashes; what it may be believed on is the ledger's to say (ledger.py).
-    Times are kept and never believed: order is by number.
-
-What a ledger says of itself: what a claim must carry, what is left, why nothing more fits.
+``Book.take`` rechecks every rule that an entry must keep; docs/proofs/ledger.md proves what follows
+from that.
 """
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from hashlib import blake2b, sha256
+from hashlib import sha256
 from math import isclose, nextafter
 from typing import Any
 
-import numpy as np
-
-from agt import sentences
-from agt.data.ids import keyed_hash
 from agt.errors import ConfigError
 from agt.ledger.chain import AlteredLedger, Entry, Head
+from agt.ledger.tables import AdmittedTable
 from agt.ledger.unit import EACH, Unit
-from agt.mechanisms.accounts import CountedTable, LedgerState, MovedHead, OtherLedger
-from agt.mechanisms.budget import Allowance, Cost, Lot, eps_so_far
-from agt.mechanisms.composition import largest_holding
-from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, read_guarantee
+from agt.mechanisms.accounts import LedgerState, MovedHead, OtherLedger
+from agt.mechanisms.budget import Allowance, Cost, Lot
+from agt.mechanisms.guarantees import Guarantee, read_guarantee
 from agt.relations import RELATIONS
-from agt.release_settings import MIN_BUDGET
 from agt.store import Broken
 
-DRAW = "draw:"
+DRAW = "draw:"  # begins ``Charge.run`` of weights that were trained with noise
 SAME = 1e-12
+"""Relative difference up to which a cost that is computed again is the same: special functions of
+another machine may differ in the last digits. Costs are rounded up by far more (``numeric.UP``).
+"""
+SLACK = 1e-9  # relative, by which a budget is enlarged where it is checked again, for this reason
 BELOW_ONE = nextafter(1.0, 0.0)
 FIRST_DIGITS = 16  # of the first entry's hash, by which people and claims name a ledger
-SLACK = 1e-9  # of a budget that is compared again, for the same reason
 
 
 @dataclass(frozen=True)
@@ -56,13 +38,13 @@ class Population:
     """Whose data the budget is about.
 
     Attributes:
-        name: of the population, for people.
-        unit: whose addition or removal makes a neighbour, in words ("one customer").
-        relation: of every run that is answered from.
-        allowance: the budget over all that is ever released.
+        name: the name of the population, such as "customers".
+        unit: whose addition or removal makes a neighbouring dataset, in words ("one customer").
+        relation: the name of the relation of every run that is released from.
+        allowance: the budget for all releases together.
 
     Raises:
-        ConfigError: no name or unit, or a relation that protects nobody.
+        ConfigError: the name or the unit is empty, or the relation gives no differential privacy.
     """
 
     name: str
@@ -88,9 +70,7 @@ class Population:
             )
 
     def check_relation(self, relation: str) -> None:
-        """Raise ConfigError unless a run under this relation may be answered from on this
-        budget.
-        """
+        """Raise ConfigError unless this budget pays for releases from a run under a relation."""
         if relation != self.relation:
             raise ConfigError(
                 f"relation={relation}: the ledger of {self.name} counts releases under "
@@ -100,23 +80,23 @@ class Population:
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> "Population":
-        """What ``asdict`` gave."""
+        """Return the population that ``dataclasses.asdict`` turned into plain values."""
         return cls(node["name"], node["unit"], node["relation"], Allowance(**node["allowance"]))
 
 
 @dataclass(frozen=True)
 class Charge:
-    """What is to be released.
+    """What a debit pays for.
 
     Attributes:
-        guarantee: of each release.
-        output: labels, weights, a number.
-        mechanism: its name.
-        run: the digest of the training run that it is released from; of weights trained with noise,
-            ``DRAW`` and a hash of the seed, which names the draw and tells nothing of it.
+        guarantee: the privacy guarantee of each release.
+        output: what is released: "labels", "weights" or another ``Output``.
+        mechanism: the mechanism's name.
+        run: the digest of the training run that is released from. For weights that were trained
+            with noise it is ``DRAW`` and a hash of the seed, which does not reveal the seed.
         data: the digest of the data.
-        relation: of that run.
-        unit: as that run counts.
+        relation: the name of the run's relation.
+        unit: the unit in which the run counts.
     """
 
     guarantee: Guarantee
@@ -128,136 +108,34 @@ class Charge:
     unit: Unit = EACH
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """The charge as plain JSON values."""
         return {**asdict(self), "guarantee": self.guarantee.as_json}
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> "Charge":
-        """What ``as_json`` gave, among other values."""
+        """Return the charge that the body of a debit describes.
+
+        Args:
+            node: what ``as_json`` gave, among other values.
+
+        Raises:
+            KeyError, TypeError, ConfigError: the body is not one of a debit.
+        """
         others = {
             name: str(node[name]) for name in ("output", "mechanism", "run", "data", "relation")
         }
         return cls(read_guarantee(node["guarantee"]), **others, unit=Unit(**node["unit"]))
 
 
-@dataclass(frozen=True)
-class AdmittedTable:
-    """A table about these people.
-
-    Attributes:
-        name: for people.
-        data: its digest.
-        files: SHA-256 of the files that it was read from, by which it is known again.
-        unit: as runs on it count.
-        before: digests of the data that it was before records were erased from it: the people are
-            some of those, and nothing more is released from it as it was then.
-        people: ``sample_of`` the names of its units; as a ledger has them, ``keyed`` by its salt.
-        paths: where its files lay.
-        columns: a hash of their names; empty: not known.
-        apart: declared to be about other people than those of ledgers beside it that have some of
-            the same names.
-    """
-
-    name: str
-    data: str
-    files: tuple[str, ...] = ()
-    unit: Unit = EACH
-    before: tuple[str, ...] = ()
-    people: tuple[str, ...] = ()
-    paths: tuple[str, ...] = ()
-    columns: str = ""
-    apart: bool = False
-
-    def as_json(self, salt: str) -> dict[str, Any]:
-        """Plain values. Args: salt: of the ledger."""
-        known = {
-            "files": list(self.files),
-            "paths": list(self.paths),
-            "people": list(keyed(self.people, salt)),
-        }
-        about = {"unit": asdict(self.unit), "columns": self.columns, "apart": self.apart}
-        about |= {"before": list(self.before)} if self.before else {}
-        return {"table": self.name, "data": self.data, **known, **about}
-
-    @classmethod
-    def of(cls, node: Mapping[str, Any]) -> "AdmittedTable":
-        """What ``as_json`` gave, among other values; earlier versions gave less."""
-        later: dict[str, Any] = {
-            name: tuple(node.get(name, ())) for name in ("before", "people", "paths")
-        }
-        later |= {"columns": node.get("columns", ""), "apart": node.get("apart", False)}
-        return cls(node["table"], node["data"], tuple(node["files"]), Unit(**node["unit"]), **later)
-
-    @property
-    def counted(self) -> CountedTable:
-        """What claims say of it."""
-        return CountedTable(self.name, self.unit.column, self.unit.rows, self.apart)
-
-    def shares(self, other: "AdmittedTable") -> str:
-        """By what it is known to be about the very people of another: data, file; empty: it is
-        not known.
-        """
-        if {self.data, *self.before} & {other.data, *other.before}:
-            return "data"
-        return "file" if {*self.files} & {*other.files} else ""
-
-    def shares_people(self, admitted: "AdmittedTable", salt: str) -> str:
-        """Which people it has in common with a table that a ledger of this salt admitted; empty:
-        nobody beyond chance.
-
-        Two hashes of different names are the same by a chance below 2^-47 for two samples; one name
-        that two tables share may stand for nobody ("unknown"), so it takes two, or all of the
-        smaller sample.
-        """
-        shared = {*keyed(self.people, salt)} & {*admitted.people}
-        common = len(shared)
-        compared = min(len(self.people), len(admitted.people))
-        return (
-            (f"people ({common} of {compared} compared names occur in both tables)")
-            if common >= min(2, compared) > 0
-            else ""
-        )
-
-    def resembles(self, other: "AdmittedTable") -> str:
-        """What it has in common with a table of other people, maybe: name, path, columns; empty:
-        nothing.
-        """
-        alike = {"name": self.name == other.name, "path": bool({*self.paths} & {*other.paths})}
-        alike["columns"] = bool(self.columns) and self.columns == other.columns
-        return ", ".join(name for name, same in alike.items() if same)
-
-
-MAX_SAMPLE = 256
-
-
-def sample_of(names: np.ndarray) -> tuple[str, ...]:
-    """Hashes of the names [n] whose hashes are least, up to ``MAX_SAMPLE``: whatever their order
-    and how often each occurs.
-
-    Of a table whose names are the share f of another's, about 256 f of these are among the other's.
-    """
-    return tuple(
-        f"{hash:016x}"
-        for hash in np.unique(keyed_hash(names, "agt ledger people"))[:MAX_SAMPLE].tolist()
-    )
-
-
-def keyed(people: Iterable[str], salt: str) -> tuple[str, ...]:
-    """What a ledger keeps of ``sample_of``: without its salt, no guess of a name can be tested."""
-    key = bytes.fromhex(salt)
-    return tuple(
-        sorted(blake2b(name.encode(), digest_size=8, key=key).hexdigest() for name in people)
-    )
-
-
 @dataclass
 class Debit:
-    """A debit, and what came of it.
+    """A debit, and how many answers it has led to.
 
     Attributes:
-        entry: that made it.
-        charge, size: what was paid for.
-        answered: how many of its answers are kept.
+        entry: the entry of the debit.
+        charge: what it pays for.
+        size: for how many releases it pays.
+        answered: how many answers were kept that it paid for.
     """
 
     entry: Entry
@@ -267,28 +145,31 @@ class Debit:
 
     @classmethod
     def of(cls, entry: Entry, answered: int = 0) -> "Debit":
-        """What an entry paid for."""
+        """Return the debit of an entry."""
         return cls(entry, Charge.of(entry.body), entry.body["size"], answered)
 
     @property
     def head(self) -> Head:
-        """The chain's end with it."""
+        """The head of the chain when this debit was its last entry."""
         return self.entry.head
 
     @property
     def open(self) -> bool:
-        """Whether answers may still be kept on it."""
+        """Whether answers that it paid for may still be added."""
         return self.charge.output == "labels" and self.answered < self.size
 
 
 @dataclass(frozen=True)
 class Answered:
-    """Answers that were kept together, or since the checkpoint before.
+    """Consecutive answers that one entry records.
+
+    The entry is one of answers, or a checkpoint, which covers the answers since the one before.
 
     Attributes:
-        first, size: their numbers.
-        digest: ``digest_of`` them.
-        entry: the number of the entry that tells it.
+        first: the number of the first answer.
+        size: the number of answers.
+        digest: ``digest_of`` the answers.
+        entry: the number of the entry.
     """
 
     first: int
@@ -298,40 +179,37 @@ class Answered:
 
     @classmethod
     def of(cls, entry: Entry) -> "Answered":
-        """What an entry of answers, or a checkpoint, says."""
+        """Return what an entry of answers, or a checkpoint, records about answers."""
         return cls(entry.body["first"], entry.body["size"], entry.body["digest"], entry.number)
 
 
 @dataclass
 class Book:
-    """The entries so far.
+    """What the entries of a ledger amount to, up to the newest.
 
     Attributes:
-        opening: the first entry; its hash names the ledger.
-        population: as it was opened.
+        opening: the first entry, whose hash names the ledger.
+        population: whose data the budget is about.
         last: the newest entry.
-        spent: by all of them.
-        heads: (entry, place) of each second head, in the order in which entries named them.
-        tables: those admitted, by data digest.
-        admitted: the number of the entry that admitted each, by data digest.
-        closed: data as it was before an erasure that an admitted table came from: digest -> the
-            number of its entry.
-        debits: by number: those since the newest checkpoint, and earlier ones on which answers may
-            still be kept.
-        batches: of answers, in order: those since the newest checkpoint, and what is known of
-            earlier ones.
-        backwards: the numbers of those with an earlier time than the one before.
-        moved: each entry by which a second head took the place of another, which may have been
-            lost, or came later, as claims have it.
-        declared: what the owner declared other ledgers to be: ``identity_of`` a file that is no
-            account of these people, or ``first_entry`` of a ledger that lay in the place of this
-            one.
-        other_ledgers: the same as claims have it: other ledgers, whose releases this one does not
-            count.
-        answered: how many answers are kept.
-        rests: hash of each entry that a checkpoint names whatever its age, by number: the opening,
-            tables, second heads.
-        checkpoint: the newest; None: there is none.
+        spent: the cost of all debits.
+        heads: (number of the entry, path) of each head file, in the order of the entries.
+        tables: the admitted tables, by the digest of their data.
+        admitted: the number of the entry that admitted each table, by the digest of its data.
+        closed: data from which nothing may be released any more, because a table with fewer
+            records took their place: digest -> number of the entry.
+        debits: debits by number: those since the newest checkpoint, and earlier ones to which
+            answers may still be added.
+        batches: the answers, in order: an item for each entry since the newest checkpoint, and an
+            item for the checkpoint.
+        earlier_than_before: the numbers of entries with an earlier time than the entry before.
+        moved: each move of the head file, as claims state it.
+        declared: what the owner declared about other ledgers: ``identity_of`` a file that is no
+            ledger of these people; or ``first_entry`` of a ledger that was in this one's place.
+        other_ledgers: the same declarations, as claims state them.
+        answered: the number of answers.
+        lasting_hashes: the hash of each entry that every checkpoint names whatever its age, by
+            number: the opening, tables, moves of the head file, declarations.
+        checkpoint: the newest checkpoint; None if there is none.
         kinds: how many entries of each kind were taken.
     """
 
@@ -345,21 +223,21 @@ class Book:
     closed: dict[str, int] = field(default_factory=dict)
     debits: dict[int, Debit] = field(default_factory=dict)
     batches: list[Answered] = field(default_factory=list)
-    backwards: list[int] = field(default_factory=list)
+    earlier_than_before: list[int] = field(default_factory=list)
     moved: list[MovedHead] = field(default_factory=list)
     declared: list[Mapping[str, str] | str] = field(default_factory=list)
     other_ledgers: list[OtherLedger] = field(default_factory=list)
     answered: int = 0
-    rests: dict[int, str] = field(default_factory=dict)
+    lasting_hashes: dict[int, str] = field(default_factory=dict)
     checkpoint: Entry | None = None
     kinds: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def begin(cls, opening: Entry) -> "Book":
-        """With the first entry.
+        """Return the book of a ledger that has only its first entry.
 
         Raises:
-            Broken: it opens no ledger.
+            AlteredLedger: the entry does not open a ledger.
         """
         if opening.kind != "open":
             raise AlteredLedger(
@@ -378,78 +256,109 @@ class Book:
                 Population.of(body["population"]),
                 opening,
                 heads=heads,
-                rests={1: opening.hash},
+                lasting_hashes={1: opening.hash},
             )
 
     @classmethod
     def resume(cls, checkpoint: Entry, entry_of: Callable[[int, str], Entry]) -> "Book":
-        """With a checkpoint, which is believed, and with what it names.
+        """Return the book up to a checkpoint, without reading all entries before it.
+
+        The checkpoint is believed; the ledger decides when it may be (ledger.py). Only the entries
+        that it names by their hashes are read.
 
         Args:
-            entry_of: (number, hash) -> that entry; raises Broken where it is not there.
+            checkpoint: the entry of the checkpoint.
+            entry_of: returns the entry with a number and a hash, or raises Broken.
 
         Raises:
-            Broken: it cannot be understood, or an entry that it names is another.
+            Broken: the checkpoint does not have its form, or an entry that it names is missing or
+                another.
         """
         with _reading(checkpoint) as body:
-            entries = sorted((int(number), hash) for number, hash in body["entries"].items())
-            opening, *others = (entry_of(*entry) for entry in entries)
+            named = sorted((int(number), digest) for number, digest in body["entries"].items())
+            opening, *others = (entry_of(number, digest) for number, digest in named)
             book = cls.begin(opening)
             for entry in others:
-                with _reading(entry) as named:
-                    if entry.kind == "debit":
-                        book.debits[entry.number] = Debit.of(
-                            entry, body["answered"][str(entry.number)]
-                        )
-                    else:
-                        {"admit": book._admit, "head": book._move, "declare": book._declare}[
-                            entry.kind
-                        ](entry, named)
-            book.answered, book.spent = (
-                body["first"] + body["size"] - 1,
-                Cost.from_json(body["spent"]),
-            )
-            book.backwards, book.last, book.checkpoint = (
-                list(body["backwards"]),
-                checkpoint,
-                checkpoint,
-            )
+                book._take_named(entry, body["answered"])
+            book.answered = body["first"] + body["size"] - 1
+            book.spent = Cost.from_json(body["spent"])
+            book.earlier_than_before = list(body["backwards"])
+            book.last = checkpoint
+            book.checkpoint = checkpoint
             book.batches = [Answered.of(checkpoint)]
             return book
 
-    def state(self) -> dict[str, Any]:
-        """What the next checkpoint tells, but for the digest of the answers since the one
-        before.
-        """
-        lots = {number: debit for number, debit in self.debits.items() if debit.open}
-        entries = self.rests | {number: debit.entry.hash for number, debit in lots.items()}
-        first = (
-            1
-            if self.checkpoint is None
-            else self.checkpoint.body["first"] + self.checkpoint.body["size"]
-        )
-        return {
-            "entries": {str(number): hash for number, hash in entries.items()},
-            "answered": {str(number): debit.answered for number, debit in lots.items()},
-            "first": first,
-            "size": self.answered - first + 1,
-            "earlier": self.checkpoint and [self.checkpoint.number, self.checkpoint.hash],
-            "backwards": self.backwards,
-        }
+    def _take_named(self, entry: Entry, answered: Mapping[str, int]) -> None:
+        """Take an entry that a checkpoint names.
 
-    def take(self, entry: Entry) -> None:
-        """Go on with the next entry, which follows the last (chain.py).
-
-        Raises:
-            Broken: it is none that could have been made here.
+        Args:
+            entry: a debit with answers to come, or an entry of a lasting kind.
+            answered: how many answers each of these debits has, by the debit's number.
         """
         rules = {
-            "debit": self._debit,
-            "answers": self._answers,
-            "admit": self._admit,
-            "head": self._move,
-            "declare": self._declare,
-            "checkpoint": self._check,
+            "admit": self._take_table,
+            "head": self._take_head_move,
+            "declare": self._take_declaration,
+        }
+        with _reading(entry) as body:
+            if entry.kind == "debit":
+                self.debits[entry.number] = Debit.of(entry, answered[str(entry.number)])
+            else:
+                rules[entry.kind](entry, body)
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint at this place must record, as plain JSON values.
+
+        The digest of the answers since the checkpoint before is added by the ledger, which has the
+        answers. The keys are:
+
+            entries: the hash of each entry that still counts, by number: the lasting entries, and
+                debits to which answers may be added.
+            answered: how many answers each of these debits has, by number.
+            first, size: the number of the first answer since the checkpoint before, and how many
+                answers there are since then.
+            earlier: [number, hash] of the checkpoint before; null if there is none.
+            backwards: the numbers of entries with an earlier time than the entry before.
+        """
+        open_debits = self._open_debits()
+        hashes = dict(self.lasting_hashes)
+        hashes.update((number, debit.entry.hash) for number, debit in open_debits.items())
+        first = 1
+        earlier = None
+        if self.checkpoint is not None:
+            first = self.checkpoint.body["first"] + self.checkpoint.body["size"]
+            earlier = [self.checkpoint.number, self.checkpoint.hash]
+        return {
+            "entries": {str(number): digest for number, digest in hashes.items()},
+            "answered": {str(number): debit.answered for number, debit in open_debits.items()},
+            "first": first,
+            "size": self.answered - first + 1,
+            "earlier": earlier,
+            "backwards": self.earlier_than_before,
+        }
+
+    def _open_debits(self) -> dict[int, Debit]:
+        """Return the debits to which answers may still be added, by number."""
+        return {number: debit for number, debit in self.debits.items() if debit.open}
+
+    def take(self, entry: Entry) -> None:
+        """Take the next entry, after checking that agt could have made it at this place.
+
+        Lemma 4 of docs/proofs/ledger.md says what is checked.
+
+        Args:
+            entry: the entry that follows ``last`` in the chain (``chain.follow``).
+
+        Raises:
+            Broken: agt makes no such entry at this place.
+        """
+        rules = {
+            "debit": self._take_debit,
+            "answers": self._take_answers,
+            "admit": self._take_table,
+            "head": self._take_head_move,
+            "declare": self._take_declaration,
+            "checkpoint": self._take_checkpoint,
         }
         with _reading(entry) as body:
             if entry.kind not in rules:
@@ -458,27 +367,39 @@ class Book:
                     "agt does not know: use a newer version"
                 )
             spent = rules[entry.kind](entry, body)
-            if spent is self.spent:
+            if spent is None:
                 if body["spent"] != self.last.body["spent"]:
                     raise AlteredLedger(
                         f"entry {entry.number} changes the amount spent, but only a debit may do "
                         "that"
                     )
-            elif not _same(spent, body["spent"]):
-                size = body["size"]
-                total = spent.as_json()
-                recorded = body["spent"]
-                raise AlteredLedger(
-                    f"entry {entry.number} records the total {recorded}, but it should be {total} "
-                    f"after the cost of the entry's {size} releases"
-                )
-        self.spent = spent if spent is self.spent else Cost.from_json(body["spent"])
+            else:
+                self._check_recorded(spent, entry)
+                self.spent = Cost.from_json(body["spent"])
         if entry.time < self.last.time:
-            self.backwards.append(entry.number)
+            self.earlier_than_before.append(entry.number)
         self.last = entry
         self.kinds[entry.kind] += 1
 
-    def _debit(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
+    def _check_recorded(self, spent: Cost, entry: Entry) -> None:
+        """Raise AlteredLedger unless a debit records what is spent with it.
+
+        Args:
+            spent: the cost of all debits, this one included, as computed here.
+            entry: the entry of the debit.
+        """
+        recorded = entry.body["spent"]
+        if _is_same_cost(spent, recorded):
+            return
+        size = entry.body["size"]
+        total = spent.as_json()
+        raise AlteredLedger(
+            f"entry {entry.number} records the total {recorded}, but it should be {total} "
+            f"after the cost of the entry's {size} releases"
+        )
+
+    def _take_debit(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
+        """Check a debit, and return what is spent with it."""
         debit = Debit.of(entry)
         charge = debit.charge
         if charge.data not in self.tables or charge.data in self.closed:
@@ -502,9 +423,12 @@ class Book:
         self.debits[entry.number] = debit
         return spent
 
-    def _answers(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
-        paid, size = self.debits[body["debit"]], body["size"]
-        if body["first"] != self.answered + 1 or not 1 <= size <= paid.size - paid.answered:
+    def _take_answers(self, entry: Entry, body: Mapping[str, Any]) -> None:
+        """Check that answers follow the last one, and that their debit paid for them."""
+        paid = self.debits[body["debit"]]
+        size = body["size"]
+        is_paid = 1 <= size <= paid.size - paid.answered
+        if body["first"] != self.answered + 1 or not is_paid:
             raise AlteredLedger(
                 f"the answers that entry {entry.number} records are not the next ones that its "
                 "debit paid for"
@@ -512,9 +436,9 @@ class Book:
         paid.answered += size
         self.answered += size
         self.batches.append(Answered.of(entry))
-        return self.spent
 
-    def _admit(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
+    def _take_table(self, entry: Entry, body: Mapping[str, Any]) -> None:
+        """Check that an admitted table is new, and counts as earlier ones of the same data."""
         table = AdmittedTable.of(body)
         if not self.is_new(table) or table.data in self.closed or self.counted_otherwise(table):
             raise AlteredLedger(
@@ -523,25 +447,23 @@ class Book:
             )
         self.tables[table.data] = table
         self.admitted.setdefault(table.data, entry.number)
-        self.rests[entry.number] = entry.hash
-        self.closed |= {
-            data: entry.number
-            for data in table.before
-            if data != table.data and data not in self.closed
-        }
-        return self.spent
+        self.lasting_hashes[entry.number] = entry.hash
+        for data in table.before:
+            if data != table.data:
+                self.closed.setdefault(data, entry.number)
 
-    def _move(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
+    def _take_head_move(self, entry: Entry, body: Mapping[str, Any]) -> None:
+        """Check that a move of the head file names the new place."""
         if not body["head"] or not isinstance(body["lost"], bool):
             raise AlteredLedger(
                 f"entry {entry.number} moves the ledger's head file without naming its new place"
             )
         self.moved.append(MovedHead(entry.number, entry.time, body["lost"], self.head or None))
         self.heads.append((entry.number, str(body["head"])))
-        self.rests[entry.number] = entry.hash
-        return self.spent
+        self.lasting_hashes[entry.number] = entry.hash
 
-    def _declare(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
+    def _take_declaration(self, entry: Entry, body: Mapping[str, Any]) -> None:
+        """Check that a declaration says what is declared."""
         if not isinstance(body["declared"], str):
             raise AlteredLedger(
                 f"entry {entry.number} is a declaration, but does not contain what is declared"
@@ -552,10 +474,10 @@ class Book:
             self.other_ledgers.append(OtherLedger(entry.number, first_entry=about))
         else:
             self.other_ledgers.append(OtherLedger(entry.number, about["file"]))
-        self.rests[entry.number] = entry.hash
-        return self.spent
+        self.lasting_hashes[entry.number] = entry.hash
 
-    def _check(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
+    def _take_checkpoint(self, entry: Entry, body: Mapping[str, Any]) -> None:
+        """Check that a checkpoint records what the entries before it amount to."""
         for name, value in self.state().items():
             if body[name] != value:
                 raise AlteredLedger(
@@ -563,19 +485,23 @@ class Book:
                     f"it: '{name}' should be {value}"
                 )
         since = Answered.of(entry)
-        self.debits = {number: debit for number, debit in self.debits.items() if debit.open}
-        self.batches = [*(batch for batch in self.batches if batch.first < since.first), since]
+        self.debits = self._open_debits()
+        earlier_batches = [batch for batch in self.batches if batch.first < since.first]
+        self.batches = [*earlier_batches, since]
         self.checkpoint = entry
-        return self.spent
 
     @property
     def head(self) -> str:
-        """Where a second head is kept, as was written last; empty: nowhere."""
+        """The path of the head file that was named last; empty if there is none."""
         return self.heads[-1][1] if self.heads else ""
 
     def state_with(self, entry: int) -> LedgerState:
-        """Return what claims say of the ledger, as it was with an entry; a second head is taken
-        to lie away from it.
+        """Return what claims state about the ledger as it was when an entry was its last.
+
+        A head file is assumed to be on another disk than the ledger.
+
+        Args:
+            entry: the number of the entry.
         """
         admitted = [
             table.counted for data, table in self.tables.items() if self.admitted[data] <= entry
@@ -589,26 +515,28 @@ class Book:
 
     @property
     def first_entry(self) -> str:
-        """The first 16 digits of the first entry's hash, by which this ledger is told from
-        others.
-        """
+        """The first 16 digits of the first entry's hash, which tell this ledger from others."""
         return self.opening.hash[:FIRST_DIGITS]
 
     def is_new(self, table: AdmittedTable) -> bool:
-        """Whether to admit a table changes anything: it, or an earlier state of it that is still
-        open, is not known yet.
+        """Return whether admitting a table changes anything.
+
+        It does if its data are not admitted yet, or if earlier data that it replaces are not closed
+        yet.
         """
         return table.data not in self.tables or not {*table.before} <= {table.data, *self.closed}
 
     def counted_otherwise(self, table: AdmittedTable) -> AdmittedTable | None:
-        """A table of the same data or file that was admitted with a unit which this one's does
-        not cover.
+        """Return an admitted table of the same data or file whose unit this one's does not cover.
+
+        It is None if there is no such table.
         """
         shared = (other for other in self.tables.values() if table.shares(other))
         return next((other for other in shared if not table.unit.covers(other.unit)), None)
 
     @cached_property
     def _within(self) -> Allowance:
+        """The budget, slightly enlarged for costs that another machine computed."""
         allowance = self.population.allowance
         return replace(
             allowance,
@@ -618,11 +546,15 @@ class Book:
 
 
 def digest_of(rows: Iterable[tuple[int, bytes, int]]) -> str:
-    """SHA-256 of answers (number, key, label), in order: the key's length in two bytes, the key,
-    the label in eight.
+    """Return the SHA-256 of answers, in hexadecimal digits.
+
+    For each answer, the key's length (2 bytes), the key and the label (8 bytes, signed) are hashed.
+
+    Args:
+        rows: (number, key, label) of each answer, in order. The number is not hashed.
 
     Raises:
-        Broken: they are no keys and labels.
+        AlteredLedger: a key is not bytes, or a label is not an integer of 8 bytes.
     """
     try:
         parts = (
@@ -635,17 +567,22 @@ def digest_of(rows: Iterable[tuple[int, bytes, int]]) -> str:
         ) from None
 
 
-def _same(cost: Cost, node: Mapping[str, Any]) -> bool:
+def _is_same_cost(cost: Cost, recorded: Mapping[str, Any]) -> bool:
+    """Return whether an entry records a cost, up to ``SAME``."""
     expected = cost.as_json()
-    return node.keys() == expected.keys() and all(
-        value == node[name] or isclose(float(str(value)), float(str(node[name])), rel_tol=SAME)
-        for name, value in expected.items()
-    )
+    if recorded.keys() != expected.keys():
+        return False
+    return all(_is_same_number(value, recorded[name]) for name, value in expected.items())
+
+
+def _is_same_number(value: object, recorded: object) -> bool:
+    """Return whether two numbers of JSON, or their texts, are equal up to ``SAME``."""
+    return value == recorded or isclose(float(str(value)), float(str(recorded)), rel_tol=SAME)
 
 
 @contextmanager
 def _reading(entry: Entry) -> Iterator[Mapping[str, Any]]:
-    """Its body; Broken where it does not hold what its kind needs."""
+    """Yield the body of an entry; errors of reading it become AlteredLedger."""
     try:
         yield entry.body
     except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
@@ -653,74 +590,3 @@ def _reading(entry: Entry) -> Iterator[Mapping[str, Any]]:
             f"entry {entry.number} (of the kind {entry.kind!r}) does not have the form of such an "
             f"entry ({error!r})"
         ) from None
-
-
-def unit_words(population: Population, tables: Iterable[AdmittedTable]) -> str:
-    """Whose addition or removal the budget is about: the population's unit, and how many records
-    it may have where.
-    """
-    return sentences.unit(population.unit, [table.counted for table in tables])
-
-
-def clock(book: Book) -> list[str]:
-    """A line for each time that the clock ran backwards, which changes nothing."""
-    return [
-        (
-            f"the computer's clock went backwards between entries {number - 1} and {number}, so "
-            "use the numbers of the entries, not their recorded times, to tell which entry came "
-            "first"
-        )
-        for number in book.backwards
-    ]
-
-
-def budget(allowance: Allowance) -> str:
-    """What may be spent in all."""
-    return sentences.budget(allowance.eps, allowance.delta)
-
-
-def refusal(population: Population, spent: Cost, guarantee: Guarantee) -> str:
-    """Why not one release of this guarantee fits, and which would."""
-    allowance = population.allowance
-    largest, leak = _largest(allowance, spent, guarantee), allowance.leak_limit - spent.leak
-    if largest is not None:
-        fits = f"a release that is {largest} would still fit into the rest of the budget"
-    elif isinstance(guarantee, GaussianDP) and not allowance.delta:
-        fits = (
-            "this release uses Gaussian noise, which needs a ledger whose budget has a delta "
-            "above 0"
-        )
-    elif isinstance(guarantee, ApproximateDP) and guarantee.delta > leak >= 0:
-        remaining_delta = float(leak)
-        fits = (
-            f"this release needs a delta of {guarantee.delta:g}, but only {remaining_delta:.3g} is "
-            "left of the part of the ledger's delta that is reserved for such releases "
-            f"(total.leaks={allowance.leaks:g})"
-        )
-    else:
-        fits = "no release of this kind fits into the rest of the budget, however small its eps"
-    return (
-        f"the budget of {population.name} ({budget(allowance)} in total) is not enough for a "
-        f"release that is {guarantee}, because eps = {eps_so_far(allowance, spent):.6g} is "
-        f"already spent; {fits}"
-    )
-
-
-def _largest(allowance: Allowance, spent: Cost, guarantee: Guarantee) -> Guarantee | None:
-    """The weakest guarantee of the same kind of which one release fits, to three digits; None:
-    none.
-    """
-    name, refused = next(iter(guarantee.parameters.items()))
-
-    def weaker(value: float) -> Guarantee:
-        return read_guarantee({**guarantee.as_json, name: value})
-
-    def fits(value: float) -> bool:
-        return allowance.max_lot_size(spent, weaker(value), 1) == 1
-
-    if not fits(MIN_BUDGET):
-        return None
-    most = largest_holding(fits, MIN_BUDGET, refused)
-    unit = 10.0 ** (math.floor(math.log10(most)) - 2)  # three digits, rounded down
-    rounded = math.floor(most / unit) * unit
-    return weaker(max(MIN_BUDGET, float(f"{rounded:.3g}")))

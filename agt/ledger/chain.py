@@ -1,6 +1,6 @@
 """Entries of a ledger, each bound to the one before it by its hash.
 
-The proof that the last hash fixes all entries before it is in docs/proofs/ledger.md.
+The last hash fixes all entries before it (Lemma 1 of docs/proofs/ledger.md).
 """
 
 import json

@@ -1,7 +1,8 @@
 """The head file, which keeps the number and the hash of a ledger's last entry at a second place.
 
-It tells the ledger from an older copy of it (Lemma 2 and Lemma 3 of docs/proofs/ledger.md). The
-file holds two lines of text, each in a block of 4,096 bytes of its own:
+It tells the ledger from an older copy of it. It is never ahead of the ledger (Lemma 2 of
+docs/proofs/ledger.md) and only moves forwards (Lemma 3 of docs/proofs/ledger.md). The file holds
+two lines of text, each in a block of 4,096 bytes of its own:
 
     agt-ledger-head 1 LEDGER COUNT HASH CHECKSUM
 

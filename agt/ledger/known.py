@@ -1,5 +1,6 @@
-"""The list of ledgers that this account has used on this machine, so that none is replaced by
-another unnoticed.
+"""The list of ledgers that this user used on this machine.
+
+It shows when another ledger has replaced one of them.
 """
 
 import json
@@ -9,40 +10,41 @@ from contextlib import suppress
 from pathlib import Path
 
 from agt.errors import AgtError, CheckError
-from agt.ledger.book import AdmittedTable
 from agt.ledger.ledger import Ledger, similar
+from agt.ledger.tables import AdmittedTable
 
 
 def known_ledgers() -> dict[str, str]:
-    """The list of ledgers of this account on this machine: path -> ``Book.first_entry``; empty: an
-    earlier version's.
+    """Return the listed ledgers: path -> ``Book.first_entry``, empty where it is not known.
 
-    It is a file in XDG_STATE_HOME (``~/.local/state``) of one JSON object a line, or of a path
-    alone, as earlier versions wrote it. Of several lines about one path the last one counts.
+    The list is a file in XDG_STATE_HOME (``~/.local/state``) with one JSON object a line, or with a
+    path alone, as earlier versions wrote it. If several lines are about one path, the last counts.
     """
-    known: dict[str, str] = {}
+    known = dict[str, str]()
     with suppress(OSError, RuntimeError):
-        for line in _list_file().read_text(encoding="utf-8", errors="surrogateescape").splitlines():
-            with suppress(ValueError):  # a line that a power cut tore
-                known |= json.loads(line) if line.startswith("{") else {line: known.get(line, "")}
+        text = _list_file().read_text(encoding="utf-8", errors="surrogateescape")
+        for line in text.splitlines():
+            with suppress(ValueError):  # a line that a power cut damaged
+                if line.startswith("{"):
+                    known.update(json.loads(line))
+                else:
+                    known.setdefault(line, "")
     return known
 
 
 def _list_file() -> Path:
-    return (
-        Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-        / "agt"
-        / "ledgers"
-    )
+    """Return the path of the list."""
+    state_folder = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state_folder) / "agt" / "ledgers"
 
 
 def check_same_ledger(path: Path, first: str = "", declared: Collection[object] = ()) -> None:
-    """Raise CheckError where the list of ledgers has another one at this path.
+    """Raise CheckError if another ledger is listed at this path.
 
     Args:
-        first: ``Book.first_entry`` of the ledger there; empty: one is about to be made.
-        declared: ``Book.declared``: a ledger in whose place this one was declared to lie is no
-            other.
+        path: the path of the ledger.
+        first: ``Book.first_entry`` of the ledger that is there; empty if one is to be created.
+        declared: ``Book.declared``. A ledger that this one was declared to replace is no error.
     """
     known = known_ledgers().get(os.path.realpath(path))
     if known and known != first and known not in declared:
@@ -56,18 +58,17 @@ def check_same_ledger(path: Path, first: str = "", declared: Collection[object] 
 
 
 def recognise(ledger: Ledger) -> str | None:
-    """Put a ledger on the list, if no other one is listed at its path.
+    """Add a ledger to the list, if no other one is listed at its path.
 
-    A ledger is made first, listed then, and debited last, as whoever pays from it calls this
-    before.
-    So a process that is killed in between leaves a ledger that is not listed and has spent nothing;
-    listed first, it could leave the name of a ledger that never was, and no other could take it.
+    A ledger is created first, then listed, and debited last. So a process that is killed in between
+    leaves a ledger that is not listed and has spent nothing. If it were listed first, the list
+    could keep a ledger that was never created, and no other could take its place.
 
     Returns:
-        What its owner should hear; None: it is listed.
+        A warning for the owner that the list cannot be written; None if the ledger is listed.
 
     Raises:
-        CheckError: as ``check_same_ledger``.
+        CheckError: another ledger is listed at this path.
     """
     first = ledger.book.first_entry
     check_same_ledger(ledger.path, first, ledger.book.declared)
@@ -78,7 +79,8 @@ def recognise(ledger: Ledger) -> str | None:
         place = _list_file()
         place.parent.mkdir(parents=True, exist_ok=True)
         with place.open("a", encoding="utf-8") as file:
-            file.write(f"\n{json.dumps(line)}\n")  # whatever a power cut left of the line before
+            # A line of its own, even if a power cut damaged the end of the line before.
+            file.write(f"\n{json.dumps(line)}\n")
             file.flush()
             os.fsync(file.fileno())
     except (OSError, RuntimeError) as error:
@@ -91,15 +93,15 @@ def recognise(ledger: Ledger) -> str | None:
 
 
 def similar_elsewhere(path: Path, table: AdmittedTable) -> list[str]:
-    """Return which listed ledgers in other folders may count the same people, a line each.
+    """Return a warning for each listed ledger in another folder that may count the same people.
 
     Ledgers that cannot be opened, because they are damaged or locked, are left out.
 
     Args:
-        path: of the ledger that is used now.
-        table: whose data it is about.
+        path: the ledger that is used now.
+        table: the table that it is about.
     """
-    lines: list[str] = []
+    lines = list[str]()
     for other in map(Path, known_ledgers()):
         if other.parent != path.resolve().parent and other.is_file():
             with suppress(AgtError):

@@ -1,88 +1,27 @@
-"""A ledger: what was released about one population, in one SQLite file; it says what may still be,
-and remembers answers.
+"""A ledger: what was released about one population, what may still be, and the answers.
 
     ledger = Ledger.open(Path("ledgers/loans.ledger"))
-    debit = ledger.debit(Charge(...), wanted=1000)     durable before it returns; raises Exhausted
-                                                       where nothing fits
-    ledger.answer(debit, {key: label, ...})            what was drawn, for whoever asks the same
-                                                       again
+    debit = ledger.debit(Charge(...), wanted=1000)  # on the disk when it returns, or Exhausted
+    ledger.answer(debit, {key: label, ...})         # kept for whoever asks the same again
 
-Formal guarantees
-    Every debit is on the disk, in the chain, and in the second head where there is one, before
-    ``debit`` returns, and so before anything is drawn: a process that is killed later has spent it
-    (store.py; the head after the commit, so that it never runs ahead of the ledger). Two debits at
-    once are one after the other, each seeing the other's cost. What is admitted depends on the
-    entries alone (agt/mechanisms/budget.py).
-    Opening follows the chain from its newest checkpoint, ``verify`` from its first entry; each cost
-    is rechecked (book.py), and every later call does so with what others added meanwhile. An older
-    copy is refused where a second head exists (chain.py); without one it cannot be told from the
-    ledger, and ``words`` says so. An answer that is given again is what was kept: the first of each
-    question, checked against the chain, with those that were kept together with it, when the first
-    of them is given by this process.
-    Checkpoints. Every ``EVERY`` entries the next writer, who has checked all since the one before,
-    appends what the chain comes to: what is spent, the hash of each entry that still counts (the
-    first, tables, moves of the head, lots with answers to come), a digest of the answers since the
-    last checkpoint, and that one's hash. Where there is a second head, a checkpoint is believed
-    only as far as heads reach that are found without its word (``_bound``): the one that was given,
-    or the first entry's, and from there the one that the last entry it knows names, as a head that
-    is moved away knows its move. The chain is followed from the checkpoint through the entry where
-    that head ends. So its hash is the one of a chain whose head was moved, entry by entry, by
-    processes that had followed it: by induction each checkpoint in it is what ``take`` would have
-    made of all before, and whoever can write the ledger and not its head has no other sequence of
-    entries with that hash. What is edited before a checkpoint then changes nothing that is paid or
-    answered (answers are held to its digest, and an earlier one's is reached by hashes), and
-    ``verify`` finds it. Where there is no second head, the newest is believed: whoever can write
-    the file could as well put an older copy in its place, or a chain of their own, which no check
-    of the file can show; a forged checkpoint ``verify`` finds.
-
-Other ledgers of the same folder: two budgets for the same people would add up, and each would be
-broken.
-
-Which queries were answered before, which ask the same, and which are new: a question is answered
-once, and paid once.
-
-Formal guarantees
-    Two queries are one question only if their features are the same bytes, as the model takes them,
-    and so are the training run, the mechanism with all of its parameters, and what its evidence
-    counts: then the stored label is a draw of the very same release, and to say it again gives
-    nothing away. All of that is public, so which queries are new, how many they are and in which
-    order says nothing about the records.
-    Keys are BLAKE2b of 32 bytes, keyed by the ledger's first entry: two questions share one by a
-    chance of 2^-128, or if somebody finds a collision.
+It is one SQLite file. What it guarantees is proved in docs/proofs/ledger.md.
 """
 
-import json
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from functools import cached_property
-from hashlib import blake2b
 from math import inf
 from operator import index
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from agt import sentences
-from agt.data.arrays import pieces
-from agt.data.records import UNANSWERED
 from agt.errors import AgtError, Busy, CheckError, ConfigError
-from agt.ledger.book import (
-    AdmittedTable,
-    Answered,
-    Book,
-    Charge,
-    Debit,
-    Population,
-    digest_of,
-    refusal,
-    unit_words,
-)
+from agt.ledger.book import Answered, Book, Charge, Debit, Population, digest_of
 from agt.ledger.chain import START, AlteredLedger, Entry, Head, follow, hash_of
 from agt.ledger.head_file import SecondHead, head_file
 from agt.ledger.place import folder_alone, same_disk
@@ -96,27 +35,27 @@ from agt.ledger.store import (
     making,
     other_program,
 )
+from agt.ledger.tables import AdmittedTable
 from agt.ledger.unit import Unit
+from agt.ledger.words import refusal, unit_words
 from agt.mechanisms.accounts import Account, Counts, LedgerState
 from agt.mechanisms.budget import Cost, Lot
-from agt.mechanisms.mechanism import Mechanism
 from agt.messages import Message
 from agt.store import Broken
-
-if TYPE_CHECKING:  # whoever reads a ledger loads no torch
-    from agt.mechanisms.laplace_mean import LaplaceMean
 
 _ANSWERS_MISCOUNTED = "the ledger does not contain as many answers as its entries record"
 
 Declared = Collection[object]
-"""What owners declared (``Book.declared``)."""
+"""What an owner declared about other ledgers (``Book.declared``)."""
 
 
 def ledgers_in(folder: Path) -> list[Path]:
-    """Whatever has a ledger's name in a folder, in order; a folder that is not there holds none.
+    """Return the paths in a folder whose names are those of ledgers, sorted.
+
+    There are none if the folder does not exist.
 
     Raises:
-        CheckError: the folder cannot be listed, or is a link to a place that is not there.
+        CheckError: the folder cannot be listed, or is a link whose target does not exist.
     """
     try:
         names = os.listdir(folder) if os.path.lexists(folder) else []
@@ -132,16 +71,20 @@ def ledgers_in(folder: Path) -> list[Path]:
 def check_unclaimed(
     path: Path, table: AdmittedTable, by_name: bool = True, declared: Declared = ()
 ) -> None:
-    """Raise ConfigError where another ledger of the folder than ``path`` has a table's people: same
-    data, file or names.
+    """Raise ConfigError if another ledger in the folder already counts a table's people.
+
+    It does if it admitted a table with the same data, the same file, or the same names of units.
 
     Args:
-        by_name: False: names of units are not compared; nor where the table is declared to be about
-            other people.
-        declared: ``identity_of`` files that are declared to be no account of these people.
+        path: the ledger that is to admit the table, which is not compared.
+        table: the table.
+        by_name: whether names of units are compared. They are not if the table is declared to be
+            about other people (``AdmittedTable.apart``).
+        declared: ``identity_of`` the files that are declared to be no ledgers of these people.
 
     Raises:
-        CheckError: another ledger there cannot be opened, so it is not known whose people it has.
+        ConfigError: another ledger counts the table's people.
+        CheckError: another ledger cannot be opened, so it is not known whose releases it counts.
     """
     for other in ledgers_in(path.parent):
         if os.path.realpath(other) == os.path.realpath(path):
@@ -167,10 +110,21 @@ def check_unclaimed(
 def admitted(
     path: Path, table: AdmittedTable, by_name: bool = True, declared: Declared = ()
 ) -> tuple[str, str] | None:
-    """(name, what is the same) of a table that a ledger admitted, of the same data, file or people;
-    None: it did not.
+    """Return the table that a ledger admitted and that is about the same people as another table.
 
-    Arguments and errors as ``check_unclaimed``.
+    Args:
+        path: the ledger.
+        table: the other table.
+        by_name: whether names of units are compared.
+        declared: ``identity_of`` the files that are declared to be no ledgers of these people.
+
+    Returns:
+        (the name of the admitted table, what is the same: data, file or people); None if there is
+        no such table.
+
+    Raises:
+        Busy: another process has locked the ledger.
+        CheckError: the ledger cannot be opened.
     """
     for other, salt in _tables(path, declared):
         same = table.shares(other) or (by_name and table.shares_people(other, salt))
@@ -180,8 +134,15 @@ def admitted(
 
 
 def similar(path: Path, table: AdmittedTable) -> list[str]:
-    """Tables that a ledger in another folder admitted and that may be about the same people, and
-    why, a line each.
+    """Return a warning for each table of a ledger elsewhere that may be about the same people.
+
+    Args:
+        path: the other ledger.
+        table: the table that is compared.
+
+    Raises:
+        Busy: another process has locked the ledger.
+        CheckError: the ledger cannot be opened.
     """
     alike = [
         (
@@ -202,11 +163,13 @@ def similar(path: Path, table: AdmittedTable) -> list[str]:
 
 
 def _tables(path: Path, declared: Declared = ()) -> list[tuple[AdmittedTable, str]]:
-    """What a ledger admitted, with its salt; nothing where surely another program's file lies.
+    """Return the tables that a ledger admitted, each with the ledger's salt.
+
+    There are none if the file is another program's, or is declared to be no ledger of these people.
 
     Raises:
-        Busy: another process has it.
-        CheckError: it cannot be opened, and is not among those that were declared unreadable.
+        Busy: another process has locked the ledger.
+        CheckError: the ledger cannot be opened.
     """
     try:
         with Ledger.open(path, writing=False, away=True) as ledger:
@@ -228,44 +191,47 @@ def _tables(path: Path, declared: Declared = ()) -> list[tuple[AdmittedTable, st
         ) from None
 
 
-EVERY = 1000  # entries, from one checkpoint to the next
-WAIT = 60.0  # seconds, for other processes
+EVERY = 1000  # entries from one checkpoint to the next
+WAIT = 60.0  # seconds to wait for other processes
 Append = Callable[[str, Mapping[str, Any], Cost], Entry]
+"""Appends an entry of a kind, with its body and with what is spent, and returns it."""
 
 
 class Exhausted(CheckError):
-    """The budget does not hold what was asked for."""
+    """Not even one of the wanted releases fits into the budget."""
 
 
 class Ledger:
-    """One population's account, open, for any number of threads of one process.
+    """An open ledger of one population, for any number of threads of one process.
 
     Args:
-        store: its file.
-        head: where its second head lies now; None: where the ledger says.
-        lost: its second head is said to be lost: it is opened without, but compared with each that
-            is there all the same.
-        away: to look at a copy: it is compared with no head.
+        store: the ledger's file.
+        head: the path of its head file; None if it is where the ledger says.
+        lost: whether the owner declares that the head file is lost. The ledger is opened without
+            it, but compared with every earlier head file that exists.
+        away: whether the ledger is only looked at as a copy, which is compared with no head file.
 
     Attributes:
-        path: of the file.
+        path: the path of the ledger's file.
+
+    Raises:
+        Broken: the ledger was altered, or is older than its head file.
     """
 
     def __init__(
         self, store: LedgerFile, head: Path | None = None, lost: bool = False, away: bool = False
     ) -> None:
-        self._store, self.path, self._given, self._lost, self._away = (
-            store,
-            store.path,
-            head,
-            lost,
-            away,
-        )
-        self._checked: set[int] = set()
+        self._store = store
+        self.path = store.path
+        self._given = head
+        self._lost = lost
+        self._away = away
+        self._checked = set[int]()  # numbers of entries whose answers were compared with their hash
         with store.turn():
-            self._book = self._begun(self._bound())
-            self._catch_up()  # to where the head is kept
-            known = self._known()  # before the ledger's end, which can only grow meanwhile
+            self._book = self._begun(self._last_vouched())
+            self._catch_up()  # so that the place of the head file is known
+            # Heads are read before the ledger's end, which other processes can only move on.
+            known = self._known_heads()
             with store.snapshot():
                 self._catch_up()
                 self._check_whole(known)
@@ -279,15 +245,18 @@ class Ledger:
         tables: Sequence[AdmittedTable] = (),
         declared: Sequence[Mapping[str, str] | str] = (),
     ) -> "Ledger":
-        """Make a new one, with all that is declared of it: it is there as a whole, or nothing is.
+        """Create a ledger with its tables and declarations: all of it, or nothing after an error.
 
         Args:
-            head: of a second head, a new file on another disk, or the folder for it; None: none.
-            tables: whose people these are.
-            declared: each as in ``declare``.
+            path: the ledger's file, which must not exist.
+            population: whose data the budget is about.
+            head: a new head file, best on another disk, or the folder for it; None for no head
+                file.
+            tables: the tables that are about these people.
+            declared: what the owner declares about other ledgers, each as ``declare`` takes it.
 
         Raises:
-            ConfigError: something is there already, or another ledger in the folder holds a table's
+            ConfigError: a file exists already, or another ledger in the folder counts a table's
                 people.
         """
         check_suffix(path)
@@ -321,17 +290,20 @@ class Ledger:
         away: bool = False,
         lost: bool = False,
     ) -> "Ledger":
-        """Open one, and check the whole chain and every cost.
+        """Open a ledger, and check its entries from the newest checkpoint that may be believed.
 
         Args:
-            head: the second head must lie here, whatever the ledger says; None: where it says.
-            writing: False: to look at it, also where nothing can be written.
+            path: the ledger's file.
+            head: the head file must be here, whatever the ledger says; None if it is where the
+                ledger says.
+            writing: False to read a copy of the file, which needs no right to write.
             seconds: how long to wait for other processes.
-            away, lost: as in ``Ledger``. Nobody writes to a copy.
+            away: as in ``Ledger``; nothing is written then.
+            lost: as in ``Ledger``.
 
         Raises:
-            ConfigError: there is none, or it lies where none can.
-            CheckError: it was edited, or is older than its second head.
+            ConfigError: there is no ledger, or it is where none can be.
+            CheckError: the ledger was altered, or is older than its head file.
         """
         store = LedgerFile(path, writing and not away, seconds)
         try:
@@ -342,19 +314,26 @@ class Ledger:
 
     @classmethod
     def replace_head(cls, path: Path, head: Path) -> None:
-        """Start a second head anew where the one there was is lost; the chain says so for good.
+        """Create a new head file where the old one is lost, which the ledger records for good.
+
+        Args:
+            path: the ledger's file.
+            head: the new head file, or the folder for it.
 
         Raises:
-            ConfigError: the one there was can be read.
-            CheckError: it is further than the ledger, or knows another.
+            ConfigError: the old head file is not lost.
+            CheckError: an earlier head file has more entries than the ledger, or other ones.
         """
         with cls.open(path, lost=True) as ledger:
-            last = ledger.book.head and SecondHead(Path(ledger.book.head), ledger.book.opening.hash)
-            if last and (known := last.peek()):
-                raise ConfigError(
-                    "lost=true declares that the ledger's head file is lost, but this file "
-                    f"exists ({last.path}, with {known.count} entries): leave out lost=true"
-                )
+            old_place = ledger.book.head
+            if old_place:
+                old = SecondHead(Path(old_place), ledger.book.opening.hash)
+                known = old.peek()
+                if known is not None:
+                    raise ConfigError(
+                        "lost=true declares that the ledger's head file is lost, but this file "
+                        f"exists ({old.path}, with {known.count} entries): leave out lost=true"
+                    )
             ledger.move_head(head)
 
     def __enter__(self) -> "Ledger":
@@ -364,55 +343,57 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self._store.close()
 
     @property
     def population(self) -> Population:
-        """As it was opened."""
+        """Whose data the budget is about."""
         return self._book.population
 
     @property
     def book(self) -> Book:
-        """All that the entries come to, with those of other processes until now."""
+        """What the entries amount to, those of other processes until now included."""
         with self._store.turn():
             self._catch_up()
             return self._book
 
     @property
     def salt(self) -> str:
-        """Its own 32 random bytes, by which it hashes questions and names, in hexadecimal."""
+        """The 32 random bytes with which it hashes questions and names, in hexadecimal digits."""
         return str(self._book.opening.body["salt"])
 
     @property
     def unit(self) -> str:
-        """Whose addition or removal makes a neighbour, in words, with how many records it may
-        have.
-        """
+        """Whose addition or removal makes a neighbouring dataset, in words."""
         return unit_words(self.population, self.book.tables.values())
 
     @property
     def head(self) -> Path | None:
-        """Where the second head is kept; None: nowhere."""
+        """The path of the head file; None if there is none."""
         return next((head.path for head in self._heads()), None)
 
     def state_with(self, entry: int) -> LedgerState:
-        """What was declared by an entry, and what cannot be excluded."""
+        """Return what claims state about the ledger as it was when an entry was its last.
+
+        Args:
+            entry: the number of the entry.
+        """
         state = self.book.state_with(entry)
         if state.second_head == "away" and self.head and same_disk(self.head, self.path):
             return replace(state, second_head="same_disk")
         return state
 
     def words(self) -> list[str]:
-        """What a claim that rests on this ledger must say, a line each."""
+        """Return the sentences that a claim which rests on this ledger must contain."""
         return self.state_with(self.book.last.number).lines(self.population.unit)
 
     def account(self, debit: Debit | None, counts: Counts | None) -> Account:
-        """What a claim says of this ledger.
+        """Return what a claim states about this ledger.
 
         Args:
-            debit: that paid for the release; None: the account is as the newest entry left it.
-            counts: what of the release the ledger counts; None: not known.
+            debit: the debit that paid for the release; None for the account after the newest entry.
+            counts: which part of the release the ledger counts; None if it is not known.
         """
         entry = self.book.last if debit is None else debit.entry
         population = self.population
@@ -428,33 +409,39 @@ class Ledger:
         )
 
     def check(self, relation: str, data: str, unit: Unit) -> None:
-        """Raise ConfigError unless releases from a run under ``relation`` on ``data`` that
-        counts so may be paid here.
+        """Raise ConfigError unless this ledger may pay for releases from a run.
+
+        Args:
+            relation: the name of the run's relation.
+            data: the digest of the run's data.
+            unit: the unit in which the run counts.
         """
         with self._store.turn():
             self._catch_up()
             self._check_subject(relation, data, unit)
 
     def admit(self, table: AdmittedTable, unit: str | None = None) -> None:
-        """Declare that a table is about the same people, unit by unit, and shares their budget;
-        nothing, if it was already.
+        """Declare that a table is about the same people and shares their budget.
+
+        Nothing is written if the table was admitted before.
 
         Args:
-            unit: the population's, in so many words, to declare that the table's is one; None: it
-                goes without saying.
+            table: the table.
+            unit: the population's unit in the same words, which declares that the table's unit is
+                that one; None if both are the same anyway.
 
         Raises:
-            ConfigError: another ledger in the folder holds these people; the same data or file was
-                admitted here under another way of counting; the table counts otherwise than the
-                first, and nobody declared what its unit is.
+            ConfigError: another ledger in the folder counts these people; the same data or file was
+                admitted here with another unit; or the table has another unit than the first one,
+                and ``unit`` declares nothing.
         """
         with folder_alone(self._store.real.parent):
             self._admit(table, unit)
 
     def _admit(self, table: AdmittedTable, unit: str | None) -> None:
-        """``admit``, by whoever has the folder alone."""
-        beside = Path(os.path.relpath(self._store.real))  # as people read it
-        check_unclaimed(beside, table, declared=self.book.declared)
+        """Do what ``admit`` does; the caller has locked the folder."""
+        shown_path = Path(os.path.relpath(self._store.real))
+        check_unclaimed(shown_path, table, declared=self.book.declared)
         with self._writing() as append:
             self._check_counting(table, unit)
             self._check_open(table.data)
@@ -466,12 +453,11 @@ class Ledger:
                 )
 
     def declare(self, about: Mapping[str, str] | str) -> None:
-        """Keep the owner's word about another ledger in the chain, and in every claim from now on.
+        """Record what the owner declares about another ledger, for every claim from now on.
 
         Args:
-            about: ``identity_of`` a file beside this one that cannot be opened, and is no account
-                of these people; or ``Book.first_entry`` of the ledger that lay in the place of this
-                one.
+            about: ``identity_of`` a file in the folder that cannot be opened and is no ledger of
+                these people; or ``Book.first_entry`` of the ledger that was in this one's place.
         """
         words = (
             sentences.replaced_ledger(about)
@@ -482,25 +468,39 @@ class Ledger:
             append("declare", {"about": about, "declared": words}, self._book.spent)
 
     def move_head(self, head: Path) -> None:
-        """Keep the second head in a new file from now on; the old one is told of it, or, where
-        it is lost, the chain is.
+        """Use a new head file from now on.
+
+        The old head file gets the entry of the move; if the old one is lost, the entry says so.
+
+        Args:
+            head: the new head file, or the folder for it.
+
+        Raises:
+            ConfigError: the new file exists already.
         """
         later = SecondHead(head_file(head, self.path), self._book.opening.hash)
         with self._writing() as append:
-            later.start(
-                append("head", {"head": str(later.path), "lost": self._lost}, self._book.spent).head
-            )
-        self._given, self._lost = None, False
+            body = {"head": str(later.path), "lost": self._lost}
+            entry = append("head", body, self._book.spent)
+            later.start(entry.head)
+        self._given = None
+        self._lost = False
 
     def debit(self, charge: Charge, wanted: int) -> Debit:
-        """Spend the budget of as many releases as it holds, up to ``wanted``; on the disk when this
-        returns.
+        """Pay for as many releases as the budget holds, up to a number.
+
+        The debit is on the disk when this returns (Lemma 6 of docs/proofs/ledger.md).
+
+        Args:
+            charge: what is released.
+            wanted: the largest number of releases.
 
         Raises:
-            Exhausted: it holds none.
-            ConfigError: the data was not admitted, or it is another relation or unit.
+            Exhausted: not even one release fits into the budget.
+            ConfigError: the data are not admitted, or the relation or the unit is another one; or
+                ``wanted`` is not a possible number of releases.
         """
-        Lot(charge.guarantee, wanted)
+        Lot(charge.guarantee, wanted)  # raises ConfigError for an impossible number
         with self._writing() as append:
             self._check_subject(charge.relation, charge.data, charge.unit)
             before = self._book.spent
@@ -514,17 +514,20 @@ class Ledger:
         return self._book.debits[entry.number]
 
     def answer(self, debit: Debit, labels: Mapping[bytes, int]) -> dict[bytes, int]:
-        """Keep what was drawn on a debit, all of it or a part; of a question that was answered
-        before, what was kept first.
+        """Keep answers that a debit paid for: all of them, or a part.
+
+        A question that was answered before keeps its first answer.
 
         Args:
-            labels: key of a question -> label.
+            debit: the debit.
+            labels: the drawn labels, by the key of the question.
 
         Returns:
-            The same questions with the labels that are kept: what everybody is told from now on.
+            The labels that are kept, by the same keys: what everybody who asks is told from now on.
 
         Raises:
-            ConfigError: more answers than the debit has left, or a debit of another ledger.
+            ConfigError: the debit is another ledger's, or there are more new answers than it still
+                pays for.
         """
         labels = {bytes(key): index(label) for key, label in labels.items()}
         with self._writing() as append:
@@ -551,17 +554,20 @@ class Ledger:
                 body = {
                     "debit": debit.entry.number,
                     "first": first,
-                    "size": len(fresh),
+                    "size": new,
                     "digest": digest,
                 }
                 append("answers", body, self._book.spent)
         return {key: kept[key][1] if key in kept else label for key, label in labels.items()}
 
     def stored(self, keys: Sequence[bytes]) -> dict[bytes, int]:
-        """Those of the questions that were answered before, with their labels.
+        """Return the labels of the questions that were answered before, by key.
+
+        Args:
+            keys: the keys of all questions.
 
         Raises:
-            CheckError: an answer is not what was kept.
+            CheckError: an answer differs from the one that was kept.
         """
         with self._store.turn(), self._store.snapshot():
             self._catch_up()
@@ -571,21 +577,21 @@ class Ledger:
             return {key: label for key, (_, label) in rows.items()}
 
     def labels_on(self, debits: Collection[int]) -> list[int]:
-        """The answers that were drawn on these entries, and are kept, in the order in which they
-        were drawn.
+        """Return the labels that some debits paid for, in the order in which they were kept.
+
+        Args:
+            debits: the numbers of the debits' entries.
         """
+        labels = list[int]()
         with self._store.turn(), self._store.snapshot():
-            entries = (entry for entry in follow(self._store.texts()) if entry.kind == "answers")
-            batches = [entry.body for entry in entries if entry.body["debit"] in debits]
-            rows = (
-                row
-                for body in batches
-                for row in self._store.answer_rows(body["first"], body["size"])
-            )
-            return [label for _, _, label in rows]
+            for entry in follow(self._store.texts()):
+                if entry.kind == "answers" and entry.body["debit"] in debits:
+                    rows = self._store.answer_rows(entry.body["first"], entry.body["size"])
+                    labels += [label for _, _, label in rows]
+        return labels
 
     def history(self) -> dict[int, Debit]:
-        """Every debit, by the number of its entry: all of the chain is followed."""
+        """Return every debit by the number of its entry, which reads the whole chain."""
         with self._store.turn(), self._store.snapshot():
             self._catch_up()
             self._check_end()
@@ -598,21 +604,26 @@ class Ledger:
             return debits
 
     def entries(self) -> list[Entry]:
-        """All of them, in order, each checked against the one before."""
+        """Return all entries in order, each checked against the one before it."""
         with self._store.turn():
             return list(follow(self._store.texts()))
 
     def verify(self, known: Head | None = None) -> Book:
-        """Check everything: the file, the chain, each cost, every answer that is kept, both heads.
+        """Check the file, the whole chain, each cost, every answer and the head files.
 
         Args:
-            known: where the chain ended at some time, as somebody noted it.
+            known: the end of the chain at some time, as somebody wrote it down; None if nobody did.
+
+        Returns:
+            What all entries amount to.
 
         Raises:
-            CheckError: something is wrong.
+            CheckError: something was altered, is damaged, or is missing.
         """
         with self._store.turn():
-            heads = self._known()
+            heads = self._known_heads()
+            if known is not None:
+                heads["the last entry that was given as head="] = known
             self._checked.clear()
             with self._store.snapshot():
                 self._store.check()
@@ -621,19 +632,21 @@ class Ledger:
                     self._book.take(entry)
                     if "digest" in entry.body:
                         self._check_batch(Answered.of(entry))
-                self._check_whole(
-                    {
-                        **heads,
-                        **({("the last entry that was given as head="): known} if known else {}),
-                    }
-                )
+                self._check_whole(heads)
                 if self._store.count_answers() != self._book.answered:
                     raise AlteredLedger(_ANSWERS_MISCOUNTED)
             return self._book
 
     def _begun(self, bound: float) -> Book:
-        """The entries up to the newest checkpoint that a bound number has; without one, the
-        first entry.
+        """Return the book up to the newest checkpoint that may be believed.
+
+        It is the book of the first entry if there is no such checkpoint.
+
+        Args:
+            bound: the largest number of an entry that may be believed.
+
+        Raises:
+            Broken: the ledger has no entries, or the checkpoint was altered.
         """
         row = self._store.newest("checkpoint", bound)
         if row is None:
@@ -641,121 +654,157 @@ class Ledger:
             if opening is None:
                 raise AlteredLedger("the ledger has no entries")
             return Book.begin(opening)
-        number, hash, text = row
-        self._oldest = Entry.read(text, number, None, hash)
+        number, checkpoint_hash, text = row
+        # The oldest checkpoint whose answers are in ``Book.batches``.
+        self._oldest = Entry.read(text, number, None, checkpoint_hash)
         return Book.resume(self._oldest, self._entry)
 
-    def _bound(self) -> float:
-        """Up to which entry second heads vouch for the chain, by whatever checkpoint; no limit
-        where there is none.
+    def _last_vouched(self) -> float:
+        """Return the number of the last entry that head files vouch for without any checkpoint.
+
+        It is 0 if nothing may be believed, and infinite if there is no head file to ask, or if the
+        ledger is looked at as a copy. Lemma 7 of docs/proofs/ledger.md.
         """
-        if self._lost or self._away or self._store.newest("checkpoint", inf) is None:
-            return inf if self._away else 0
-        opening, bound = (
-            Entry.read(self._store.text(1), 1, None, hash_of(self._store.text(1) or "")),
-            inf,
-        )
-        place, asked = self._given or Book.begin(opening).head, set[str]()
-        while place and str(place) not in asked:
-            asked.add(str(place))
+        if self._away:
+            return inf
+        if self._lost or self._store.newest("checkpoint", inf) is None:
+            return 0
+        first_text = self._store.text(1)
+        opening = Entry.read(first_text, 1, None, hash_of(first_text or ""))
+        place = str(self._given or Book.begin(opening).head)
+        last_vouched = inf
+        asked = set[str]()
+        # A head file whose last entry moves the head leads to the next head file.
+        while place and place not in asked:
+            asked.add(place)
             known = SecondHead(Path(place), opening.hash).peek()
             if known is None or hash_of(self._store.text(known.count) or "") != known.hash:
-                return 0 if bound == inf else bound
-            bound, end = known.count, self._entry(known.count, known.hash)
+                return 0 if last_vouched == inf else last_vouched
+            last_vouched = known.count
+            end = self._entry(known.count, known.hash)
             place = str(end.body["head"]) if end.kind == "head" else ""
-        return bound
+        return last_vouched
 
-    def _entry(self, number: int, hash: str) -> Entry:
-        """The entry of this number, which has this hash, whatever was before it."""
-        return Entry.read(self._store.text(number), number, None, hash)
+    def _entry(self, number: int, entry_hash: str) -> Entry:
+        """Return the entry with a number and a hash, whatever the entry before it is.
+
+        Raises:
+            AlteredLedger: the entry is missing, or has another hash.
+        """
+        return Entry.read(self._store.text(number), number, None, entry_hash)
 
     def _catch_up(self) -> None:
-        """Take in what was appended since."""
+        """Take the entries that were appended since the last one that this process knows."""
         for entry in follow(self._store.texts(self._book.last.number), self._book.last):
             self._book.take(entry)
 
     @contextmanager
     def _writing(self) -> Iterator[Append]:
-        """One transaction, alone; what it appends is in the book and the second head once it is
-        on the disk.
+        """Run one transaction that no other process can interrupt, and yield how to append.
+
+        What was appended is in the head files and in the book after it is on the disk. First a
+        checkpoint is appended, if one is due.
         """
-        made: list[Entry] = []
+        made = list[Entry]()
 
         def append(kind: str, body: Mapping[str, Any], spent: Cost) -> Entry:
             last = made[-1] if made else self._book.last
-            made.append(Entry(last.number + 1, kind, _timed(body, spent), last.hash))
-            self._store.append(made[-1])
-            return made[-1]
+            entry = Entry(last.number + 1, kind, _timed(body, spent), last.hash)
+            self._store.append(entry)
+            made.append(entry)
+            return entry
 
         with self._store.turn(), ExitStack() as locks:
             with self._store.transaction():
                 self._check_end()
                 self._catch_up()
-                moves = [self._hold(head, locks) for head in self._heads()]
-                if (
-                    self._book.last.number
-                    - (self._book.checkpoint.number if self._book.checkpoint else 0)
-                    >= EVERY
-                ):
+                replace_heads = [self._hold(head, locks) for head in self._heads()]
+                if self._is_checkpoint_due():
                     append("checkpoint", self._checkpoint(), self._book.spent)
                 yield append
+            # Only now, after the commit, so that no head file is ever ahead of the ledger.
             for entry in made:
                 self._book.take(entry)
-                for move in moves:
-                    move(entry.head)
+                for replace_head in replace_heads:
+                    replace_head(entry.head)
+
+    def _is_checkpoint_due(self) -> bool:
+        """Return whether ``EVERY`` entries were taken since the newest checkpoint."""
+        newest = self._book.checkpoint.number if self._book.checkpoint else 0
+        return self._book.last.number - newest >= EVERY
 
     def _checkpoint(self) -> dict[str, Any]:
-        """What the chain comes to here; the answers since the last one are compared with it
-        before.
+        """Return the body of a checkpoint at the end of the chain.
+
+        Raises:
+            AlteredLedger: an answer since the checkpoint before is not the one that was kept.
         """
         state = self._book.state()
         for batch in self._book.batches:
             if batch.first >= state["first"]:
                 self._check_batch(batch)
-        return {
-            **state,
-            "digest": digest_of(self._store.answer_rows(state["first"], state["size"])),
-        }
+        rows = self._store.answer_rows(state["first"], state["size"])
+        return {**state, "digest": digest_of(rows)}
 
     def _heads(self) -> list[SecondHead]:
-        """The one that was given, and the one that the ledger names; given one, the other need
-        not be there.
+        """Return the head files that must agree with the ledger today.
+
+        These are the one that was given and the one that the ledger names. If one was given, the
+        other need not exist.
         """
         if self._lost or self._away:
             return []
+        paths = list[Path]()
+        if self._given:
+            paths.append(self._given)
         named = Path(self._book.head) if self._book.head else None
-        if (
-            self._given
-            and named
-            and (not named.exists() or (self._given.exists() and named.samefile(self._given)))
-        ):
-            named = None
-        return [
-            SecondHead(path, self._book.opening.hash)
-            for path in (self._given, named)
-            if path is not None
-        ]
+        if named and not self._is_replaced(named):
+            paths.append(named)
+        return [SecondHead(path, self._book.opening.hash) for path in paths]
 
-    def _known(self) -> dict[str, Head]:
-        """What each second head tells, by its name in a sentence: those of today, which must be
-        there, and each that an entry named before, if it is: whoever names another one does not get
-        rid of it.
+    def _is_replaced(self, named: Path) -> bool:
+        """Return whether the given head file stands for the one that the ledger names.
+
+        It does if the named one does not exist, or is the same file.
+        """
+        if not self._given:
+            return False
+        if not named.exists():
+            return True
+        return self._given.exists() and named.samefile(self._given)
+
+    def _known_heads(self) -> dict[str, Head]:
+        """Return the head that each head file keeps, by the file's name in sentences.
+
+        The files of today must exist. Of the files that were named earlier, those that exist are
+        compared as well, so that nobody gets rid of one by naming another.
+
+        Raises:
+            Broken: a head file of today is missing, damaged, or another ledger's.
         """
         today = {head.name: head.read() for head in self._heads()}
         if self._away:
             return today
-        named = (SecondHead(Path(place), self._book.opening.hash) for _, place in self._book.heads)
-        earlier = ((head.name, head.peek()) for head in named)
-        return {name: known for name, known in earlier if known} | today
+        known = dict[str, Head]()
+        for _, place in self._book.heads:
+            earlier = SecondHead(Path(place), self._book.opening.hash)
+            head = earlier.peek()
+            if head is not None:
+                known[earlier.name] = head
+        return known | today
 
     def _hold(self, head: SecondHead, locks: ExitStack) -> Callable[[Head], None]:
-        """How to move a second head, which nobody else can until ``locks`` are given back."""
+        """Lock a head file until ``locks`` are released, and return how to replace its head.
+
+        Raises:
+            Broken: the ledger does not contain the entry that the file keeps.
+        """
         known, move = locks.enter_context(head.held(self._store.seconds))
         self._compare(known, head.name)
         return move
 
     def _check_end(self) -> None:
-        """The last entry that this process has seen is still there."""
+        """Raise AlteredLedger unless the last entry that this process knows is still there."""
         last = self._book.last
         if self._store.text(last.number) != last.text:
             raise AlteredLedger(
@@ -764,14 +813,23 @@ class Ledger:
             )
 
     def _check_whole(self, known: Mapping[str, Head]) -> None:
-        """Nothing is missing at the end, as far as heads, or the number of answers, tell."""
+        """Raise Broken if entries or answers are missing at the end.
+
+        Args:
+            known: heads that the ledger must contain, by the place where they were found.
+        """
         for place, head in known.items():
             self._compare(head, place)
         if self._store.last_answer() != self._book.answered:
             raise AlteredLedger(_ANSWERS_MISCOUNTED)
 
     def _compare(self, known: Head, place: str) -> None:
-        """Raise Broken unless this chain goes through a head that was known."""
+        """Raise Broken unless the chain contains the entry of a known head.
+
+        Args:
+            known: the head.
+            place: where it was found, in words.
+        """
         last = self._book.last.number
         if known.count > last:
             never_named = place not in {
@@ -797,10 +855,14 @@ class Ledger:
             )
 
     def _check_counting(self, table: AdmittedTable, unit: str | None) -> None:
-        """Raise ConfigError unless everybody can know what a unit is in a table that is about to
-        be admitted.
+        """Raise ConfigError unless it is clear what one unit is in a table to be admitted.
+
+        Args:
+            table: the table.
+            unit: what the owner declares the table's unit to be; None for no declaration.
         """
-        population, first = self.population, next(iter(self._book.tables.values()), None)
+        population = self.population
+        first = next(iter(self._book.tables.values()), None)
         if unit not in (None, population.unit):
             raise ConfigError(
                 f"unit={unit!r}: the unit of the ledger of {population.name} is already "
@@ -834,6 +896,7 @@ class Ledger:
             )
 
     def _check_open(self, data: str) -> None:
+        """Raise ConfigError if nothing more may be released from data, because of an erasure."""
         if number := self._book.closed.get(data):
             raise ConfigError(
                 f"ledger={self.path}: nothing more may be released from the data {data}, because "
@@ -843,13 +906,12 @@ class Ledger:
             )
 
     def _check_subject(self, relation: str, data: str, unit: Unit) -> None:
+        """Do what ``check`` does; the caller has taken in all entries."""
         self.population.check_relation(relation)
         self._check_open(data)
         if data not in self._book.tables:
-            names = (
-                ", ".join(dict.fromkeys(table.name for table in self._book.tables.values()))
-                or "none"
-            )
+            different_names = dict.fromkeys(table.name for table in self._book.tables.values())
+            names = ", ".join(different_names) or "none"
             raise ConfigError(
                 f"ledger={self.path}: this ledger has not admitted the data {data} (admitted "
                 f"tables: {names}). If these data are about the ledger's people (each unit is "
@@ -866,107 +928,34 @@ class Ledger:
             )
 
     def _check_answer(self, number: int) -> None:
-        """Raise Broken unless an answer, and those that were kept with it, are what the chain
-        says; once a process.
+        """Raise AlteredLedger unless an answer, and those that were kept with it, are unchanged.
+
+        Args:
+            number: the number of the answer.
         """
         if not 1 <= number <= self._book.answered:
             raise AlteredLedger("the ledger contains an answer that no entry records")
         while number < self._book.batches[0].first:
             self._oldest = self._entry(*self._oldest.body["earlier"])
             self._book.batches.insert(0, Answered.of(self._oldest))
-        at = bisect_right(self._book.batches, number, key=lambda batch: batch.first)
-        self._check_batch(self._book.batches[at - 1])
+        next_batch = bisect_right(self._book.batches, number, key=lambda batch: batch.first)
+        self._check_batch(self._book.batches[next_batch - 1])
 
     def _check_batch(self, batch: Answered) -> None:
-        """Raise Broken unless answers that were kept together are what the chain says; once a
-        process.
+        """Raise AlteredLedger unless the answers of one entry are unchanged.
+
+        A process checks the answers of each entry once.
         """
-        if batch.entry not in self._checked:
-            if digest_of(self._store.answer_rows(batch.first, batch.size)) != batch.digest:
-                raise AlteredLedger(
-                    f"the answers of entry {batch.entry} do not match the hash in this entry"
-                )
-            self._checked.add(batch.entry)
+        if batch.entry in self._checked:
+            return
+        if digest_of(self._store.answer_rows(batch.first, batch.size)) != batch.digest:
+            raise AlteredLedger(
+                f"the answers of entry {batch.entry} do not match the hash in this entry"
+            )
+        self._checked.add(batch.entry)
 
 
 def _timed(body: Mapping[str, Any], spent: Cost) -> dict[str, Any]:
-    return {
-        **body,
-        "spent": spent.as_json(),
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-
-
-KEY_BYTES = 32
-
-
-def question_terms(
-    run: str, mechanism: "Mechanism | LaplaceMean", accounting: str, counting: str
-) -> list[object]:
-    """What questions have in common: the training run's digest, the mechanism with its
-    parameters, and what is counted.
-    """
-    return [run, {"name": mechanism.name, **asdict(mechanism)}, accounting, counting]
-
-
-def keys_of(salt: bytes, about: list[object], features: np.ndarray) -> list[bytes]:
-    """The key of each query's question.
-
-    Args:
-        salt: of the ledger, 64 bytes at most.
-        about: ``question_terms``.
-        features: [n, ...], as the head takes them.
-    """
-    common = blake2b(
-        json.dumps([*about, features.shape[1:]]).encode(), digest_size=KEY_BYTES, key=salt
-    )
-    keys = []
-    for piece in pieces(features):
-        # every float32 is a float64
-        for row in np.ascontiguousarray(piece, dtype=np.float64).reshape(len(piece), -1):
-            key = common.copy()
-            key.update(row.data)
-            keys.append(key.digest())
-    return keys
-
-
-@dataclass(frozen=True)
-class Questions:
-    """The queries of one call.
-
-    Attributes:
-        keys: [n] of each query's question; row numbers, where each query is one of its own.
-        known: key -> label, of those that were answered before.
-    """
-
-    keys: Sequence[Any]
-    known: Mapping[Any, int]
-
-    @property
-    def remembered(self) -> bool:
-        """Whether a ledger remembers the answers."""
-        return not isinstance(self.keys, range)
-
-    @cached_property
-    def new(self) -> np.ndarray | range:
-        """[m]: the first query of each question that was not answered before, in their order."""
-        if isinstance(self.keys, range):  # as ``remembered`` says, in words that type checkers read
-            return self.keys
-        first: dict[Any, int] = {}
-        for row, key in enumerate(self.keys):
-            if key not in self.known:
-                first.setdefault(key, row)
-        return np.fromiter(first.values(), dtype=np.int64, count=len(first))
-
-    def counts(self, labels: np.ndarray) -> dict[str, int]:
-        """How many queries are answered, how many of them as they were before, how many not."""
-        answered, stored = (
-            int((labels != UNANSWERED).sum()),
-            sum(key in self.known for key in self.keys),
-        )
-        return {"answered": answered, "stored": stored, "unanswered": len(labels) - answered}
-
-    def labels(self, answers: Mapping[Any, int]) -> np.ndarray:
-        """[n] int64 labels of all queries; ``UNANSWERED`` where there is none."""
-        labels = (self.known.get(key, answers.get(key, UNANSWERED)) for key in self.keys)
-        return np.fromiter(labels, dtype=np.int64, count=len(self.keys))
+    """Return the body of an entry with what is spent and the time."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {**body, "spent": spent.as_json(), "time": now}

@@ -1,4 +1,4 @@
-"""Questions that come one after the other, and are paid for several at a time."""
+"""Releases that are paid for several at a time, for questions that come one after the other."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agt.ledger.ledger import Exhausted, Questions
+from agt.ledger.ledger import Exhausted
 from agt.ledger.payer import MAX_RELEASES, Charged, LedgerPayer, NoPayer, Reservation
+from agt.ledger.questions import Questions
 from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.guarantees import Guarantee
@@ -19,12 +20,12 @@ if TYPE_CHECKING:  # whoever reads a ledger loads no torch
 
 @dataclass(eq=False)
 class Lot:
-    """Releases that were paid for together.
+    """A lot: releases that were paid for together.
 
     Attributes:
-        reservation: of all of them.
-        left: how many are not taken yet.
-        answers: what was drawn on them so far, by question.
+        reservation: what was paid for.
+        left: how many of the releases were not handed out yet.
+        answers: the labels that were drawn so far, by the key of the question.
     """
 
     reservation: Reservation
@@ -34,38 +35,37 @@ class Lot:
 
 @dataclass(frozen=True)
 class LotReservation(Reservation):
-    """Releases that were taken from lots.
+    """Releases that were handed out from lots.
 
     Attributes:
-        parts: (lot, how many are from it), in the order in which they are drawn.
+        parts: (lot, how many releases are from it), in the order in which they are drawn.
     """
 
     parts: tuple[tuple[Lot, int], ...] = ()
 
 
 class LotPayer:
-    """A payer (``agt.ledger.payer.Payer``) that reserves several releases at once and hands them
-    out as they are wanted.
+    """A payer (``agt.ledger.payer.Payer``) that pays for lots, and hands out their releases.
 
-    The ledger is told the answers of a lot when all of it is drawn; until then they are remembered
-    here. What is left of the last lot stays spent.
+    The answers of a lot go to the ledger when all of them are drawn; until then they are kept here.
+    What was not handed out of the last lot stays spent.
 
     Attributes:
-        lots: that have something left, or of which something is to be kept.
-        newest: what was paid last; of size 0: nothing was.
-        reserved: how many releases were paid in all.
-        entries: of the ledger, that lots were paid on.
+        lots: the lots of which releases are left, or of which answers are still to be kept.
+        newest: what was paid for last; a reservation of size 0 if nothing was.
+        reserved: how many releases were paid for.
+        entries: the numbers of the ledger's entries that paid for lots.
     """
 
     def __init__(
         self, payer: NoPayer | LedgerPayer, size: int = 1, maximum: int | None = None
     ) -> None:
-        """Pay nothing yet.
+        """Start without a lot.
 
         Args:
-            payer: that lots are paid from.
-            size: of a lot, at least; a question of more queries is paid as one lot.
-            maximum: how many releases are paid in all; None: as many as the budget holds.
+            payer: who pays for lots.
+            size: the smallest size of a lot. More queries at once are paid for as one lot.
+            maximum: how many releases may be paid for in all; None for as many as the budget holds.
         """
         self.payer = payer
         self.size = size
@@ -74,7 +74,8 @@ class LotPayer:
         self.newest = Reservation(0)
         self.reserved = 0
         self.entries = list[int]()
-        self._budget_left: int | None = None  # as the payer counted after the newest lot
+        # How many releases the budget still held after the newest lot; None if it is not known.
+        self._budget_left: int | None = None
 
     @property
     def name(self) -> str:
@@ -82,12 +83,12 @@ class LotPayer:
 
     @property
     def left(self) -> int:
-        """How many releases are paid for and not taken."""
+        """How many releases are paid for and not handed out."""
         return sum(lot.left for lot in self.lots)
 
     @property
     def at_maximum(self) -> bool:
-        """Whether as many releases are paid for as may be."""
+        """Whether as many releases were paid for as ``maximum`` allows."""
         return self.maximum is not None and self.reserved >= self.maximum
 
     def check(self, claim: Claim) -> None:
@@ -102,10 +103,10 @@ class LotPayer:
         return Questions(questions.keys, {**questions.known, **known})
 
     def reserve(self, charged: Charged, wanted: int) -> LotReservation:
-        """Take releases from lots, and pay for another lot where too little is left.
+        """Hand out releases from lots, and pay for another lot if too few are left.
 
         Returns:
-            As many as the budget holds, maybe none: an exhausted budget is no error here.
+            As many releases as the budget holds, perhaps none: an exhausted budget is no error.
         """
         missing = wanted - self.left
         if missing > 0:
@@ -121,6 +122,7 @@ class LotPayer:
         return LotReservation(size, self.newest.debit, self.newest.population, tuple(parts))
 
     def _pay(self, charged: Charged, wanted: int) -> None:
+        """Pay for another lot of at most ``wanted`` releases; nothing if the budget holds none."""
         if self.maximum is not None:
             wanted = min(wanted, self.maximum - self.reserved)
         if wanted < 1:
@@ -132,12 +134,12 @@ class LotPayer:
             return
         self.newest = reservation
         self.reserved += reservation.size
-        # Where nobody remembers answers, ``keep`` is not called, and removes no lot.
+        # Without a ledger nobody calls ``keep``, which would remove used lots.
         self.lots = deque(lot for lot in self.lots if lot.left or lot.answers)
         self.lots.append(Lot(reservation, reservation.size))
         if reservation.debit is not None:
             self.entries.append(reservation.debit.entry.number)
-        # There are never more than there were: the count starts from the last one.
+        # The rest of a budget never grows, so the search starts at the last count.
         maximum = MAX_RELEASES if self._budget_left is None else self._budget_left
         self._budget_left = self.payer.remaining(charged.guarantee, maximum)
 
@@ -157,7 +159,7 @@ class LotPayer:
         return told
 
     def keep_rest(self) -> None:
-        """Remember what was drawn on lots that are not used up: no more questions come."""
+        """Keep the answers of lots that are not used up, because no more questions come."""
         for lot in self.lots:
             if lot.answers:
                 self.payer.keep(lot.reservation, lot.answers)
@@ -169,8 +171,9 @@ class LotPayer:
         return self.payer.account(self.newest, one_by_one=True)
 
     def remaining(self, guarantee: Guarantee, maximum: int = MAX_RELEASES) -> int | None:
-        """Return how many more may be asked for: what is left of lots, and as many as another
-        lot may have.
+        """Return how many more releases may be wanted; None for any number.
+
+        These are the releases that are left in lots, and those that another lot may have.
         """
         if self._budget_left is None:
             self._budget_left = self.payer.remaining(guarantee, maximum)

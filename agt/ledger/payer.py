@@ -1,11 +1,8 @@
 """Who pays for a release: a ledger, which debits it before it is drawn, or nobody.
 
-    payer = LedgerPayer(ledger, people, run.digest)
-    reservation = payer.reserve(claim, wanted=1000)  durable before it returns
-    payer.keep(reservation, {key: label, ...})       what was drawn, for whoever asks the same again
-
-Formal guarantees
-    What a ``LedgerPayer`` reserves is on the disk when ``reserve`` returns (ledger.py).
+payer = LedgerPayer(ledger, people, run.digest)
+reservation = payer.reserve(claim, wanted=1000)  # on the disk when it returns
+payer.keep(reservation, {key: label, ...})       # kept for whoever asks the same again
 """
 
 from collections.abc import Mapping
@@ -17,8 +14,10 @@ import numpy as np
 
 from agt import sentences
 from agt.errors import ConfigError
-from agt.ledger.book import AdmittedTable, Charge, Debit
-from agt.ledger.ledger import Ledger, Questions, check_unclaimed, keys_of, question_terms
+from agt.ledger.book import Charge, Debit
+from agt.ledger.ledger import Ledger, check_unclaimed
+from agt.ledger.questions import Questions, keys_of, question_terms
+from agt.ledger.tables import AdmittedTable
 from agt.mechanisms.accounts import Account, Counts, Uncounted
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.guarantees import Guarantee
@@ -27,11 +26,11 @@ from agt.mechanisms.output import Output
 if TYPE_CHECKING:  # whoever reads a ledger loads no torch
     from agt.mechanisms.laplace_mean import AnyLabelling
 
-MAX_RELEASES = 10**9
+MAX_RELEASES = 10**9  # up to which it is counted how many releases a budget holds
 
 
 class Charged(Protocol):
-    """What is paid for: a claim, or whatever else has its guarantee, output and mechanism."""
+    """What is paid for: a claim, or another object with a guarantee, an output and a mechanism."""
 
     @property
     def guarantee(self) -> Guarantee: ...
@@ -43,14 +42,14 @@ class Charged(Protocol):
 
 @dataclass(frozen=True)
 class Reservation:
-    """Releases that were paid for, and may be drawn, once.
+    """Releases that were paid for and may be drawn once.
 
-    Whoever shares a reservation shares that right; it cannot be pickled, so no copy has it anew.
+    It cannot be pickled, so that no copy may be drawn a second time.
 
     Attributes:
-        size: how many.
-        debit: the ledger's; None: no ledger counts them, or there are none.
-        population: whose ledger it is.
+        size: the number of releases.
+        debit: the ledger's debit; None if no ledger counts the releases, or if there are none.
+        population: the name of the ledger's population.
     """
 
     size: int
@@ -59,14 +58,12 @@ class Reservation:
     _drawn: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     def take(self) -> bool:
-        """Return whether they may be drawn now: True the first time, whichever thread asks, and
-        never again.
-        """
+        """Return whether the releases may be drawn now: True for the first caller alone."""
         return self._drawn.acquire(blocking=False)
 
     @property
     def entry(self) -> dict[str, Any] | None:
-        """The ledger's entry, as spent.json has it; None: there is none."""
+        """The ledger's entry as spent.json records it; None if there is none."""
         if self.debit is None:
             return None
         entry = self.debit.entry
@@ -74,67 +71,76 @@ class Reservation:
 
 
 class Payer(Protocol):
-    """What a release is paid from."""
+    """Who pays for releases."""
 
     @property
     def name(self) -> str:
-        """The population's, whose ledger it is; empty: no ledger counts the release."""
+        """The name of the ledger's population; empty if no ledger counts the releases."""
 
     def check(self, claim: Claim) -> None:
-        """Raise ConfigError where the ledger cannot count a release with this claim."""
+        """Raise ConfigError if the ledger cannot count a release with this claim."""
 
     def questions(self, labelling: "AnyLabelling", features: np.ndarray) -> Questions:
-        """Return which queries [n, ...] were answered before, and which are new."""
+        """Return which queries were answered before, and which are new.
+
+        Args:
+            labelling: the mechanism with its model and its claim.
+            features: [n, ...], the queries' features.
+        """
 
     def reserve(self, charged: Charged, wanted: int) -> Reservation:
-        """Pay for as many releases as the budget holds, ``wanted`` at most.
+        """Pay for as many releases as the budget holds, at most ``wanted``.
 
         Raises:
-            Exhausted: it holds none.
+            Exhausted: not even one release fits into the budget.
         """
 
     def keep(self, reservation: Reservation, answers: Mapping[Any, int]) -> Mapping[Any, int]:
-        """Remember labels that were drawn on a reservation, by question.
+        """Keep labels that were drawn.
+
+        Args:
+            reservation: what paid for them.
+            answers: the labels, by the key of the question.
 
         Returns:
-            The labels that everybody is told: another process may have answered the same before.
+            The labels that everybody is told, by the same keys. They may differ from the drawn
+            ones, because another process may have answered a question before.
         """
 
     def account(
         self, reservation: Reservation, one_by_one: bool = False
     ) -> Account | Uncounted | None:
-        """Return what a claim says of the ledger, or of why there is none.
+        """Return what a claim states about the ledger, or why no ledger counts the release.
 
         Args:
-            reservation: the newest.
-            one_by_one: answers are counted when they come, instead of as one entry.
+            reservation: the newest reservation.
+            one_by_one: whether answers are counted one by one, instead of as one entry.
         """
 
     def remaining(self, guarantee: Guarantee, maximum: int = MAX_RELEASES) -> int | None:
-        """Return how many more releases of this guarantee the budget holds, as one lot.
+        """Return how many more releases the budget holds; None for any number.
 
         Args:
-            maximum: more than so many are not looked for.
-
-        Returns:
-            None: any number.
+            guarantee: the guarantee of each release. They are paid for together.
+            maximum: the largest number that is returned.
         """
 
 
 @dataclass(frozen=True)
 class NoPayer:
-    """No ledger: every question is new, everything wanted is reserved, nothing is remembered.
+    """A payer without a ledger: every question is new, and nothing is kept.
 
     Attributes:
-        uncounted: why; None: a simulation, which no ledger has to count.
-        name: of no population.
+        uncounted: why no ledger counts the releases; None for a simulation, which none needs to
+            count.
+        name: empty, because there is no population.
     """
 
     uncounted: Uncounted | None = None
     name = ""
 
     def check(self, claim: Claim) -> None:
-        """Take every claim."""
+        """Accept every claim."""
 
     def questions(self, labelling: "AnyLabelling", features: np.ndarray) -> Questions:
         return Questions(range(len(features)), {})
@@ -143,7 +149,7 @@ class NoPayer:
         return Reservation(wanted)
 
     def earlier(self, charged: Charged) -> None:
-        """Return None: nobody noted what was paid before."""
+        """Return None, because nothing records what was paid for before."""
 
     def keep(self, reservation: Reservation, answers: Mapping[Any, int]) -> Mapping[Any, int]:
         return answers
@@ -157,11 +163,11 @@ class NoPayer:
 
 @dataclass(frozen=True)
 class ProtectedPeople:
-    """Data about a population, and how a run on it counted people.
+    """A table about a population, and the relation of a run on it.
 
     Attributes:
-        table: the data.
-        relation: of the run, by name; empty: there is no run.
+        table: the table.
+        relation: the name of the run's relation; empty if there is no run.
     """
 
     table: AdmittedTable
@@ -170,13 +176,13 @@ class ProtectedPeople:
 
 @dataclass(frozen=True)
 class LedgerPayer:
-    """An open ledger.
+    """A payer that debits an open ledger.
 
     Attributes:
-        ledger: of one population.
-        people: whose data the releases are about; the ledger has admitted it.
-        run: the digest of the training run that is released from; of noise in training, its draw
-            (``Charge``); empty: releases come from no run.
+        ledger: the ledger.
+        people: whose data the releases are about; the ledger has admitted their table.
+        run: the digest of the training run that is released from, or the draw of noise in training
+            (``Charge.run``); empty if the releases come from no run.
     """
 
     ledger: Ledger
@@ -185,19 +191,21 @@ class LedgerPayer:
 
     @classmethod
     def checked(cls, ledger: Ledger, people: ProtectedPeople, run: str = "") -> "LedgerPayer":
-        """Return what pays from a ledger, if these people's releases may be paid there.
+        """Return a payer for releases about some people, after checking that the ledger may pay.
+
+        If the ledger admitted the table before records were erased from it, the present table is
+        admitted with the same declarations.
 
         Args:
-            ledger: open for writing; ``known.recognise`` knows it.
-            people: whose data the releases are about; it was admitted, or the ledger knows it as it
-                was before records were erased: what was declared of it then still holds.
+            ledger: open for writing, and listed by ``known.recognise``.
+            people: whose data the releases are about.
             run: as the attribute.
 
         Raises:
-            ConfigError: the population has other data or another relation, or a second ledger
-                beside this one has these people, as a copy of it would: they would have two
-                budgets.
-            CheckError: a ledger beside it cannot be opened.
+            ConfigError: the ledger did not admit the table, or counts another relation or unit; or
+                another ledger in the folder has the same data or file, so that these people would
+                have two budgets.
+            CheckError: another ledger in the folder cannot be opened.
         """
         table = people.table
         tables = ledger.book.tables
@@ -214,10 +222,11 @@ class LedgerPayer:
         return self.ledger.population.name
 
     def check(self, claim: Claim) -> None:
-        """Raise ConfigError where the ledger cannot count a release.
+        """Raise ConfigError if the ledger cannot count a release with this claim.
 
-        It cannot where nothing is proved, where losses do not add up with those that are counted,
-        or where the claim is about other neighbours than the ones that ``people`` are counted by.
+        It cannot if the claim's guarantee is not proved, if the run was trained with noise, so that
+        labels released with its certificates do not add up with other losses, or if the claim is
+        about other neighbours than those of ``people``.
         """
         if claim.noisy:
             rule = sentences.APART
@@ -253,8 +262,9 @@ class LedgerPayer:
         return Reservation(debit.size, debit, self.name)
 
     def earlier(self, charged: Charged) -> Reservation | None:
-        """Return what was paid for exactly this before a process was killed; None: the ledger
-        has no such entry.
+        """Return what paid for the same charge before; None if the ledger has no such debit.
+
+        It is used where a process was killed between the debit and the release.
         """
         wanted = self._charge(charged)
         for debit in self.ledger.history().values():
@@ -277,6 +287,7 @@ class LedgerPayer:
         )
 
     def _charge(self, charged: Charged) -> Charge:
+        """Return what a debit of the ledger records."""
         table = self.people.table
         return Charge(
             guarantee=charged.guarantee,

@@ -1,18 +1,7 @@
-"""The SQLite file under a ledger: opened, checked, read, and written so that what was committed is
-on the disk.
+"""The SQLite file of a ledger: opening, checking, reading and writing it.
 
-Formal guarantees
-    A transaction that has returned is durable and whole (write-ahead log, synchronous=FULL: the log
-    is synced at each commit); one that was killed left nothing. Writers are one after the other
-    (BEGIN IMMEDIATE), on one machine: network file systems, and files of several names, are refused
-    (chain.py). The file's tables are those that this module makes: no trigger or view of somebody
-    else's stands between.
-    Whoever looks changes nothing: a copy is read, of the file and its log as they were at one
-    moment, while SQLite's own locks of writers and checkpoints are held. What is copied is a plain
-    file of at most ``MAX_COPIED_BYTES``; copies lie in one folder of this user's (``copy_folder``),
-    which the next call clears of what a killed process left there. SQLite alone opens the file in a
-    process that writes it: a descriptor of somebody else's, once closed, would take that process's
-    locks away, and another one would remove its log.
+What was committed is on the disk, and each transaction is whole or not there (Lemma 6 of
+docs/proofs/ledger.md). Reading changes nothing: a process that only reads opens a copy.
 """
 
 import fcntl
@@ -40,7 +29,8 @@ from agt.store import MAX_TEXT_BYTES, READ_FLAGS, Broken, Lock, is_locked, open_
 
 FORMAT = 1
 APPLICATION = 0x61677431  # "agt1", in the file's header
-# questions are private, and so are hashes of whole tables, of which a guess can be tested
+# Only the owner may read a ledger: questions are private, and so are hashes of tables, with which a
+# guess of a table can be tested.
 MODE = 0o600
 TABLES = """
 CREATE TABLE entries (number INTEGER PRIMARY KEY, hash TEXT NOT NULL, text TEXT NOT NULL);
@@ -50,16 +40,16 @@ CREATE TRIGGER entries_remain BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT,
 CREATE TRIGGER answers_stay BEFORE UPDATE ON answers BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
 CREATE TRIGGER answers_remain BEFORE DELETE ON answers BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
 """
-_FILES = ("", "-wal")
+_FILES = ("", "-wal")  # endings of the files that hold a ledger: SQLite's database and its log
 SUFFIX = ".ledger"
-"""How the name of a ledger's file ends."""
-MAX_COPIED_BYTES = 2**32  # of a ledger, and of its log: some 40 million answers
+"""The ending of the name of a ledger's file."""
+MAX_COPIED_BYTES = 2**32  # of a ledger, and of its log; enough for some 40 million answers
 SQLITE_MAGIC = b"SQLite format 3\0"
-"""What a file of SQLite begins with."""
-_LOCK = "lock"  # of a copy's folder
-_CONTROL = re.compile("[\0-\x08\x0e-\x1f\x7f]")  # characters that no text holds
-_ATTEMPTS = 20  # at a copy that nobody writes to meanwhile
-_AT_ONCE = 500  # keys of one question to SQLite, which takes 999 at least
+"""The first bytes of an SQLite file."""
+_LOCK = "lock"  # the name of the lock file in the folder of a copy
+_CONTROL = re.compile("[\0-\x08\x0e-\x1f\x7f]")  # control characters, which text does not have
+_ATTEMPTS = 20  # to copy the file while nobody writes to it
+_AT_ONCE = 500  # keys or rows in one query; every build of SQLite takes at least 999
 _SYNCED = "PRAGMA synchronous=FULL; PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON;"
 _FULL = (
     sqlite3.SQLITE_FULL,
@@ -70,22 +60,23 @@ _FULL = (
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _CLOSED = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 _WRITTEN: Counter[tuple[int, int, int]] = Counter()
-"""Files that processes write, by process, device and number."""
+"""How often each process has a file open for writing, by process, device and inode."""
 
 
 @contextmanager
 def copy_folder(seconds: float) -> Iterator[Path]:
-    """A folder for one copy of a ledger, in TMPDIR/agt-UID, which is open to this user alone.
+    """Make a folder for one copy of a ledger, in TMPDIR/agt-UID, and remove it afterwards.
 
-    It is locked as long as it is in use, and an operating system lets go of the locks of a killed
-    process: so whatever is not locked there is left over, and is removed. The folder above is
-    locked meanwhile, so that no folder is removed between its making and its locking.
+    TMPDIR/agt-UID can be read by this user alone. A folder there is locked while it is in use. The
+    operating system releases the locks of a killed process, so whatever is not locked is left over,
+    and is removed. TMPDIR/agt-UID is locked meanwhile, so that no folder is removed between its
+    creation and its locking.
 
     Args:
-        seconds: how long to wait for that lock.
+        seconds: how long to wait for the lock of TMPDIR/agt-UID.
 
     Raises:
-        AgtError: TMPDIR/agt-UID is another user's, or open to others.
+        AgtError: TMPDIR/agt-UID is another user's, or others can read it.
     """
     home = Path(gettempdir()) / f"agt-{os.getuid()}"
     home.mkdir(0o700, exist_ok=True)
@@ -108,36 +99,33 @@ def copy_folder(seconds: float) -> Iterator[Path]:
 
 
 def other_program(path: Path) -> str:
-    """What a file surely is that is no ledger, in words; empty: it may be one that cannot be
-    opened.
+    """Return, in words, what a file is that cannot be a ledger; empty if it may be one.
 
-    Text is UTF-8 throughout, without control characters, and not the start of an SQLite file. A
-    file of another program is SQLite's, bears another application id, and knows no trigger of a
-    ledger's: so a ledger whose header was damaged is neither.
+    It is "text" if all of it is UTF-8 without control characters, and it does not begin like an
+    SQLite file. It is "an SQLite file of another program" if it has another application id and no
+    trigger of a ledger. So a ledger whose header was damaged is neither.
     """
     try:
         with open_plain(Path(os.path.realpath(path))) as file:
             content = file.read(MAX_TEXT_BYTES)
-            whole = not file.read(1)
+            is_complete = not file.read(1)
         if content.startswith(SQLITE_MAGIC):
-            cut = len(content) < int.from_bytes(content[16:18])  # the size of a page, or 1
-            own = (
-                content[68:72] in (APPLICATION.to_bytes(4), b"")
-                or b"entries_stay" in content
-                or cut
-            )
-            return "" if own else "an SQLite file of another program"
-        text = whole and not SQLITE_MAGIC.startswith(content[:16])
-        return "text" if text and not _CONTROL.search(content.decode()) else ""
+            page_size = int.from_bytes(content[16:18])  # bytes, or 1 for 65,536
+            is_cut_off = len(content) < page_size
+            has_our_id = content[68:72] in (APPLICATION.to_bytes(4), b"")
+            may_be_ours = has_our_id or is_cut_off or b"entries_stay" in content
+            return "" if may_be_ours else "an SQLite file of another program"
+        may_be_text = is_complete and not SQLITE_MAGIC.startswith(content[:16])
+        return "text" if may_be_text and not _CONTROL.search(content.decode()) else ""
     except (Broken, UnicodeDecodeError):
         return ""
 
 
 def identity_of(path: Path) -> dict[str, str]:
-    """By which a file that cannot be opened is known again: its name with the SHA-256 of its bytes.
+    """Return what identifies a file that cannot be opened as a ledger.
 
-    Where these cannot be read: its name with its mode, number and size. Another file under the same
-    name has another identity.
+    It is the file's name with the SHA-256 of its bytes; or, if they cannot be read, with its mode,
+    inode and size. Another file with the same name has another identity.
     """
     try:
         with open_plain(Path(os.path.realpath(path)), MAX_COPIED_BYTES) as file:
@@ -149,32 +137,39 @@ def identity_of(path: Path) -> dict[str, str]:
 
 
 class LedgerFile:
-    """One open file.
+    """The open SQLite file of one ledger.
 
     Args:
-        path: of a ledger.
-        writing: False: a copy of it and its log is read, wherever they lie; nothing there changes.
+        path: the path of the file.
+        writing: False to read a copy of the file and its log, so that nothing there changes.
         seconds: how long to wait for other processes.
 
     Attributes:
-        path: as it was given.
-        real: where that leads, through links.
+        path: the path as it was given.
+        real: the path with all links followed.
 
     Raises:
-        ConfigError: there is no such file, it lies where none can, or a newer agt made it.
-        CheckError: it is damaged, or no ledger.
+        ConfigError: the file does not exist, is where no ledger can be, or was written by a newer
+            version of agt.
+        CheckError: the file is damaged, or is not a ledger.
     """
 
     def __init__(self, path: Path, writing: bool = True, seconds: float = 60.0) -> None:
         check_file(path)
-        self.path, self.real, self.seconds, self._writing = path, path.resolve(), seconds, writing
+        self.path = path
+        self.real = path.resolve()
+        self.seconds = seconds
+        self._writing = writing
         if writing:
             check_local(path, "move the ledger to a local disk, and give its new path")
         _check_header(path)
-        self._process, self._turn = os.getpid(), threading.RLock()
-        self._file = _identity(self.real)
+        self._process = os.getpid()
+        self._turn = threading.RLock()
+        self._file = _device_and_inode(self.real)
         with ExitStack() as opened, explained(path, seconds):
             place = self.real
+            # A process that writes the file reads it through SQLite alone: closing any other
+            # descriptor of the file would release the process's locks.
             if not (writing or _WRITTEN[self._process, *self._file]):
                 place = self._copied(opened.enter_context(copy_folder(seconds)))
             self._connection = opened.enter_context(closing(_opened(place, seconds)))
@@ -182,7 +177,13 @@ class LedgerFile:
         _WRITTEN[self._process, *self._file] += writing
 
     def _copied(self, folder: Path) -> Path:
-        """A copy of the file, and of its log, as they are at one moment."""
+        """Copy the file and its log as they are at one moment, and return the copy's path.
+
+        Raises:
+            Broken: the copy needs more space than there is.
+            AgtError: the file cannot be read or copied.
+            Busy: the file changed during each attempt.
+        """
         copies = [folder / f"ledger{suffix}" for suffix in _FILES]
         try:
             for _ in range(_ATTEMPTS):
@@ -217,15 +218,17 @@ class LedgerFile:
 
     @contextmanager
     def _halted(self) -> Iterator[bool]:
-        """While nobody writes; False: no process has it open, so that there are no locks."""
+        """Keep other processes from writing, and yield whether any of them has the file open.
+
+        If none has, SQLite's file of locks does not exist, and nothing is locked.
+        """
         try:
             handle = os.open(f"{self.real}-shm", READ_FLAGS)
         except FileNotFoundError:
             yield False
             return
         try:
-            # the bytes that SQLite's writers (120) and checkpoints (121) lock for themselves are
-            # shared
+            # SQLite's writers lock byte 120 of this file, and its checkpoints byte 121.
             take_lock(
                 handle,
                 self.seconds,
@@ -237,13 +240,16 @@ class LedgerFile:
             os.close(handle)
 
     def _state(self) -> tuple[tuple[int, int] | None, ...]:
-        """(bytes, time of the last change) of the file and of its log; None: it is not there."""
+        """Return (size, time of the last change) of the file and of its log.
+
+        An item is None if that file does not exist.
+        """
         paths = [Path(f"{self.real}{suffix}") for suffix in _FILES]
         stats = [path.stat() if path.exists() else None for path in paths]
         return tuple(stat and (stat.st_size, stat.st_mtime_ns) for stat in stats)
 
     def close(self) -> None:
-        """Give the file back; in another process than the one that opened it, leave it alone."""
+        """Close the file; a forked process leaves it alone."""
         if os.getpid() == self._process:
             with explained(self.path, self.seconds):
                 self._opened.close()
@@ -252,8 +258,10 @@ class LedgerFile:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """One thread at a time, in the process that opened it, and every failure as an error
-        that names the file.
+        """Let one thread at a time use the file; errors name the file.
+
+        Raises:
+            AgtError: another process opened the file.
         """
         if os.getpid() != self._process:
             raise AgtError(
@@ -266,7 +274,12 @@ class LedgerFile:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Alone among all writers; committed, and on the disk, at the end."""
+        """Run one transaction while no other writes; it is on the disk when this ends.
+
+        Raises:
+            AgtError: the file was opened for reading alone.
+            Broken: another file replaced it meanwhile.
+        """
         if not self._writing:
             raise AgtError(
                 f"ledger={self.path}: the ledger was opened only for reading, so nothing can be "
@@ -274,7 +287,7 @@ class LedgerFile:
             )
         self._connection.execute("BEGIN IMMEDIATE")
         try:
-            if _identity(self.real) != self._file:
+            if _device_and_inode(self.real) != self._file:
                 raise Broken(
                     "another file replaced the ledger's file while the ledger was open: open "
                     "the ledger again"
@@ -288,7 +301,7 @@ class LedgerFile:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """All that is read within is as it was at one moment."""
+        """Let everything that is read inside be as it was at one moment."""
         self._connection.execute("BEGIN")
         try:
             yield
@@ -296,9 +309,7 @@ class LedgerFile:
             self._connection.execute("COMMIT")
 
     def texts(self, after: float = -inf) -> Iterator[Row]:
-        """(number, hash, text) of every entry beyond a number, whatever its own is, some at a
-        time.
-        """
+        """Yield (number, hash, text) of every entry with a number above ``after``, in order."""
         while rows := self._rows(
             "SELECT * FROM entries WHERE number > ? ORDER BY number LIMIT ?", (after, _AT_ONCE)
         ):
@@ -306,30 +317,33 @@ class LedgerFile:
             after = rows[-1][0]
 
     def text(self, number: int) -> str | None:
-        """An entry's; None: there is none."""
+        """Return the text of an entry; None if there is no such entry."""
         rows = self._rows("SELECT text FROM entries WHERE number = ?", (number,))
         return str(rows[0][0]) if rows else None
 
     def newest(self, kind: str, most: float) -> Row | None:
-        """(number, hash, text) of the newest entry of a kind, up to a number; None: there is
-        none.
+        """Return (number, hash, text) of the newest entry of a kind; None if there is none.
+
+        Args:
+            kind: the kind of the entry.
+            most: the largest number that the entry may have.
         """
+        # A canonical text ends in its kind and its number.
         question = (
             "SELECT * FROM entries WHERE number <= ? AND text LIKE ? || number || '}' ORDER "
             "BY number DESC LIMIT 1"
         )
-        # how a canonical text ends
         rows = self._rows(question, (most, f'%,"kind":"{kind}","number":'))
         return rows[0] if rows else None
 
     def append(self, entry: Entry) -> None:
-        """Add the next entry."""
+        """Add an entry."""
         self._connection.execute(
             "INSERT INTO entries VALUES (?, ?, ?)", (entry.number, entry.hash, entry.text)
         )
 
     def answers(self, keys: Sequence[bytes]) -> dict[bytes, tuple[int, int]]:
-        """Those of the keys that have an answer, with (number, label)."""
+        """Return (number, label) of each key's answer; keys without an answer are left out."""
         stored: dict[bytes, tuple[int, int]] = {}
         for start in range(0, len(keys), _AT_ONCE):
             some = keys[start : start + _AT_ONCE]
@@ -341,9 +355,9 @@ class LedgerFile:
         return stored
 
     def answer_rows(self, first: int, size: int) -> list[tuple[int, bytes, int]]:
-        """(number, key, label) of the answers ``first`` ...
+        """Return (number, key, label) of the answers from ``first`` to ``first + size - 1``.
 
-        ``first + size - 1``, as far as they are there.
+        Answers that do not exist are left out.
         """
         return self._rows(
             "SELECT * FROM answers WHERE number >= ? AND number < ? ORDER BY number",
@@ -351,11 +365,11 @@ class LedgerFile:
         )
 
     def last_answer(self) -> int:
-        """The greatest number of an answer; 0: there is none."""
+        """Return the largest number of an answer, 0 if there is none."""
         return int(self._rows("SELECT coalesce(max(number), 0) FROM answers", ())[0][0])
 
     def count_answers(self) -> int:
-        """How many there are, whatever their numbers."""
+        """Return the number of answers."""
         return int(self._rows("SELECT count(*) FROM answers", ())[0][0])
 
     def add_answers(self, first: int, labels: Mapping[bytes, int]) -> None:
@@ -366,28 +380,39 @@ class LedgerFile:
         self._connection.executemany("INSERT INTO answers VALUES (?, ?, ?)", rows)
 
     def check(self) -> None:
-        """Raise Broken unless SQLite finds its file in order, to the last byte of it."""
+        """Raise AlteredLedger unless SQLite finds its file in order, to the last byte."""
         (fault,) = self._rows("PRAGMA integrity_check(1)", ())[0]
         if fault != "ok":
             damage = " ".join(str(fault).split())
             raise AlteredLedger(f"SQLite finds that the ledger's file is damaged ({damage})")
         (pages,), (size,) = (self._rows(f"PRAGMA page_{name}", ())[0] for name in ("count", "size"))
-        more = self.real.stat().st_size - pages * size
-        if more > 0:
-            raise AlteredLedger(f"the ledger's file has {more} extra bytes after its end")
+        extra_bytes = self.real.stat().st_size - pages * size
+        if extra_bytes > 0:
+            raise AlteredLedger(f"the ledger's file has {extra_bytes} extra bytes after its end")
 
     def _rows(self, question: str, values: Sequence[object]) -> list[tuple]:
+        """Return the rows that a query finds.
+
+        Args:
+            question: the query in SQL.
+            values: the values of its question marks.
+        """
         with closing(self._connection.execute(question, values)) as rows:
             return rows.fetchall()
 
 
 @contextmanager
 def making(path: Path) -> Iterator[Path]:
-    """Where a new ledger's file is made: it gets its name at the end, as a whole, or nothing is
-    left.
+    """Yield a path at which a new ledger is made, and rename it when it is complete.
 
-    The caller keeps others from the name: what lies under that of the part was left by a process
-    that was killed, and is removed.
+    After an error nothing is left. The caller has locked the folder, so a file at the yielded path
+    was left by a killed process, and is removed.
+
+    Args:
+        path: the path that the ledger gets.
+
+    Raises:
+        ConfigError: the path is on a network file system.
     """
     check_local(path, "create the ledger on a local disk")
     part = path.with_name(f"{path.name}.part")
@@ -396,18 +421,19 @@ def making(path: Path) -> Iterator[Path]:
         yield part
         part.rename(path)
         for folder in path.resolve().parents:
-            sync_folder(folder)  # whoever made them, a power cut must not take what is in them
+            sync_folder(folder)  # so that a power cut does not take the new names
     finally:
         _remove(part)
 
 
 def _remove(path: Path) -> None:
+    """Delete a database with all files that SQLite keeps beside it."""
     for suffix in ("", *COMPANIONS):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
 
 
 def make(path: Path, opening: Entry) -> None:
-    """Make a ledger's file with its first entry, as the part of one (``making``)."""
+    """Create the file of a ledger with its first entry, at a path that ``making`` gave."""
     with explained(path, 0):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, MODE))
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -418,11 +444,21 @@ def make(path: Path, opening: Entry) -> None:
             connection.execute(
                 "INSERT INTO entries VALUES (?, ?, ?)", (1, opening.hash, opening.text)
             )
-            # last, so that nothing of it is in the log
+            # Only now, so that the log holds nothing of the new file.
             connection.execute("PRAGMA journal_mode=WAL")
 
 
 def _opened(path: Path, seconds: float) -> sqlite3.Connection:
+    """Open a file with SQLite.
+
+    Args:
+        path: the file, or a copy of it.
+        seconds: how long SQLite waits for other processes.
+
+    Raises:
+        Broken: the file system supports no write-ahead log.
+        AlteredLedger: the file has other tables or triggers than a ledger.
+    """
     connection = sqlite3.connect(
         f"file:{quote(str(path))}?mode=rw",
         timeout=seconds,
@@ -453,6 +489,7 @@ def _opened(path: Path, seconds: float) -> sqlite3.Connection:
 
 @cache
 def _tables() -> list[tuple]:
+    """Return (type, name, SQL) of each table and trigger of a ledger, sorted by name."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(TABLES)
         return connection.execute(
@@ -461,7 +498,7 @@ def _tables() -> list[tuple]:
 
 
 def _check_header(path: Path) -> None:
-    """Say what a file is that is no ledger, before SQLite makes a log beside it."""
+    """Raise an error if a file is not a ledger, before SQLite creates a log beside it."""
     if not path.stat().st_size:
         raise CheckError(
             f"ledger={path}: this file is empty, so it is not a ledger: restore the newest intact "
@@ -481,7 +518,7 @@ def _check_header(path: Path) -> None:
             )
     except sqlite3.Error as error:
         if _primary(error) != sqlite3.SQLITE_NOTADB:
-            return  # it may be whole with its log alone
+            return  # the file may be complete only together with its log
         raise CheckError(
             f"ledger={path}: this file is not a ledger (it is not an SQLite file, or its first "
             "bytes are lost): give the path of a ledger, or restore the newest intact copy"
@@ -498,7 +535,12 @@ def _check_header(path: Path) -> None:
         )
 
 
-def _identity(path: Path) -> tuple[int, int]:
+def _device_and_inode(path: Path) -> tuple[int, int]:
+    """Return what tells a file from another one at the same path.
+
+    Raises:
+        Broken: the file does not exist.
+    """
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -509,12 +551,18 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _primary(error: sqlite3.Error) -> int:
+    """Return SQLite's primary result code, the lowest byte of the extended one."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
 @contextmanager
 def explained(path: Path, seconds: float) -> Iterator[None]:
-    """What SQLite or the chain raises, as an error that names the file and says what to do."""
+    """Turn errors of SQLite and of the chain into errors that name the file and a remedy.
+
+    Args:
+        path: the ledger's file.
+        seconds: how long this process waited for others.
+    """
     try:
         yield
     except Broken as error:
@@ -547,7 +595,7 @@ def explained(path: Path, seconds: float) -> Iterator[None]:
 
 
 def check_suffix(path: Path) -> None:
-    """Raise ConfigError unless a new ledger's name ends as ledgers are found by."""
+    """Raise ConfigError unless the name of a new ledger has the ending of ledgers."""
     if path.suffix != SUFFIX:
         raise ConfigError(
             f"ledger={path}: the file needs a name that ends in {SUFFIX}, because agt "
@@ -556,7 +604,7 @@ def check_suffix(path: Path) -> None:
 
 
 def check_free(path: Path) -> None:
-    """Raise ConfigError where something already has a new ledger's name."""
+    """Raise ConfigError if a file already has the name of a new ledger."""
     if path.exists() or path.is_symlink():
         raise ConfigError(
             Message(

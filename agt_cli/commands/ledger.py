@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agt.errors import ConfigError, few
-from agt.ledger.book import AdmittedTable, Debit, Population, budget, clock, eps_so_far
+from agt.ledger.book import Debit, Population
 from agt.ledger.chain import Head
 from agt.ledger.head_file import head_file
 from agt.ledger.known import check_same_ledger, recognise, similar_elsewhere
 from agt.ledger.ledger import Ledger
 from agt.ledger.payer import ProtectedPeople
 from agt.ledger.store import identity_of
+from agt.ledger.tables import AdmittedTable
 from agt.ledger.unit import Unit
-from agt.mechanisms.budget import Allowance
+from agt.ledger.words import budget, clock
+from agt.mechanisms.budget import Allowance, eps_so_far
 from agt.settings import schema, validate
 from agt_cli.command_settings import read_total_budget
 from agt_cli.ledger_files import NO_LEDGER, existing_ledger, ledger_path

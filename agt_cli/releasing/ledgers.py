@@ -10,10 +10,10 @@ from typing import Any
 
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError
-from agt.ledger.book import AdmittedTable, sample_of
 from agt.ledger.ledger import ledgers_in
 from agt.ledger.payer import ProtectedPeople
 from agt.ledger.store import other_program
+from agt.ledger.tables import AdmittedTable, sample_of
 from agt.ledger.unit import Unit
 from agt_cli.report.console import put
 from agt_cli.report.finished import Run

@@ -10,10 +10,10 @@ from typing import Any
 
 from agt.data.dataset import Dataset
 from agt.errors import AgtError, ConfigError
-from agt.ledger.book import AdmittedTable, sample_of
 from agt.ledger.known import recognise
 from agt.ledger.ledger import Ledger, admitted
 from agt.ledger.payer import LedgerPayer, NoPayer, ProtectedPeople
+from agt.ledger.tables import AdmittedTable, sample_of
 from agt.mechanisms.accounts import Uncounted
 from agt_cli.ledger_files import FOLDER, NO_LEDGER, VARIABLE, existing_ledger
 from agt_cli.releasing.ledgers import say_skipped, second_head, unit_of

@@ -29,8 +29,8 @@ from agt.data.files import columns_of
 from agt.data.records import UNANSWERED
 from agt.errors import AgtError, CheckError, ConfigError, DataError
 from agt.ledger.chain import HALF_CHARACTER
-from agt.ledger.ledger import Questions
 from agt.ledger.lots import LotPayer
+from agt.ledger.questions import Questions
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.laplace_mean import AnyLabelling, LaplaceMean
 from agt.mechanisms.mechanism import Mechanism

@@ -12,10 +12,11 @@ from typing import Any
 
 from agt import sentences
 from agt.errors import ConfigError, counted
-from agt.ledger.book import Book, Debit, budget, clock
+from agt.ledger.book import Book, Debit
 from agt.ledger.chain import Head
 from agt.ledger.known import check_same_ledger
 from agt.ledger.ledger import Ledger
+from agt.ledger.words import budget, clock
 from agt.mechanisms.accounts import Account
 from agt.mechanisms.budget import eps_so_far
 from agt.mechanisms.claims import read_claim

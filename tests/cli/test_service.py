@@ -20,8 +20,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from agt.errors import Busy
-from agt.ledger.book import AdmittedTable, Population
+from agt.ledger.book import Population
 from agt.ledger.ledger import Ledger
+from agt.ledger.tables import AdmittedTable
 from agt.mechanisms.budget import Allowance
 from agt.mechanisms.guarantees import GaussianDP, Guarantee, PureDP
 from agt.models.box import BoxModel

@@ -7,8 +7,8 @@ import pytest
 from ledgers import DATA, charge, new, people
 
 from agt.errors import CheckError
-from agt.ledger.book import AdmittedTable
 from agt.ledger.ledger import Exhausted, Ledger
+from agt.ledger.tables import AdmittedTable
 from agt.ledger.unit import Unit
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
 

@@ -28,12 +28,13 @@ from agt.certificates.stability import certify_linear, compute_linear_envelope
 from agt.certificates.votes import certified_vote
 from agt.errors import CheckError
 from agt.facts import evidence, not_held, proved
-from agt.ledger.book import AdmittedTable, Charge, Population
+from agt.ledger.book import Charge, Population
 from agt.ledger.chain import START, Head
 from agt.ledger.head_file import SecondHead
 from agt.ledger.ledger import Ledger
 from agt.ledger.lots import LotPayer
 from agt.ledger.payer import NoPayer
+from agt.ledger.tables import AdmittedTable
 from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.claims import Claim

@@ -20,12 +20,14 @@ from ledgers import DATA, charge, edited, keys, new, people, rewritten
 
 from agt import sentences
 from agt.errors import CheckError, ConfigError
-from agt.ledger.book import AdmittedTable, Debit, clock, eps_so_far, keyed, sample_of
+from agt.ledger.book import Debit
 from agt.ledger.chain import START, Entry, Head
 from agt.ledger.head_file import SecondHead
 from agt.ledger.ledger import Exhausted, Ledger
+from agt.ledger.tables import AdmittedTable, keyed, sample_of
 from agt.ledger.unit import EACH, Unit
-from agt.mechanisms.budget import Allowance, Cost, Lot
+from agt.ledger.words import clock
+from agt.mechanisms.budget import Allowance, Cost, Lot, eps_so_far
 from agt.mechanisms.guarantees import GaussianDP, PureDP
 from agt.relations import RELATIONS
 from agt.store import Broken

@@ -15,10 +15,10 @@ from ledgers import charge, edited, keys, new, people, rewritten
 
 from agt.errors import CheckError
 from agt.ledger import ledger as ledger_module
-from agt.ledger.book import AdmittedTable
 from agt.ledger.chain import Entry
 from agt.ledger.head_file import SecondHead
 from agt.ledger.ledger import Exhausted, Ledger
+from agt.ledger.tables import AdmittedTable
 
 
 @pytest.fixture(autouse=True)

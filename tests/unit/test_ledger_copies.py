@@ -20,8 +20,8 @@ from test_ledger_files import as_nobody, killed
 
 from agt.errors import AgtError, CheckError
 from agt.ledger import ledger as ledgers, store
-from agt.ledger.book import AdmittedTable
 from agt.ledger.ledger import Ledger, check_unclaimed
+from agt.ledger.tables import AdmittedTable
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 HOSTILE: dict[str, Callable[[Path], object]] = {

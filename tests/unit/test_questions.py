@@ -7,7 +7,7 @@ import pytest
 
 from agt.data.arrays import ROWS, Blocks, as_array, selected
 from agt.data.records import UNANSWERED
-from agt.ledger.ledger import Questions, keys_of, question_terms
+from agt.ledger.questions import Questions, keys_of, question_terms
 from agt.mechanisms.optimal import RandomizedResponse
 
 RESPONSE = RandomizedResponse(eps=0.1)

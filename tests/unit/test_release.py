@@ -22,10 +22,12 @@ from agt.data.records import UNANSWERED
 from agt.data.target import ClassTarget
 from agt.errors import ConfigError
 from agt.facts import evidence, not_held, proved
-from agt.ledger.book import AdmittedTable, Population
-from agt.ledger.ledger import Exhausted, Ledger, Questions
+from agt.ledger.book import Population
+from agt.ledger.ledger import Exhausted, Ledger
 from agt.ledger.lots import LotPayer
 from agt.ledger.payer import LedgerPayer, NoPayer, ProtectedPeople, Reservation
+from agt.ledger.questions import Questions
+from agt.ledger.tables import AdmittedTable
 from agt.ledger.unit import Unit
 from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.budget import Allowance
