@@ -101,7 +101,7 @@ def test_what_is_opened_is_what_the_whole_chain_comes_to(tmp_path: Path, second:
             "tables",
             "heads",
             "moved",
-            "backwards",
+            "earlier_than_before",
             "checkpoint",
             "opening",
         ):
