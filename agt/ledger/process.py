@@ -1,19 +1,19 @@
-"""What this process has released about whom, where no ledger counts it: a warning, and no account.
+"""A warning where one process releases about the same people again and no ledger counts it.
 
     payer = ProcessPayer(people=HashedPeople.of(dataset))
-    payer.reserve(claim, 1)      warns, or raises, where it is the second about any of these people
+    payer.reserve(claim, 1)  # warns or raises if it is the second about any of these people
 
-Formal guarantees
-    * A release is compared with every earlier one of this process that went through a
-      ``ProcessPayer``: two are about the same people if they share the id of a unit, the features
-      of a private record (as float32, whatever its label is), or the digest of the data. Other
-      processes are not counted, and people under other ids with other features (scaled ones, or
-      the same in another order) are not recognised, nor is a saved model that was read back, but
-      by the digest of its data.
-    * The total that is told is the sum over all releases about any of these people, as the filter
-      of agt/mechanisms/budget.py adds them up: the position of a counter, and no budget that was
-      fixed beforehand.
-    * Where a release is refused, it was not noted, and nothing was drawn.
+What it does:
+    * A release is compared with every earlier one of this process that a ``ProcessPayer`` paid for.
+      Two are about the same people if they share the id of a unit, the features of a private record
+      (as float32, whatever its label is), or the digest of the data.
+    * The total is the sum over all releases about any of these people, added up by
+      agt/mechanisms/budget.py. It is a count, not a budget that was fixed beforehand.
+    * A release that is refused is not counted, and nothing is drawn.
+
+What it does not do: other processes are not counted. People with other ids and other features
+(scaled, or in another order) are not recognised. A saved model that was read back is recognised by
+the digest of its data alone.
 """
 
 import math
@@ -43,7 +43,7 @@ from agt.release_settings import MAX_TOTAL_EPS
 from agt.settings import check_choice
 
 Mode = Literal["warn", "strict"]
-# modules whose functions fit again and again
+# Modules of functions that fit again and again.
 SEARCHES = ("sklearn.model_selection.", "sklearn.calibration")
 
 
@@ -60,15 +60,15 @@ class HashedPeople:
 
     @classmethod
     def of(cls, dataset: Dataset, digests: Sequence[str] = ()) -> "HashedPeople":
-        """Return those of the private training records.
+        """Return the hashes of a dataset's private training records.
 
-        Labels are left out: the same records may come with classes in another order, or one class
-            against others.
+        Labels are not hashed: the same records may come with classes in another order, or with one
+        class against the others.
 
         Args:
-            dataset: without records where the model was read back.
-            digests: of the data, and of what it was before records were erased; of what is not
-                known, of the model.
+            dataset: the dataset, which has no records if the model was read back.
+            digests: digests of the data, and of the data before records were erased. If they are
+                not known, the digest of the model.
         """
         train = dataset.train
         private = ~train.public
@@ -78,14 +78,14 @@ class HashedPeople:
         for chunk in pieces(train.features) if len(train) else ():
             with np.errstate(over="ignore", under="ignore"):
                 rows = np.asarray(chunk).reshape(len(chunk), -1).astype(np.float32)
-            counted = private[start : start + len(chunk)]
-            rows = rows[counted] + np.float32(0)  # -0.0 becomes 0.0
+            is_private = private[start : start + len(chunk)]
+            rows = rows[is_private] + np.float32(0)  # -0.0 becomes 0.0
             parts.append(hash_pandas_object(pd.DataFrame(rows), index=False).to_numpy())
             start += len(chunk)
         return cls(np.unique(np.concatenate(parts)))
 
     def shares(self, other: "HashedPeople") -> bool:
-        """Whether anybody is among both."""
+        """Return whether both have a hash in common."""
         return bool(np.isin(self.hashes, other.hashes, assume_unique=True).any())
 
 
@@ -94,8 +94,9 @@ class PrivacyTotal:
     """What releases about the same people cost together.
 
     Attributes:
-        eps, delta: they are (eps, delta)-differentially private together.
-        releases: how many there are.
+        eps: all releases together are (eps, delta)-differentially private.
+        delta: see ``eps``.
+        releases: the number of releases.
     """
 
     eps: float
@@ -108,9 +109,15 @@ class PrivacyTotal:
 
     @classmethod
     def of(cls, cost: Cost, delta: float, releases: int) -> "PrivacyTotal":
-        """Return the total at a delta, or at a larger one where the releases' own deltas need it.
+        """Return the total of releases.
 
-        Edge cases: leaks of 1 or more, or Gaussian releases beyond any budget: eps is infinite.
+        Its eps is infinite if the releases' own deltas add up to 1 or more, or if Gaussian releases
+        exceed every budget.
+
+        Args:
+            cost: the cost of all releases.
+            delta: the delta of the total. It is larger if the releases' own deltas need it.
+            releases: the number of releases.
         """
         pure = _no_less(cost.pure)
         if math.isfinite(pure) and not cost.leak and not delta:
@@ -119,7 +126,7 @@ class PrivacyTotal:
         if leak >= 1:
             return cls(math.inf, 1.0, releases)
         shown = max(delta or SHOWN_DELTA, 2 * leak if leak < 0.25 else (1 + leak) / 2)
-        # so that leaks fit, whichever way it was rounded
+        # Slightly more than the leaks' share, so that they fit however the division was rounded.
         share = min(1.0, leak / shown * (1 + 4 * UNIT))
         allowance = Allowance(MAX_TOTAL_EPS, shown, share)
         eps = eps_so_far(allowance, cost) if allowance.holds(cost) else pure
@@ -127,14 +134,21 @@ class PrivacyTotal:
 
 
 def _no_less(amount: Decimal) -> float:
-    """Return a number that prints as an amount, or as the next one above it."""
+    """Return the smallest float whose printed digits are at least an amount."""
     number = float(amount)
     return number if math.isinf(number) or printed_decimal(number) >= amount else next_up(number)
 
 
 @dataclass(frozen=True)
 class _Noted:
-    """Reservations of this process about the very same people."""
+    """Releases of this process about exactly the same people.
+
+    Attributes:
+        people: the people.
+        cost: the cost of the releases together.
+        delta: the largest delta of a release.
+        releases: the number of releases.
+    """
 
     people: HashedPeople
     cost: Cost
@@ -143,10 +157,13 @@ class _Noted:
 
 
 def _same(value: object) -> Callable[[object], bool]:
-    """Return whether an object is this one; it is not kept alive where it can be helped."""
+    """Return a function that tells whether an object is this one.
+
+    The object is not kept alive by it.
+    """
     try:
         reference = weakref.ref(value)
-    except TypeError:  # a list
+    except TypeError:  # lists have no weak references
         number = id(value)
         return lambda other: id(other) == number
     return lambda other: reference() is other
@@ -158,8 +175,8 @@ class Search:
 
     Attributes:
         subject: the search, or the estimator that is cross-validated.
-        records: what it was given.
-        worker: this is a thread of it, whose caller is not seen.
+        records: the features that it was given.
+        worker: whether it is seen from one of its own threads, where its caller is not visible.
     """
 
     subject: object
@@ -168,26 +185,28 @@ class Search:
 
     @property
     def recogniser(self) -> "Callable[[Search], bool]":
-        """Whether a search is this one, on the same records, without a reference to either."""
+        """A function that tells whether a search is this one on the same records.
+
+        It keeps neither alive.
+        """
         same_subject = _same(self.subject)
         same_records = _same(self.records)
         return lambda other: same_subject(other.subject) and same_records(other.records)
 
 
 def _none_before(search: Search) -> bool:
-    """Return that nothing was released in a search."""
+    """Return False: nothing was released in any search yet."""
     return False
 
 
 @dataclass
 class ProcessAccount:
-    """All reservations of this process on no ledger.
+    """All releases of this process that no ledger counts.
 
     Attributes:
-        modes: what happens at the second about the same people: the last one holds.
-        noted: them, in order.
-        searched: whether a search or cross-validation is the one in which something was released
-            last.
+        modes: what happens at a second release about the same people; the last mode holds.
+        noted: the releases, in order.
+        searched: tells whether a search is the one in which something was released last.
     """
 
     modes: list["_Accounting"] = field(default_factory=list)
@@ -197,20 +216,25 @@ class ProcessAccount:
 
     @property
     def mode(self) -> Mode:
-        """What happens now."""
+        """The mode that holds now, "warn" unless something else was said."""
         modes = self.modes[-1:]
         return modes[0].mode if modes else "warn"
 
     def add(self, people: HashedPeople, guarantee: Guarantee, size: int) -> PrivacyTotal:
-        """Note releases that are about to be drawn.
+        """Count releases that are about to be drawn.
+
+        Args:
+            people: whom the releases are about.
+            guarantee: the guarantee of each release.
+            size: the number of releases.
 
         Returns:
-            What all releases about any of these people cost together, with these.
+            What all releases about any of these people cost together, these included.
 
         Raises:
-            PrivacySumError: others were noted before, and this one is refused by ``accounting`` or
-                belongs to a search; or it belongs to a search that several processes or threads
-                share.
+            PrivacySumError: there were releases about some of the people before, and the mode is
+                "strict" or this one belongs to a search; or it belongs to a search in several
+                processes or threads.
         """
         search = search_under_way()
         new = _Noted(people, Lot(guarantee, size).cost, getattr(guarantee, "delta", 0.0), size)
@@ -232,7 +256,15 @@ class ProcessAccount:
             return total
 
     def _note(self, new: _Noted, before: Sequence[_Noted]) -> None:
-        # One entry for the very same people, as a loop over one model makes a great many releases.
+        """Add releases to ``noted``.
+
+        Releases about exactly the same people are one item, because a loop over one model makes
+        very many of them.
+
+        Args:
+            new: the releases.
+            before: earlier ones about some of these people.
+        """
         for noted in before:
             if np.array_equal(noted.people.hashes, new.people.hashes):
                 self.noted = [other for other in self.noted if other is not noted]
@@ -243,11 +275,10 @@ class ProcessAccount:
         self.noted = [*self.noted, new]
 
     def check_search(self) -> None:
-        """Raise PrivacySumError where a search that has released asks for another copy of what
-        releases.
+        """Raise PrivacySumError if a search in which something was released copies its estimator.
 
-        scikit-learn takes what ``fit`` raises for a score of nan, and what copying raises for an
-        error.
+        This is asked when an estimator is copied, because scikit-learn reports an error of ``fit``
+        as a score of nan, but does not catch one of copying.
         """
         search = search_under_way()
         if search is not None and self.searched(search):
@@ -255,13 +286,13 @@ class ProcessAccount:
                 raise PrivacySumError(_search_refusal(_total([self.noted[-1]])))
 
     def total(self, people: HashedPeople) -> PrivacyTotal | None:
-        """Return what releases about any of these people cost so far; None: there are none."""
+        """Return what releases about any of these people cost so far; None if there are none."""
         with self.lock:
             before = self._about(people)
         return _total(before) if before else None
 
     def _about(self, people: HashedPeople) -> list[_Noted]:
-        """Return what was noted about any of these people."""
+        """Return the releases about any of these people."""
         return [noted for noted in self.noted if noted.people.shares(people)]
 
 
@@ -269,6 +300,7 @@ PROCESS = ProcessAccount()
 
 
 def _total(noted: list[_Noted]) -> PrivacyTotal:
+    """Return what releases cost together; there is at least one."""
     cost = Cost()
     for each in noted:
         cost = cost.plus(each.cost)
@@ -277,6 +309,7 @@ def _total(noted: list[_Noted]) -> PrivacyTotal:
 
 
 def _so_far(total: PrivacyTotal) -> str:
+    """Return, in words, what was released so far."""
     return (
         f"what this process has already released about some of these people is {total}; other "
         "processes are not counted"
@@ -284,7 +317,11 @@ def _so_far(total: PrivacyTotal) -> str:
 
 
 def _search_refusal(total: PrivacyTotal | None) -> str:
-    """Return why a private fit is refused within a search or a cross-validation."""
+    """Return why a private fit is refused within a search or a cross-validation.
+
+    Args:
+        total: what was released so far; None if the search runs in several processes or threads.
+    """
     advice = (
         "use agt's default settings, which need no search for hyperparameters. Otherwise search on "
         "public records (declared with declared=agt.Declared(public=True)), and fit only once on "
@@ -303,17 +340,15 @@ def _search_refusal(total: PrivacyTotal | None) -> str:
 
 
 def search_under_way() -> Search | None:
-    """Return the search or cross-validation of scikit-learn that calls this; None: there is
-    none.
-    """
+    """Return the search or cross-validation of scikit-learn that calls this; None if none does."""
     search = None
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).startswith(SEARCHES):
             variables = frame.f_locals
             subject = variables.get("self", variables.get("estimator", search and search.subject))
-            # Whoever calls a search calls a public function; joblib calls a private one in its own
-            # threads.
+            # A caller of a search calls a public function. In its own threads, joblib calls a
+            # private one (whose name begins with an underscore).
             search = Search(subject, variables.get("X"), frame.f_code.co_name.startswith("_"))
         frame = frame.f_back
     return search
@@ -321,33 +356,33 @@ def search_under_way() -> Search | None:
 
 @dataclass(frozen=True, eq=False)
 class _Accounting:
-    """What was said by one call of ``accounting``, which its block takes back, and no other.
+    """The mode that one call of ``accounting`` set; the end of its block takes it back.
 
     Attributes:
-        mode: as it was given.
+        mode: the mode.
     """
 
     mode: Mode
 
     def __enter__(self) -> None:
-        """Hold on to the mode."""
+        """Do nothing: ``accounting`` has set the mode already."""
 
     def __exit__(self, *error: object) -> None:
         PROCESS.modes = [other for other in PROCESS.modes if other is not self]
 
 
 def accounting(mode: Mode) -> Any:
-    """Say what happens when a process releases about the same people a second time on no ledger.
+    """Set what happens if a process releases about the same people again and no ledger counts it.
 
-    ``agt.accounting("strict")`` holds from then on; ``with agt.accounting("strict"):`` until the
-    end of the block. Of several that hold, in whatever threads, the last one counts.
+    ``agt.accounting("strict")`` holds from then on, and ``with agt.accounting("strict"):`` until
+    the end of the block. If several hold, in whatever threads, the last one counts.
 
     Args:
-        mode: warn (``PrivacySumWarning``, which tells the total so far), or strict
-            (``PrivacySumError``; nothing is drawn).
+        mode: "warn" for a ``PrivacySumWarning`` with the total so far, or "strict" for a
+            ``PrivacySumError``, where nothing is drawn.
 
     Raises:
-        ConfigError: another mode.
+        ConfigError: the mode is another word.
     """
     check_choice(mode, Mode, "accounting")
     accounting = _Accounting(mode)
@@ -357,7 +392,7 @@ def accounting(mode: Mode) -> Any:
 
 @dataclass(frozen=True)
 class ProcessPayer(NoPayer):
-    """A payer that keeps no ledger, and warns when releases of this process add up.
+    """A payer without a ledger that warns if releases of this process add up.
 
     Attributes:
         people: whom the releases are about.
@@ -366,10 +401,10 @@ class ProcessPayer(NoPayer):
     people: HashedPeople = field(kw_only=True)
 
     def reserve(self, charged: Charged, wanted: int) -> Reservation:
-        """Note the releases.
+        """Count the releases, and warn if there were others about some of these people.
 
         Raises:
-            PrivacySumError: they are refused (``ProcessAccount.add``).
+            PrivacySumError: the releases are refused (``ProcessAccount.add``).
         """
         total = PROCESS.add(self.people, charged.guarantee, wanted)
         if total.releases > wanted:
