@@ -134,7 +134,7 @@ class PrivacyTotal:
 
 
 def _no_less(amount: Decimal) -> float:
-    """Return the smallest float whose printed digits are at least an amount."""
+    """Return an amount as a float whose printed digits are not below it."""
     number = float(amount)
     return number if math.isinf(number) or printed_decimal(number) >= amount else next_up(number)
 
