@@ -22,14 +22,14 @@ from typing import Any
 
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, Doubtful, PrivacySumWarning, naming_settings, warn_user
-from agt.ledger.book import AdmittedTable, Population, budget, eps_so_far, sample_of
+from agt.ledger.book import AdmittedTable, Population, budget, sample_of
 from agt.ledger.chain import Unit
 from agt.ledger.known import check_same_ledger, recognise, similar_elsewhere
 from agt.ledger.ledger import Ledger as OpenLedger
 from agt.ledger.payer import MAX_RELEASES, LedgerPayer, NoPayer, Payer, ProtectedPeople
 from agt.ledger.process import PROCESS, HashedPeople, PrivacyTotal, ProcessPayer
 from agt.mechanisms.accounts import Uncounted
-from agt.mechanisms.budget import Allowance
+from agt.mechanisms.budget import Allowance, eps_so_far
 from agt.mechanisms.guarantees import Guarantee
 from agt.messages import ArgumentNames
 from agt.release_settings import LEAK_SHARE

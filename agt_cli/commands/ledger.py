@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agt.errors import ConfigError, few
-from agt.ledger.book import AdmittedTable, Debit, Population, budget, clock, eps_so_far
+from agt.ledger.book import AdmittedTable, Debit, Population, budget, clock
 from agt.ledger.chain import Head, Unit, head_file
 from agt.ledger.known import check_same_ledger, recognise, similar_elsewhere
 from agt.ledger.ledger import Ledger
 from agt.ledger.payer import ProtectedPeople
 from agt.ledger.store import identity_of
-from agt.mechanisms.budget import Allowance
+from agt.mechanisms.budget import Allowance, eps_so_far
 from agt.settings import schema, validate
 from agt_cli.command_settings import read_total_budget
+from agt_cli.configuration import digest_of
 from agt_cli.ledger_files import NO_LEDGER, existing_ledger, ledger_path
 from agt_cli.places import check_head_folder
 from agt_cli.releasing.ledgers import people_of_run, say_skipped
@@ -164,8 +165,6 @@ class LedgerConfig:
             ConfigError: ``run`` is no finished training run, or another than ``digest``.
         """
         if self.run:
-            from agt_cli.runs.queries import digest_of  # loads torch
-
             run = open_run(Path(self.run), "train", digest_of({"digest": self.digest}, "digest"))
             people = people_of_run(run, self.table)
             return replace(people, table=replace(people.table, apart=self.another_population))

@@ -15,7 +15,7 @@ from agt.ledger.chain import Unit
 from agt.ledger.ledger import ledgers_in
 from agt.ledger.payer import ProtectedPeople
 from agt.ledger.store import other_program
-from agt_cli.report.console import put
+from agt_cli.process import put
 from agt_cli.report.finished import Run
 from agt_cli.unlearn.log import HashKey
 
