@@ -84,19 +84,19 @@ types: $(VENV)/.tools
 
 # Whatever is planted must be noticed, and what agt claims of a small run must not be contradicted: some minutes.
 AUDITS = outputs/audits
-AUDIT = $(AGT) -q audit
 # Draws are the operating system's: at 95 % a sound mechanism would fail one call in twenty.
 OF = run=latest confidence=0.999999 output_dir=$(AUDITS)
 
 audit: $(VENV)/.installed
 	rm -rf $(AUDITS)
-	$(AUDIT) selftest output_dir=$(AUDITS)
-	$(AGT) -q train dataset=digits model=linear kgrid.max=10 training.chosen_on=public output_dir=$(AUDITS)
-	$(AUDIT) certificate $(OF) audit.units=40 audit.neighbours=8 audit.bounded=1 audit.queries=40 audit.lines=2
-	$(AUDIT) mechanism $(OF) mechanism=randomized_response mechanism.eps=1 audit.trials=4000 audit.neighbours=2
-	$(AUDIT) prediction $(OF) mechanism=randomized_response mechanism.eps=1 audit.trials=1000 audit.targets=1
-	$(AUDIT) membership $(OF) audit.shadows=0 audit.pairs=2
-	$(AUDIT) unlearning $(OF) audit.records=4 audit.trials=1 audit.queries=50
+	$(VENV)/bin/python -P scripts/lines.py \
+	  'audit selftest output_dir=$(AUDITS)' \
+	  'train dataset=digits model=linear kgrid.max=10 training.chosen_on=public output_dir=$(AUDITS)' \
+	  'audit certificate $(OF) audit.units=40 audit.neighbours=8 audit.bounded=1 audit.queries=40 audit.lines=2' \
+	  'audit mechanism $(OF) mechanism=randomized_response mechanism.eps=1 audit.trials=4000 audit.neighbours=2' \
+	  'audit prediction $(OF) mechanism=randomized_response mechanism.eps=1 audit.trials=1000 audit.targets=1' \
+	  'audit membership $(OF) audit.shadows=0 audit.pairs=2' \
+	  'audit unlearning $(OF) audit.records=4 audit.trials=1 audit.queries=50'
 
 smoke: $(VENV)/.installed
 	$(AGT) -q train kgrid.max=5 && $(AGT) -q certify run=$(LATEST) map_resolution=40
@@ -105,16 +105,12 @@ smoke: $(VENV)/.installed
 EXPERIMENTS = $(basename $(notdir $(wildcard experiments/*.yaml)))
 DATA ?= $(or $(AGT_DATA),data)
 
-# One after another in one process, which imports everything once; the first that fails ends it.
-SMOKE = import sys; from agt_cli.cli import main; \
-    sys.exit(next(filter(None, (main(["-q", "reproduce", name, "profile=smoke"]) for name in sys.argv[1:])), 0))
-
 # Exit code 4: the data of an experiment is not there, which its message says; the others are made.
 reproduce-all: $(VENV)/.installed $(VENV)/.baselines
 	set -e; for name in $(EXPERIMENTS); do $(AGT) reproduce $$name data_dir=$(DATA) || test $$? -eq 4; done
 
 reproduce-smoke: $(VENV)/.installed $(VENV)/.baselines
-	$(VENV)/bin/python -P -c '$(SMOKE)' $(EXPERIMENTS)
+	$(VENV)/bin/python -P scripts/lines.py $(EXPERIMENTS:%='reproduce % profile=smoke')
 
 OUT ?= outputs/paper
 
@@ -168,13 +164,13 @@ wheel: $(VENV)/.tools
 	$(VENV)/bin/python -m build --wheel --outdir dist . > .wheel-check/build.log
 	$(PIP) --no-deps --target .wheel-check/lib dist/*.whl
 	cd .wheel-check/work && export PYTHONPATH=$(CURDIR)/.wheel-check/lib PYTHONSAFEPATH=1 && \
-	  run="$(abspath $(VENV))/bin/python -m agt_cli -q" && \
-	  $(abspath $(VENV))/bin/python -c 'import agt, agt_cli, agt_audit as a; assert all(".wheel-check" in p.__file__ for p in (agt, agt_cli, a))' && \
-	  $$run train experiment=digits kgrid.max=5 && $$run certify run=$(LATEST) && \
-	  $$run train kgrid.max=5 && $$run certify run=$(LATEST) map_resolution=40 && \
-	  $$run audit certificate run=$(LATEST) audit.units=2 audit.neighbours=2 audit.bounded=0 audit.queries=4 audit.lines=1 \
-	    audit.again=false && \
-	  $$run reproduce blobs profile=smoke only='[001_fig2]'
+	  python=$(abspath $(VENV))/bin/python && \
+	  $$python -c 'import agt, agt_cli, agt_audit as a; assert all(".wheel-check" in p.__file__ for p in (agt, agt_cli, a))' && \
+	  $$python -m agt_cli -q train experiment=digits kgrid.max=5 && \
+	  $$python $(CURDIR)/scripts/lines.py \
+	    'certify run=latest' 'train kgrid.max=5' 'certify run=latest map_resolution=40' \
+	    'audit certificate run=latest audit.units=2 audit.neighbours=2 audit.bounded=0 audit.queries=4 audit.lines=1 audit.again=false' \
+	    'reproduce blobs profile=smoke only=[001_fig2]'
 
 # torch first, so that TORCH_INDEX decides its build and nothing later replaces it. medmnist declares torchvision, of which
 # nothing here is used and whose wheels break on a CPU torch: hence --no-deps.

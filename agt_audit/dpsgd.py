@@ -62,7 +62,8 @@ from agt.numeric import gaussian_epsilon
 from agt.problem import Problem
 from agt.relations.relation import BoundSums
 from agt.settings import QUANTA, schema
-from agt.training.loop import Noise, Tensors, TrainingRun
+from agt.training.checkpoint import Tensors
+from agt.training.loop import Noise, TrainingRun
 from agt.training.noise import NoisePlan, draw_noise, noise_seed
 from agt.training.settings import NoiseConfig
 from agt.training.setup import TrainingSetup

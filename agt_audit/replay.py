@@ -62,8 +62,9 @@ from agt.numeric import (
 )
 from agt.release import LabelRelease, ReleaseTerms, judge
 from agt.settings import plain_of, schema
+from agt.training.checkpoint import Tensors
 from agt.training.erm_with_linear_term import ErmWithLinearTerm
-from agt.training.loop import SgdStep, Tensors, TrainingRun
+from agt.training.loop import SgdStep, TrainingRun
 from agt.training.settings import NoiseConfig
 from agt.training.sgd import BufferKey
 from agt_audit.dpsgd import NoisyTraining

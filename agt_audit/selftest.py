@@ -18,12 +18,13 @@ from typing import Any, ClassVar, TypeVar, cast
 import numpy as np
 import pandas as pd
 
-from agt.api import Declared, fit
+from agt.api import fit
 from agt.bounds.box import Box
 from agt.certificates.box import Certificates
 from agt.certificates.stability import ClosedFormCertificates, certify_linear
+from agt.data.labelled import Declared
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
-from agt.mechanisms.labelling import Labelling, OnProgress
+from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.mechanism_config import AnyMechanism
 from agt.mechanisms.objective import ObjectiveNoises, ProblemConstants
@@ -39,7 +40,7 @@ from agt.numeric import Randomness, SeededRandomness, gaussian_mu
 from agt.problem import Problem
 from agt.settings import RelationConfig, schema
 from agt.training.batches import BatchPlan
-from agt.training.loop import Noise
+from agt.training.loop import Noise, OnProgress
 from agt.training.settings import NoiseConfig
 from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import Remark

@@ -46,13 +46,12 @@ def own_releases() -> None:
 @pytest.fixture(autouse=True, scope="session")
 def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Of several worker processes one compiles a kernel, and the others find it in the cache."""
-    whole, alone = (
-        Dispatcher.compile,
-        FileLock(tmp_path_factory.getbasetemp().parent / "compiling.lock"),
-    )
+    whole, locks = Dispatcher.compile, dict[int, FileLock]()
+    lock_file = tmp_path_factory.getbasetemp().parent / "compiling.lock"
 
     def compiled(self: Dispatcher, signature: object) -> object:
-        with alone:
+        # a forked process needs a lock of its own
+        with locks.setdefault(os.getpid(), FileLock(lock_file)):
             return whole(self, signature)
 
     Dispatcher.compile = compiled

@@ -8,7 +8,7 @@ import torch
 from agt.errors import AgtError, ConfigError
 from agt.kernels.memory import keep_freed_memory
 from agt.kernels.reference import ReferenceKernel
-from agt.kernels.selftest import check_kernel, warn_of_replacement
+from agt.kernels.selftest import check_kernel as check_kernel, warn_of_replacement
 from agt.messages import Message
 from agt.settings import ComputeConfig
 

@@ -23,13 +23,14 @@ from agt.mechanisms.claims import Claim
 from agt.mechanisms.guarantees import Guarantee, PureDP
 from agt.mechanisms.judging import Voting, claim
 from agt.mechanisms.labelling import Labelling
-from agt.mechanisms.mechanism import Epsilon, Need
+from agt.mechanisms.mechanism import Need
 from agt.mechanisms.output import Output
 from agt.mechanisms.quantile import noisy_integers
 from agt.messages import Message
 from agt.models.model import Model
 from agt.models.number_votes import NumberVotes
 from agt.numeric import Randomness
+from agt.release_settings import Epsilon
 from agt.settings import Accounting, Counting, schema, validate
 from agt.training.lattice import LATTICE_STEPS
 from agt.training.loop import OnProgress

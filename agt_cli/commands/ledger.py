@@ -22,6 +22,7 @@ from agt.ledger.words import budget, clock
 from agt.mechanisms.budget import Allowance, eps_so_far
 from agt.settings import schema, validate
 from agt_cli.command_settings import read_total_budget
+from agt_cli.configuration import digest_of
 from agt_cli.ledger_files import NO_LEDGER, existing_ledger, ledger_path
 from agt_cli.places import check_head_folder
 from agt_cli.releasing.ledgers import people_of_run, say_skipped
@@ -168,8 +169,6 @@ class LedgerConfig:
             ConfigError: ``run`` is no finished training run, or another than ``digest``.
         """
         if self.run:
-            from agt_cli.runs.queries import digest_of  # loads torch
-
             run = open_run(Path(self.run), "train", digest_of({"digest": self.digest}, "digest"))
             people = people_of_run(run, self.table)
             return replace(people, table=replace(people.table, apart=self.another_population))

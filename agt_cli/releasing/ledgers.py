@@ -15,7 +15,7 @@ from agt.ledger.payer import ProtectedPeople
 from agt.ledger.store import other_program
 from agt.ledger.tables import AdmittedTable, sample_of
 from agt.ledger.unit import Unit
-from agt_cli.report.console import put
+from agt_cli.process import put
 from agt_cli.report.finished import Run
 from agt_cli.unlearn.log import HashKey
 

@@ -16,8 +16,8 @@ from agt.ledger.payer import LedgerPayer, NoPayer, ProtectedPeople
 from agt.ledger.tables import AdmittedTable, sample_of
 from agt.mechanisms.accounts import Uncounted
 from agt_cli.ledger_files import FOLDER, NO_LEDGER, VARIABLE, existing_ledger
+from agt_cli.process import put
 from agt_cli.releasing.ledgers import say_skipped, second_head, unit_of
-from agt_cli.report.console import put
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import RunSettings, data_files
 

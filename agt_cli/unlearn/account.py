@@ -20,8 +20,9 @@ from pydantic import Field
 
 from agt.errors import ConfigError
 from agt.settings import Digest, content_of, read_document, schema
+from agt.templates import IN_WORDS
 from agt.unlearning.promise import MethodName, Removal, promise_with_codes, removal_with_codes
-from agt.unlearning.sentences import IN_WORDS, Remark, in_words, sentences, with_fact
+from agt.unlearning.sentences import Remark, in_words, sentences, with_fact
 
 VERSION: Literal["agt.erasure/3"] = "agt.erasure/3"
 VERSION_WITH_TEXT = "agt.erasure/2"  # whose facts are text

@@ -7,11 +7,10 @@ import os
 import pty
 import re
 import shlex
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -20,6 +19,7 @@ import yaml  # type: ignore[import-untyped]
 
 from agt.mechanisms.planning import Budget, PlannedRelease
 from agt.mechanisms.statistics import NoisyStatistics
+from agt_cli.cli import main
 from agt_cli.commands import start
 from agt_cli.commands.data import COUNTS_ROWS
 from agt_cli.commands.start import weights_release
@@ -260,18 +260,21 @@ def test_several_classes_are_a_head_s_and_what_is_expected_decides_no_proposal(
     assert few["next"].startswith(f"agt predict run={few['run']} mechanism=noisy_statistics ")
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_at_a_terminal_five_questions_and_few_words(tmp_path: Path) -> None:
     shop(tmp_path / "t.csv", 300)
     terminal, other = pty.openpty()
-    line = [sys.executable, "-m", "agt_cli", "start", "t.csv", "-q"]
     seen, answers = "", ["", "", "sometimes", "yes", "", "2"]
-    with subprocess.Popen(line, cwd=tmp_path, stdin=other, stdout=other, stderr=other) as process:
-        os.close(other)
-        while chunk := _read(terminal):
-            seen += chunk
-            if seen.endswith(": ") and answers:
-                os.write(terminal, f"{answers.pop(0)}\n".encode())
-    assert process.returncode == 0, seen
+    process = os.fork()  # one that is not forked imports everything anew
+    if not process:
+        _start_at(other, tmp_path)
+    os.close(other)
+    while chunk := _read(terminal):
+        seen += chunk
+        if seen.endswith(": ") and answers:
+            os.write(terminal, f"{answers.pop(0)}\n".encode())
+    os.close(terminal)
+    assert os.waitpid(process, 0)[1] == 0, seen
     assert "'sometimes'" in seen
     command = "agt start t.csv label=churn id=none public=yes purpose=both eps=2"
     assert command in seen
@@ -279,6 +282,23 @@ def test_at_a_terminal_five_questions_and_few_words(tmp_path: Path) -> None:
     words = len(first.split()) + len(after[after.index("ranges,classes (no): ") :].split())
     assert wrong
     assert words <= WORDS
+
+
+def _start_at(terminal: int, folder: Path) -> NoReturn:
+    """Carry out agt start at a terminal, in a process that ends with it."""
+    code = 70
+    try:
+        os.chdir(folder)
+        for stream in range(3):
+            os.dup2(terminal, stream)
+        # those of pytest are files
+        sys.stdin = os.fdopen(0)
+        sys.stdout = os.fdopen(1, "w")
+        sys.stderr = os.fdopen(2, "w")
+        code = main(["start", "t.csv", "-q"])
+        sys.stdout.flush()
+    finally:
+        os._exit(code)
 
 
 def _read(terminal: int) -> str:

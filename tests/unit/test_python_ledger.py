@@ -29,6 +29,7 @@ from agt.ledger import process
 from agt.ledger.ledger import Exhausted, Ledger as OpenLedger
 from agt.ledger.process import HashedPeople, ProcessAccount
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, PureDP
+from agt.models import own_votes
 from agt.numeric import mills_delta
 
 RNG = np.random.default_rng(7)
@@ -36,6 +37,7 @@ Y = np.arange(200) % 2
 X = RNG.normal(size=(200, 3)) / 4 + (2 * Y - 1)[:, None] / 2
 DECLARED = agt.Declared(classes=[0, 1], size=200, features=True, settings=True)
 RESPONSE = agt.RandomizedResponse(eps=1.0)
+FORKS = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
 @pytest.fixture(autouse=True)
@@ -393,9 +395,13 @@ def test_clones_copies_and_pickles_share_one_budget(ledger: agt.Ledger) -> None:
     assert debits(ledger) == [1, 1, 1]
 
 
+@FORKS
 def test_workers_of_a_search_share_one_budget(ledger: agt.Ledger) -> None:
     estimator = private(delta=1e-7, ledger=ledger)
-    GridSearchCV(estimator, {"epsilon": [0.5, 1.0]}, cv=2, n_jobs=2, error_score="raise").fit(X, Y)
+    search = GridSearchCV(estimator, {"epsilon": [0.5, 1.0]}, cv=2, error_score="raise")
+    # forked workers, as others import everything anew; what they are given is pickled for both
+    with parallel_backend("multiprocessing", n_jobs=2):
+        search.fit(X, Y)
     assert len(debits(ledger)) == 5
 
 
@@ -407,8 +413,9 @@ def _release(path: Path, model: agt.Fitted, start: int, answers: Any) -> None:
         answers.put((start, None))
 
 
+@FORKS
 def test_two_processes_spend_one_budget(ledger: agt.Ledger, model: agt.Fitted) -> None:
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")  # a spawned process imports everything anew
     answers = context.Queue()
     workers = [
         context.Process(target=_release, args=(ledger.path, model, start, answers))
@@ -511,7 +518,11 @@ def learn_zero(x: np.ndarray, y: np.ndarray) -> Any:
     return lambda queries: np.zeros(len(queries), dtype=np.int64)
 
 
-def test_models_of_other_code_or_other_first_parameters_are_other_models() -> None:
+def test_models_of_other_code_or_other_first_parameters_are_other_models(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # a fresh process takes seconds
+    monkeypatch.setattr(own_votes, "check_retrained", lambda *_: None)
     votes = [agt.fit(X, Y, declared=DECLARED, learner=learn_zero, members=4) for _ in range(2)]
     given: dict[str, Any] = {"epochs": 1, "lr": 0.1, "clip": 1.0, "ks": 1, "declared": DECLARED}
     networks = [

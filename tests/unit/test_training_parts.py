@@ -251,17 +251,18 @@ def test_shards_lie_in_memory_of_their_own_at_one_alignment() -> None:
             assert not np.shares_memory(part.features, features)
 
 
-def _size_of(setup: TrainingSetup, records: Records, checkpoints: Checkpoints) -> int:
-    time.sleep(0.2)
-    return len(records)
-
-
 def test_records_on_their_way_to_other_processes_lie_in_no_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """joblib would map arrays above a megabyte to files below /dev/shm that every local user may
     read.
     """
+
+    # sent by value, as a function inside another is: the processes do not import this file
+    def size_of(setup: TrainingSetup, records: Records, checkpoints: Checkpoints) -> int:
+        time.sleep(0.2)
+        return len(records)
+
     monkeypatch.setattr(ensemble, "_divide_cores", lambda config, compute: (2, 1))
     n, seen, done = 60_000, set[str](), threading.Event()
     ids = np.array([f"{at}" for at in range(n)])
@@ -279,7 +280,7 @@ def test_records_on_their_way_to_other_processes_lie_in_no_file(
     before = mapped_files()
 
     def look() -> None:
-        while not done.wait(0.01):
+        while not done.wait(0.05):  # a job takes longer
             seen.update(mapped_files())
 
     watch = threading.Thread(target=look)
@@ -287,7 +288,7 @@ def test_records_on_their_way_to_other_processes_lie_in_no_file(
     try:
         with members_in_processes():
             sizes = train_members(
-                _size_of, make_recipe(make_training()), records, EnsembleConfig(members=2)
+                size_of, make_recipe(make_training()), records, EnsembleConfig(members=2)
             )
     finally:
         done.set()
