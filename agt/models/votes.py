@@ -6,6 +6,7 @@ See section 12 of docs/reference.md.
 |---|---|
 | model.safetensors | "weight" [T, J, width] int32 |
 | features.safetensors, votes.json | the public features, the public constants |
+| shards.json (in a run alone) | what each member was trained on, by digest |
 
 Under relation=flip (``FlipModel``) there are also, for the data owner alone:
 
@@ -18,7 +19,7 @@ docs/proofs/ridge.md proves that a member depends only on its own shard, to the 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -33,17 +34,19 @@ from agt.certificates.settings import VotesConfig
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.certificates.votes import Vote, certified_vote
 from agt.data.arrays import ROWS
-from agt.data.records import Records
+from agt.data.records import Records, fingerprint
 from agt.distributed import group
 from agt.errors import ConfigError, UnsoundError, altered
 from agt.facts import Fact, proved
 from agt.messages import Message
 from agt.models.closed_form import read_features
+from agt.models.ensemble import training_environment
 from agt.models.erm import ErmKind
 from agt.models.features import FeatureMap, to_integers
 from agt.models.linear import LinearModel
 from agt.models.number_votes import NumberVotes
 from agt.models.own_votes import OwnVotesKind
+from agt.models.shards import ShardRecord, write_shards
 from agt.models.shares import logistic_shares
 from agt.models.store import (
     FEATURES,
@@ -94,10 +97,12 @@ class VotesModel(Votes):
         weight: [T, J, width] int32, the members' weights; J is 1 for two classes, else their
             number.
         config: the settings of the certificate.
+        shards: what each member was trained on; empty for a model that was not trained by ``fit``.
     """
 
     weight: Tensor
     config: "VotesKind"
+    shards: tuple[ShardRecord, ...] = field(default=(), kw_only=True)
 
     @classmethod
     def untrained(cls, config: "VotesKind", problem: Problem, features: FeatureMap) -> Self:
@@ -130,7 +135,60 @@ class VotesModel(Votes):
             ConfigError: a unit has more rows than ``relation.unit_rows``.
         """
         count = self.settings.ensemble.members
-        return self._trained_on(self._member_records(records), count, on_progress)
+        model = self._trained_on(self._member_records(records), count, on_progress)
+        return replace(model, shards=())  # this model's are of its own records
+
+    def with_members_retrained(
+        self,
+        records: Records,
+        indices: Sequence[int],
+        on_progress: OnProgress = lambda progress: None,
+    ) -> Self:
+        """Return the model with some members trained on their shards of other records.
+
+        Args:
+            records: the records of all members, on the scale of the model's own dataset.
+            indices: the indices of the members to train, at least one.
+            on_progress: called after every member that was trained.
+
+        Raises:
+            ConfigError: a unit has more rows than ``relation.unit_rows``.
+        """
+        trained = self._trained_on(self._shards_of(records, indices), len(indices), on_progress)
+        return self._with_members_of(trained, indices)
+
+    def _with_members_of(self, trained: Self, indices: Sequence[int]) -> Self:
+        """Return the model with some members of another.
+
+        Args:
+            trained: a model that has these members only.
+            indices: the place of each of them in this model.
+        """
+        tensors: dict[str, Any] = {}
+        for name, tensor in self.tensors.items():
+            tensors[name] = tensor.clone()
+            tensors[name][list(indices)] = trained.tensors[name]
+        return replace(self, **tensors)
+
+    def shard_records(self, records: Records) -> tuple[ShardRecord, ...]:
+        """Return what each of the T members is trained on if ``records`` are the training records.
+
+        Args:
+            records: the records of all members, on the scale of the model's own dataset.
+        """
+        environment = training_environment(self.problem)
+        return tuple(
+            ShardRecord(fingerprint(shard), environment, len(shard))
+            for shard in self._member_records(records)
+        )
+
+    def save_shards(self, writer: FileWriter) -> None:
+        """Write a digest of each member's training records to shards.json.
+
+        Only the run that trains the members calls it, because an exported model must not contain
+        digests of records.
+        """
+        write_shards(writer, self.shards)
 
     def retrained_labels(
         self, records: Records, indices: Sequence[int], phi: np.ndarray
@@ -413,6 +471,18 @@ class FlipModel(VotesModel):
             on_progress(Progress(step=finished, steps=count, done=finished, total=count))
         return self._with_members(members)
 
+    def _with_members_of(self, trained: Self, indices: Sequence[int]) -> Self:
+        """Return the model with some members of another.
+
+        Args:
+            trained: a model that has these members only.
+            indices: the place of each of them in this model.
+        """
+        members = [*self.members]
+        for index, member in zip(indices, trained.members, strict=True):
+            members[index] = member
+        return self._with_members(members)
+
     def _with_members(self, members: Sequence[MemberInfluence]) -> Self:
         """Return a copy of the model with these members, and the weights that follow from them.
 
@@ -679,6 +749,17 @@ class VotesKind(VotesConfig, VotingKind):
                 )
             )
 
+    def erasure_methods(self, settings: Settings) -> tuple[str, ...]:
+        """Return the names of the methods that can erase records from a trained model.
+
+        Several members are trained again one by one ("sisa"), since the model has their weights.
+
+        Args:
+            settings: says how many members there are.
+        """
+        methods = super().erasure_methods(settings)
+        return methods if settings.ensemble.members == 1 else ("sisa", *methods)
+
     def with_learner(self, learner: Any) -> tuple[VotingKind, Learner | None]:
         """Return these settings with another learner of the members.
 
@@ -714,8 +795,10 @@ class VotesKind(VotesConfig, VotingKind):
             ConfigError: a unit has more rows than ``relation.unit_rows``.
         """
         features = FeatureMap.from_dataset(self.features, problem.dataset)
+        records = problem.dataset.train
         untrained = self._model_class(problem).untrained(self, problem, features)
-        return untrained.retrained(problem.dataset.train, on_progress, checkpoints)
+        model = untrained.retrained(records, on_progress, checkpoints)
+        return replace(model, shards=model.shard_records(records))
 
     def load(self, problem: Problem, reader: FileReader) -> VotesModel:
         """Read a saved model back, and check its files against the settings.

@@ -21,15 +21,25 @@ from agt.models.box import BoxKind
 from agt.models.erm import ErmKind
 from agt.models.fitting import fit
 from agt.models.heads import HeadConfig
+from agt.models.own_votes import OwnVotesKind
 from agt.models.stability import StabilityKind
+from agt.models.votes import VotesKind
 from agt.problem import Problem, Settings
-from agt.settings import ComputeConfig, FeaturesConfig, KGridConfig, RelationConfig, validate
+from agt.settings import (
+    ComputeConfig,
+    FeaturesConfig,
+    KGridConfig,
+    RelationConfig,
+    RelationName,
+    validate,
+)
 from agt.store import Folder, NewFolder
 from agt.training.ensemble import assign_shards
 from agt.training.settings import EnsembleConfig
 from agt.unlearning.sisa import Retrained, retrain_affected
 
 UNITS = 40
+PEOPLE_EDITS = RelationConfig(name="add_remove", unit_rows=3)
 DEFAULT = {"normalizer": None, "n_max": None}
 CLOSED = {"loss": "binary_cross_entropy", "clip": 1.0, "lr": 0.5, "batch": DEFAULT}
 NO_SIZE = {"normalizer": None, "n_max": 200}
@@ -44,7 +54,11 @@ def people(seed: int = 0) -> Records:
 
 
 def problem(
-    certificate: Any, records: Records, size: float | None = 80.0, **training: Any
+    certificate: Any,
+    records: Records,
+    size: float | None = 80.0,
+    relation: RelationConfig = PEOPLE_EDITS,
+    **training: Any,
 ) -> Problem:
     dataset = Dataset(
         "people",
@@ -58,7 +72,7 @@ def problem(
     settings = Settings(
         model=HeadConfig(hidden=(3,) if isinstance(certificate, BoxKind) else ()),
         training=make_training(epochs=4, **training),
-        relation=RelationConfig(name="add_remove", unit_rows=3),
+        relation=relation,
         kgrid=KGridConfig(max=2),
         compute=ComputeConfig(threads=1, kernel="reference"),
         certificate=certificate,
@@ -140,6 +154,33 @@ def test_every_file_is_that_of_a_training_without_the_record(name: str, tmp_path
         assert files(done.model, tmp_path / f"now{number}") == fresh
         assert set(done.trained) == set(home(people())[~remaining])
         assert not done.changed
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "flip"])
+def test_members_in_one_file_are_those_of_a_training_without_the_record(
+    relation: RelationName, tmp_path: Path
+) -> None:
+    records = people()
+    unit_rows = 3
+    if relation == "flip":  # it counts labels, so each record is a unit
+        records = replace(records, units=records.ids)
+        unit_rows = 1
+    about = RelationConfig(name=relation, unit_rows=unit_rows)
+    kept = Kept(problem(VotesKind(), records, relation=about), tmp_path / "kept")
+    files(fit(kept.whole), kept.folder)
+    for number, remaining in enumerate((home(records) != 2, np.arange(len(records)) != 7)):
+        done = kept.updated(remaining)
+        fresh = files(fit(kept.without(remaining)), tmp_path / f"fresh{number}")
+        assert files(done.model, tmp_path / f"now{number}") == fresh
+        assert set(done.trained) == set(home(records)[~remaining])
+        assert not done.changed
+
+
+def test_members_of_a_learner_of_ones_own_are_not_stored_and_so_not_kept() -> None:
+    own = OwnVotesKind(learner={"_target_": "own_learners.drawing"})
+    settings = problem(VotesKind(), people()).settings
+    assert "sisa" in settings.certificate.erasure_methods(settings)
+    assert "sisa" not in own.erasure_methods(settings)
 
 
 def test_nothing_is_trained_where_nobody_is_gone(tmp_path: Path) -> None:
