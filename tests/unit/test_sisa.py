@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from synthetic import make_records, make_training
 
+import agt
 from agt.data.dataset import Dataset
 from agt.data.records import Records
 from agt.data.target import ClassTarget
@@ -23,7 +25,7 @@ from agt.models.fitting import fit
 from agt.models.heads import HeadConfig
 from agt.models.own_votes import OwnVotesKind
 from agt.models.stability import StabilityKind
-from agt.models.votes import VotesKind
+from agt.models.votes import VotesKind, VotesModel
 from agt.problem import Problem, Settings
 from agt.settings import (
     ComputeConfig,
@@ -39,7 +41,6 @@ from agt.training.settings import EnsembleConfig
 from agt.unlearning.sisa import Retrained, retrain_affected
 
 UNITS = 40
-PEOPLE_EDITS = RelationConfig(name="add_remove", unit_rows=3)
 DEFAULT = {"normalizer": None, "n_max": None}
 CLOSED = {"loss": "binary_cross_entropy", "clip": 1.0, "lr": 0.5, "batch": DEFAULT}
 NO_SIZE = {"normalizer": None, "n_max": 200}
@@ -57,7 +58,6 @@ def problem(
     certificate: Any,
     records: Records,
     size: float | None = 80.0,
-    relation: RelationConfig = PEOPLE_EDITS,
     **training: Any,
 ) -> Problem:
     dataset = Dataset(
@@ -72,7 +72,7 @@ def problem(
     settings = Settings(
         model=HeadConfig(hidden=(3,) if isinstance(certificate, BoxKind) else ()),
         training=make_training(epochs=4, **training),
-        relation=relation,
+        relation=RelationConfig(name="add_remove", unit_rows=3),
         kgrid=KGridConfig(max=2),
         compute=ComputeConfig(threads=1, kernel="reference"),
         certificate=certificate,
@@ -156,24 +156,33 @@ def test_every_file_is_that_of_a_training_without_the_record(name: str, tmp_path
         assert not done.changed
 
 
-@pytest.mark.parametrize("relation", ["add_remove", "flip"])
-def test_members_in_one_file_are_those_of_a_training_without_the_record(
-    relation: RelationName, tmp_path: Path
-) -> None:
-    records = people()
-    unit_rows = 3
-    if relation == "flip":  # it counts labels, so each record is a unit
-        records = replace(records, units=records.ids)
-        unit_rows = 1
-    about = RelationConfig(name=relation, unit_rows=unit_rows)
-    kept = Kept(problem(VotesKind(), records, relation=about), tmp_path / "kept")
+def test_members_in_one_file_are_those_of_a_training_without_the_record(tmp_path: Path) -> None:
+    kept = Kept(problem(VotesKind(), people()), tmp_path / "kept")
     files(fit(kept.whole), kept.folder)
-    for number, remaining in enumerate((home(records) != 2, np.arange(len(records)) != 7)):
+    for number, remaining in enumerate(removals(people())):
         done = kept.updated(remaining)
         fresh = files(fit(kept.without(remaining)), tmp_path / f"fresh{number}")
         assert files(done.model, tmp_path / f"now{number}") == fresh
-        assert set(done.trained) == set(home(records)[~remaining])
+        assert set(done.trained) == set(home(people())[~remaining])
         assert not done.changed
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "flip"])
+def test_some_members_trained_again_are_those_of_training_all(relation: RelationName) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 4))
+    ids = [f"r{row}" for row in range(120)]
+    fitted = agt.fit(x, x[:, 0] > 0, ids=ids, certificate="votes", relation=relation, members=4)
+    model = fitted.model.shard_votes
+    assert isinstance(model, VotesModel)
+    records = model.problem.dataset.train
+    shards = assign_shards(records.units, model.settings.ensemble)
+    remaining = records.take(~((shards == 1) & (np.arange(len(records)) % 2 == 0)))
+    some = model.with_members_retrained(remaining, [1])
+    every = model.retrained(remaining)
+    assert not torch.equal(some.weight, model.weight)
+    for name, tensor in every.tensors.items():
+        assert torch.equal(some.tensors[name], tensor)
 
 
 def test_members_of_a_learner_of_ones_own_are_not_stored_and_so_not_kept() -> None:
