@@ -31,15 +31,13 @@ from agt_cli.report.console import Console
 from agt_cli.report.number_md import (
     NumberSubject,
     interval_table,
-    judge_numbers,
     number_report,
     number_rows,
     say_intervals,
-    say_number_quality,
-    write_number_quality,
 )
+from agt_cli.report.number_quality import judge_numbers
 from agt_cli.report.quality import Quality
-from agt_cli.report.quality_md import judge, say_quality, write_quality
+from agt_cli.report.quality_md import judge, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import outside_section
 from agt_cli.report.sections_md import median_words, within
@@ -114,7 +112,8 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
         n_queries=len(queries),
         seconds_certifying=round(seconds, 4),
     )
-    quality = write_quality(record, judged)
+    quality = Quality.of(judged)
+    write_quality(record, quality)
     captions = _draw(config, record, opened, subject, table, console)
     sections = (*owed, *outside_section(queries))
     report = certify_report(subject, table, least, captions, finished, quality, sections, record)
@@ -189,7 +188,7 @@ def certify_numbers(
         record.add_metrics(
             tolerance=within_t.tolerance, k_within_median=float(np.median(within_t.max_k))
         )
-    write_number_quality(record, quality)
+    write_quality(record, quality)
     captions = figures.intervals(record, subject, table, labels)
     sections = outside_section(opened.queries)
     report = number_report(subject, table, captions, trained.finished, quality, within_t, sections)
@@ -198,7 +197,7 @@ def certify_numbers(
     if quality.verdict:
         console.say(quality.verdict)
     say_intervals(console, subject, table, within_t)
-    say_number_quality(console, quality)
+    quality.say(console)
     console.say(f"run folder: {record.folder}")
     console.note(f"report: {record.folder / 'report.html'}")
     return {
@@ -275,7 +274,7 @@ def _say(
             f"attack that changes the training data by up to k = {k:,}, that is, with "
             f"{changes}"
         )
-    say_quality(console, quality)
+    quality.say(console)
     if subject.caveat:
         console.say(subject.caveat)
     console.say(f"run folder: {record.folder}")

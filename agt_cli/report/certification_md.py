@@ -17,7 +17,6 @@ from agt.settings import RelationConfig
 from agt_cli.report.finished import Run
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.quality import Judged, Quality, rate_words
-from agt_cli.report.quality_md import quality_section
 from agt_cli.report.record import RunRecord
 from agt_cli.report.sections_md import (
     ball,
@@ -215,7 +214,7 @@ def certify_report(
         first,
         *certified_section(subject.relation),
         *results_section(table, subject.caveat),
-        *quality_section(quality),
+        *quality.section(),
         *sections,
         *(["## Figures", *more] if more else []),
         *conditions_section(subject.conditions),
