@@ -77,8 +77,9 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
         )
     # First, because an unknown id should not be found after everything else.
     people = compare_people(config.person, opened, console) if config.person else ()
-    if opened.model.number_votes is not None:
-        return certify_numbers(config, opened, opened.model.number_votes, record, console)
+    votes = opened.model.number_votes
+    if votes is not None:
+        return certify_numbers(config, opened, votes, record, console)
     if config.tolerance is not None:
         raise ConfigError(
             f"tolerance={config.tolerance:g} is for answers that are numbers, but this run answers "
@@ -93,10 +94,16 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     waiting, answered = opened.waiting, opened.waiting.answered(certificates, model.problem.classes)
     table = pd.DataFrame(certificates.table(labels))
     conditions, labelled = opened.conditions, labels is not None
-    where, relation = trained.words, settings.relation
-    caveat = REDRAWN if settings.noise else ""
+    where = trained.words
     subject = Subject(
-        dataset.name, dataset.classes, where, relation, certificates, labelled, conditions, caveat
+        dataset=dataset.name,
+        queries=where,
+        relation=settings.relation,
+        conditions=conditions,
+        classes=dataset.classes,
+        certificates=certificates,
+        labelled=labelled,
+        caveat=REDRAWN if settings.noise else "",
     )
 
     distance = certificates.stable_distance
@@ -159,11 +166,11 @@ def certify_numbers(
         certificates = model.certify(opened.queries.features, on_progress=on_progress)
     seconds = time.perf_counter() - started
     subject = NumberSubject(
-        opened.dataset.name,
-        trained.words,
-        trained.settings.relation,
-        certificates,
-        opened.conditions,
+        dataset=opened.dataset.name,
+        queries=trained.words,
+        relation=trained.settings.relation,
+        conditions=opened.conditions,
+        certificates=certificates,
     )
     within_t = None if config.tolerance is None else certificates.within(config.tolerance)
     labels, prediction = opened.labels, certificates.prediction
@@ -257,11 +264,7 @@ def _say(
         console.say(quality.verdict)
     titles, rows = certified_rows(handful(table))
     relation = subject.relation
-    dataset = subject.dataset
-    queries = subject.queries
-    changes = subject.ball
-    title = f"{dataset}, {queries}; k is the number of {changes} (relation={relation.name})"
-    console.table(title, titles, rows)
+    console.table(subject.table_title, titles, rows)
     median = float(record.metrics["stable_distance_median"])
     end = quality.whole.grid_end
     median_distance = median_words(median, trained, end, relation)

@@ -6,17 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from agt.certificates.conditions import Condition
 from agt.data.arrays import ROWS
 from agt.data.records import Records
 from agt.models.number_votes import NumberCertificates, ToleranceDistances
-from agt.settings import RelationConfig
+from agt_cli.report.certification_md import AnySubject
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.number_quality import NumberQuality, number_words
 from agt_cli.report.sections_md import (
-    ball,
     certified_section,
     conditions_section,
     figures_section,
@@ -32,23 +30,15 @@ OWNER_ONLY = (
 )
 
 
-@dataclass(frozen=True)
-class NumberSubject:
+@dataclass(frozen=True, kw_only=True)
+class NumberSubject(AnySubject):
     """What a page about certified numbers is of.
 
     Attributes:
-        dataset: its name.
-        queries: which queries, in words.
-        relation: the neighbour relation.
         certificates: of the queries.
-        conditions: a to g, held or not.
     """
 
-    dataset: str
-    queries: str
-    relation: RelationConfig
     certificates: NumberCertificates
-    conditions: tuple[Condition, ...]
 
     @property
     def ks(self) -> tuple[int, ...]:
@@ -181,15 +171,10 @@ def say_intervals(
 ) -> None:
     """Print the widths of the intervals, and up to which k answers stay within the tolerance."""
     titles, rows = interval_rows(table)
-    relation = subject.relation
-    title = (
-        f"{subject.dataset}, {subject.queries}; k is the number of {ball(relation)} "
-        f"(relation={relation.name})"
-    )
-    console.table(title, titles, rows)
+    console.table(subject.table_title, titles, rows)
     if within_t is not None:
         k = int(np.median(within_t.max_k))
-        changes = within(relation, k)
+        changes = within(subject.relation, k)
         console.say(
             f"half of the answers move by at most {number_words(within_t.tolerance)} up to "
             f"k = {k:,}, that is, with {changes}"
