@@ -222,25 +222,40 @@ class VotesModel(Votes):
             count: the number of shards.
             on_progress: called after every member.
         """
+        tensors: dict[str, Any] = {
+            name: torch.zeros((count, *tensor.shape[1:]), dtype=tensor.dtype)
+            for name, tensor in self.tensors.items()
+        }
+        arrays = self._training_arrays(shards, count, on_progress)
+        for member, (features, labels) in enumerate(arrays):
+            for name, values in self._train_member(features, labels).items():
+                tensors[name][member] = torch.as_tensor(values)
+        return replace(self, **tensors)
+
+    def _train_member(self, features: np.ndarray, labels: np.ndarray) -> Mapping[str, Any]:
+        """Train one member, and return its part of each of ``tensors``, by name.
+
+        Args:
+            features: [n, width] the integer features of the member's shard.
+            labels: [n] the labels.
+        """
         learn = LEARNERS[self.config.learner]
-        weight = torch.zeros((count, *self.weight.shape[1:]), dtype=torch.int32)
-        for member, (features, labels) in enumerate(self._training_arrays(shards)):
-            targets = encode_targets(labels, self.problem.classes)
-            weight[member] = torch.from_numpy(learn(features, targets, self.config.strength))
-            finished = member + 1
-            on_progress(Progress(step=finished, steps=count, done=finished, total=count))
-        return replace(self, weight=weight)
+        targets = encode_targets(labels, self.problem.classes)
+        return {"weight": learn(features, targets, self.config.strength)}
 
     def _training_arrays(
-        self, shards: Iterable[Records]
+        self, shards: Iterable[Records], count: int, on_progress: OnProgress
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield for each member the integer features [n, width] and labels [n] of its shard.
 
         Args:
             shards: the members' shards.
+            count: the number of shards.
+            on_progress: called when the arrays after a member's are asked for: it is trained then.
         """
-        for shard in shards:
+        for finished, shard in enumerate(shards, start=1):
             yield _to_integer_features(self.phi(shard.features)), shard.labels
+            on_progress(Progress(step=finished, steps=count, done=finished, total=count))
 
     @classmethod
     def load(cls, config: "VotesKind", problem: Problem, reader: FileReader) -> Self:
@@ -327,11 +342,19 @@ class VotesModel(Votes):
             phi: [n, width] the values of the public feature map for the queries.
         """
         queries = _to_integer_features(phi)
-        weight = self.weight.numpy()
         chunks = [
-            predict_labels(queries, weight[members]) for members in self._member_chunks(len(phi))
+            self._labels_of_members(queries, members) for members in self._member_chunks(len(phi))
         ]
         return np.concatenate(chunks)
+
+    def _labels_of_members(self, queries: np.ndarray, members: slice) -> np.ndarray:
+        """Return the label that each of some members gives to each query, [members, n] int16.
+
+        Args:
+            queries: [n, width] integer features of the queries.
+            members: consecutive members.
+        """
+        return predict_labels(queries, self.weight[members].numpy())
 
     def _member_chunks(self, queries: int) -> Iterator[slice]:
         """Yield consecutive members, as many as are asked at once within ``compute.memory_mb``.
@@ -366,56 +389,33 @@ class NumberVotesModel(NumberVotes, VotesModel):
         weight = zero.expand((members, 1, features.outputs))
         return cls(problem, features, weight, config, zero.expand(members))
 
-    def _trained_on(
-        self,
-        shards: Iterable[Records],
-        count: int,
-        on_progress: OnProgress = lambda progress: None,
-    ) -> Self:
-        """Return the model with one member for each shard.
+    def _train_member(self, features: np.ndarray, labels: np.ndarray) -> Mapping[str, Any]:
+        """Train one member, and return its part of each of ``tensors``, by name.
 
         A member without records has weights of 0, so that it answers the middle of the range.
 
         Args:
-            shards: the shards, at least one.
-            count: the number of shards.
-            on_progress: called after every member.
+            features: [n, width] the integer features of the member's shard.
+            labels: [n] the labels, numbers of the range.
         """
-        weight = torch.zeros((count, *self.weight.shape[1:]), dtype=torch.int32)
-        exponents = torch.zeros(count, dtype=torch.int32)
-        for member, (features, labels) in enumerate(self._training_arrays(shards)):
-            targets = self.target.scaled(labels)
-            integers, exponent = fit_number_ridge(features, targets, self.config.strength)
-            weight[member, 0] = torch.from_numpy(integers)
-            exponents[member] = exponent
-            finished = member + 1
-            on_progress(Progress(step=finished, steps=count, done=finished, total=count))
-        return replace(self, weight=weight, exponents=exponents)
+        targets = self.target.scaled(labels)
+        integers, exponent = fit_number_ridge(features, targets, self.config.strength)
+        return {"weight": integers, "exponents": exponent}
 
     @property
     def tensors(self) -> dict[str, Tensor]:
         """The tensors of model.safetensors, by name."""
         return {**super().tensors, "exponents": self.exponents}
 
-    @property
-    def constants(self) -> dict[str, float | int | str]:
-        """The public constants that votes.json records, by name."""
-        return {**super().constants, "low": self.target.low, "high": self.target.high}
-
-    def labels(self, phi: np.ndarray) -> np.ndarray:
-        """Return each member's answer to each query as a point of the lattice, [T, n] int32.
+    def _labels_of_members(self, queries: np.ndarray, members: slice) -> np.ndarray:
+        """Return the answers of some members as points of the lattice, [members, n] int32.
 
         Args:
-            phi: [n, width] the values of the public feature map for the queries.
+            queries: [n, width] integer features of the queries.
+            members: consecutive members.
         """
-        queries = _to_integer_features(phi)
-        weight = self.weight[:, 0].numpy()
-        exponents = self.exponents.numpy()
-        chunks = []
-        for members in self._member_chunks(len(phi)):
-            numbers = predict_numbers(queries, weight[members], exponents[members])
-            chunks.append(to_lattice(numbers))
-        return np.concatenate(chunks)
+        weight = self.weight[members, 0].numpy()
+        return to_lattice(predict_numbers(queries, weight, self.exponents[members].numpy()))
 
 
 FLIPS = "flips.safetensors"
@@ -464,11 +464,9 @@ class FlipModel(VotesModel):
             on_progress: called after every member.
         """
         members: list[MemberInfluence] = []
-        for features, labels in self._training_arrays(shards):
+        for features, labels in self._training_arrays(shards, count, on_progress):
             influence = label_influence(features, self.config.strength)
             members.append(MemberInfluence(influence, labels))
-            finished = len(members)
-            on_progress(Progress(step=finished, steps=count, done=finished, total=count))
         return self._with_members(members)
 
     def _with_members_of(self, trained: Self, indices: Sequence[int]) -> Self:
