@@ -9,17 +9,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import ndtri
 
 from agt.data.arrays import ROWS
 from agt.data.records import Records
 from agt.models.number_votes import NumberVotes
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import Markdown, markdown_table
-from agt_cli.report.quality import LEAST, LEVEL, AnyQuality
+from agt_cli.report.quality import LEAST, NORMAL_QUANTILE, AnyQuality, Estimate
 
 _TITLES = ("answers", "RMSE", "MAE", "R²")
-_Z = float(ndtri((1 + LEVEL) / 2))  # of the two-sided interval
 
 
 def number_words(value: float) -> str:
@@ -27,28 +25,14 @@ def number_words(value: float) -> str:
     return f"{value:.4g}"
 
 
-@dataclass(frozen=True)
-class NumberEstimate:
-    """An error with an interval that covers the true one in about 95 of 100 samples.
-
-    Attributes:
-        value: on the records that were looked at.
-        low, high: the ends of the interval.
-    """
-
-    value: float
-    low: float
-    high: float
+class NumberEstimate(Estimate):
+    """An error, in the unit of the labels or as a share, with its interval."""
 
     def __str__(self) -> str:
         """Return the value and its interval: 2.631 [2.581, 2.680]."""
         low = number_words(self.low)
         high = number_words(self.high)
         return f"{number_words(self.value)} [{low}, {high}]"
-
-    def named(self, name: str) -> dict[str, float]:
-        """Return the value and the ends of the interval under a name, as tables have them."""
-        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
 def rmse(errors: np.ndarray) -> NumberEstimate:
@@ -103,7 +87,7 @@ def _half_width(values: np.ndarray) -> float:
     """Return half of the width of the normal interval of a mean of values [n]."""
     if len(values) < 2:
         return 0.0
-    return _Z * float(values.std(ddof=1)) / len(values) ** 0.5
+    return NORMAL_QUANTILE * float(values.std(ddof=1)) / len(values) ** 0.5
 
 
 @dataclass(frozen=True)

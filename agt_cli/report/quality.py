@@ -34,7 +34,7 @@ CONSOLE_K = 20  # the k of certified shares that the console shows
 CONSOLE_ROWS = 20
 NO_BREAK = "\u00a0"  # an interval stays in one line
 _TAIL = (1 - LEVEL) / 2
-_Z = 1.959963984540054  # the normal quantile at 1 - _TAIL
+NORMAL_QUANTILE = 1.959963984540054  # the normal quantile at 1 - _TAIL
 
 
 def rate_words(value: float | None) -> str:
@@ -61,21 +61,30 @@ def right_rate(unchanged: float, accuracy: float, classes: int) -> float:
 
 
 @dataclass(frozen=True)
-class RateEstimate:
-    """A share or an area under a curve, with an interval that covers the true one in 95 of 100
-    samples.
+class Estimate:
+    """A number with an interval that covers the true one in about 95 of 100 samples.
 
     Attributes:
-        value: in [0, 1].
-        low, high: the interval; ``low <= value <= high``.
-
-    Raises:
-        ValueError: they are not in that order, or no numbers.
+        value: on the records that were looked at.
+        low, high: the ends of the interval.
     """
 
     value: float
     low: float
     high: float
+
+    def named(self, name: str) -> dict[str, float]:
+        """Return the value and the ends of the interval under a name, as tables have them."""
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
+
+@dataclass(frozen=True)
+class RateEstimate(Estimate):
+    """A share or an area under a curve, with its interval: 0 <= low <= value <= high <= 1.
+
+    Raises:
+        ValueError: they are not in that order, or no numbers.
+    """
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.value <= self.high <= 1:  # NaN compares false
@@ -89,10 +98,6 @@ class RateEstimate:
     def with_interval(self, space: str) -> str:
         """The value and its interval, whose ends are a comma and a ``space`` apart."""
         return f"{rate_words(self.value)} [{rate_words(self.low)},{space}{rate_words(self.high)}]"
-
-    def named(self, name: str) -> dict[str, float]:
-        """Return the value and the ends of the interval under a name, as tables have them."""
-        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
 def share(count: float, total: float) -> RateEstimate | None:
@@ -147,7 +152,7 @@ def auc(labels: np.ndarray, scores: np.ndarray) -> RateEstimate | None:
     )
     if fewest < 2 or not variance > 0 or not 0 < area < 1:
         return share(area * fewest, fewest)
-    spread = _Z * variance**0.5 / (area * (1 - area))
+    spread = NORMAL_QUANTILE * variance**0.5 / (area * (1 - area))
     low, high = (
         float(scipy.special.expit(scipy.special.logit(area) + by)) for by in (-spread, spread)
     )
