@@ -30,6 +30,7 @@ from agt.data.target import NumericTarget, declared_numbers
 from agt.errors import AgtError, ConfigError, Doubtful, PrivacySumError, naming_settings, warn_user
 from agt.fit_settings import FIT_ARGUMENTS, DataSettings, FitSettings
 from agt.ledger.process import PROCESS
+from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.messages import ArgumentNames
@@ -167,9 +168,122 @@ class _Classifier(ClassifierMixin, _Estimator):
         return margins[0] if order[0] == 0 else -margins[0]
 
 
-# A dataclass, because scikit-learn needs each parameter to be an attribute of the same name.
+# Dataclasses, because scikit-learn needs each parameter to be an attribute of the same name.
 @dataclass(kw_only=True, eq=False, repr=False)
-class CertifiedClassifier(_Classifier, FitSettings):
+class _Certified(_Estimator, FitSettings):
+    """What the certified estimators share: a model trained by ``agt.fit``.
+
+    Attributes:
+        model_: the trained ``agt.Fitted``.
+    """
+
+    def _fit(
+        self,
+        data: tuple[np.ndarray, np.ndarray, Columns | None],
+        ids: Any,
+        units: Any,
+        public: Any,
+        numbers: NumericTarget | None = None,
+    ) -> None:
+        """Train ``model_``, and warn of what the data owner should know.
+
+        Args:
+            data: the features, the labels and the coding of the columns, as
+                ``_check_training_data`` returns them.
+            ids, units, public: [n] as ``fit`` takes them.
+            numbers: the range of labels that are numbers; None: labels are classes.
+
+        Raises:
+            ValueError: a setting is wrong, or no proof covers the settings.
+        """
+        X, y, columns = data
+        settings = FitSettings.named(self.get_params(deep=False) | {"columns": columns})
+        with _value_errors():
+            model = fit_with(settings, X, y, ids, units, public, numbers)
+        for doubt in doubts_of(model, X):
+            warn_user(doubt, Doubtful)
+        # validate_data has turned data frames into arrays, but recorded the names of columns.
+        names = tuple(getattr(self, "feature_names_in_", ()))
+        self.model_: Fitted = replace(model, names=names)
+        self.columns_ = columns
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the answers to queries, [n], without noise.
+
+        They are values of ``classes_``, or numbers. They depend on private records, so they are for
+        the data owner only.
+
+        Args:
+            X: [n, d] numbers, or a data frame with the columns of the training data.
+
+        Raises:
+            ValueError: the queries do not fit the training data.
+            sklearn.exceptions.NotFittedError: ``fit`` was not called.
+        """
+        with _value_errors():
+            answers: np.ndarray = self._fitted_model().predict(self._queries(X))
+            return answers
+
+    def release(
+        self,
+        X: Any,
+        mechanism: Mechanism | LaplaceMean,
+        *,
+        ledger: Ledger | str | Path | None = None,
+    ) -> Published:
+        """Release an answer to each query with differential privacy, so that it may be published.
+
+        Each call spends the mechanism's guarantee once for each query.
+
+        Args:
+            X: [n, d] numbers, or a data frame with the columns of the training data. The queries
+                are taken to be public.
+            mechanism: such as ``agt.RandomizedResponse(eps=1.0, classes=2)``; of numbers
+                ``agt.LaplaceMean(eps=1.0)``.
+            ledger: the ledger, or its path, that is debited before anything is drawn; None: no
+                budget is kept.
+
+        Returns:
+            An object with ``labels`` [n], ``claim`` (the guarantee) and ``words`` (the guarantee
+            and what it rests on, a sentence each).
+
+        Raises:
+            ValueError: a condition of the privacy claim is not met, the mechanism or the queries do
+                not fit the model, or the ledger's budget does not suffice.
+            PrivacySumError: ``agt.accounting("strict")`` is on, no ledger is given, and there was a
+                release about some of these people before.
+        """
+        with _value_errors():
+            return self._fitted_model().release(self._queries(X), mechanism, ledger=ledger)
+
+    def unfit(self, ids: Sequence[object]) -> tuple[Self, Removal]:
+        """Remove people's records: train a new estimator from scratch without them.
+
+        Args:
+            ids: the people to remove: values of ``units`` as given to ``fit``; if no units were
+                given, values of ``ids``.
+
+        Returns:
+            A new estimator trained on the records that remain; and what was done, with what is
+            promised (``agt.Removal``). This estimator is not changed.
+
+        Raises:
+            ValueError: an id is unknown, or the records that remain cannot be trained on.
+        """
+        with _value_errors():
+            model, removal = self._fitted_model().unfit(ids)
+        estimator = copy(self)
+        estimator.model_ = model
+        return estimator, removal
+
+    def _fitted_model(self) -> Fitted:
+        """Return ``model_``, or raise scikit-learn's NotFittedError."""
+        check_is_fitted(self, "model_")
+        return self.model_
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CertifiedClassifier(_Certified, _Classifier):
     """A scikit-learn classifier that knows how many people's data it takes to change each label.
 
         classifier = agt.CertifiedClassifier(certificate="stability").fit(X, y)
@@ -222,33 +336,9 @@ class CertifiedClassifier(_Classifier, FitSettings):
         Warns:
             Doubtful: features are large, or a class is never predicted.
         """
-        X, y, columns = self._check_training_data(X, y, units)
-        settings = FitSettings.named(self.get_params(deep=False) | {"columns": columns})
-        with _value_errors():
-            model = fit_with(settings, X, y, ids, units, public)
-        for doubt in doubts_of(model, X):
-            warn_user(doubt, Doubtful)
-        # validate_data has turned data frames into arrays, but recorded the names of columns.
-        names = tuple(getattr(self, "feature_names_in_", ()))
-        self.model_: Fitted = replace(model, names=names)
-        self.columns_ = columns
+        self._fit(self._check_training_data(X, y, units), ids, units, public)
         self.classes_ = np.sort(self.model_.classes)
         return self
-
-    def predict(self, X: Any) -> Labels:
-        """Return the labels of queries, [n] values of ``classes_``, without noise.
-
-        They depend on private records, so they are for the data owner only.
-
-        Args:
-            X: [n, d] numbers, or a data frame with the columns of the training data.
-
-        Raises:
-            ValueError: the queries do not fit the training data.
-            sklearn.exceptions.NotFittedError: ``fit`` was not called.
-        """
-        with _value_errors():
-            return self._fitted_model().predict(self._queries(X))
 
     def decision_function(self, X: Any) -> Margins:
         """Return the margins of queries, of which the greatest is the predicted class's.
@@ -293,61 +383,9 @@ class CertifiedClassifier(_Classifier, FitSettings):
         with _value_errors():
             return self._fitted_model().certify(self._queries(X))
 
-    def release(
-        self, X: Any, mechanism: Mechanism, *, ledger: Ledger | str | Path | None = None
-    ) -> Published:
-        """Release a label for each query with differential privacy, so that it may be published.
-
-        Each call spends the mechanism's guarantee once for each query.
-
-        Args:
-            X: [n, d] numbers, or a data frame with the columns of the training data. The queries
-                are taken to be public.
-            mechanism: such as ``agt.RandomizedResponse(eps=1.0, classes=2)``.
-            ledger: the ledger, or its path, that is debited before anything is drawn; None: no
-                budget is kept.
-
-        Returns:
-            An object with ``labels`` [n], ``claim`` (the guarantee) and ``words`` (the guarantee
-            and what it rests on, a sentence each).
-
-        Raises:
-            ValueError: a condition of the privacy claim is not met, the mechanism or the queries do
-                not fit the model, or the ledger's budget does not suffice.
-            PrivacySumError: ``agt.accounting("strict")`` is on, no ledger is given, and there was a
-                release about some of these people before.
-        """
-        with _value_errors():
-            return self._fitted_model().release(self._queries(X), mechanism, ledger=ledger)
-
-    def unfit(self, ids: Sequence[object]) -> tuple["CertifiedClassifier", Removal]:
-        """Remove people's records: train a new estimator from scratch without them.
-
-        Args:
-            ids: the people to remove: values of ``units`` as given to ``fit``; if no units were
-                given, values of ``ids``.
-
-        Returns:
-            A new estimator trained on the records that remain; and what was done, with what is
-            promised (``agt.Removal``). This estimator is not changed.
-
-        Raises:
-            ValueError: an id is unknown, or the records that remain cannot be trained on.
-        """
-        with _value_errors():
-            model, removal = self._fitted_model().unfit(ids)
-        estimator = copy(self)
-        estimator.model_ = model
-        return estimator, removal
-
-    def _fitted_model(self) -> Fitted:
-        """Return ``model_``, or raise scikit-learn's NotFittedError."""
-        check_is_fitted(self, "model_")
-        return self.model_
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class CertifiedRegressor(RegressorMixin, BaseEstimator, FitSettings):
+class CertifiedRegressor(RegressorMixin, _Certified):
     """A scikit-learn regressor that knows how far edits of the data can move each answer.
 
         regressor = agt.CertifiedRegressor(range=(0, 100), members=50).fit(X, y)
@@ -365,7 +403,9 @@ class CertifiedRegressor(RegressorMixin, BaseEstimator, FitSettings):
         members: the number of members; 1: about one for 100 records of ``declared.size``.
 
     Attributes:
-        n_features_in_: the number of features of a record.
+        n_features_in_: the number of features of a record, or of columns of the data frame.
+        columns_: how the columns of data frames become features; None: features are numbers as
+            given.
         model_: the trained ``agt.Fitted``.
     """
 
@@ -391,30 +431,11 @@ class CertifiedRegressor(RegressorMixin, BaseEstimator, FitSettings):
             Doubtful: features are large, labels lie outside of the range, or the model is no better
                 than a constant.
         """
-        if self.columns is None:
-            X, y = validate_data(self, X, y, dtype=(np.float64, np.float32), y_numeric=True)
-        settings = FitSettings.named(self.get_params(deep=False))
+        data = self._check_training_data(X, y, units, y_numeric=True)
         with _value_errors():
             numbers = declared_numbers("numeric", self.range)
-            self.model_: Fitted = fit_with(settings, X, y, ids, units, public, numbers)
-        for doubt in doubts_of(self.model_, X):
-            warn_user(doubt, Doubtful)
+        self._fit(data, ids, units, public, numbers)
         return self
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the answers to queries, [n] float64, without noise; for the data owner only.
-
-        Args:
-            X: [n, d] numbers, or a data frame with the columns of the training data.
-
-        Raises:
-            ValueError: the queries do not fit the training data.
-            sklearn.exceptions.NotFittedError: ``fit`` was not called.
-        """
-        check_is_fitted(self)
-        with _value_errors():
-            answers: np.ndarray = self.model_.predict(self._queries(X))
-            return answers
 
     def certify(self, X: Any) -> NumberAnswers:
         """Return the answers to queries with the intervals that edits of the data cannot leave.
@@ -422,17 +443,9 @@ class CertifiedRegressor(RegressorMixin, BaseEstimator, FitSettings):
         Args:
             X: [n, d] numbers, or a data frame with the columns of the training data.
         """
-        check_is_fitted(self)
         with _value_errors():
             # Labels are numbers here.
-            return cast(NumberAnswers, self.model_.certify(self._queries(X)))
-
-    @_value_errors()
-    def _queries(self, X: Any) -> Any:
-        """Return queries as ``Fitted`` takes them."""
-        if self.columns is not None:
-            return X
-        return validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+            return cast(NumberAnswers, self._fitted_model().certify(self._queries(X)))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -448,19 +461,34 @@ class _Private(_Estimator):
     delta: float = 1e-5
     ledger: Ledger | str | Path | None = None
 
-    def _release(self, model: Fitted) -> None:
-        """Release the weights of an untrained head, and set the attributes that say so.
+    def _fit(
+        self,
+        data: tuple[np.ndarray, np.ndarray, Columns | None],
+        units: Any,
+        numbers: NumericTarget | None = None,
+    ) -> Fitted:
+        """Release the weights of a linear head, set the attributes that say so, and return it.
 
         Args:
-            model: the head, with the records that its weights are solved from.
+            data: the features, the labels and the coding of the columns, as
+                ``_check_training_data`` returns them.
+            units: [n] as ``fit`` takes them.
+            numbers: the range of labels that are numbers; None: labels are classes.
 
         Raises:
-            AgtError: a condition of the privacy claim is not met, a setting is wrong, or the
+            ValueError: a condition of the privacy claim is not met, a setting is wrong, or the
                 ledger's budget does not suffice.
         """
-        mechanism = NoisyStatistics.within(self.epsilon, self.delta)
-        self.released_: Portable = model.release_weights(mechanism, self.delta, ledger=self.ledger)
-        self.total_guarantee_ = total_so_far(self.ledger, model.owner)
+        X, y, columns = data
+        with _value_errors(PRIVATE_ARGUMENTS):
+            model = untrained_head(self._data_settings(columns), X, y, units, numbers)
+            mechanism = NoisyStatistics.within(self.epsilon, self.delta)
+            self.released_: Portable = model.release_weights(
+                mechanism, self.delta, ledger=self.ledger
+            )
+            self.total_guarantee_ = total_so_far(self.ledger, model.owner)
+        self.columns_ = columns
+        return model
 
     def _data_settings(self, columns: Columns | None) -> DataSettings:
         """Return the settings about data, with the coding of columns as ``fit`` read it.
@@ -578,12 +606,8 @@ class PrivateClassifier(_Private, _Classifier):
         Warns:
             PrivacySumWarning: it is a second fit on some of the same people, and no ledger counts.
         """
-        X, y, columns = self._check_training_data(X, y, units)
-        with _value_errors(PRIVATE_ARGUMENTS):
-            model = untrained_head(self._data_settings(columns), X, y, units)
-            self._release(model)
+        model = self._fit(self._check_training_data(X, y, units), units)
         self._values: np.ndarray = model.classes  # in the order of the class indices
-        self.columns_ = columns
         self.classes_ = np.sort(model.classes)
         return self
 
@@ -701,16 +725,10 @@ class PrivateRegressor(RegressorMixin, _Private):
                     "from public knowledge"
                 )
             numbers = NumericTarget.declared(self.range)
-        X, y, columns = self._check_training_data(X, y, units, y_numeric=True)
-        with _value_errors(PRIVATE_ARGUMENTS):
-            settings = self._data_settings(columns)
-            if settings.features is None:
-                settings.features = {"radius": self._usual_radius(columns)}
-            model = untrained_head(settings, X, y, units, numbers)
-            self._release(model)
+        data = self._check_training_data(X, y, units, y_numeric=True)
+        model = self._fit(data, units, numbers)
         for note in model.model.problem.dataset.notes:
             warn_user(note, Doubtful)
-        self.columns_ = columns
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -728,6 +746,17 @@ class PrivateRegressor(RegressorMixin, _Private):
         """
         check_is_fitted(self, "released_")
         return self.released_.numbers(self._queries(X))
+
+    def _data_settings(self, columns: Columns | None) -> DataSettings:
+        """Return the settings about data, with the usual radius unless ``features`` is given.
+
+        Raises:
+            ConfigError: epsilon or delta is not a number.
+        """
+        settings = super()._data_settings(columns)
+        if settings.features is None:
+            settings.features = {"radius": self._usual_radius(columns)}
+        return settings
 
     def _usual_radius(self, columns: Columns | None) -> float:
         """Return the radius that features are divided by, unless ``features`` says otherwise.

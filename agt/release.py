@@ -29,8 +29,8 @@ from agt.ledger.questions import Questions
 from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.judging import Voting, claim
-from agt.mechanisms.labelling import Labelling, evidence_of
-from agt.mechanisms.laplace_mean import AnyLabelling, LaplaceMean, NumberLabelling
+from agt.mechanisms.labelling import AnyLabelling, Labelling, evidence_of
+from agt.mechanisms.laplace_mean import LaplaceMean, NumberLabelling
 from agt.mechanisms.measurement import Measurement, TableConstants, TableValues
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.mechanism_config import AnyMechanism

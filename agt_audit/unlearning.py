@@ -786,7 +786,7 @@ class Unlearning(AuditKind):
             for method in self.methods or METHODS:
                 side = Sides(method, opened, forget.train, Path(scratch) / "run", self.queries)
                 try:
-                    chosen(method, trained.settings, False)
+                    chosen(method, trained.settings, trained.finished, False)
                 except ConfigError as error:
                     if self.methods:
                         findings.append(

@@ -48,7 +48,7 @@ TIMES = (
     "spent.json",
     "lock",
 )
-KEYED = ("records.bin", "shard.json", "key")  # by the run's own secret
+KEYED = ("records.bin", "shard.json", "shards.json", "key")  # by the run's own secret
 PATIENCE_SECONDS = 90.0  # for what is left of a killed command; torchrun allows 30 for SIGTERM
 CALLS = 5  # of what is given again, at most
 OFTEN = ("compute.threads=1", "compute.checkpoint_seconds=0.05", "-q")

@@ -15,7 +15,7 @@ from agt.mechanisms.claims import Claim
 from agt.mechanisms.guarantees import Guarantee
 
 if TYPE_CHECKING:  # whoever reads a ledger loads no torch
-    from agt.mechanisms.laplace_mean import AnyLabelling
+    from agt.mechanisms.labelling import AnyLabelling
 
 
 @dataclass(eq=False)

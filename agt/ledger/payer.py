@@ -24,7 +24,7 @@ from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.output import Output
 
 if TYPE_CHECKING:  # whoever reads a ledger loads no torch
-    from agt.mechanisms.laplace_mean import AnyLabelling
+    from agt.mechanisms.labelling import AnyLabelling
 
 MAX_RELEASES = 10**9  # up to which it is counted how many releases a budget holds
 

@@ -8,9 +8,11 @@ Each label is a release of its own; composition.py adds their guarantees up. agt
 that labels are paid for before they are drawn.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,6 +34,10 @@ from agt.settings import Accounting, Counting
 from agt.training.loop import OnProgress, Progress
 from agt.training.settings import EnsembleConfig
 
+if TYPE_CHECKING:
+    from agt.mechanisms.laplace_mean import LaplaceMean
+    from agt.models.number_votes import NumberVotes
+
 
 def evidence_of(certificates: Certificates, counting: Counting) -> np.ndarray:
     """Return how many edits of the training data certainly leave the label of each query unchanged.
@@ -50,26 +56,97 @@ def evidence_of(certificates: Certificates, counting: Counting) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Labelling:
-    """A model, and the mechanism through which its labels pass before they are released.
+class AnyLabelling(ABC):
+    """A model of classes or numbers, and the mechanism through which its answers pass.
 
     Attributes:
         model: the model that answers.
-        mechanism: draws a label from a query's nominal label and its evidence (how many edits of
-            the training data certainly leave the label unchanged, or vote counts).
-        claim: what may be said about the privacy of each label.
+        mechanism: draws an answer from what it reads of the model.
+        claim: what may be said about the privacy of each answer.
         voting: how the evidence of an ensemble is computed from its members: "certified",
             "published" (as in the paper, without a proof), or "none": there is no ensemble.
 
     Formal guarantees
-        - ``judged`` reads only public values: settings, conditions and the number of classes.
+        - ``judged`` of a subclass reads only public values, such as settings and conditions.
         - ``labels`` and ``draw_in_pieces`` compute private evidence, and draw.
+    """
+
+    model: "Model | NumberVotes"
+    mechanism: "Mechanism | LaplaceMean"
+    claim: Claim
+    voting: Voting
+
+    def labels(
+        self,
+        features: np.ndarray,
+        randomness: Randomness,
+        on_progress: OnProgress = lambda progress: None,
+    ) -> np.ndarray:
+        """Draw an answer to each query; each spends the guarantee once.
+
+        The caller has to pay for the answers first (agt/release.py does).
+
+        Args:
+            features: [n, ...] the queries, as the model takes them.
+            randomness: ``SystemRandomness`` for a private release; anything else is a simulation.
+            on_progress: called while the model is asked.
+
+        Returns:
+            [n] int64: labels of classes, or of numbers the sums of the members' answers.
+        """
+        return gathered(self.draw_in_pieces(features, randomness, on_progress), len(features))
+
+    def draw_in_pieces(
+        self,
+        features: np.ndarray,
+        randomness: Randomness,
+        on_progress: OnProgress = lambda progress: None,
+    ) -> Iterator[np.ndarray]:
+        """Yield answers to consecutive queries, a piece at a time, so that memory stays bounded.
+
+        The model is asked about a piece when the piece is asked for. Each answer spends the
+        guarantee once, so the caller has to pay for all of them first.
+
+        Args:
+            features: [n, ...] the queries, as the model takes them.
+            randomness: ``SystemRandomness`` for a private release; anything else is a simulation.
+            on_progress: called while the model is asked, with progress among all n.
+
+        Yields:
+            int64 answers to one piece of the queries; n in all pieces together.
+        """
+        count = len(features)
+        start = 0
+        for piece in pieces(features):
+            on_piece = on_progress
+            if len(piece) < count:  # there are several pieces
+                on_piece = partial(_shifted_progress, on_progress, start, len(piece), count)
+            yield self._draw(piece, randomness, on_piece)
+            start += len(piece)
+
+    @abstractmethod
+    def _draw(
+        self, features: np.ndarray, randomness: Randomness, on_progress: OnProgress
+    ) -> np.ndarray:
+        """Return an answer to each query of one piece, [n] int64.
+
+        Args:
+            features: [n, ...] the queries, as the model takes them.
+            randomness: ``SystemRandomness`` for a private release; anything else is a simulation.
+            on_progress: called while the model is asked.
+        """
+
+
+@dataclass(frozen=True)
+class Labelling(AnyLabelling):
+    """A model, and the mechanism through which its labels pass before they are released.
+
+    The mechanism draws a label from a query's nominal label and its evidence (how many edits of the
+    training data certainly leave the label unchanged, or vote counts).
     """
 
     model: Model
     mechanism: Mechanism
-    claim: Claim
-    voting: Voting
 
     @classmethod
     def judged(
@@ -128,57 +205,22 @@ class Labelling:
         )
         return cls(model, mechanism, granted, voting)
 
-    def labels(
-        self,
-        features: np.ndarray,
-        randomness: Randomness,
-        on_progress: OnProgress = lambda progress: None,
+    def _draw(
+        self, features: np.ndarray, randomness: Randomness, on_progress: OnProgress
     ) -> np.ndarray:
-        """Certify queries and draw a label for each; each label spends the guarantee once.
+        """Certify queries and draw a label for each, [n] int64.
 
         To certify a query is to compute how many edits of the training data certainly leave its
-        label. The caller has to pay for the labels first (agt/release.py does).
+        label.
 
         Args:
             features: [n, ...] the queries, as the model takes them.
             randomness: ``SystemRandomness`` for a private release; anything else is a simulation.
             on_progress: called while queries are certified.
-
-        Returns:
-            [n] int64 labels.
         """
-        return gathered(self.draw_in_pieces(features, randomness, on_progress), len(features))
-
-    def draw_in_pieces(
-        self,
-        features: np.ndarray,
-        randomness: Randomness,
-        on_progress: OnProgress = lambda progress: None,
-    ) -> Iterator[np.ndarray]:
-        """Yield labels of consecutive queries, a piece at a time, so that memory stays bounded.
-
-        A piece is certified (how many edits of the training data leave each label?) and drawn when
-        it is asked for. Each label spends the guarantee once, so the caller has to pay for all of
-        them first.
-
-        Args:
-            features: [n, ...] the queries, as the model takes them.
-            randomness: ``SystemRandomness`` for a private release; anything else is a simulation.
-            on_progress: called while queries are certified, with progress among all n.
-
-        Yields:
-            int64 labels of one piece of the queries; n in all pieces together.
-        """
-        count = len(features)
-        start = 0
-        for piece in pieces(features):
-            on_piece = on_progress
-            if len(piece) < count:  # there are several pieces
-                on_piece = partial(_shifted_progress, on_progress, start, len(piece), count)
-            prediction, evidence = self.evidence(piece, on_piece)
-            # max_distance is public and bounds the evidence: see Mechanism.release about time.
-            yield self.mechanism.release(prediction, evidence, randomness, self.model.max_distance)
-            start += len(piece)
+        prediction, evidence = self.evidence(features, on_progress)
+        # max_distance is public and bounds the evidence: see Mechanism.release about time.
+        return self.mechanism.release(prediction, evidence, randomness, self.model.max_distance)
 
     def evidence(
         self, features: np.ndarray, on_progress: OnProgress = lambda progress: None

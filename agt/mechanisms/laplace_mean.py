@@ -10,19 +10,17 @@ is known without looking at the records. The proofs are in docs/proofs/numbers.m
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
 
 from agt.certificates.conditions import Condition
-from agt.data.arrays import gathered, pieces
 from agt.errors import ConfigError
-from agt.mechanisms.claims import Claim
 from agt.mechanisms.guarantees import Guarantee, PureDP
 from agt.mechanisms.judging import Voting, claim
-from agt.mechanisms.labelling import Labelling
+from agt.mechanisms.labelling import AnyLabelling
 from agt.mechanisms.mechanism import Need
 from agt.mechanisms.output import Output
 from agt.mechanisms.quantile import noisy_integers
@@ -147,25 +145,15 @@ class LaplaceMean:
 
 
 @dataclass(frozen=True)
-class NumberLabelling:
+class NumberLabelling(AnyLabelling):
     """A model of numbers, and the mechanism through which its answers pass before their release.
 
-    It has the methods of ``Labelling``, so that releases and ledgers treat both alike. Its labels
-    are sums of the members' answers, from 0 to T N; ``model.mean_of`` makes numbers of them.
-
-    Attributes:
-        model: the model that answers.
-        mechanism: draws a sum from the exact one.
-        claim: what may be said about the privacy of each answer.
-        voting: "certified": the members are counted with a proof.
-
-    Formal guarantees
-        - ``judged`` reads only public values: settings, conditions and the range.
+    Its labels are sums of the members' answers, from 0 to T N; ``model.mean_of`` makes numbers of
+    them. Members are always counted with a proof.
     """
 
     model: NumberVotes
     mechanism: LaplaceMean
-    claim: Claim
     voting: Voting = "certified"
 
     @classmethod
@@ -213,45 +201,16 @@ class NumberLabelling:
         )
         return cls(votes, mechanism, granted)
 
-    def labels(
-        self,
-        features: np.ndarray,
-        randomness: Randomness,
-        on_progress: OnProgress = lambda progress: None,
+    def _draw(
+        self, features: np.ndarray, randomness: Randomness, on_progress: OnProgress
     ) -> np.ndarray:
-        """Draw a sum for each query; the caller has to pay for them first.
+        """Draw a sum of the members' answers for each query, [n] int64, from 0 to T N.
 
         Args:
             features: [n, ...] the queries, as the model takes them.
             randomness: ``SystemRandomness`` for a private release; anything else is a simulation.
             on_progress: called while the members are asked.
-
-        Returns:
-            [n] int64, from 0 to T N.
-        """
-        return gathered(self.draw_in_pieces(features, randomness, on_progress), len(features))
-
-    def draw_in_pieces(
-        self,
-        features: np.ndarray,
-        randomness: Randomness,
-        on_progress: OnProgress = lambda progress: None,
-    ) -> Iterator[np.ndarray]:
-        """Yield the sums of consecutive queries, a piece at a time, so that memory stays bounded.
-
-        Args:
-            features: [n, ...] the queries, as the model takes them.
-            randomness: ``SystemRandomness`` for a private release; anything else is a simulation.
-            on_progress: called while the members are asked, with the progress within a piece.
-
-        Yields:
-            int64 sums of one piece of the queries; n in all pieces together.
         """
         members = self.model.settings.ensemble.members
-        for piece in pieces(features):
-            sums = self.model.sums(piece, on_progress)
-            yield self.mechanism.release(sums, members, self.model.touches, randomness)
-
-
-AnyLabelling = Labelling | NumberLabelling
-"""What answers queries with labels that may be released: classes, or numbers."""
+        sums = self.model.sums(features, on_progress)
+        return self.mechanism.release(sums, members, self.model.touches, randomness)

@@ -23,50 +23,19 @@ from agt.data.records import Records, fingerprint
 from agt.distributed import group
 from agt.facts import proved
 from agt.models.model import Model, ModelDefaults
+from agt.models.shards import ShardRecord
 from agt.models.shares import logistic_shares
 from agt.models.store import FileReader, FileWriter
 from agt.problem import Problem
 from agt.provenance import surroundings
 from agt.relations import RELATIONS
-from agt.store import as_json
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.ensemble import assign_shards, member_folder, train_members
 from agt.training.loop import OnProgress, Progress
 from agt.training.setup import TrainingSetup
 
-SHARD = "shard.json"
 _MARGIN_BYTES = 40  # of working memory for each query, member and edit of a vote of margins
-
-
-@dataclass(frozen=True)
-class ShardRecord:
-    """What one member of an ensemble was trained on, and in which environment.
-
-    Attributes:
-        digest: a hash of the member's training records (``agt.data.records.fingerprint``).
-        environment: what a model's bits depend on beside settings and records, such as software
-            versions (``training_environment``).
-    """
-
-    digest: str
-    environment: Mapping[str, object]
-
-    @classmethod
-    def read(cls, reader: FileReader) -> "ShardRecord":
-        """Read what a member was trained on from ``shard.json`` in the member's folder.
-
-        Raises:
-            ConfigError: the file is missing, or is not what was written.
-        """
-        node = reader.json(SHARD)
-        # A list of one digest: in earlier versions a member's records came in several parts.
-        (digest,) = node["digests"]
-        return cls(digest, node["made"])
-
-    def save(self, writer: FileWriter) -> None:
-        """Write what the member was trained on to ``shard.json`` in the member's folder."""
-        writer.write(SHARD, as_json({"digests": [self.digest], "made": self.environment}))
 
 
 @dataclass(frozen=True)

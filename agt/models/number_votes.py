@@ -6,6 +6,7 @@ those of the declared range. The proofs are in docs/proofs/numbers.md.
 
 from dataclasses import dataclass
 from numbers import Real
+from typing import Any
 
 import numpy as np
 
@@ -163,6 +164,11 @@ class NumberVotes(Votes):
         target = self.problem.dataset.target.numeric
         assert target is not None  # such a model is only made for numeric labels
         return target
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """The public constants that votes.json records, by name, the range among them."""
+        return {**super().constants, "low": self.target.low, "high": self.target.high}
 
     @property
     def touches(self) -> int:

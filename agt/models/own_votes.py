@@ -489,11 +489,6 @@ class OwnNumberVotesModel(NumberVotes, OwnVotesModel):
         """Return the input of one member's training, with the range of its labels."""
         return replace(super()._shard(member, records), numbers=self.target)
 
-    @property
-    def constants(self) -> dict[str, Any]:
-        """The public constants that votes.json records, by name."""
-        return {**super().constants, "low": self.target.low, "high": self.target.high}
-
 
 def _digests(phi: np.ndarray) -> list[bytes]:
     """Return the SHA-256 of each row's bytes, under which votes on a query are stored.

@@ -6,6 +6,7 @@ See section 12 of docs/reference.md.
 |---|---|
 | model.safetensors | "weight" [T, J, width] int32 |
 | features.safetensors, votes.json | the public features, the public constants |
+| shards.json (in a run alone) | what each member was trained on, by digest |
 
 Under relation=flip (``FlipModel``) there are also, for the data owner alone:
 
@@ -18,7 +19,7 @@ docs/proofs/ridge.md proves that a member depends only on its own shard, to the 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -33,17 +34,19 @@ from agt.certificates.settings import VotesConfig
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.certificates.votes import Vote, certified_vote
 from agt.data.arrays import ROWS
-from agt.data.records import Records
+from agt.data.records import Records, fingerprint
 from agt.distributed import group
 from agt.errors import ConfigError, UnsoundError, altered
 from agt.facts import Fact, proved
 from agt.messages import Message
 from agt.models.closed_form import read_features
+from agt.models.ensemble import training_environment
 from agt.models.erm import ErmKind
 from agt.models.features import FeatureMap, to_integers
 from agt.models.linear import LinearModel
 from agt.models.number_votes import NumberVotes
 from agt.models.own_votes import OwnVotesKind
+from agt.models.shards import ShardRecord, write_shards
 from agt.models.shares import logistic_shares
 from agt.models.store import (
     FEATURES,
@@ -94,10 +97,12 @@ class VotesModel(Votes):
         weight: [T, J, width] int32, the members' weights; J is 1 for two classes, else their
             number.
         config: the settings of the certificate.
+        shards: what each member was trained on; empty for a model that was not trained by ``fit``.
     """
 
     weight: Tensor
     config: "VotesKind"
+    shards: tuple[ShardRecord, ...] = field(default=(), kw_only=True)
 
     @classmethod
     def untrained(cls, config: "VotesKind", problem: Problem, features: FeatureMap) -> Self:
@@ -130,7 +135,60 @@ class VotesModel(Votes):
             ConfigError: a unit has more rows than ``relation.unit_rows``.
         """
         count = self.settings.ensemble.members
-        return self._trained_on(self._member_records(records), count, on_progress)
+        model = self._trained_on(self._member_records(records), count, on_progress)
+        return replace(model, shards=())  # this model's are of its own records
+
+    def with_members_retrained(
+        self,
+        records: Records,
+        indices: Sequence[int],
+        on_progress: OnProgress = lambda progress: None,
+    ) -> Self:
+        """Return the model with some members trained on their shards of other records.
+
+        Args:
+            records: the records of all members, on the scale of the model's own dataset.
+            indices: the indices of the members to train, at least one.
+            on_progress: called after every member that was trained.
+
+        Raises:
+            ConfigError: a unit has more rows than ``relation.unit_rows``.
+        """
+        trained = self._trained_on(self._shards_of(records, indices), len(indices), on_progress)
+        return self._with_members_of(trained, indices)
+
+    def _with_members_of(self, trained: Self, indices: Sequence[int]) -> Self:
+        """Return the model with some members of another.
+
+        Args:
+            trained: a model that has these members only.
+            indices: the place of each of them in this model.
+        """
+        tensors: dict[str, Any] = {}
+        for name, tensor in self.tensors.items():
+            tensors[name] = tensor.clone()
+            tensors[name][list(indices)] = trained.tensors[name]
+        return replace(self, **tensors)
+
+    def shard_records(self, records: Records) -> tuple[ShardRecord, ...]:
+        """Return what each of the T members is trained on if ``records`` are the training records.
+
+        Args:
+            records: the records of all members, on the scale of the model's own dataset.
+        """
+        environment = training_environment(self.problem)
+        return tuple(
+            ShardRecord(fingerprint(shard), environment, len(shard))
+            for shard in self._member_records(records)
+        )
+
+    def save_shards(self, writer: FileWriter) -> None:
+        """Write a digest of each member's training records to shards.json.
+
+        Only the run that trains the members calls it, because an exported model must not contain
+        digests of records.
+        """
+        write_shards(writer, self.shards)
 
     def retrained_labels(
         self, records: Records, indices: Sequence[int], phi: np.ndarray
@@ -164,25 +222,40 @@ class VotesModel(Votes):
             count: the number of shards.
             on_progress: called after every member.
         """
+        tensors: dict[str, Any] = {
+            name: torch.zeros((count, *tensor.shape[1:]), dtype=tensor.dtype)
+            for name, tensor in self.tensors.items()
+        }
+        arrays = self._training_arrays(shards, count, on_progress)
+        for member, (features, labels) in enumerate(arrays):
+            for name, values in self._train_member(features, labels).items():
+                tensors[name][member] = torch.as_tensor(values)
+        return replace(self, **tensors)
+
+    def _train_member(self, features: np.ndarray, labels: np.ndarray) -> Mapping[str, Any]:
+        """Train one member, and return its part of each of ``tensors``, by name.
+
+        Args:
+            features: [n, width] the integer features of the member's shard.
+            labels: [n] the labels.
+        """
         learn = LEARNERS[self.config.learner]
-        weight = torch.zeros((count, *self.weight.shape[1:]), dtype=torch.int32)
-        for member, (features, labels) in enumerate(self._training_arrays(shards)):
-            targets = encode_targets(labels, self.problem.classes)
-            weight[member] = torch.from_numpy(learn(features, targets, self.config.strength))
-            finished = member + 1
-            on_progress(Progress(step=finished, steps=count, done=finished, total=count))
-        return replace(self, weight=weight)
+        targets = encode_targets(labels, self.problem.classes)
+        return {"weight": learn(features, targets, self.config.strength)}
 
     def _training_arrays(
-        self, shards: Iterable[Records]
+        self, shards: Iterable[Records], count: int, on_progress: OnProgress
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield for each member the integer features [n, width] and labels [n] of its shard.
 
         Args:
             shards: the members' shards.
+            count: the number of shards.
+            on_progress: called when the arrays after a member's are asked for: it is trained then.
         """
-        for shard in shards:
+        for finished, shard in enumerate(shards, start=1):
             yield _to_integer_features(self.phi(shard.features)), shard.labels
+            on_progress(Progress(step=finished, steps=count, done=finished, total=count))
 
     @classmethod
     def load(cls, config: "VotesKind", problem: Problem, reader: FileReader) -> Self:
@@ -269,11 +342,19 @@ class VotesModel(Votes):
             phi: [n, width] the values of the public feature map for the queries.
         """
         queries = _to_integer_features(phi)
-        weight = self.weight.numpy()
         chunks = [
-            predict_labels(queries, weight[members]) for members in self._member_chunks(len(phi))
+            self._labels_of_members(queries, members) for members in self._member_chunks(len(phi))
         ]
         return np.concatenate(chunks)
+
+    def _labels_of_members(self, queries: np.ndarray, members: slice) -> np.ndarray:
+        """Return the label that each of some members gives to each query, [members, n] int16.
+
+        Args:
+            queries: [n, width] integer features of the queries.
+            members: consecutive members.
+        """
+        return predict_labels(queries, self.weight[members].numpy())
 
     def _member_chunks(self, queries: int) -> Iterator[slice]:
         """Yield consecutive members, as many as are asked at once within ``compute.memory_mb``.
@@ -308,56 +389,33 @@ class NumberVotesModel(NumberVotes, VotesModel):
         weight = zero.expand((members, 1, features.outputs))
         return cls(problem, features, weight, config, zero.expand(members))
 
-    def _trained_on(
-        self,
-        shards: Iterable[Records],
-        count: int,
-        on_progress: OnProgress = lambda progress: None,
-    ) -> Self:
-        """Return the model with one member for each shard.
+    def _train_member(self, features: np.ndarray, labels: np.ndarray) -> Mapping[str, Any]:
+        """Train one member, and return its part of each of ``tensors``, by name.
 
         A member without records has weights of 0, so that it answers the middle of the range.
 
         Args:
-            shards: the shards, at least one.
-            count: the number of shards.
-            on_progress: called after every member.
+            features: [n, width] the integer features of the member's shard.
+            labels: [n] the labels, numbers of the range.
         """
-        weight = torch.zeros((count, *self.weight.shape[1:]), dtype=torch.int32)
-        exponents = torch.zeros(count, dtype=torch.int32)
-        for member, (features, labels) in enumerate(self._training_arrays(shards)):
-            targets = self.target.scaled(labels)
-            integers, exponent = fit_number_ridge(features, targets, self.config.strength)
-            weight[member, 0] = torch.from_numpy(integers)
-            exponents[member] = exponent
-            finished = member + 1
-            on_progress(Progress(step=finished, steps=count, done=finished, total=count))
-        return replace(self, weight=weight, exponents=exponents)
+        targets = self.target.scaled(labels)
+        integers, exponent = fit_number_ridge(features, targets, self.config.strength)
+        return {"weight": integers, "exponents": exponent}
 
     @property
     def tensors(self) -> dict[str, Tensor]:
         """The tensors of model.safetensors, by name."""
         return {**super().tensors, "exponents": self.exponents}
 
-    @property
-    def constants(self) -> dict[str, float | int | str]:
-        """The public constants that votes.json records, by name."""
-        return {**super().constants, "low": self.target.low, "high": self.target.high}
-
-    def labels(self, phi: np.ndarray) -> np.ndarray:
-        """Return each member's answer to each query as a point of the lattice, [T, n] int32.
+    def _labels_of_members(self, queries: np.ndarray, members: slice) -> np.ndarray:
+        """Return the answers of some members as points of the lattice, [members, n] int32.
 
         Args:
-            phi: [n, width] the values of the public feature map for the queries.
+            queries: [n, width] integer features of the queries.
+            members: consecutive members.
         """
-        queries = _to_integer_features(phi)
-        weight = self.weight[:, 0].numpy()
-        exponents = self.exponents.numpy()
-        chunks = []
-        for members in self._member_chunks(len(phi)):
-            numbers = predict_numbers(queries, weight[members], exponents[members])
-            chunks.append(to_lattice(numbers))
-        return np.concatenate(chunks)
+        weight = self.weight[members, 0].numpy()
+        return to_lattice(predict_numbers(queries, weight, self.exponents[members].numpy()))
 
 
 FLIPS = "flips.safetensors"
@@ -406,11 +464,21 @@ class FlipModel(VotesModel):
             on_progress: called after every member.
         """
         members: list[MemberInfluence] = []
-        for features, labels in self._training_arrays(shards):
+        for features, labels in self._training_arrays(shards, count, on_progress):
             influence = label_influence(features, self.config.strength)
             members.append(MemberInfluence(influence, labels))
-            finished = len(members)
-            on_progress(Progress(step=finished, steps=count, done=finished, total=count))
+        return self._with_members(members)
+
+    def _with_members_of(self, trained: Self, indices: Sequence[int]) -> Self:
+        """Return the model with some members of another.
+
+        Args:
+            trained: a model that has these members only.
+            indices: the place of each of them in this model.
+        """
+        members = [*self.members]
+        for index, member in zip(indices, trained.members, strict=True):
+            members[index] = member
         return self._with_members(members)
 
     def _with_members(self, members: Sequence[MemberInfluence]) -> Self:
@@ -679,6 +747,17 @@ class VotesKind(VotesConfig, VotingKind):
                 )
             )
 
+    def erasure_methods(self, settings: Settings) -> tuple[str, ...]:
+        """Return the names of the methods that can erase records from a trained model.
+
+        Several members are trained again one by one ("sisa"), since the model has their weights.
+
+        Args:
+            settings: says how many members there are.
+        """
+        methods = super().erasure_methods(settings)
+        return methods if settings.ensemble.members == 1 else ("sisa", *methods)
+
     def with_learner(self, learner: Any) -> tuple[VotingKind, Learner | None]:
         """Return these settings with another learner of the members.
 
@@ -714,8 +793,10 @@ class VotesKind(VotesConfig, VotingKind):
             ConfigError: a unit has more rows than ``relation.unit_rows``.
         """
         features = FeatureMap.from_dataset(self.features, problem.dataset)
+        records = problem.dataset.train
         untrained = self._model_class(problem).untrained(self, problem, features)
-        return untrained.retrained(problem.dataset.train, on_progress, checkpoints)
+        model = untrained.retrained(records, on_progress, checkpoints)
+        return replace(model, shards=model.shard_records(records))
 
     def load(self, problem: Problem, reader: FileReader) -> VotesModel:
         """Read a saved model back, and check its files against the settings.

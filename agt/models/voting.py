@@ -8,7 +8,7 @@ touches, and the margin of the vote gives the certificate.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -150,8 +150,13 @@ class VotingKind(ClosedFormKind):
 class Votes(ClosedFormModel):
     """A model of T members that vote; each member depends only on its own shard of the records.
 
-    A subclass defines ``labels`` and ``member_facts``.
+    A subclass defines ``labels``, ``constants`` and ``member_facts``.
     """
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """The public constants that votes.json records, by name."""
+        raise NotImplementedError
 
     @property
     def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:

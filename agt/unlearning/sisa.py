@@ -6,8 +6,9 @@ the vote is certain nevertheless. ``reasons_not_covered`` returns why the certif
 not cover removals. Proofs: docs/proofs/sisa.md.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,11 +16,14 @@ from agt.certificates.conditions import Condition
 from agt.certificates.votes import count_selected_votes
 from agt.data.dataset import Dataset
 from agt.data.records import fingerprint
-from agt.errors import CheckError, ConfigError
+from agt.errors import CheckError, ConfigError, UnsoundError
 from agt.facts import Fact
-from agt.models.ensemble import EnsembleModel, ShardRecord, fit_members, load_members
+from agt.models.ensemble import EnsembleModel, fit_members, load_members
+from agt.models.fitting import load
 from agt.models.model import Model
+from agt.models.shards import ShardRecord, read_shards
 from agt.models.store import FileReader
+from agt.models.votes import VotesModel
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.training.ensemble import member_folder, member_records
@@ -38,7 +42,7 @@ class Retrained:
         trained: the indices of the members that were trained again, in ascending order.
     """
 
-    model: EnsembleModel
+    model: EnsembleModel | VotesModel
     trained: tuple[int, ...]
 
     @property
@@ -79,7 +83,7 @@ def retrain_affected(
 
     Args:
         problem: the remaining records, and the settings that the ensemble was trained with.
-        reader: the folder of the ensemble, as ``EnsembleModel.save_shards`` writes it.
+        reader: the folder of the ensemble, as ``Model.save_shards`` writes it.
         on_progress: called after every member that was trained.
 
     Raises:
@@ -87,23 +91,28 @@ def retrain_affected(
             members depend on more than their shards.
         ConfigError: another file is missing or damaged.
     """
-    if not problem.settings.ensembled:
+    if problem.settings.ensemble.members == 1:
         raise CheckError(
             "method=sisa: the run is a single model that was trained on all records "
             f"(ensemble.members=1): {USE_RETRAIN}"
         )
+    if problem.settings.ensembled:
+        return _retrain_models(problem, reader, on_progress)
+    return _retrain_members(problem, reader, on_progress)
+
+
+def _retrain_models(problem: Problem, reader: FileReader, on_progress: OnProgress) -> Retrained:
+    """Train again the affected members of an ensemble whose members are models of their own.
+
+    Args and Raises: as of ``retrain_affected``.
+    """
     ensemble = problem.settings.ensemble
     indices = range(ensemble.members)
-    shard_records = _read_shard_records(reader, indices)
+    with _naming_missing_shards():
+        shard_records = [ShardRecord.read(reader.part(member_folder(index))) for index in indices]
     remaining = member_records(problem.dataset.train, ensemble)
-    # A shard has lost records if the fingerprint of its records differs from the recorded one.
-    affected = []
-    unaffected = []
-    for index in indices:
-        if fingerprint(remaining[index]) == shard_records[index].digest:
-            unaffected.append(index)
-        else:
-            affected.append(index)
+    affected = _changed_shards(shard_records, [fingerprint(shard) for shard in remaining])
+    unaffected = [index for index in indices if index not in affected]
     members = dict(zip(unaffected, load_members(problem, reader, unaffected), strict=True))
     for index, member in members.items():
         shard = problem.dataset.bare.with_shard(remaining[index], None)
@@ -116,19 +125,44 @@ def retrain_affected(
     return Retrained(EnsembleModel(problem, member_models, tuple(shard_records)), tuple(affected))
 
 
-def _read_shard_records(reader: FileReader, indices: Sequence[int]) -> list[ShardRecord]:
-    """Read what each member of an ensemble was trained on.
+def _retrain_members(problem: Problem, reader: FileReader, on_progress: OnProgress) -> Retrained:
+    """Train again the affected members of a model that has all its members in one file.
+
+    Args and Raises: as of ``retrain_affected``.
+    """
+    with _naming_missing_shards():
+        recorded = read_shards(reader, problem.settings.ensemble.members)
+    model = load(problem, reader)
+    assert isinstance(model, VotesModel)  # no other model has such a file
+    _check_features(model, problem.dataset)
+    records = problem.dataset.train
+    remaining = model.shard_records(records)
+    affected = _changed_shards(recorded, [shard.digest for shard in remaining])
+    shards = [*recorded]
+    for index in affected:
+        shards[index] = remaining[index]
+    if affected:
+        model = model.with_members_retrained(records, affected, on_progress)
+    return Retrained(replace(model, shards=tuple(shards)), tuple(affected))
+
+
+def _changed_shards(recorded: Sequence[ShardRecord], digests: Sequence[str]) -> list[int]:
+    """Return the members whose shard is not the one that they were trained on, in ascending order.
 
     Args:
-        reader: the folder of the ensemble.
-        indices: the indices of the members.
-
-    Raises:
-        CheckError: a file is missing or damaged.
+        recorded: what each member was trained on.
+        digests: the fingerprints of the members' shards of the remaining records.
     """
+    pairs = enumerate(zip(recorded, digests, strict=True))
+    return [index for index, (record, digest) in pairs if record.digest != digest]
+
+
+@contextmanager
+def _naming_missing_shards() -> Iterator[None]:
+    """Turn the error of a missing or damaged record of shards into a CheckError."""
     try:
-        return [ShardRecord.read(reader.part(member_folder(index))) for index in indices]
-    except ConfigError as error:
+        yield
+    except (ConfigError, UnsoundError) as error:
         raise CheckError(
             "method=sisa: the run does not record what each member was trained on "
             f"({error}): {USE_RETRAIN}"

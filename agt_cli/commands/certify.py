@@ -31,15 +31,13 @@ from agt_cli.report.console import Console
 from agt_cli.report.number_md import (
     NumberSubject,
     interval_table,
-    judge_numbers,
     number_report,
     number_rows,
     say_intervals,
-    say_number_quality,
-    write_number_quality,
 )
+from agt_cli.report.number_quality import judge_numbers
 from agt_cli.report.quality import Quality
-from agt_cli.report.quality_md import judge, say_quality, write_quality
+from agt_cli.report.quality_md import judge, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import outside_section
 from agt_cli.report.sections_md import median_words, within
@@ -79,8 +77,9 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
         )
     # First, because an unknown id should not be found after everything else.
     people = compare_people(config.person, opened, console) if config.person else ()
-    if opened.model.number_votes is not None:
-        return certify_numbers(config, opened, opened.model.number_votes, record, console)
+    votes = opened.model.number_votes
+    if votes is not None:
+        return certify_numbers(config, opened, votes, record, console)
     if config.tolerance is not None:
         raise ConfigError(
             f"tolerance={config.tolerance:g} is for answers that are numbers, but this run answers "
@@ -95,10 +94,16 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     waiting, answered = opened.waiting, opened.waiting.answered(certificates, model.problem.classes)
     table = pd.DataFrame(certificates.table(labels))
     conditions, labelled = opened.conditions, labels is not None
-    where, relation = trained.words, settings.relation
-    caveat = REDRAWN if settings.noise else ""
+    where = trained.words
     subject = Subject(
-        dataset.name, dataset.classes, where, relation, certificates, labelled, conditions, caveat
+        dataset=dataset.name,
+        queries=where,
+        relation=settings.relation,
+        conditions=conditions,
+        classes=dataset.classes,
+        certificates=certificates,
+        labelled=labelled,
+        caveat=REDRAWN if settings.noise else "",
     )
 
     distance = certificates.stable_distance
@@ -114,7 +119,8 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
         n_queries=len(queries),
         seconds_certifying=round(seconds, 4),
     )
-    quality = write_quality(record, judged)
+    quality = Quality.of(judged)
+    write_quality(record, quality)
     captions = _draw(config, record, opened, subject, table, console)
     sections = (*owed, *outside_section(queries))
     report = certify_report(subject, table, least, captions, finished, quality, sections, record)
@@ -160,11 +166,11 @@ def certify_numbers(
         certificates = model.certify(opened.queries.features, on_progress=on_progress)
     seconds = time.perf_counter() - started
     subject = NumberSubject(
-        opened.dataset.name,
-        trained.words,
-        trained.settings.relation,
-        certificates,
-        opened.conditions,
+        dataset=opened.dataset.name,
+        queries=trained.words,
+        relation=trained.settings.relation,
+        conditions=opened.conditions,
+        certificates=certificates,
     )
     within_t = None if config.tolerance is None else certificates.within(config.tolerance)
     labels, prediction = opened.labels, certificates.prediction
@@ -189,7 +195,7 @@ def certify_numbers(
         record.add_metrics(
             tolerance=within_t.tolerance, k_within_median=float(np.median(within_t.max_k))
         )
-    write_number_quality(record, quality)
+    write_quality(record, quality)
     captions = figures.intervals(record, subject, table, labels)
     sections = outside_section(opened.queries)
     report = number_report(subject, table, captions, trained.finished, quality, within_t, sections)
@@ -198,7 +204,7 @@ def certify_numbers(
     if quality.verdict:
         console.say(quality.verdict)
     say_intervals(console, subject, table, within_t)
-    say_number_quality(console, quality)
+    quality.say(console)
     console.say(f"run folder: {record.folder}")
     console.note(f"report: {record.folder / 'report.html'}")
     return {
@@ -258,11 +264,7 @@ def _say(
         console.say(quality.verdict)
     titles, rows = certified_rows(handful(table))
     relation = subject.relation
-    dataset = subject.dataset
-    queries = subject.queries
-    changes = subject.ball
-    title = f"{dataset}, {queries}; k is the number of {changes} (relation={relation.name})"
-    console.table(title, titles, rows)
+    console.table(subject.table_title, titles, rows)
     median = float(record.metrics["stable_distance_median"])
     end = quality.whole.grid_end
     median_distance = median_words(median, trained, end, relation)
@@ -275,7 +277,7 @@ def _say(
             f"attack that changes the training data by up to k = {k:,}, that is, with "
             f"{changes}"
         )
-    say_quality(console, quality)
+    quality.say(console)
     if subject.caveat:
         console.say(subject.caveat)
     console.say(f"run folder: {record.folder}")

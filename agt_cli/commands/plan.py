@@ -25,10 +25,9 @@ from agt_cli.report import plan_words
 from agt_cli.report.console import Console
 from agt_cli.report.figures import accuracy_by_queries
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain
-from agt_cli.report.number_md import judge_numbers, write_number_quality
-from agt_cli.report.number_quality import number_words
+from agt_cli.report.number_quality import judge_numbers, number_words
 from agt_cli.report.quality import Quality, rate_words
-from agt_cli.report.quality_md import judge, quality_section, say_quality, write_quality
+from agt_cli.report.quality_md import judge, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.sections_md import conditions_section, figures_section, unmet_requirements
 from agt_cli.report.training_md import caution_words
@@ -79,7 +78,8 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     judged = judge(
         opened.model, opened.queries, trained.words, opened.labels, evidence.prediction, distance
     )
-    quality = write_quality(record, judged)
+    quality = Quality.of(judged)
+    write_quality(record, quality)
     caption = draw(record, opened, planned, offers)
     advice = _advice(opened, planned)
     columns, rows = accuracy_cells(planned, offers, quality.majority)
@@ -94,7 +94,7 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
         f"queries (accuracy without noise: {nominal})"
     )
     console.table(title, columns, rows)
-    say_quality(console, quality)
+    quality.say(console)
     declared = map(str, declarations(opened.conditions))
     for line in (*advice, *declared, *caution_words(trained.finished.config["training"])):
         console.say(line)
@@ -131,7 +131,7 @@ def _plan_numbers(
     with certifying(opened.model, console) as on_progress:
         answers = model.mean_of(model.sums(opened.queries.features, on_progress))
     quality = judge_numbers(model, opened.trained.words, opened.queries, labels, answers)
-    rmse = quality.metrics["rmse"]
+    rmse = float(quality.metrics["rmse"])
     rows = []
     for eps, queries in product(config.eps, config.queries):
         guarantee = per_query(LaplaceMean.spends, eps, config.delta, queries, BOUNDS)
@@ -143,13 +143,13 @@ def _plan_numbers(
     record.table("plan", table)
     record.conditions(opened.conditions)
     record.add_metrics(n_queries=len(opened.queries), mechanisms=LaplaceMean.name)
-    write_number_quality(record, quality)
+    write_quality(record, quality)
     titles = ("total eps", "queries", "each answer", "expected RMSE")
     cells = [
         (f"{eps:g}", str(queries), each, number_words(expected))
         for eps, queries, each, expected in rows
     ]
-    constant = quality.metrics["rmse_of_median"]
+    constant = float(quality.metrics["rmse_of_median"])
     title = (
         f"{opened.dataset.name}: expected RMSE of private numbers (without noise: "
         f"{number_words(rmse)}; always the median: {number_words(constant)})"
@@ -324,7 +324,7 @@ def plan_report(
         f"page says that draws were simulated{approximate}.",
         "## Accuracy by total budget and number of queries",
         accuracies,
-        *quality_section(quality),
+        *quality.section(),
         *conditions_section(opened.conditions),
         "Settings: `config.yaml`.",
     )

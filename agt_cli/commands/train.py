@@ -23,10 +23,8 @@ from agt.training.noise import SEED
 from agt_cli.composing import composed
 from agt_cli.report.console import Console, show
 from agt_cli.report.finished import CHECKPOINTS, SPENT_FILE, Run
-from agt_cli.report.number_md import say_number_quality
-from agt_cli.report.number_quality import NumberQuality, number_words
-from agt_cli.report.quality import Quality, rate_words
-from agt_cli.report.quality_md import say_quality
+from agt_cli.report.number_quality import number_words
+from agt_cli.report.quality import AnyQuality, Quality, rate_words
 from agt_cli.report.record import RunRecord
 from agt_cli.report.sections_md import unmet
 from agt_cli.report.training_md import caution_words
@@ -117,7 +115,7 @@ def _say(
     record: RunRecord,
     name: str,
     words: list[str],
-    quality: Quality | NumberQuality,
+    quality: AnyQuality,
     console: Console,
 ) -> None:
     m = record.metrics
@@ -149,11 +147,9 @@ def _say(
             )
         ],
     )
-    if isinstance(quality, NumberQuality):
-        say_number_quality(console, quality)
-        advice: list[str] = []  # numbers have intervals, and no stable distances
-    else:
-        say_quality(console, quality)
+    quality.say(console)
+    advice: list[str] = []
+    if isinstance(quality, Quality):  # numbers have intervals, and no stable distances
         advice = caution_words(record.config["training"])
     for line in (*advice, *words):
         console.say(line)

@@ -32,7 +32,8 @@ from agt.ledger.chain import HALF_CHARACTER
 from agt.ledger.lots import LotPayer
 from agt.ledger.questions import Questions
 from agt.mechanisms.claims import Claim
-from agt.mechanisms.laplace_mean import AnyLabelling, LaplaceMean
+from agt.mechanisms.labelling import AnyLabelling
+from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.totals import claim_of_labels
 from agt.release import LabelRelease, judge_labelling

@@ -17,7 +17,6 @@ from agt.settings import RelationConfig
 from agt_cli.report.finished import Run
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.quality import Judged, Quality, rate_words
-from agt_cli.report.quality_md import quality_section
 from agt_cli.report.record import RunRecord
 from agt_cli.report.sections_md import (
     ball,
@@ -44,29 +43,21 @@ OWNER_ONLY = (
 MOST_ROWS = 24  # of the table by k on a page
 
 
-@dataclass(frozen=True)
-class Subject:
-    """What a table or figure is about.
+@dataclass(frozen=True, kw_only=True)
+class AnySubject:
+    """What a table, figure or page about certified answers is of, labels or numbers.
 
     Attributes:
         dataset: its name; a synthetic one says so.
-        classes: the names of its classes.
         queries: which queries, in words.
         relation: the neighbour relation.
-        certificates: of the queries.
-        labelled: every query has a label, so accuracies are known.
         conditions: a-g, held or not.
-        caveat: what else certificates of this run compare with; empty: nothing.
     """
 
     dataset: str
-    classes: tuple[str, ...]
     queries: str
     relation: RelationConfig
-    certificates: Certificates
-    labelled: bool
     conditions: tuple[Condition, ...]
-    caveat: str = ""
 
     @property
     def ball(self) -> str:
@@ -79,9 +70,34 @@ class Subject:
         return f"{self.dataset} · {self.queries}"
 
     @property
+    def table_title(self) -> str:
+        """The title of a table by k on the console."""
+        return (
+            f"{self.dataset}, {self.queries}; k is the number of {self.ball} "
+            f"(relation={self.relation.name})"
+        )
+
+    @property
     def guarantee(self) -> str:
         """Whether a privacy guarantee can rest on these certificates."""
         return guarantee(self.conditions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject(AnySubject):
+    """What a table, figure or page about certified labels is of.
+
+    Attributes:
+        classes: the names of the classes.
+        certificates: of the queries.
+        labelled: every query has a label, so accuracies are known.
+        caveat: what else certificates of this run compare with; empty: nothing.
+    """
+
+    classes: tuple[str, ...]
+    certificates: Certificates
+    labelled: bool
+    caveat: str = ""
 
 
 def write_tables(
@@ -215,7 +231,7 @@ def certify_report(
         first,
         *certified_section(subject.relation),
         *results_section(table, subject.caveat),
-        *quality_section(quality),
+        *quality.section(),
         *sections,
         *(["## Figures", *more] if more else []),
         *conditions_section(subject.conditions),

@@ -34,7 +34,7 @@ from agt_cli.report.markdown import DPI, clip
 from agt_cli.report.number_md import NumberSubject
 from agt_cli.report.quality import rate_words
 from agt_cli.report.record import RunRecord, csv_bytes
-from agt_cli.report.sections_md import ball, within
+from agt_cli.report.sections_md import within
 
 STYLE: dict[str, Any] = {
     "font.size": 10,
@@ -142,7 +142,7 @@ def intervals(
         panels = figure.subplots(1 if labels is None else 2, squeeze=False)[:, 0]
         panels[0].plot(table["k"], table["width_median"], "o-", color="black", label="median")
         panels[0].plot(table["k"], table["width_mean"], "v--", color="#d94801", label="mean")
-        panels[0].set(xlabel=f"k: {ball(subject.relation)}", ylabel="width of the interval")
+        panels[0].set(xlabel=f"k: {subject.ball}", ylabel="width of the interval")
         panels[0].legend()
         if labels is not None:
             shown = np.linspace(0, len(labels) - 1, min(len(labels), TRAINING_POINTS))
@@ -154,10 +154,10 @@ def intervals(
         last = table.iloc[-1]
         finding = f"At k = {int(last['k'])}, half of the intervals are at most "
         finding += f"{last['width_median']:.4g} wide"
-        headline(figure, finding, f"{subject.dataset} · {subject.queries}")
+        headline(figure, finding, subject.about)
     return {
         "intervals": (
-            f"Width of the certified intervals against k ({ball(subject.relation)}), and answers "
+            f"Width of the certified intervals against k ({subject.ball}), and answers "
             "against true labels, where these are known."
         )
     }

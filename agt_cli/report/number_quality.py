@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import ndtri
 
-from agt_cli.report.quality import LEAST, LEVEL
+from agt.data.arrays import ROWS
+from agt.data.records import Records
+from agt.models.number_votes import NumberVotes
+from agt_cli.report.console import Console
+from agt_cli.report.markdown import Markdown, markdown_table
+from agt_cli.report.quality import LEAST, NORMAL_QUANTILE, AnyQuality, Estimate
 
-_Z = float(ndtri((1 + LEVEL) / 2))  # of the two-sided interval
+_TITLES = ("answers", "RMSE", "MAE", "R²")
 
 
 def number_words(value: float) -> str:
@@ -21,18 +25,8 @@ def number_words(value: float) -> str:
     return f"{value:.4g}"
 
 
-@dataclass(frozen=True)
-class NumberEstimate:
-    """An error with an interval that covers the true one in about 95 of 100 samples.
-
-    Attributes:
-        value: on the records that were looked at.
-        low, high: the ends of the interval.
-    """
-
-    value: float
-    low: float
-    high: float
+class NumberEstimate(Estimate):
+    """An error, in the unit of the labels or as a share, with its interval."""
 
     def __str__(self) -> str:
         """Return the value and its interval: 2.631 [2.581, 2.680]."""
@@ -93,18 +87,63 @@ def _half_width(values: np.ndarray) -> float:
     """Return half of the width of the normal interval of a mean of values [n]."""
     if len(values) < 2:
         return 0.0
-    return _Z * float(values.std(ddof=1)) / len(values) ** 0.5
+    return NORMAL_QUANTILE * float(values.std(ddof=1)) / len(values) ** 0.5
 
 
 @dataclass(frozen=True)
-class NumberQuality:
+class NumberErrors:
+    """The errors of some answers: of the model, or of something simpler.
+
+    Attributes:
+        answers: whose they are, such as "model" or "one_ridge".
+        records: the number of answers.
+        rmse, mae: the root mean squared and the mean absolute error.
+        r2: R^2; None: all labels are equal.
+    """
+
+    answers: str
+    records: int
+    rmse: NumberEstimate
+    mae: NumberEstimate
+    r2: NumberEstimate | None
+
+    @classmethod
+    def from_answers(cls, name: str, answers: np.ndarray, labels: np.ndarray) -> "NumberErrors":
+        """Return the errors of answers [n], given the labels [n], at least one."""
+        errors = answers - labels
+        return cls(name, len(labels), rmse(errors), mae(errors), r_squared(errors, labels))
+
+    @property
+    def estimates(self) -> dict[str, NumberEstimate | None]:
+        """Name of an error -> its estimate."""
+        return {"rmse": self.rmse, "mae": self.mae, "r2": self.r2}
+
+    @property
+    def row(self) -> dict[str, object]:
+        """The row of tables/quality.csv: each error with the ends of its interval."""
+        row: dict[str, object] = {"answers": self.answers, "records": self.records}
+        for name, estimate in self.estimates.items():
+            row |= dict.fromkeys((name, f"{name}_low", f"{name}_high"))
+            if estimate is not None:
+                row |= estimate.named(name)
+        return row
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The row of a table that readers see."""
+        shown = ["-" if estimate is None else str(estimate) for estimate in self.estimates.values()]
+        return (self.answers.replace("_", " "), *shown)
+
+
+@dataclass(frozen=True)
+class NumberQuality(AnyQuality):
     """How good answers are on some records.
 
     Attributes:
         records: what they are, in words.
         labels: [n] the true labels; None: not known.
-        baselines: name -> [n] the answers of something simpler, such as always the median.
         prediction: [n] the model's answers.
+        baselines: name -> [n] the answers of something simpler, such as always the median.
     """
 
     records: str
@@ -113,27 +152,57 @@ class NumberQuality:
     baselines: Mapping[str, np.ndarray]
 
     @cached_property
-    def rows(self) -> list[dict[str, object]]:
-        """One row for the model and for each baseline; none without labels."""
+    def errors(self) -> list[NumberErrors]:
+        """The errors of the model, then of each baseline; none without labels."""
         if self.labels is None:
             return []
         answers = {"model": self.prediction, **self.baselines}
-        return [self._row(name, given, self.labels) for name, given in answers.items()]
+        return [
+            NumberErrors.from_answers(name, given, self.labels) for name, given in answers.items()
+        ]
 
     @property
-    def metrics(self) -> dict[str, float]:
+    def rows(self) -> list[dict[str, object]]:
+        """A row of tables/quality.csv for the model and for each baseline."""
+        return [errors.row for errors in self.errors]
+
+    @property
+    def metrics(self) -> dict[str, float | int | str]:
         """Flat numbers about the model and its baselines; none without labels."""
-        metrics = {}
-        for row in self.rows:
-            suffix = "" if row["answers"] == "model" else f"_of_{row['answers']}"
-            for name in ("rmse", "mae", "r2"):
-                estimate = row[name]
-                if isinstance(estimate, NumberEstimate):
-                    metrics[f"{name}{suffix}"] = estimate.value
-                    if not suffix:
-                        metrics[f"{name}_low"] = estimate.low
-                        metrics[f"{name}_high"] = estimate.high
+        metrics: dict[str, float | int | str] = {}
+        for errors in self.errors:
+            for name, estimate in errors.estimates.items():
+                if estimate is None:
+                    continue
+                if errors.answers == "model":
+                    metrics |= estimate.named(name)
+                else:
+                    metrics[f"{name}_of_{errors.answers}"] = estimate.value
+        if self.verdict:
+            metrics["verdict"] = self.verdict
         return metrics
+
+    def section(self) -> list[str]:
+        """Return the part of a page about errors: a title, a table, how to read it."""
+        if not self.errors:
+            return ["## Errors", "The queries have no labels, so the errors are not known."]
+        rows = []
+        for errors in self.errors:
+            name, *estimates = errors.cells
+            rows.append((name, *map(Markdown, estimates)))  # their brackets are no links
+        return [
+            "## Errors",
+            markdown_table(_TITLES, rows),
+            "Intervals are normal 95 % confidence intervals for independent records. 'median' "
+            "always answers the median of the labels; 'one ridge' is one ridge regression on all "
+            "training records, without certificates.",
+        ]
+
+    def say(self, console: Console) -> None:
+        """Print the table of errors; the caller prints the verdict before anything else."""
+        if self.errors:
+            rows = [errors.cells for errors in self.errors]
+            console.table(f"errors on {self.records}", _TITLES, rows)
 
     @cached_property
     def verdict(self) -> str:
@@ -154,13 +223,52 @@ class NumberQuality:
             f"{median}."
         )
 
-    def _row(self, name: str, answers: np.ndarray, labels: np.ndarray) -> dict[str, object]:
-        """Return the errors of some answers, as estimates."""
-        errors = answers - labels
-        return {
-            "answers": name,
-            "records": len(labels),
-            "rmse": rmse(errors),
-            "mae": mae(errors),
-            "r2": r_squared(errors, labels),
-        }
+
+def judge_numbers(
+    model: NumberVotes,
+    records: str,
+    queries: Records,
+    labels: np.ndarray | None,
+    prediction: np.ndarray,
+    train: Records | None = None,
+) -> NumberQuality:
+    """Return how good a model's answers are, beside simpler ones.
+
+    Args:
+        model: the model.
+        records: what the queries are, in words.
+        queries: the queries, as the model takes them.
+        labels: [n] their true labels; None: not known.
+        prediction: [n] the model's answers.
+        train: the training records, from which the baselines are taken: always their median, and
+            one ridge regression on all of them. None: always the median of the queries' labels,
+            which is the best constant there is for them.
+    """
+    baselines: dict[str, np.ndarray] = {}
+    if labels is not None:
+        known = labels if train is None else train.labels
+        baselines["median"] = np.full(len(labels), float(np.median(known)))
+        if train is not None:
+            baselines["one_ridge"] = _one_ridge(model, train, queries)
+    return NumberQuality(records, labels, prediction, baselines)
+
+
+def _one_ridge(model: NumberVotes, train: Records, queries: Records) -> np.ndarray:
+    """Return the answers of one ridge regression on all training records, [n] float64.
+
+    It has the members' features and strength, and no certificate: the price of the ensemble is
+    what it is better by.
+    """
+    target = model.target
+    strength = model.settings.certificate.strength  # type: ignore[attr-defined]
+    width = model.features.outputs
+    gram = strength * np.eye(width)
+    sums = np.zeros(width)
+    for start in range(0, len(train), ROWS):
+        rows = slice(start, start + ROWS)
+        phi = model.features(train.features[rows], "float64")
+        gram += phi.T @ phi
+        sums += phi.T @ target.scaled(train.labels[rows])
+    weight = np.linalg.solve(gram, sums)
+    shares = (model.features(queries.features, "float64") @ weight + 1) / 2
+    return target.at(np.clip(shares, 0.0, 1.0))

@@ -10,12 +10,16 @@ Sources: Clopper and Pearson (1934) for rates; DeLong et al. (1988) for the area
 curve.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import scipy  # whose parts load when they are first used
+
+from agt_cli.report.console import Console
+from agt_cli.report.markdown import Markdown, markdown_table, plain
 
 LEVEL = 0.95  # of every interval
 LARGEST_BELOW_ONE = 0.999  # of three digits
@@ -26,8 +30,11 @@ BEYOND_CONSTANT = (
 )
 LEAST = 20  # records below which nothing is said about a model as a whole
 CONSTANT = 0.99  # share of one answer from which a model is called nearly constant
+CONSOLE_K = 20  # the k of certified shares that the console shows
+CONSOLE_ROWS = 20
+NO_BREAK = "\u00a0"  # an interval stays in one line
 _TAIL = (1 - LEVEL) / 2
-_Z = 1.959963984540054  # the normal quantile at 1 - _TAIL
+NORMAL_QUANTILE = 1.959963984540054  # the normal quantile at 1 - _TAIL
 
 
 def rate_words(value: float | None) -> str:
@@ -54,21 +61,30 @@ def right_rate(unchanged: float, accuracy: float, classes: int) -> float:
 
 
 @dataclass(frozen=True)
-class RateEstimate:
-    """A share or an area under a curve, with an interval that covers the true one in 95 of 100
-    samples.
+class Estimate:
+    """A number with an interval that covers the true one in about 95 of 100 samples.
 
     Attributes:
-        value: in [0, 1].
-        low, high: the interval; ``low <= value <= high``.
-
-    Raises:
-        ValueError: they are not in that order, or no numbers.
+        value: on the records that were looked at.
+        low, high: the ends of the interval.
     """
 
     value: float
     low: float
     high: float
+
+    def named(self, name: str) -> dict[str, float]:
+        """Return the value and the ends of the interval under a name, as tables have them."""
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
+
+@dataclass(frozen=True)
+class RateEstimate(Estimate):
+    """A share or an area under a curve, with its interval: 0 <= low <= value <= high <= 1.
+
+    Raises:
+        ValueError: they are not in that order, or no numbers.
+    """
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.value <= self.high <= 1:  # NaN compares false
@@ -136,7 +152,7 @@ def auc(labels: np.ndarray, scores: np.ndarray) -> RateEstimate | None:
     )
     if fewest < 2 or not variance > 0 or not 0 < area < 1:
         return share(area * fewest, fewest)
-    spread = _Z * variance**0.5 / (area * (1 - area))
+    spread = NORMAL_QUANTILE * variance**0.5 / (area * (1 - area))
     low, high = (
         float(scipy.special.expit(scipy.special.logit(area) + by)) for by in (-spread, spread)
     )
@@ -199,6 +215,38 @@ class Subgroup:
         if self.label is not None:
             parts.append(f"class {self.label}")
         return ", ".join(parts) or "all"
+
+    @property
+    def row(self) -> dict[str, object]:
+        """The group's row of tables/quality.csv: each share with the ends of its interval."""
+        shares = {
+            "majority": self.majority,
+            "accuracy_or_recall": self.accuracy,
+            "precision": self.precision,
+            "auc": self.auc,
+        }
+        for k, estimate in self.certified.items():
+            shares[f"certified_k{k}"] = estimate
+        for k, estimate in self.held.items():
+            shares[f"certified_and_right_k{k}"] = estimate
+        row: dict[str, object] = {
+            "column": self.column,
+            "value": self.value,
+            "class": self.label,
+            "records": self.records,
+        }
+        for name, known in shares.items():
+            row |= dict.fromkeys((name, f"{name}_low", f"{name}_high"))
+            if known is not None:
+                row |= known.named(name)
+        row["stable_distance_median"] = self.distance
+        row["stable_distance_median_is_lower_bound"] = self.median_is_lower_bound
+        return row
+
+    @property
+    def is_class_of_subgroup(self) -> bool:
+        """Whether these are the records of one class within a subgroup."""
+        return self.column is not None and self.label is not None
 
     @property
     def median_is_lower_bound(self) -> bool | None:
@@ -314,8 +362,41 @@ def _shares(masks: Mapping[int, np.ndarray], n: int) -> dict[int, RateEstimate]:
     return {k: estimate for k, estimate in made.items() if estimate is not None}
 
 
+class AnyQuality(ABC):
+    """How good a model of classes or of numbers is, as records, pages and consoles show it.
+
+    Attributes:
+        records: the records that were looked at, in words.
+    """
+
+    records: str
+
+    @property
+    @abstractmethod
+    def verdict(self) -> str:
+        """What a reader must know first, such as that a model is of no use; empty: nothing."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> list[dict[str, object]]:
+        """The rows of tables/quality.csv."""
+
+    @property
+    @abstractmethod
+    def metrics(self) -> dict[str, float | int | str]:
+        """Flat numbers about all records; what is not known is left out."""
+
+    @abstractmethod
+    def section(self) -> list[str]:
+        """Return the part of a page that says how good a model is: a title, a table, a legend."""
+
+    @abstractmethod
+    def say(self, console: Console) -> None:
+        """Print the table; the caller prints the verdict before anything else."""
+
+
 @dataclass(frozen=True)
-class Quality:
+class Quality(AnyQuality):
     """How good a model is on some records.
 
     Attributes:
@@ -376,6 +457,103 @@ class Quality:
     def whole(self) -> Subgroup:
         """Everybody."""
         return self.groups[0]
+
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        """A row of tables/quality.csv for each group."""
+        return [group.row for group in self.groups]
+
+    @property
+    def metrics(self) -> dict[str, float | int | str]:
+        """Flat numbers about all records; what is not known is left out."""
+        whole = self.whole
+        metrics: dict[str, float | int | str] = {}
+        if whole.accuracy is not None:
+            metrics |= whole.accuracy.named("accuracy")
+        if whole.auc is not None:
+            metrics |= whole.auc.named("auc")
+        if whole.majority is not None and self.balanced is not None:
+            metrics["majority_rate"] = whole.majority.value
+            metrics["balanced_accuracy"] = self.balanced
+        metrics["constant"] = int(self.constant)
+        if self.verdict:
+            metrics["verdict"] = self.verdict
+        for k, estimate in whole.certified.items():
+            metrics[f"certified_fraction_k{k}"] = estimate.value
+        return metrics
+
+    def section(self) -> list[str]:
+        """Return the part of a page about accuracy: a title, a table, how to read it."""
+        columns, rows = self._table(self.groups, self.whole.certified, space=" ")
+        has_subgroups = any(group.column is not None for group in self.groups)
+        title = "## Accuracy by class"
+        if has_subgroups:
+            title = f"{title} and subgroup"
+        legend = (
+            "Intervals are 95 % confidence intervals for independent records: by Clopper and "
+            "Pearson for shares, by DeLong for the AUC. A certified answer can be wrong."
+        )
+        if self.majority:
+            majority = plain(self.majority)
+            legend += (
+                " The column 'majority' is, for each group, the accuracy of always giving the "
+                "most frequent class of this group. In all records together, the most frequent "
+                f"class is '{majority}'. The file `tables/quality.csv` also has the fractions of "
+                "answers that are both certified and correct."
+            )
+        return [title, markdown_table(columns, rows), legend]
+
+    def say(self, console: Console) -> None:
+        """Print the table of groups; its caller prints the verdict before anything else."""
+        whole = self.whole
+        title = f"{self.records}, unlabelled"
+        if whole.accuracy is not None and whole.majority is not None:
+            baseline = rate_words(whole.majority.value)
+            title = (
+                f"{self.records}: accuracy {whole.accuracy}; "
+                f"majority-class baseline (always '{self.majority}'): {baseline}"
+            )
+        groups = [group for group in self.groups if not group.is_class_of_subgroup]
+        ks = [*whole.certified]
+        shown_ks = [CONSOLE_K] if CONSOLE_K in ks else ks[-1:]
+        columns, rows = self._table(groups, shown_ks, space="\n")  # a heading has two lines
+        console.table(title, columns, rows[:CONSOLE_ROWS])
+        hidden = len(rows) - CONSOLE_ROWS
+        if hidden > 0:
+            console.say(
+                f"number of groups that are not shown here: {hidden} "
+                "(all are in tables/quality.csv)"
+            )
+        if self.distance_doubt:
+            console.say(self.distance_doubt)
+
+    def _table(
+        self, groups: Sequence[Subgroup], ks: Iterable[int], space: str
+    ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Return the names of the columns and a row of cells for each group.
+
+        Columns of which nothing is known for any group are left out.
+
+        Args:
+            ks: at which certified shares are shown.
+            space: what parts the words of a heading.
+        """
+        columns = {"": [group.name for group in groups]}
+        columns["records"] = [f"{group.records:,}" for group in groups]
+        if self.majority:
+            columns["majority"] = [_rate_cell(group.majority) for group in groups]
+        shares = {
+            f"accuracy{space}(class: recall)": [group.accuracy for group in groups],
+            "AUC": [group.auc for group in groups],
+        }
+        for k in ks:
+            shares[f"certified{space}k = {k}"] = [group.certified.get(k) for group in groups]
+        for name, estimates in shares.items():
+            if any(estimates):
+                columns[name] = [_estimate_cell(estimate) for estimate in estimates]
+        if self.whole.distance is not None:
+            columns[f"median{space}distance"] = [group.median_distance for group in groups]
+        return tuple(columns), list(zip(*columns.values(), strict=True))
 
     @property
     def constant(self) -> bool:
@@ -462,3 +640,13 @@ def _sign(more: int, less: int) -> int:
     # P(X >= high), X binomial(high + low, 1/2)
     surprising = float(scipy.special.betainc(high, low + 1, 0.5)) < _TAIL
     return 0 if not surprising else 1 if more > less else -1
+
+
+def _rate_cell(estimate: RateEstimate | None) -> str:
+    return "-" if estimate is None else rate_words(estimate.value)
+
+
+def _estimate_cell(estimate: RateEstimate | None) -> str:
+    if estimate is None:
+        return "-"
+    return Markdown(estimate.with_interval(NO_BREAK))  # its brackets are no link

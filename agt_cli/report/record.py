@@ -9,7 +9,8 @@
                                                              a linear head's
     members/000/...                                          an ensemble's members, each with the
                                                              files of its model
-    members/000/shard.json     what it was trained on, by digest
+    members/000/shard.json     what it was trained on, by digest; shards.json: of all members of
+                               a model that has them in one file
     source.json, encoder.safetensors                         what queries need of the data;
                                                              release/: portable weights
     certificates.parquet, tables/*.csv, figures/*.{pdf,png}, report.md, report.html (the same words,

@@ -8,7 +8,7 @@ from agt.facts import Standing
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig
 from agt_cli.report.markdown import Markdown, capital, markdown_table, plain
-from agt_cli.report.quality import Quality, Subgroup, rate_words
+from agt_cli.report.quality import AnyQuality, Quality, Subgroup, rate_words
 
 # of the answers: a page's first sentence is about the farthest k at which so many are certified
 MOST = 0.9
@@ -118,12 +118,12 @@ def unmet(conditions: Sequence[Condition]) -> list[str]:
 
 
 def headline(
-    quality: Quality, trained: int, relation: RelationConfig, conditions: Sequence[Condition]
+    quality: AnyQuality, trained: int, relation: RelationConfig, conditions: Sequence[Condition]
 ) -> list[str]:
     """Return the first lines of a page about a model: a sentence, and a table of its main facts.
 
     The sentence is the verdict on a model that is of no use; otherwise how many answers are
-    certified.
+    certified. A model of numbers has the verdict alone.
 
     Args:
         quality: of the model, on the records that the page is about.
@@ -131,8 +131,10 @@ def headline(
         relation: says what one k counts.
         conditions: of a privacy claim.
     """
-    whole = quality.whole
     lead = plain(quality.verdict)
+    if not isinstance(quality, Quality):
+        return [f"**{lead}**" if lead else ""]
+    whole = quality.whole
     facts: list[tuple[str, str]] = []
     if whole.accuracy is not None and whole.majority is not None:
         baseline = rate_words(whole.majority.value)
@@ -217,17 +219,31 @@ def metrics_table(metrics: Mapping[str, object]) -> str:
     return markdown_table(("metric", "value"), rows)
 
 
-def certified_section(relation: RelationConfig) -> list[str]:
-    """Return the part of a page that says what a certificate is, and what one k counts."""
+_CERTIFIED_LABEL = (
+    "An answer is certified at k if training on **every** dataset that differs from this one "
+    "by at most k gives the same label. The stable distance of an answer is the largest such "
+    "k. A certified answer can still be wrong."
+)
+_CERTIFIED_NUMBER = (
+    "Training on **every** dataset that differs from this one by at most k gives an answer inside "
+    "of the interval at k. An interval says nothing about the true label, which may lie outside."
+)
+
+
+def certified_section(relation: RelationConfig, numbers: bool = False) -> list[str]:
+    """Return the part of a page that says what a certificate is, and what one k counts.
+
+    Args:
+        relation: the neighbour relation.
+        numbers: answers are numbers with intervals; else labels with stable distances.
+    """
     changes = ball(relation)
     counts = f"k is the number of **{changes}** (relation `{relation.name}`)."
-    meaning = (
-        "An answer is certified at k if training on **every** dataset that differs from this one "
-        "by at most k gives the same label. The stable distance of an answer is the largest such "
-        "k. A certified answer can still be wrong."
-    )
+    title = "## What is certified"
+    if numbers:
+        return [title, f"{counts} {_CERTIFIED_NUMBER}"]
     remarks = RELATIONS[relation.name].remarks
-    return ["## What is certified", " ".join((counts, meaning, *remarks))]
+    return [title, " ".join((counts, _CERTIFIED_LABEL, *remarks))]
 
 
 def figures_section(

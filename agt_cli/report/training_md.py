@@ -1,7 +1,7 @@
 """report.md of a training run."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from agt.certificates.conditions import Condition
 from agt.data.dataset import Dataset
@@ -9,8 +9,7 @@ from agt.models.kind import BoundedQuantity, CertificateKind
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig
 from agt_cli.report.markdown import document, plain
-from agt_cli.report.quality import Quality
-from agt_cli.report.quality_md import quality_section
+from agt_cli.report.quality import AnyQuality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.sections_md import (
     certified_section,
@@ -53,7 +52,7 @@ def train_report(
     relation: RelationConfig,
     certificate: CertificateKind,
     conditions: tuple[Condition, ...],
-    quality: Quality,
+    quality: AnyQuality,
     noise: Sequence[str] = (),
 ) -> str:
     """report.md of a training run.
@@ -68,8 +67,8 @@ def train_report(
         f"# Trained {kind}: {plain(dataset.name)}",
         *headline(quality, len(dataset.train), relation, conditions),
         how,
-        *certified_section(relation),
-        *quality_section(quality),
+        *certified_section(relation, dataset.target.numeric is not None),
+        *quality.section(),
         *(("## For the data owner", NOTES_WARNING, dataset.notes) if dataset.notes else ()),
         *(
             (
@@ -87,7 +86,7 @@ def train_report(
     )
 
 
-_TRAINED: dict[BoundedQuantity, tuple[str, str]] = {
+_TRAINED: dict[BoundedQuantity | Literal["numbers"], tuple[str, str]] = {
     "each parameter": (
         "with bounds",
         "The model was trained on {count:,} records, with bounds on each parameter for k up "
@@ -99,6 +98,12 @@ _TRAINED: dict[BoundedQuantity, tuple[str, str]] = {
         "shards. Each shard has a small model of its own. {counted} All constants are in "
         "`votes.json`.",
     ),
+    "numbers": (
+        "an ensemble that answers with a median",
+        "The model was trained on {count:,} records, each of which is in one of {members} "
+        "shards. Each shard has a small model of its own, and the answer is the median of their "
+        "numbers. All constants are in `votes.json`.",
+    ),
     "norm": (
         "a linear head",
         "The model was trained on {count:,} records. Raising k by one moves the parameters by "
@@ -107,7 +112,9 @@ _TRAINED: dict[BoundedQuantity, tuple[str, str]] = {
         "closed form. All constants are in `stability.json`.",
     ),
 }
-"""What a certificate bounds -> (what was trained, how far a k reaches in it)."""
+"""What a certificate bounds, or that it answers with numbers -> (what was trained, how far a k
+reaches in it).
+"""
 _FLIPS_COUNTED = (
     "Stable distances come from exact counts: how many labels must change before a member "
     "changes its answer, and how many members must change theirs before the vote changes."
@@ -124,5 +131,6 @@ def _trained(
     """Return (what was trained, how far a k reaches in it)."""
     counts_flips = RELATIONS[relation.name].counts_label_flips
     counted = _FLIPS_COUNTED if counts_flips else _VOTES_COUNTED
-    kind, how = _TRAINED[certificate.bounded]
+    answers_with_numbers = dataset.target.numeric is not None
+    kind, how = _TRAINED["numbers" if answers_with_numbers else certificate.bounded]
     return kind, how.format(count=len(dataset.train), counted=counted, **record.metrics)

@@ -57,9 +57,8 @@ from agt_cli.process import current_team
 from agt_cli.releasing.ledgers import PEOPLE, veiled
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
-from agt_cli.report.number_md import judge_numbers, number_train_report, write_number_quality
-from agt_cli.report.number_quality import NumberQuality
-from agt_cli.report.quality import Judged, Quality
+from agt_cli.report.number_quality import judge_numbers
+from agt_cli.report.quality import AnyQuality, Quality
 from agt_cli.report.quality_md import judge, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.training_md import train_report
@@ -534,7 +533,7 @@ def write_trained(
     model: Model,
     seconds: float,
     lines: Sequence[str] = (),
-) -> Quality | NumberQuality:
+) -> AnyQuality:
     """Write it all; returns how good it is on the test records.
 
     Args:
@@ -577,33 +576,32 @@ def write_trained(
         notes=len(dataset.notes),
         **model.metrics,
     )
-    if votes is not None:
-        test = dataset.test
-        prediction = votes.predict(test.features)
-        errors_on_test = judge_numbers(
-            votes, "test records", test, test.labels, prediction, dataset.train
-        )
-        write_number_quality(record, errors_on_test, "test_")
-        record.conditions(model.conditions)
-        page = number_train_report(
-            record, dataset, settings.relation, model.conditions, errors_on_test, lines
-        )
-        record.report(page)
-        return errors_on_test
-    quality = write_quality(record, _judge(model, dataset.test), "test_")
+    quality = _judge(model, prepared)
+    write_quality(record, quality, "test_")
     record.conditions(model.conditions)
     about = (settings.relation, settings.certificate, model.conditions)
     record.report(train_report(record, dataset, *about, quality, list(lines)))
     return quality
 
 
-def _judge(model: Model, test: Records) -> Judged:
-    """On the test records; certified only where that takes no time, else some of them at k = 0."""
+def _judge(model: Model, prepared: Prepared) -> AnyQuality:
+    """Return how good a model is on the test records.
+
+    Labels are certified only where that takes no time; else some of them are, at k = 0.
+    """
+    test = prepared.dataset.test
+    votes = model.number_votes
+    if votes is not None:
+        prediction = votes.predict(test.features)
+        train = prepared.dataset.train
+        return judge_numbers(votes, "test records", test, test.labels, prediction, train)
     prediction = model.predict(test.features)
-    if not model.instant:
+    distance = None
+    if model.instant:
+        certificates = model.certify(test.features)
+        certainty: Certainty | None = Certainty.of(certificates, model.problem.settings)
+        distance = certificates.stable_distance
+    else:
         certainty = certainty_on(model, sample_of(test))
-        return judge(model, test, "test records", test.labels, prediction, None, certainty)
-    certificates = model.certify(test.features)
-    certainty = Certainty.of(certificates, model.problem.settings)
-    distance = certificates.stable_distance
-    return judge(model, test, "test records", test.labels, prediction, distance, certainty)
+    judged = judge(model, test, "test records", test.labels, prediction, distance, certainty)
+    return Quality.of(judged)

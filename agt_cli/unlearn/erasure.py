@@ -140,7 +140,7 @@ def erase(order: ErasureOrder, console: Console) -> ErasureOutcome:
     abstentions(run.folder, ())  # whatever could stop the account stops the erasure
     recorded = located(run.config, run.environment.get("data_files") or {})
     settings = settings_of({**recorded, "compute": order.compute}, kept_head(run))
-    method = chosen(order.choice, settings, order.fresh)
+    method = chosen(order.choice, settings, run, order.fresh)
     if order.ids is None and log.entries and (method == "certificate" or not log.pending):
         return _before(run, settings, log, console)
     known = TrainingRecords.of(run, settings)

@@ -67,6 +67,7 @@ from agt.models.heads import head_from_config
 from agt.models.kind import CannotRemove
 from agt.models.kinds import KINDS, certificate_config
 from agt.models.model import Model
+from agt.models.shards import SHARDS
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, validate
 from agt.training.ensemble import assign_shards
@@ -367,7 +368,8 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         )
     seconds = time.perf_counter() - started
     write_trained(record, job.prepared, settings, done.model, seconds)
-    members, trained = len(done.model.members), len(done.trained)
+    members = settings.ensemble.members
+    trained = len(done.trained)
     facts = {
         "members_retrained": trained,
         "members": members,
@@ -400,6 +402,12 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     """
     started = time.perf_counter()
     prepared = job.prepared
+    if prepared.dataset.target.numeric is not None:
+        raise CheckError(
+            "method=certificate cannot be used, because this run answers with numbers: each "
+            "removal may move an answer within its interval, so no answer is certain to stay the "
+            "same. Give method=auto, which finds a suitable method"
+        )
     if reasons := removal_gaps(
         job.settings, prepared, job.erased, job.count, job.run, prepared.untouched.held
     ):
@@ -453,13 +461,15 @@ METHODS: dict[MethodName, Method] = {
 }
 
 
-def chosen(choice: str, settings: RunSettings, fresh: bool) -> MethodName:
+def chosen(choice: str, settings: RunSettings, run: Run, fresh: bool) -> MethodName:
     """What ``auto`` means for a run, the cheapest whose guarantee can hold; else the choice, if the
     run is of its kind.
 
     ``auto`` never means ``certificate``, which removes nothing yet: whoever wants that says so.
 
     Args:
+        run: says whether what each member was trained on was recorded, as earlier versions of
+            agt did not for votes.
         fresh: whether everything that the state was drawn with is to be drawn anew.
 
     Raises:
@@ -467,7 +477,8 @@ def chosen(choice: str, settings: RunSettings, fresh: bool) -> MethodName:
     """
     methods = settings.certificate.erasure_methods(settings)
     if choice == "auto":
-        return next(method for method in methods if not (fresh and method == "sisa"))
+        without_sisa = fresh or not (settings.ensembled or run.holds(SHARDS))
+        return next(method for method in methods if not (without_sisa and method == "sisa"))
     if choice in OWNERS and choice not in methods:
         certificate = OWNERS[choice]
         raise ConfigError(
@@ -479,6 +490,6 @@ def chosen(choice: str, settings: RunSettings, fresh: bool) -> MethodName:
         raise ConfigError(
             "method=sisa needs an ensemble of separately trained models, but this run is not "
             "such an ensemble: give method=auto. To use method=sisa later, train with "
-            "ensemble.members=10 and a certificate other than votes"
+            "ensemble.members=10, and with certificate=votes without a learner of your own"
         )
     return choice

@@ -23,6 +23,7 @@ from agt.errors import AgtError, counted
 from agt.facts import Standing
 from agt.models.kind import CertificateKind, RemovalBounds
 from agt.models.kinds import certificate_config
+from agt.models.shards import SHARDS, read_shards
 from agt.settings import plain_of
 from agt.store import Broken, Manifest, read_file
 from agt.unlearning.promise import read_promise
@@ -272,6 +273,29 @@ def check_requests(record: Record, trained: Record | None) -> str | None:
         f"the request log has {log.head.count} entries, each linked to the previous one by its "
         f"hash; the last entry has the number and hash {log.head}"
     )
+
+
+def check_shards(record: Record, trained: Record | None) -> str | None:
+    """Check that the members of a training run were trained on as many records as the run has.
+
+    A member that was not trained again, although one of its records was erased, has more.
+
+    Raises:
+        Broken: the numbers differ.
+    """
+    model = record.rebuilt_model
+    if model is None or not record.holds(SHARDS):
+        return None
+    shards = read_shards(record, model.problem.settings.ensemble.members)
+    trained_on = sum(shard.records or 0 for shard in shards)
+    remaining = record.metrics["n_train"]
+    if trained_on != remaining:
+        raise Broken(
+            f"the ensemble's members were trained on {trained_on:,} records ({SHARDS}), but the "
+            f"run has {remaining:,} training records (metrics.json): a member still depends on "
+            "records that were erased, or lacks some. Train again"
+        )
+    return f"the ensemble's members were trained on {counted(trained_on, 'record')}, all of the run"
 
 
 def requests_of(record: Record) -> Log:

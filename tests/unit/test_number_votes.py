@@ -253,3 +253,17 @@ def test_the_regressor_certifies_intervals() -> None:
     lower, upper = regressor.certify(X).bounds(1)
     answers = regressor.predict(X)
     assert ((lower <= answers) & (answers <= upper)).all()
+
+
+def test_the_regressor_releases_numbers_of_the_range() -> None:
+    regressor = agt.CertifiedRegressor(range=(0, 10), members=6, declared=DECLARED).fit(X, Y)
+    published = regressor.release(X[:4], agt.LaplaceMean(eps=1.0))
+    assert ((published.labels >= 0) & (published.labels <= 10)).all()
+
+
+def test_the_regressor_forgets_people() -> None:
+    ids = np.array([f"p{row}" for row in range(120)])
+    regressor = agt.CertifiedRegressor(range=(0, 10), members=6, declared=DECLARED)
+    smaller, _ = regressor.fit(X, Y, ids=ids).unfit(ids[:3])
+    again = agt.CertifiedRegressor(range=(0, 10), members=6, declared=DECLARED)
+    assert np.array_equal(smaller.predict(X), again.fit(X[3:], Y[3:], ids=ids[3:]).predict(X))

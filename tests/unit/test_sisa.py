@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from synthetic import make_records, make_training
 
+import agt
 from agt.data.dataset import Dataset
 from agt.data.records import Records
 from agt.data.target import ClassTarget
@@ -21,9 +23,18 @@ from agt.models.box import BoxKind
 from agt.models.erm import ErmKind
 from agt.models.fitting import fit
 from agt.models.heads import HeadConfig
+from agt.models.own_votes import OwnVotesKind
 from agt.models.stability import StabilityKind
+from agt.models.votes import VotesKind, VotesModel
 from agt.problem import Problem, Settings
-from agt.settings import ComputeConfig, FeaturesConfig, KGridConfig, RelationConfig, validate
+from agt.settings import (
+    ComputeConfig,
+    FeaturesConfig,
+    KGridConfig,
+    RelationConfig,
+    RelationName,
+    validate,
+)
 from agt.store import Folder, NewFolder
 from agt.training.ensemble import assign_shards
 from agt.training.settings import EnsembleConfig
@@ -44,7 +55,10 @@ def people(seed: int = 0) -> Records:
 
 
 def problem(
-    certificate: Any, records: Records, size: float | None = 80.0, **training: Any
+    certificate: Any,
+    records: Records,
+    size: float | None = 80.0,
+    **training: Any,
 ) -> Problem:
     dataset = Dataset(
         "people",
@@ -140,6 +154,42 @@ def test_every_file_is_that_of_a_training_without_the_record(name: str, tmp_path
         assert files(done.model, tmp_path / f"now{number}") == fresh
         assert set(done.trained) == set(home(people())[~remaining])
         assert not done.changed
+
+
+def test_members_in_one_file_are_those_of_a_training_without_the_record(tmp_path: Path) -> None:
+    kept = Kept(problem(VotesKind(), people()), tmp_path / "kept")
+    files(fit(kept.whole), kept.folder)
+    for number, remaining in enumerate(removals(people())):
+        done = kept.updated(remaining)
+        fresh = files(fit(kept.without(remaining)), tmp_path / f"fresh{number}")
+        assert files(done.model, tmp_path / f"now{number}") == fresh
+        assert set(done.trained) == set(home(people())[~remaining])
+        assert not done.changed
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "flip"])
+def test_some_members_trained_again_are_those_of_training_all(relation: RelationName) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 4))
+    ids = [f"r{row}" for row in range(120)]
+    fitted = agt.fit(x, x[:, 0] > 0, ids=ids, certificate="votes", relation=relation, members=4)
+    model = fitted.model.shard_votes
+    assert isinstance(model, VotesModel)
+    records = model.problem.dataset.train
+    shards = assign_shards(records.units, model.settings.ensemble)
+    remaining = records.take(~((shards == 1) & (np.arange(len(records)) % 2 == 0)))
+    some = model.with_members_retrained(remaining, [1])
+    every = model.retrained(remaining)
+    assert not torch.equal(some.weight, model.weight)
+    for name, tensor in every.tensors.items():
+        assert torch.equal(some.tensors[name], tensor)
+
+
+def test_members_of_a_learner_of_ones_own_are_not_stored_and_so_not_kept() -> None:
+    own = OwnVotesKind(learner={"_target_": "own_learners.drawing"})
+    settings = problem(VotesKind(), people()).settings
+    assert "sisa" in settings.certificate.erasure_methods(settings)
+    assert "sisa" not in own.erasure_methods(settings)
 
 
 def test_nothing_is_trained_where_nobody_is_gone(tmp_path: Path) -> None:
