@@ -67,12 +67,10 @@ from agt_audit.dpsgd import (
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import (
-    LabellingPair,
     NeighbourPair,
     Side,
     TrialPlan,
     audit_pair,
-    between_roots,
     exact_loss,
     expected_bound,
     search,
@@ -81,6 +79,7 @@ from agt_audit.mechanism import (
 from agt_audit.membership_attack import compare_labels
 from agt_audit.neighbours import retrained, without
 from agt_audit.page import found
+from agt_audit.pairs import LabellingPair, between_roots
 from agt_audit.prediction import alike, judged, most_telling
 from agt_audit.replay import ReplayedRelease
 from agt_audit.unlearning import Attack, RemovedRows, Served, Unlearn, audit_unlearning

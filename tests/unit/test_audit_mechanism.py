@@ -35,11 +35,11 @@ from agt_audit.mechanism import (
     exact_loss,
     expected_bound,
     neighbouring_pairs,
-    neighbours,
     search,
     square_of_responses,
     unpaid,
 )
+from agt_audit.pairs import neighbours
 from agt_cli.report.findings import Strength
 
 RIGOROUS: list[tuple[str, dict[str, Any]]] = [
