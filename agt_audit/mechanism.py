@@ -26,13 +26,14 @@ Formal guarantees
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate, combinations, pairwise
-from typing import Annotated, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
@@ -45,25 +46,26 @@ from agt.mechanisms.claims import Claim
 from agt.mechanisms.enclosures import ROUND_UP as UPWARDS
 from agt.mechanisms.guarantees import GaussianDP, Guarantee
 from agt.mechanisms.labelling import Labelling
+from agt.mechanisms.laplace_mean import AnyLabelling, LaplaceMean, NumberLabelling
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.mechanism_config import AnyMechanism, mechanism_kind
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.output import Output
 from agt.mechanisms.quantile import CertifiedQuantile, certified_quantile, release_quantile
-from agt.numeric import UP, Randomness, SystemRandomness, next_up, printed_decimal
-from agt.release import NumberRelease, ReleaseTerms
+from agt.numeric import UP, Randomness, printed_decimal
+from agt.release import NumberRelease, ReleaseTerms, judge_labelling
 from agt.settings import Accounting, Counting, check_choice, schema
-from agt_audit.estimates import Claimed, Mistakes, TestedClaim, chosen, of_labels
+from agt_audit.estimates import Claimed, Mistakes
 from agt_audit.job import Audited, AuditInputs, AuditKind, no_pair_found
 from agt_audit.neighbours import bisected, on_line
+from agt_audit.numbers import audit_sums, audit_sums_alone, search_sums
 from agt_audit.pairs import LabellingPair, between_roots, neighbours, segments
+from agt_audit.trials import Choosing, Exact, TrialPlan, attacked, tested
 from agt_cli.report.console import Console
-from agt_cli.report.findings import Finding, Outcome, Strength, counterexamples, least
+from agt_cli.report.findings import Finding, counterexamples
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun
 
-Choosing = Literal["split", "fixed"]
-Draw = Callable[[int], np.ndarray]
 CLOSE = 1e-9  # of a cost in decimals to one in floats
 MU_CLOSE, MU_ERROR = 1e-7, 1e-10  # of mu: the accountant rounds up; and in double precision
 LOTS = (1, 8, 100)  # answers whose costs are worked out again
@@ -108,86 +110,6 @@ class NeighbourPair:
 
     def __str__(self) -> str:
         return f"{self.first} against {self.second}"
-
-
-@dataclass(frozen=True)
-class TrialPlan:
-    """How hard to attack.
-
-    Attributes:
-        trials: releases a side that are counted.
-        confidence: of all bounds together.
-        choosing: split: as many releases more choose the event; fixed: each label, and the error
-            probability is shared.
-        source: of the draws.
-    """
-
-    trials: int = 10_000
-    confidence: float = 0.95
-    choosing: Choosing = "split"
-    source: Randomness = field(default_factory=SystemRandomness)
-
-
-@dataclass(frozen=True)
-class Exact:
-    """The loss of a pair, from the mechanism's table.
-
-    Attributes:
-        value: the least eps (at the claim's delta) or mu for this pair; None: none is enough.
-        exceeds: whether it is more than claimed, beyond doubt.
-    """
-
-    value: float | None
-    exceeds: bool
-
-    @property
-    def rank(self) -> float:
-        """To compare pairs by."""
-        return float("inf") if self.value is None else self.value
-
-    def finding(
-        self, subject: str, guarantee: Guarantee, attack: str, effort: str, noticeable: str = ""
-    ) -> Finding:
-        """What is known of a pair without a draw."""
-        claimed, value = Claimed.of(guarantee), self.value
-        # on the side of the claim that the exact comparison says: a float of it may be on the other
-        if value is not None:
-            value = (
-                max(value, next_up(claimed.value)) if self.exceeds else min(value, claimed.value)
-            )
-        quantity = claimed.words
-        if value is None:
-            meaning = (
-                f"computed exactly, without sampling: no finite {quantity} covers this pair of "
-                f"inputs, but {claimed.value:g} is claimed"
-            )
-        else:
-            comparison = "exceeds" if self.exceeds else "does not exceed"
-            exact_value = least(value, claimed.value)
-            meaning = (
-                f"computed exactly, without sampling: for this pair of inputs, {quantity} is "
-                f"{exact_value}, which {comparison} the claimed {claimed.value:g}"
-            )
-        outcome = Outcome.VIOLATED if self.exceeds else Outcome.STANDS
-        return Finding(
-            subject,
-            str(guarantee),
-            attack,
-            effort,
-            outcome,
-            meaning,
-            claimed.measure,
-            claimed.value,
-            claimed.shown_delta,
-            value,
-            Strength.CERTAIN,
-            noticeable=noticeable
-            or (
-                "this audit detects any loss above the claim on this pair of inputs, from the "
-                "probabilities that the mechanism states. It cannot detect that the mechanism "
-                "draws with other probabilities"
-            ),
-        )
 
 
 # -- one pair
@@ -405,60 +327,6 @@ def audit_alone(
     return (table, *drawn, audit_debits(mechanism)), losses
 
 
-def tested(
-    subject: str, guarantee: Guarantee, sides: str, where: str, plan: TrialPlan
-) -> TestedClaim:
-    """A guarantee under attack.
-
-    Args:
-        sides: what the two sides are.
-        where: which datasets.
-    """
-    return TestedClaim(
-        subject, str(guarantee), sides, where, Claimed.of(guarantee), plan.confidence
-    )
-
-
-def attacked(
-    draws: tuple[Draw, Draw], claim: TestedClaim, plan: TrialPlan, classes: int | None
-) -> tuple[Finding, ...]:
-    """Draw, count, and hold against the claim.
-
-    Args:
-        draws: of either side: how many -> [n] outputs, labels or numbers.
-        classes: how many labels there are; None: outputs are numbers.
-    """
-    claimed, trials, shared = claim.claimed, plan.trials, 1
-    if plan.choosing == "split":
-        event = chosen(
-            draws[0](trials), draws[1](trials), claimed, plan.confidence, classes is not None
-        )
-        first, second = (draw(trials) for draw in draws)
-        how = (
-            f"the attacker chose the event that tells the two inputs apart best on {trials:,} "
-            f"releases from each, and counted the event on other releases: {event.words}"
-        )
-    elif classes is None:
-        raise ConfigError(
-            "audit.choosing=fixed is not possible for a released number, because it has too "
-            "many possible events: use audit.choosing=split"
-        )
-    else:
-        events, shared = [of_labels((label,)) for label in range(classes)], classes
-        first, second = (draw(trials) for draw in draws)
-        event = max(
-            events,
-            key=lambda one: claimed.bound(one.mistakes(first, second), plan.confidence, shared),
-        )
-        how = (
-            f"{shared} events were fixed beforehand, one for each label, and share the error "
-            f"probability. The best one is: {event.words}"
-        )
-    effort = f"{trials:,} releases were drawn from each of the two inputs; {claim.effort}"
-    judged = replace(claim, attack=f"{claim.attack}; {how}", effort=effort, events=shared)
-    return judged.findings(event.mistakes(first, second))
-
-
 def table_finding(mechanism: Mechanism, exact: Exact, attack: str, effort: str) -> Finding:
     """What the mechanism's table says of a pair, or of the worst of many."""
     return exact.finding(f"{words_of(mechanism)}: its table", mechanism.guarantee, attack, effort)
@@ -561,6 +429,202 @@ WITHOUT_RUN = (
     "mechanism.eps=EPS`, without run=..."
 )
 MAX_PAIRS_SHOWN = 1000
+LINES_PER_SEGMENT = 8  # queries of numbers that are tried, for each setting audit.segments
+
+
+class Attack(ABC):
+    """How one kind of mechanism is attacked.
+
+    Args:
+        mechanism: that releases.
+        audit: the settings.
+
+    Attributes:
+        sought: what is looked for on a run's neighbours, in words.
+    """
+
+    sought: ClassVar[str] = (
+        "a query for which two neighbouring datasets give different evidence (stable distance or "
+        "votes)"
+    )
+
+    def __init__(self, mechanism: Any, audit: "MechanismAudit") -> None:
+        self.mechanism = mechanism
+        self.audit = audit
+
+    @abstractmethod
+    def check_values(self) -> None:
+        """Raise ConfigError where ``audit.values`` or ``audit.farthest`` has no effect."""
+
+    @abstractmethod
+    def of_run(
+        self, opened: OpenedRun, given: AuditInputs, plan: TrialPlan
+    ) -> tuple[Claim, tuple[Finding, ...] | None]:
+        """Attack releases of a run.
+
+        Returns:
+            What a release claims, and the findings; None: no two neighbours differ.
+        """
+
+    @abstractmethod
+    def without_data(self, plan: TrialPlan) -> Audited:
+        """Attack the mechanism on made-up inputs."""
+
+    def judged(self, opened: OpenedRun, given: AuditInputs) -> AnyLabelling:
+        """Return what answers the run's queries, with its claim."""
+        terms = ReleaseTerms(
+            conditions=opened.conditions,
+            accounting=given.config["accounting"],
+            counting=given.config["counting"],
+        )
+        return judge_labelling(opened.model, self.mechanism, terms)
+
+
+class LabelAttack(Attack):
+    """Of labels that are classes."""
+
+    def check_values(self) -> None:
+        """Raise ConfigError where ``audit.values`` is given for votes."""
+        if self.audit.values is not None and self.mechanism.needs == "votes":
+            raise ConfigError(
+                f"mechanism={self.mechanism.name} uses the votes of ensemble members, so "
+                "audit.values=... has no effect. Give audit.farthest=NUMBER_OF_MEMBERS instead"
+            )
+
+    def of_run(
+        self, opened: OpenedRun, given: AuditInputs, plan: TrialPlan
+    ) -> tuple[Claim, tuple[Finding, ...] | None]:
+        """Attack the query and the neighbour at which most can be told."""
+        check_audited(self.mechanism)
+        labelling = cast(Labelling, self.judged(opened, given))
+        worth, anchors = (
+            partial(expected_bound, labelling.mechanism, plan=plan),
+            opened.queries.features,
+        )
+        audit = self.audit
+        found = search(labelling, worth, anchors, audit.neighbours, audit.segments, given.seed)
+        if found is None:
+            return labelling.claim, None
+        max_distance = opened.model.max_distance
+        return labelling.claim, audit_pair(labelling.mechanism, found, plan, max_distance)
+
+    def without_data(self, plan: TrialPlan) -> Audited:
+        """Attack at all evidence that neighbours can have."""
+        audit = self.audit
+        values = range(audit.farthest + 1) if audit.values is None else sorted({0, *audit.values})
+        findings, losses = audit_alone(self.mechanism, values, plan)
+        return _alone(self.mechanism, findings, losses)
+
+
+class QuantileAttack(Attack):
+    """Of one released number: a quantile of stable distances."""
+
+    def check_values(self) -> None:
+        """Raise ConfigError where ``audit.values`` is given."""
+        if self.audit.values is not None:
+            raise ConfigError(
+                "audit.values=... has no effect on mechanism=certified_quantile: the audit "
+                "makes up two quantiles that differ by 1. Leave audit.values=... out"
+            )
+
+    def of_run(
+        self, opened: OpenedRun, given: AuditInputs, plan: TrialPlan
+    ) -> tuple[Claim, tuple[Finding, ...] | None]:
+        """Attack the release of a file of one query, whose distance is K_q."""
+        mechanism, audit, model = self.mechanism, self.audit, opened.model
+        accounting, counting = given.config["accounting"], given.config["counting"]
+        how = {"conditions": opened.conditions, "accounting": accounting, "counting": counting}
+        anchors = opened.queries.features
+        claim = NumberRelease.judged(model, anchors, mechanism, ReleaseTerms(**how)).claim
+        # reads the same evidence
+        reader = RandomizedResponse(eps=mechanism.eps, classes=model.problem.classes)
+        labelling = Labelling.judged(
+            model, reader, **{**how, "accounting": "rigorous" if claim.proved else "paper"}
+        )
+        found = search(
+            labelling,
+            lambda pair: pair.moved,
+            anchors,
+            audit.neighbours,
+            audit.segments,
+            given.seed,
+        )
+        if found is None or not found.moved:
+            return claim, None
+        sides = np.array([found.first.evidence]), np.array([found.second.evidence])
+        return claim, audit_quantile(mechanism, sides, model.max_distance, plan, found.where)
+
+    def without_data(self, plan: TrialPlan) -> Audited:
+        """Attack two quantiles that differ by 1."""
+        middle = self.audit.farthest // 2
+        sides, where = (
+            (np.array([middle]), np.array([middle + 1])),
+            "no data were used: the audit made up two inputs whose certified quantiles (of "
+            "the queries' stable distances) differ by 1, the most that neighbouring "
+            "datasets allow",
+        )
+        farthest = max(self.audit.farthest, 1)
+        audited = audit_quantile(self.mechanism, sides, farthest, plan, where)
+        return Audited(self.mechanism.name, None, audited)
+
+
+class NumberAttack(Attack):
+    """Of labels that are numbers."""
+
+    sought: ClassVar[str] = (
+        "a query for which two neighbouring datasets give different sums of the members' answers"
+    )
+
+    def check_values(self) -> None:
+        """Raise ConfigError where ``audit.values`` is given, or there is no member."""
+        if self.audit.values is not None or not self.audit.farthest:
+            raise ConfigError(
+                f"mechanism={self.mechanism.name} uses the answers of ensemble members, so "
+                "audit.values=... has no effect. Give audit.farthest=NUMBER_OF_MEMBERS (1 or more)"
+            )
+
+    def of_run(
+        self, opened: OpenedRun, given: AuditInputs, plan: TrialPlan
+    ) -> tuple[Claim, tuple[Finding, ...] | None]:
+        """Attack the query and the neighbour whose sums differ most."""
+        labelling = cast(NumberLabelling, self.judged(opened, given))
+        audit = self.audit
+        anchors = opened.queries.features
+        lines = LINES_PER_SEGMENT * audit.segments
+        found = search_sums(opened.model, labelling, anchors, audit.neighbours, lines, given.seed)
+        if found is None:
+            return labelling.claim, None
+        return labelling.claim, audit_sums(labelling.mechanism, found, plan)
+
+    def without_data(self, plan: TrialPlan) -> Audited:
+        """Attack the sums of made-up members that are farthest apart."""
+        findings, losses = audit_sums_alone(self.mechanism, self.audit.farthest, plan)
+        return _alone(self.mechanism, (*findings, audit_debits(self.mechanism)), losses)
+
+
+ATTACKS: Mapping[type, type[Attack]] = {
+    Mechanism: LabelAttack,
+    CertifiedQuantile: QuantileAttack,
+    LaplaceMean: NumberAttack,
+}
+"""What releases -> how it is attacked."""
+
+
+def attack_of(mechanism: AnyMechanism, audit: "MechanismAudit") -> Attack:
+    """Return the attack on a mechanism."""
+    kind = next(ATTACKS[each] for each in type(mechanism).__mro__ if each in ATTACKS)
+    return kind(mechanism, audit)
+
+
+def _alone(
+    mechanism: AnyMechanism, findings: tuple[Finding, ...], losses: Sequence[tuple[object, Exact]]
+) -> Audited:
+    """Return what was found of a mechanism without a run, with a table of its losses."""
+    rows = [
+        {"pair": str(pair), "loss": loss.rank, "exceeds": loss.exceeds}
+        for pair, loss in losses[:MAX_PAIRS_SHOWN]
+    ]
+    return Audited(mechanism.name, None, findings, tables={"pairs": pd.DataFrame(rows)})
 
 
 @schema
@@ -573,7 +637,8 @@ class MechanismAudit(AuditKind):
             error probability.
         neighbours: with a run: how many neighbouring datasets are trained.
         segments: with a run: how many segments between records are searched for a query.
-        farthest: without a run: evidence is every integer up to this.
+        farthest: without a run: evidence is every integer up to this; of mechanisms that count
+            members' answers, the number of members.
         values: without a run: the values that evidence takes, as of a grid with gaps; null: every
             integer.
     """
@@ -601,7 +666,7 @@ class MechanismAudit(AuditKind):
         for key, choices in (("accounting", Accounting), ("counting", Counting)):
             check_choice(given.config.get(key), choices, key)
         if given.run is None:
-            self._check_values(mechanism.mechanism(2, 1))
+            attack_of(mechanism.mechanism(2, 1), self).check_values()
             return
         if self.values is not None:
             raise ConfigError(
@@ -610,41 +675,17 @@ class MechanismAudit(AuditKind):
             )
         given.check_run()
 
-    def _check_values(self, mechanism: AnyMechanism) -> None:
-        """Raise ConfigError where values are given that leave no pair."""
-        if self.values is not None and isinstance(mechanism, CertifiedQuantile):
-            raise ConfigError(
-                "audit.values=... has no effect on mechanism=certified_quantile: the audit "
-                "makes up two quantiles that differ by 1. Leave audit.values=... out"
-            )
-        if (
-            self.values is not None
-            and isinstance(mechanism, Mechanism)
-            and mechanism.needs == "votes"
-        ):
-            raise ConfigError(
-                f"mechanism={mechanism.name} uses the votes of ensemble members, so "
-                "audit.values=... has no effect. Give audit.farthest=NUMBER_OF_MEMBERS instead"
-            )
-
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Find a pair, draw, and hold what was counted against the claim."""
         plan = TrialPlan(self.trials, given.confidence, self.choosing)
         if given.run is None:
-            return self._without_data(given.mechanism().mechanism(2, 1), plan)
+            return attack_of(given.mechanism().mechanism(2, 1), self).without_data(plan)
         opened = given.open_with_data(record, console, WITHOUT_RUN)
-        mechanism = given.mechanism().mechanism(opened.model.problem.classes, len(opened.queries))
-        check_audited(mechanism)
-        if isinstance(mechanism, CertifiedQuantile):
-            claim, audited = self._quantile(opened, mechanism, given, plan)
-        else:
-            claim, audited = self._labels(opened, cast(Mechanism, mechanism), given, plan)
-        nowhere = no_pair_found(
-            mechanism,
-            self.neighbours,
-            "a query for which two neighbouring datasets give different evidence (stable "
-            "distance or votes)",
-        )
+        classes = opened.dataset.target.class_count
+        mechanism = given.mechanism().mechanism(classes, len(opened.queries))
+        attack = attack_of(mechanism, self)
+        claim, audited = attack.of_run(opened, given, plan)
+        nowhere = no_pair_found(mechanism, self.neighbours, attack.sought)
         findings = (nowhere,) if audited is None else audited
         notes = (
             claim.text,
@@ -652,66 +693,3 @@ class MechanismAudit(AuditKind):
             "datasets",
         )
         return Audited.of(opened.trained.finished, findings, notes)
-
-    def _labels(
-        self, opened: OpenedRun, mechanism: Mechanism, given: AuditInputs, plan: TrialPlan
-    ) -> tuple[Claim, tuple[Finding, ...] | None]:
-        accounting, counting, model = (
-            given.config["accounting"],
-            given.config["counting"],
-            opened.model,
-        )
-        labelling = Labelling.judged(model, mechanism, opened.conditions, accounting, counting)
-        worth, anchors = (
-            partial(expected_bound, labelling.mechanism, plan=plan),
-            opened.queries.features,
-        )
-        found = search(labelling, worth, anchors, self.neighbours, self.segments, given.seed)
-        return labelling.claim, None if found is None else audit_pair(
-            labelling.mechanism, found, plan, model.max_distance
-        )
-
-    def _quantile(
-        self, opened: OpenedRun, mechanism: CertifiedQuantile, given: AuditInputs, plan: TrialPlan
-    ) -> tuple[Claim, tuple[Finding, ...] | None]:
-        """Of a file of one query, whose distance is K_q."""
-        accounting, counting, model = (
-            given.config["accounting"],
-            given.config["counting"],
-            opened.model,
-        )
-        how = {"conditions": opened.conditions, "accounting": accounting, "counting": counting}
-        anchors = opened.queries.features
-        claim = NumberRelease.judged(model, anchors, mechanism, ReleaseTerms(**how)).claim
-        # reads the same evidence
-        reader = RandomizedResponse(eps=mechanism.eps, classes=model.problem.classes)
-        labelling = Labelling.judged(
-            model, reader, **{**how, "accounting": "rigorous" if claim.proved else "paper"}
-        )
-        found = search(
-            labelling, lambda pair: pair.moved, anchors, self.neighbours, self.segments, given.seed
-        )
-        if found is None or not found.moved:
-            return claim, None
-        sides = np.array([found.first.evidence]), np.array([found.second.evidence])
-        return claim, audit_quantile(mechanism, sides, model.max_distance, plan, found.where)
-
-    def _without_data(self, mechanism: AnyMechanism, plan: TrialPlan) -> Audited:
-        self._check_values(mechanism)
-        if isinstance(mechanism, CertifiedQuantile):
-            middle = self.farthest // 2
-            sides, where = (
-                (np.array([middle]), np.array([middle + 1])),
-                "no data were used: the audit made up two inputs whose certified quantiles (of "
-                "the queries' stable distances) differ by 1, the most that neighbouring "
-                "datasets allow",
-            )
-            audited = audit_quantile(mechanism, sides, max(self.farthest, 1), plan, where)
-            return Audited(mechanism.name, None, audited)
-        values = range(self.farthest + 1) if self.values is None else sorted({0, *self.values})
-        findings, losses = audit_alone(cast(Mechanism, mechanism), values, plan)
-        rows = [
-            {"pair": str(pair), "loss": loss.rank, "exceeds": loss.exceeds}
-            for pair, loss in losses[:MAX_PAIRS_SHOWN]
-        ]
-        return Audited(mechanism.name, None, findings, tables={"pairs": pd.DataFrame(rows)})

@@ -5,9 +5,11 @@ which asks both models, so that it finds the crossing of a jump as well. Nothing
 the search is: it only decides how hard an audit is.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -16,10 +18,21 @@ from agt.data.arrays import pieces
 from agt.data.records import Records
 from agt.errors import counted
 from agt.mechanisms.labelling import Labelling
+from agt.mechanisms.laplace_mean import AnyLabelling, NumberLabelling
 from agt.models.model import Model
 from agt.numeric import logits_of
 from agt.relations import RELATIONS
-from agt_audit.neighbours import Read, bisected, neighbour_of, on_line, with_added, without
+from agt.training.lattice import LATTICE_STEPS
+from agt_audit.events import AnswerEvent, ThresholdEvent, event_of
+from agt_audit.neighbours import (
+    Read,
+    bisected,
+    neighbour_of,
+    on_line,
+    tried_label,
+    with_added,
+    without,
+)
 
 # in widths of what is between roots
 BESIDE = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])
@@ -45,6 +58,16 @@ class LabellingPair:
         """
         return np.stack([*self.having.evidence(queries), *self.lacking.evidence(queries)])
 
+    def events(self, evidence: np.ndarray) -> list[AnswerEvent]:
+        """Return the most telling event of each column of evidence, [4, m]."""
+        return [event_of(*laws) for laws in zip(*self.laws(evidence), strict=True)]
+
+    def chosen_queries(
+        self, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64
+    ) -> np.ndarray:
+        """Return queries at which the two models differ; arguments as of ``between_roots``."""
+        return between_roots(self, anchors, rng, lines)
+
     def laws(self, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """([m, C] probability of each released label with the unit, the same without it), of
         ``seen`` [4, m].
@@ -57,6 +80,77 @@ class LabellingPair:
         law = np.repeat(flip[:, None] / (mechanism.classes - 1), mechanism.classes, axis=1)
         law[np.arange(len(labels)), labels] = 1 - flip
         return law
+
+
+@dataclass(frozen=True)
+class NumberPair:
+    """Two models of numbers, of neighbouring data, answering through one mechanism.
+
+    Attributes:
+        having: of the data with the unit that is attacked.
+        lacking: of the same without it, or with another in its place.
+    """
+
+    having: NumberLabelling
+    lacking: NumberLabelling
+
+    def evidence(self, queries: np.ndarray) -> np.ndarray:
+        """Return the sums of the members' answers with the unit and without it, [2, n] int64.
+
+        Private; nothing is drawn.
+        """
+        return np.stack([side.model.sums(queries) for side in (self.having, self.lacking)])
+
+    def events(self, evidence: np.ndarray) -> list[AnswerEvent]:
+        """Return the most telling event of each column of evidence, [2, m].
+
+        Beyond both sums the two probabilities of an answer have the largest ratio that there is,
+        so the event is everything from the sum with the unit on, away from the other sum.
+        """
+        sensitivity = self.having.model.touches * LATTICE_STEPS
+        ratio = math.exp(-self.having.mechanism.eps / sensitivity)
+        made = list[AnswerEvent]()
+        for having, lacking in evidence.T.tolist():
+            above = having > lacking
+            threshold = np.array([having if above else having + 1])
+            (number,) = self.having.model.mean_of(threshold).tolist()
+            hit = 1 / (1 + ratio)  # P(Z >= 0) of the discrete Laplace noise Z
+            alarm = ratio ** abs(having - lacking) / (1 + ratio)
+            made.append(ThresholdEvent(number, above, alarm=alarm, hit=hit))
+        return made
+
+    def chosen_queries(
+        self, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64
+    ) -> np.ndarray:
+        """Return [m, ...] float64 queries, those whose sums differ most first.
+
+        Args:
+            anchors: [n, ...] queries. Others lie between them, and away from them.
+            rng: of the choice.
+            lines: how many lie between, and how many away.
+        """
+        anchors = np.asarray(anchors[np.sort(rng.permutation(len(anchors))[:MAX_ANCHORS])], float)
+        begin = anchors[rng.integers(len(anchors), size=lines)]
+        end = anchors[rng.integers(len(anchors), size=lines)]
+        size = max(float(np.abs(anchors).max()), 1.0)
+        away = size * rng.normal(size=(lines, *anchors.shape[1:]))
+        between = on_line(begin, end, rng.uniform(-1.0, 2.0, lines))
+        queries = np.concatenate([anchors, between, away])
+        having, lacking = self.evidence(queries)
+        order = np.argsort(-np.abs(having - lacking), kind="stable")
+        return queries[order]
+
+
+AnyPair = LabellingPair | NumberPair
+PAIRS: Mapping[type, type[AnyPair]] = {Labelling: LabellingPair, NumberLabelling: NumberPair}
+"""What answers queries -> two of it."""
+
+
+def pair_of(having: AnyLabelling, lacking: AnyLabelling) -> AnyPair:
+    """Return two labellings of one kind, of neighbouring data, as a pair."""
+    pair: Any = PAIRS[type(having)]
+    made: AnyPair = pair(having, lacking)
+    return made
 
 
 def between_roots(
@@ -149,7 +243,7 @@ def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[
         left, name = without(records, rows), np.array([f"a record added by the audit, {row + 1}"])
         features, label = (
             query[None].astype(records.features.dtype),
-            np.array([row % problem.classes], dtype=np.int64),
+            np.array([tried_label(problem.dataset.target, row)]),
         )
         newcomer = Records(features, label, name, name, np.zeros(1, dtype=bool))
         rows_of_unit = counted(len(rows), "row")

@@ -69,7 +69,6 @@ from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import (
     NeighbourPair,
     Side,
-    TrialPlan,
     audit_pair,
     exact_loss,
     expected_bound,
@@ -82,6 +81,7 @@ from agt_audit.page import found
 from agt_audit.pairs import LabellingPair, between_roots
 from agt_audit.prediction import alike, judged, most_telling
 from agt_audit.replay import ReplayedRelease
+from agt_audit.trials import TrialPlan
 from agt_audit.unlearning import Attack, RemovedRows, Served, Unlearn, audit_unlearning
 from agt_audit.weights import (
     Heads,

@@ -70,8 +70,8 @@ from agt.unlearning.promise import MethodName, Promise
 from agt.unlearning.sentences import Remark
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim, chosen as chosen_event
 from agt_audit.job import Audited, AuditInputs, AuditKind
-from agt_audit.mechanism import TrialPlan
 from agt_audit.neighbours import labels_of
+from agt_audit.trials import TrialPlan
 from agt_audit.weights import noise_size
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, counterexamples

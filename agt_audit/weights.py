@@ -56,8 +56,8 @@ from agt.settings import schema
 from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
 from agt_audit.estimates import of_tail
 from agt_audit.job import Audited, AuditInputs, AuditKind, no_pair_found
-from agt_audit.mechanism import Exact, TrialPlan, attacked, tested
 from agt_audit.pairs import neighbours, segments
+from agt_audit.trials import Exact, TrialPlan, attacked, tested
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, least
 from agt_cli.report.record import RunRecord

@@ -28,7 +28,6 @@ from agt.numeric import SeededRandomness
 from agt_audit.mechanism import (
     NeighbourPair,
     Side,
-    TrialPlan,
     audit_alone,
     audit_pair,
     audit_quantile,
@@ -40,6 +39,7 @@ from agt_audit.mechanism import (
     unpaid,
 )
 from agt_audit.pairs import neighbours
+from agt_audit.trials import TrialPlan
 from agt_cli.report.findings import Strength
 
 RIGOROUS: list[tuple[str, dict[str, Any]]] = [
