@@ -65,7 +65,13 @@ class LabellingPair:
     def chosen_queries(
         self, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64
     ) -> np.ndarray:
-        """Return queries at which the two models differ; arguments as of ``between_roots``."""
+        """Return queries at which the two models differ; none of noise on several counts.
+
+        Arguments are those of ``between_roots``.
+        """
+        mechanism = self.having.mechanism
+        if mechanism.needs == "votes" and mechanism.classes > 2:
+            return anchors[:0]
         return between_roots(self, anchors, rng, lines)
 
     def laws(self, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -43,8 +43,6 @@ from agt.certificates.conditions import Condition, weaker_conditions
 from agt.data.arrays import gathered
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
-from agt.mechanisms.labelling import Labelling
-from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.mechanism_config import AnyMechanism
 from agt.mechanisms.objective import ObjectivePerturbation, ProblemConstants, build_problem
 from agt.mechanisms.output import Output
@@ -57,7 +55,7 @@ from agt.numeric import (
     SystemRandomness,
     draw_observably,
 )
-from agt.release import LabelRelease, ReleaseTerms, judge
+from agt.release import LabelRelease, ReleaseTerms, judge, judge_labelling
 from agt.settings import plain_of, schema
 from agt.training.erm_with_linear_term import ErmWithLinearTerm
 from agt.training.loop import SgdStep, Tensors, TrainingRun
@@ -66,7 +64,7 @@ from agt.training.sgd import BufferKey
 from agt_audit.dpsgd import NoisyTraining
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import NeighbourPair, Side, exact_loss
-from agt_audit.pairs import LabellingPair, between_roots, neighbours, segments
+from agt_audit.pairs import neighbours, pair_of, segments
 from agt_audit.recorded_draws import Publish, RecordedRandomness, ReplayedRandomness
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, counterexamples
@@ -339,6 +337,8 @@ class ReplayedRelease:
         """
         begin, end = segments(self.model, self.queries, count, rng)
         middle = (begin + (end - begin) / 2).astype(begin.dtype)
+        if not len(middle):  # the model answers all queries alike
+            middle = np.asarray(self.queries[:count])
         for edit, other in islice(neighbours(self.model, middle, count), count):
             yield from self.pair(
                 other, f"two datasets were used: the run's own data, and the same data {edit}", rng
@@ -356,24 +356,25 @@ class ReplayedRelease:
             )
             return replay("training with noise in every step", claimed, first, second, where)
         options: dict[str, Any] = {}
-        if isinstance(mechanism, Mechanism):
+        if mechanism.output is Output.LABELS:
             options["composed"] = "answer"
             queries = np.concatenate([self.searched(other, mechanism, rng), queries])
         options["problems"] = _linear_term_problems(mechanism, sides)
         first, second = (partial(self.publish, side, queries) for side in sides)
         return replay(mechanism.name, mechanism.guarantee, first, second, where, **options)
 
-    def searched(self, other: Model, mechanism: Mechanism, rng: np.random.Generator) -> np.ndarray:
+    def searched(self, other: Model, mechanism: Any, rng: np.random.Generator) -> np.ndarray:
         """[m, ...] queries at which labels or evidence of the two models differ; none of noisy
         counts.
+
+        Args:
+            other: the neighbour's model.
+            mechanism: that releases labels.
+            rng: of the queries.
         """
-        if mechanism.needs == "votes" and mechanism.classes > 2:
-            return self.queries[:0]
-        sides = (
-            Labelling.judged(side, mechanism, self.conditions, **self.options)
-            for side in (self.model, other)
-        )
-        found = between_roots(LabellingPair(*sides), self.queries, rng)
+        terms = ReleaseTerms(conditions=self.conditions, **self.options)
+        sides = (judge_labelling(side, mechanism, terms) for side in (self.model, other))
+        found = pair_of(*sides).chosen_queries(self.queries, rng)
         return found[:: -(-len(found) // len(self.queries)) or 1]
 
     def publish(
@@ -387,7 +388,7 @@ class ReplayedRelease:
         release.reserve()
         drawn: Any = release.draw()
         if isinstance(release, LabelRelease):
-            drawn = gathered(drawn, len(queries))
+            drawn = release.labelling.published(gathered(drawn, len(queries)))
         return {"drawn": drawn, **plain_of(release.reserved_claim.for_file())}
 
 
@@ -438,7 +439,8 @@ class Replay(AuditKind):
         opened = given.open(record, console)
         model, queries, mechanism = opened.model, opened.queries.features[: self.queries], None
         if model.problem.settings.noise is None:
-            mechanism = given.mechanism().mechanism(model.problem.classes, len(opened.queries))
+            classes = opened.dataset.target.class_count
+            mechanism = given.mechanism().mechanism(classes, len(opened.queries))
             if mechanism.output is Output.WEIGHTS:
                 head = cast(WeightsMechanism, mechanism).releasable_head(model)
                 if head is not model:  # beside votes it never was trained

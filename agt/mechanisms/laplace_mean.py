@@ -230,6 +230,10 @@ class NumberLabelling:
         """
         return gathered(self.draw_in_pieces(features, randomness, on_progress), len(features))
 
+    def published(self, labels: np.ndarray) -> np.ndarray:
+        """Return the numbers that drawn sums [n] are published as, [n] float64."""
+        return self.model.mean_of(labels)
+
     def draw_in_pieces(
         self,
         features: np.ndarray,
