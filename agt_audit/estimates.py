@@ -516,8 +516,8 @@ def of_tail(threshold: float, above: bool) -> Event:
     return Event(words, lambda outputs: (outputs >= threshold) == above)
 
 
-def of_grain(halvings: int) -> Event:
-    """The released number is a multiple of 2^-halvings.
+def of_grain(halvings: int, finer: bool) -> Event:
+    """The released number is a multiple of 2^-halvings; or finer than that.
 
     How fine the last bits of floating-point noise are depends on the number that it is added to
     (Mironov 2012).
@@ -527,9 +527,10 @@ def of_grain(halvings: int) -> Event:
         with np.errstate(over="ignore", invalid="ignore"):  # infinite: no multiple
             multiples = np.ldexp(outputs.astype(np.float64), halvings)
             whole: np.ndarray = multiples == np.rint(multiples)
-        return whole & np.isfinite(multiples)
+        return (whole & np.isfinite(multiples)) != finer
 
-    return Event(f"the released number is a multiple of 2^-{halvings}", holds)
+    negation = "not " if finer else ""
+    return Event(f"the released number is {negation}a multiple of 2^-{halvings}", holds)
 
 
 def chosen(
@@ -568,7 +569,10 @@ def _number_events(outputs: np.ndarray) -> list[Event]:
     """Thresholds; and of numbers that are not all whole, how fine their last bits are."""
     if (outputs == np.rint(outputs)).all():
         return _tails(outputs)
-    return [*_tails(outputs), *map(of_grain, range(MAX_HALVINGS))]
+    grains = [
+        of_grain(halvings, finer) for halvings in range(MAX_HALVINGS) for finer in (False, True)
+    ]
+    return [*_tails(outputs), *grains]
 
 
 def _tails(outputs: np.ndarray) -> list[Event]:
