@@ -886,7 +886,7 @@ PLANTED: dict[str, Plant] = {
         numbers_of_a_run, kind=UnclippedMembers
     ),
     "fault: private numbers that leave out members without records": partial(
-        numbers_of_a_run, kind=MembersWithRecords, count=2
+        numbers_of_a_run, kind=MembersWithRecords, count=2, members=32
     ),
     "fault: private numbers whose range is that of the records": partial(
         numbers_of_a_run, kind=RangeOfTheRecords, labels=(2.0, 8.0)

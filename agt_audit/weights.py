@@ -473,6 +473,7 @@ class WeightsAudit(AuditKind):
     width: Annotated[int, Field(ge=1, le=100_000)] = 4
 
     name: ClassVar[str] = "weights"
+    needs_classes: ClassVar[bool] = True
 
     def check(self, given: AuditInputs) -> None:
         """Refuse what releases no weights, or by a law that there is no attack for."""
