@@ -71,6 +71,7 @@ from agt_audit.dpsgd import (
     judged as judge_training,
 )
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim
+from agt_audit.intervals import audit_intervals
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import (
     NeighbourPair,
@@ -373,6 +374,15 @@ class RangeOfTheRecords(NumberVotesModel):
         return NumericTarget(float(labels.min()), float(labels.max()))
 
 
+class OneChangedMember(NumberVotesModel):
+    """A model whose intervals count one changed member for each edit, whatever the relation."""
+
+    @property
+    def touches(self) -> int:
+        """One."""
+        return 1
+
+
 def made_up_sums(
     seed: int, mechanism: Any = NUMBERS, members: int = 2, touches: int = 1, told: int | None = None
 ) -> Finding:
@@ -390,6 +400,26 @@ def made_up_sums(
     return drawn_findings(mechanism, pair, plan_of(seed, 1000))[0]
 
 
+def run_of_numbers(
+    seed: int, count: int = 20, labels: tuple[float, float] = NUMBER_RANGE, **settings: Any
+) -> Model:
+    """A small run of numbers, whose members learn the few records that they have by heart."""
+    x, _ = crowd(seed, count)
+    y = np.resize(labels, count)
+    declared = Declared(size=count, features=True, settings=True)
+    by_heart = {"name": "votes", "strength": 1e-4}
+    given = {"members": 8, "certificate": by_heart, "compute": COMPUTE, **settings}
+    return fit(x, y, target="numeric", range=NUMBER_RANGE, declared=declared, **given).model
+
+
+def intervals(seed: int, kind: type[NumberVotesModel], **settings: Any) -> Finding:
+    """Certified intervals of a small run of numbers; of the findings the worst."""
+    model = flawed(kind, run_of_numbers(seed, **settings))
+    queries = model.problem.dataset.train.features
+    counts = audit_intervals(cast(Model, model), queries, 12, 2, seed)
+    return worst(counts.findings("private numbers", len(queries)).values())
+
+
 def number_pairs(
     seed: int,
     kind: type[NumberVotesModel],
@@ -397,16 +427,9 @@ def number_pairs(
     labels: tuple[float, float] = NUMBER_RANGE,
     **settings: Any,
 ) -> Iterator[SumPair]:
-    """The sums of a small run of numbers and of its neighbours, whose models all have a flaw.
-
-    Members learn the few records that they have by heart.
-    """
-    x, _ = crowd(seed, count)
-    y = np.resize(labels, count)
-    declared = Declared(size=count, features=True, settings=True)
-    by_heart = {"name": "votes", "strength": 1e-4}
-    given = {"members": 8, "certificate": by_heart, "compute": COMPUTE, **settings}
-    model = fit(x, y, target="numeric", range=NUMBER_RANGE, declared=declared, **given).model
+    """The sums of a small run of numbers and of its neighbours, whose models all have a flaw."""
+    model = run_of_numbers(seed, count, labels, **settings)
+    x = model.problem.dataset.train.features
     having = replace(NumberLabelling.judged(model, NUMBERS), model=flawed(kind, model))
     for edit, other in neighbours(model, x[:4], 4):
         lacking = replace(having, model=flawed(kind, other))
@@ -891,6 +914,10 @@ PLANTED: dict[str, Plant] = {
     "fault: private numbers whose range is that of the records": partial(
         numbers_of_a_run, kind=RangeOfTheRecords, labels=(2.0, 8.0)
     ),
+    (
+        "fault: intervals of numbers that count one changed member, although replacing a unit "
+        "changes two"
+    ): partial(intervals, kind=OneChangedMember, relation="substitute"),
 }
 SOUND: dict[str, Plant] = {
     "control: randomized response that draws labels with the budget that it claims": the_budget,
@@ -928,6 +955,9 @@ SOUND: dict[str, Plant] = {
     "control: unlearning that removes the requested records": removals,
     "control: unlearning by retraining, as agt does it": trained_again,
     "control: private numbers as agt releases them": private_numbers,
+    "control: intervals of numbers as agt computes them": partial(
+        intervals, kind=NumberVotesModel, relation="substitute"
+    ),
 }
 
 
