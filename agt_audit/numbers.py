@@ -129,8 +129,9 @@ def exact_sum_loss(mechanism: LaplaceMean, pair: SumPair) -> Exact | None:
         return None
     eps, sensitivity, _ = cast(tuple[float, int, int], first.public)
     ((total,), (other,)) = (cast(list[int], draw.private) for draw in (first, second))
-    rate = min(map(Fraction, (eps, printed_decimal(eps)))) / sensitivity
-    claimed = max(map(Fraction, (mechanism.eps, printed_decimal(mechanism.eps))))
+    drawn = [Fraction(eps), Fraction(printed_decimal(eps))]
+    rate = min(drawn) / sensitivity
+    claimed = max(Fraction(mechanism.eps), Fraction(printed_decimal(mechanism.eps)))
     loss = rate * abs(total - other)
     return Exact(float(loss), loss > claimed)
 
