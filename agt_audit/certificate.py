@@ -37,6 +37,7 @@ from agt.relations import RELATIONS
 from agt.settings import MOST_ROWS, schema
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import assign_shards
+from agt_audit.intervals import audit_intervals
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.neighbours import (
     Edited,
@@ -57,6 +58,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, Strength, counterexamples
 from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
+from agt_cli.runs.queries import OpenedRun
 
 Count = Annotated[int, Field(ge=0)]
 CODE_KEYS = ("agt", "revision")  # of env.json
@@ -507,10 +509,7 @@ class Certificate(AuditKind):
         """
         opened = given.open(record, console)
         if opened.model.number_votes is not None:
-            raise ConfigError(
-                "run: `agt audit certificate` tests stable distances of classes, but this run "
-                "answers with numbers"
-            )
+            return self._intervals(opened, given.seed)
         model, noise = opened.model, opened.model.problem.settings.noise
         if noise is not None and noise.seed is None:
             raise ConfigError(
@@ -553,6 +552,27 @@ class Certificate(AuditKind):
             said,
             tables=auditor.tables(),
             metrics=metrics,
+        )
+
+    def _intervals(self, opened: OpenedRun, seed: int) -> Audited:
+        """Attack the certified intervals of a run of numbers."""
+        model = opened.model
+        dataset = model.problem.dataset
+        asked = dataset.test if len(dataset.test) else dataset.train
+        rows = np.random.default_rng(seed).permutation(len(asked))[: max(self.queries, 1)]
+        queries = np.asarray(asked.take(np.sort(rows)).features)
+        counts = audit_intervals(model, queries, self.neighbours, self.farthest, seed, self.seconds)
+        settings = model.problem.settings
+        members = settings.ensemble.members
+        subject = (
+            f"certificate={settings.certificate.name}, relation={settings.relation.name}, "
+            f"{members} members"
+        )
+        return Audited.of(
+            opened.trained.finished,
+            tuple(counts.findings(subject, len(queries)).values()),
+            map(_condition_line, opened.conditions),
+            metrics={"neighbours": counts.neighbours},
         )
 
 

@@ -91,6 +91,8 @@ def configure(config: Mapping[str, Any]) -> AuditConfig:
         check_edits(finished, f"agt audit {kind.name}")
     if finished is not None and not kind.while_waiting:
         _check_whole(finished)
+    if finished is not None and kind.needs_classes:
+        _check_classes(finished, kind.name)
     return AuditConfig(kind, given, finished)
 
 
@@ -129,6 +131,18 @@ def _check_whole(finished: Run) -> None:
             "asked to be erased, so it cannot be compared with models trained on the remaining "
             f"records. First type `agt unlearn run={finished.folder}`; only `agt audit "
             "unlearning` can audit the run before that"
+        )
+
+
+def _check_classes(finished: Run, kind: str) -> None:
+    """Raise ConfigError where the labels of a run are numbers, and say what can be audited."""
+    dataset = finished.config.get("dataset") or {}
+    if dataset.get("target") == "numeric":
+        raise ConfigError(
+            f"run={finished.folder}: `agt audit {kind}` attacks models of classes, but this run "
+            "answers with numbers. Audit its certified intervals with `agt audit certificate`, "
+            "and its releases with `agt audit mechanism`, `agt audit prediction` or `agt audit "
+            "replay` (mechanism=laplace_mean)"
         )
 
 

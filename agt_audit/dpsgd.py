@@ -782,6 +782,7 @@ class DpSgdAudit(AuditKind):
     trials: Annotated[int, Field(ge=1)] = 200
     step_runs: Annotated[int, Field(ge=1)] = 50
     name: ClassVar[str] = "dpsgd"
+    needs_classes: ClassVar[bool] = True
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train with canaries, and hold lower bounds against the run's claim."""

@@ -86,6 +86,7 @@ from agt_cli.report.findings import Estimate, Finding, Outcome, Strength, least,
 NODES = 256
 MOST_TRIALS = 10**15  # what is looked for when trials are too few
 MAX_THRESHOLDS = 200  # of numbers that are looked at on the draws that choose
+MAX_HALVINGS = 64  # of 1, to the finest grain of released numbers that is looked at
 SHOWN_DELTA = 1e-5  # at which epsilon is shown beside a claimed mu
 MEANS = {
     Strength.CONFIDENT: (
@@ -515,6 +516,23 @@ def of_tail(threshold: float, above: bool) -> Event:
     return Event(words, lambda outputs: (outputs >= threshold) == above)
 
 
+def of_grain(halvings: int, finer: bool) -> Event:
+    """The released number is a multiple of 2^-halvings; or finer than that.
+
+    How fine the last bits of floating-point noise are depends on the number that it is added to
+    (Mironov 2012).
+    """
+
+    def holds(outputs: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore", invalid="ignore"):  # infinite: no multiple
+            multiples = np.ldexp(outputs.astype(np.float64), halvings)
+            whole: np.ndarray = multiples == np.rint(multiples)
+        return (whole & np.isfinite(multiples)) != finer
+
+    negation = "not " if finer else ""
+    return Event(f"the released number is {negation}a multiple of 2^-{halvings}", holds)
+
+
 def chosen(
     first: np.ndarray, second: np.ndarray, claimed: Claimed, confidence: float, labels: bool
 ) -> Event:
@@ -526,7 +544,9 @@ def chosen(
         claimed: says in which measure.
         labels: they are labels; else numbers.
     """
-    events = _label_events(first, second) if labels else _tails(np.concatenate([first, second]))
+    events = (
+        _label_events(first, second) if labels else _number_events(np.concatenate([first, second]))
+    )
     counts = [(event, event.mistakes(first, second)) for event in events]
     return max(counts, key=lambda one: (claimed.bound(one[1], confidence), -one[1].rate))[0]
 
@@ -543,6 +563,16 @@ def _label_events(first: np.ndarray, second: np.ndarray) -> list[Event]:
     cuts = range(1, len(ordered)) or range(1, 2)
     parts = [tuple(sorted(part)) for cut in cuts for part in (ordered[:cut], ordered[cut:])]
     return [of_labels(part) for part in parts if part]
+
+
+def _number_events(outputs: np.ndarray) -> list[Event]:
+    """Thresholds; and of numbers that are not all whole, how fine their last bits are."""
+    if (outputs == np.rint(outputs)).all():
+        return _tails(outputs)
+    grains = [
+        of_grain(halvings, finer) for halvings in range(MAX_HALVINGS) for finer in (False, True)
+    ]
+    return [*_tails(outputs), *grains]
 
 
 def _tails(outputs: np.ndarray) -> list[Event]:

@@ -168,11 +168,13 @@ class AuditKind:
         while_waiting: it is right of a run in which requests to erase wait. The model of such a run
             is of all records, and its data has those alone that do not wait, so that what is
             trained on one record less is many records away; every other kind refuses it.
+        needs_classes: it attacks labels that are classes alone, so it refuses a run of numbers.
     """
 
     name: ClassVar[str]
     question: ClassVar[str] = "a person's record is among the training records"
     while_waiting: ClassVar[bool] = False
+    needs_classes: ClassVar[bool] = False
 
     def check(self, given: AuditInputs) -> None:
         """Refuse what can be refused before any data is read; here, to go without a run.

@@ -26,53 +26,49 @@ Formal guarantees
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate, combinations, pairwise
-from typing import Annotated, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
 from pydantic import Field
-from scipy.special import expit, ndtri, ndtri_exp, softmax
+from scipy.special import ndtri, ndtri_exp
 
-from agt.data.arrays import pieces
-from agt.data.records import Records
-from agt.errors import ConfigError, counted
+from agt.errors import ConfigError
 from agt.mechanisms.budget import Cost, Lot
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.enclosures import ROUND_UP as UPWARDS
 from agt.mechanisms.guarantees import GaussianDP, Guarantee
-from agt.mechanisms.labelling import Labelling
+from agt.mechanisms.labelling import AnyLabelling, Labelling
+from agt.mechanisms.laplace_mean import LaplaceMean, NumberLabelling
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.mechanism_config import AnyMechanism, mechanism_kind
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.output import Output
 from agt.mechanisms.quantile import CertifiedQuantile, certified_quantile, release_quantile
-from agt.models.model import Model
-from agt.numeric import UP, Randomness, SystemRandomness, logits_of, next_up, printed_decimal
-from agt.relations import RELATIONS
-from agt.release import NumberRelease, ReleaseTerms
+from agt.numeric import UP, Randomness, printed_decimal
+from agt.release import NumberRelease, ReleaseTerms, judge_labelling
 from agt.settings import Accounting, Counting, check_choice, schema
-from agt_audit.estimates import Claimed, Mistakes, TestedClaim, chosen, of_labels
+from agt_audit.estimates import Claimed, Mistakes
 from agt_audit.job import Audited, AuditInputs, AuditKind, no_pair_found
-from agt_audit.neighbours import Read, bisected, neighbour_of, on_line, with_added, without
+from agt_audit.neighbours import bisected, on_line
+from agt_audit.numbers import audit_sums, audit_sums_alone, search_sums
+from agt_audit.pairs import LabellingPair, between_roots, neighbours, segments
+from agt_audit.trials import Choosing, Exact, TrialPlan, attacked, tested
 from agt_cli.report.console import Console
-from agt_cli.report.findings import Finding, Outcome, Strength, counterexamples, least
+from agt_cli.report.findings import Finding, counterexamples
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun
 
-Choosing = Literal["split", "fixed"]
-Draw = Callable[[int], np.ndarray]
 CLOSE = 1e-9  # of a cost in decimals to one in floats
 MU_CLOSE, MU_ERROR = 1e-7, 1e-10  # of mu: the accountant rounds up; and in double precision
 LOTS = (1, 8, 100)  # answers whose costs are worked out again
-# in widths of what is between roots
-BESIDE = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])
-MAX_ANCHORS = 2000  # records that ends of segments are picked from
 
 
 @dataclass(frozen=True)
@@ -114,86 +110,6 @@ class NeighbourPair:
 
     def __str__(self) -> str:
         return f"{self.first} against {self.second}"
-
-
-@dataclass(frozen=True)
-class TrialPlan:
-    """How hard to attack.
-
-    Attributes:
-        trials: releases a side that are counted.
-        confidence: of all bounds together.
-        choosing: split: as many releases more choose the event; fixed: each label, and the error
-            probability is shared.
-        source: of the draws.
-    """
-
-    trials: int = 10_000
-    confidence: float = 0.95
-    choosing: Choosing = "split"
-    source: Randomness = field(default_factory=SystemRandomness)
-
-
-@dataclass(frozen=True)
-class Exact:
-    """The loss of a pair, from the mechanism's table.
-
-    Attributes:
-        value: the least eps (at the claim's delta) or mu for this pair; None: none is enough.
-        exceeds: whether it is more than claimed, beyond doubt.
-    """
-
-    value: float | None
-    exceeds: bool
-
-    @property
-    def rank(self) -> float:
-        """To compare pairs by."""
-        return float("inf") if self.value is None else self.value
-
-    def finding(
-        self, subject: str, guarantee: Guarantee, attack: str, effort: str, noticeable: str = ""
-    ) -> Finding:
-        """What is known of a pair without a draw."""
-        claimed, value = Claimed.of(guarantee), self.value
-        # on the side of the claim that the exact comparison says: a float of it may be on the other
-        if value is not None:
-            value = (
-                max(value, next_up(claimed.value)) if self.exceeds else min(value, claimed.value)
-            )
-        quantity = claimed.words
-        if value is None:
-            meaning = (
-                f"computed exactly, without sampling: no finite {quantity} covers this pair of "
-                f"inputs, but {claimed.value:g} is claimed"
-            )
-        else:
-            comparison = "exceeds" if self.exceeds else "does not exceed"
-            exact_value = least(value, claimed.value)
-            meaning = (
-                f"computed exactly, without sampling: for this pair of inputs, {quantity} is "
-                f"{exact_value}, which {comparison} the claimed {claimed.value:g}"
-            )
-        outcome = Outcome.VIOLATED if self.exceeds else Outcome.STANDS
-        return Finding(
-            subject,
-            str(guarantee),
-            attack,
-            effort,
-            outcome,
-            meaning,
-            claimed.measure,
-            claimed.value,
-            claimed.shown_delta,
-            value,
-            Strength.CERTAIN,
-            noticeable=noticeable
-            or (
-                "this audit detects any loss above the claim on this pair of inputs, from the "
-                "probabilities that the mechanism states. It cannot detect that the mechanism "
-                "draws with other probabilities"
-            ),
-        )
 
 
 # -- one pair
@@ -411,60 +327,6 @@ def audit_alone(
     return (table, *drawn, audit_debits(mechanism)), losses
 
 
-def tested(
-    subject: str, guarantee: Guarantee, sides: str, where: str, plan: TrialPlan
-) -> TestedClaim:
-    """A guarantee under attack.
-
-    Args:
-        sides: what the two sides are.
-        where: which datasets.
-    """
-    return TestedClaim(
-        subject, str(guarantee), sides, where, Claimed.of(guarantee), plan.confidence
-    )
-
-
-def attacked(
-    draws: tuple[Draw, Draw], claim: TestedClaim, plan: TrialPlan, classes: int | None
-) -> tuple[Finding, ...]:
-    """Draw, count, and hold against the claim.
-
-    Args:
-        draws: of either side: how many -> [n] outputs, labels or numbers.
-        classes: how many labels there are; None: outputs are numbers.
-    """
-    claimed, trials, shared = claim.claimed, plan.trials, 1
-    if plan.choosing == "split":
-        event = chosen(
-            draws[0](trials), draws[1](trials), claimed, plan.confidence, classes is not None
-        )
-        first, second = (draw(trials) for draw in draws)
-        how = (
-            f"the attacker chose the event that tells the two inputs apart best on {trials:,} "
-            f"releases from each, and counted the event on other releases: {event.words}"
-        )
-    elif classes is None:
-        raise ConfigError(
-            "audit.choosing=fixed is not possible for a released number, because it has too "
-            "many possible events: use audit.choosing=split"
-        )
-    else:
-        events, shared = [of_labels((label,)) for label in range(classes)], classes
-        first, second = (draw(trials) for draw in draws)
-        event = max(
-            events,
-            key=lambda one: claimed.bound(one.mistakes(first, second), plan.confidence, shared),
-        )
-        how = (
-            f"{shared} events were fixed beforehand, one for each label, and share the error "
-            f"probability. The best one is: {event.words}"
-        )
-    effort = f"{trials:,} releases were drawn from each of the two inputs; {claim.effort}"
-    judged = replace(claim, attack=f"{claim.attack}; {how}", effort=effort, events=shared)
-    return judged.findings(event.mistakes(first, second))
-
-
 def table_finding(mechanism: Mechanism, exact: Exact, attack: str, effort: str) -> Finding:
     """What the mechanism's table says of a pair, or of the worst of many."""
     return exact.finding(f"{words_of(mechanism)}: its table", mechanism.guarantee, attack, effort)
@@ -522,43 +384,6 @@ def _normal(p: Fraction) -> float:
     return float(ndtri(float(p))) if p <= Fraction(1, 2) else -float(ndtri(float(1 - p)))
 
 
-# -- the pair of a run at which most can be told
-# -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LabellingPair:
-    """Two models of neighbouring data, answering through one mechanism.
-
-    Attributes:
-        having: of the data with the unit that is attacked.
-        lacking: of the same without it, or with another in its place.
-    """
-
-    having: Labelling
-    lacking: Labelling
-
-    def evidence(self, queries: np.ndarray) -> np.ndarray:
-        """[4, n] int64: nominal labels and evidence with the unit, and the same without it.
-
-        Private; nothing is drawn.
-        """
-        return np.stack([*self.having.evidence(queries), *self.lacking.evidence(queries)])
-
-    def laws(self, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """([m, C] probability of each released label with the unit, the same without it), of
-        ``seen`` [4, m].
-        """
-        return self._law(seen[0], seen[1]), self._law(seen[2], seen[3])
-
-    def _law(self, labels: np.ndarray, evidence: np.ndarray) -> np.ndarray:
-        mechanism = self.having.mechanism
-        flip = mechanism.flip_probability(evidence)
-        law = np.repeat(flip[:, None] / (mechanism.classes - 1), mechanism.classes, axis=1)
-        law[np.arange(len(labels)), labels] = 1 - flip
-        return law
-
-
 def search(
     labelling: Labelling,
     worth: Callable[[NeighbourPair], float],
@@ -595,148 +420,6 @@ def search(
     return best
 
 
-def between_roots(
-    pair: LabellingPair, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64
-) -> np.ndarray:
-    """[m, ...] float64 queries around where labels or evidence change on lines between anchors:
-    between the two models' own places of change, and beside them; first those with most room.
-
-    Args:
-        anchors: [n, ...] queries, from which lines go to one another and to points of their size.
-    """
-    anchors = np.asarray(anchors, dtype=np.float64)
-    begin = anchors[np.tile(rng.integers(len(anchors), size=lines), 2)]
-    away = max(float(np.abs(anchors).max()), 1.0) * rng.normal(size=(lines, *anchors.shape[1:]))
-    end = np.concatenate([anchors[rng.integers(len(anchors), size=lines)], away])
-    sides = (pair.having, pair.lacking)
-    readings: list[list[Read]] = [
-        [side.model.predict for side in sides],
-        [partial(_code, side) for side in sides],
-    ]
-    return np.concatenate([_beside(reads, begin, end) for reads in readings])
-
-
-def _code(side: Labelling, queries: np.ndarray) -> np.ndarray:
-    """[n] label and evidence in one number."""
-    labels, evidence = side.evidence(queries)
-    return evidence * side.mechanism.classes + labels
-
-
-def _beside(reads: list[Read], begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Queries around the two places where what is read of each side changes, of the lines where
-    both do.
-    """
-    changes = np.logical_and(*(read(begin) != read(end) for read in reads))
-    begin, end = begin[changes], end[changes]
-    if not len(begin):
-        return begin
-    first, second = (np.mean(bisected(read, begin, end), axis=0) for read in reads)
-    widest = np.argsort(-np.abs(second - first), kind="stable")
-    begin, end, first, second = begin[widest], end[widest], first[widest], second[widest]
-    return np.concatenate(
-        [on_line(begin, end, place) for place in first + BESIDE[:, None] * (second - first)]
-    )
-
-
-def segments(
-    model: Model, anchors: np.ndarray, count: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """([S, ...], [S, ...]) ends of segments between records that the model labels differently; S <=
-    count.
-
-    Args:
-        anchors: [n, ...] features to pick from.
-    """
-    points = np.asarray(anchors[np.sort(rng.permutation(len(anchors))[:MAX_ANCHORS])])
-    labels = model.predict(points)
-    starts = rng.permutation(len(points))
-    ends = [
-        rng.permutation(np.flatnonzero(labels != labels[start]))[:1]
-        for start in starts[: 4 * count]
-    ]
-    both = [(start, end[0]) for start, end in zip(starts, ends, strict=False) if len(end)][:count]
-    first, second = np.array(both, dtype=np.int64).reshape(-1, 2).T
-    return points[first], points[second]
-
-
-def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[str, Model]]:
-    """(what is different, in words that name a unit, for the data owner; the model of it) of
-    datasets one unit away, made to move the model at these queries: the unit of most influence
-    goes; a record like the query comes. Of a relation whose edits replace, both at once.
-
-    Args:
-        queries: [m, ...] at decision roots.
-        count: at most so many.
-    """
-    problem = model.problem
-    records, replaces = (
-        problem.dataset.train,
-        RELATIONS[problem.settings.relation.name].members_changed_per_edit > 1,
-    )
-    scores, seen = influences(model, records, queries), set[str]()
-    for row, query in enumerate(queries[: -(-count // (1 if replaces else 2))]):
-        places = np.argsort(-scores[min(row, len(scores) - 1)], kind="stable")
-        ordered = (str(records.units[place]) for place in places if not records.public[place])
-        unit = next((name for name in ordered if name not in seen), None)
-        if unit is None:
-            return
-        seen.add(unit)
-        rows = np.flatnonzero(records.units == unit)
-        left, name = without(records, rows), np.array([f"a record added by the audit, {row + 1}"])
-        features, label = (
-            query[None].astype(records.features.dtype),
-            np.array([row % problem.classes], dtype=np.int64),
-        )
-        newcomer = Records(features, label, name, name, np.zeros(1, dtype=bool))
-        rows_of_unit = counted(len(rows), "row")
-        less, plus = (
-            f"without unit {unit!r} ({rows_of_unit})",
-            f"with an added record that has the features of query {row + 1}",
-        )
-        if replaces:
-            yield f"{less} and {plus}", neighbour_of(model, with_added(left, newcomer))
-            continue
-        yield less, neighbour_of(model, left)
-        yield plus, neighbour_of(model, with_added(records, newcomer))
-
-
-def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarray:
-    """[m or 1, n]: how much each record is likely to move the model at each query.
-
-    A linear head's gradient at a record is a residual times its features: residual times inner
-    product with the query's. Of members that vote, whose gradients nobody has, the inner product
-    alone. Of other models, how far the record's own label is from being the model's.
-    """
-    head = model.linear_head
-    if head is None and (features := model.public_features) is not None:
-        parts = [
-            np.abs(features(queries) @ features(piece).T) for piece in pieces(records.features)
-        ]
-        return np.concatenate(parts, axis=1)
-    if head is not None:
-        phi, start, scores = head.phi(queries), 0, []
-        for piece in pieces(records.features):
-            seen, labels = head.phi(piece), records.labels[start : start + len(piece)]
-            logits = logits_of(head.trained.weight, seen)
-            if logits.shape[1] == 1:
-                sizes = np.abs(expit(logits[:, 0]) - labels)
-            else:
-                sizes = np.linalg.norm(
-                    softmax(logits, axis=1) - np.eye(logits.shape[1])[labels], axis=1
-                )
-            scores.append(sizes * np.abs(phi @ seen.T))
-            start += len(piece)
-        return np.concatenate(scores, axis=1)
-    member = model.member_models[0]
-    margins = np.concatenate([member.margins(piece) for piece in pieces(records.features)], axis=1)
-    lead = (
-        margins[0] * (2 * records.labels - 1)
-        if len(margins) == 1
-        else margins[records.labels, np.arange(len(records))]
-    )
-    return -np.asarray(lead)[None]
-
-
 # -- the audit
 # --------------------------------------------------------------------------------------------------
 
@@ -746,6 +429,202 @@ WITHOUT_RUN = (
     "mechanism.eps=EPS`, without run=..."
 )
 MAX_PAIRS_SHOWN = 1000
+LINES_PER_SEGMENT = 8  # queries of numbers that are tried, for each setting audit.segments
+
+
+class Attack(ABC):
+    """How one kind of mechanism is attacked.
+
+    Args:
+        mechanism: that releases.
+        audit: the settings.
+
+    Attributes:
+        sought: what is looked for on a run's neighbours, in words.
+    """
+
+    sought: ClassVar[str] = (
+        "a query for which two neighbouring datasets give different evidence (stable distance or "
+        "votes)"
+    )
+
+    def __init__(self, mechanism: Any, audit: "MechanismAudit") -> None:
+        self.mechanism = mechanism
+        self.audit = audit
+
+    @abstractmethod
+    def check_values(self) -> None:
+        """Raise ConfigError where ``audit.values`` or ``audit.farthest`` has no effect."""
+
+    @abstractmethod
+    def of_run(
+        self, opened: OpenedRun, given: AuditInputs, plan: TrialPlan
+    ) -> tuple[Claim, tuple[Finding, ...] | None]:
+        """Attack releases of a run.
+
+        Returns:
+            What a release claims, and the findings; None: no two neighbours differ.
+        """
+
+    @abstractmethod
+    def without_data(self, plan: TrialPlan) -> Audited:
+        """Attack the mechanism on made-up inputs."""
+
+    def judged(self, opened: OpenedRun, given: AuditInputs) -> AnyLabelling:
+        """Return what answers the run's queries, with its claim."""
+        terms = ReleaseTerms(
+            conditions=opened.conditions,
+            accounting=given.config["accounting"],
+            counting=given.config["counting"],
+        )
+        return judge_labelling(opened.model, self.mechanism, terms)
+
+
+class LabelAttack(Attack):
+    """Of labels that are classes."""
+
+    def check_values(self) -> None:
+        """Raise ConfigError where ``audit.values`` is given for votes."""
+        if self.audit.values is not None and self.mechanism.needs == "votes":
+            raise ConfigError(
+                f"mechanism={self.mechanism.name} uses the votes of ensemble members, so "
+                "audit.values=... has no effect. Give audit.farthest=NUMBER_OF_MEMBERS instead"
+            )
+
+    def of_run(
+        self, opened: OpenedRun, given: AuditInputs, plan: TrialPlan
+    ) -> tuple[Claim, tuple[Finding, ...] | None]:
+        """Attack the query and the neighbour at which most can be told."""
+        check_audited(self.mechanism)
+        labelling = cast(Labelling, self.judged(opened, given))
+        worth, anchors = (
+            partial(expected_bound, labelling.mechanism, plan=plan),
+            opened.queries.features,
+        )
+        audit = self.audit
+        found = search(labelling, worth, anchors, audit.neighbours, audit.segments, given.seed)
+        if found is None:
+            return labelling.claim, None
+        max_distance = opened.model.max_distance
+        return labelling.claim, audit_pair(labelling.mechanism, found, plan, max_distance)
+
+    def without_data(self, plan: TrialPlan) -> Audited:
+        """Attack at all evidence that neighbours can have."""
+        audit = self.audit
+        values = range(audit.farthest + 1) if audit.values is None else sorted({0, *audit.values})
+        findings, losses = audit_alone(self.mechanism, values, plan)
+        return _alone(self.mechanism, findings, losses)
+
+
+class QuantileAttack(Attack):
+    """Of one released number: a quantile of stable distances."""
+
+    def check_values(self) -> None:
+        """Raise ConfigError where ``audit.values`` is given."""
+        if self.audit.values is not None:
+            raise ConfigError(
+                "audit.values=... has no effect on mechanism=certified_quantile: the audit "
+                "makes up two quantiles that differ by 1. Leave audit.values=... out"
+            )
+
+    def of_run(
+        self, opened: OpenedRun, given: AuditInputs, plan: TrialPlan
+    ) -> tuple[Claim, tuple[Finding, ...] | None]:
+        """Attack the release of a file of one query, whose distance is K_q."""
+        mechanism, audit, model = self.mechanism, self.audit, opened.model
+        accounting, counting = given.config["accounting"], given.config["counting"]
+        how = {"conditions": opened.conditions, "accounting": accounting, "counting": counting}
+        anchors = opened.queries.features
+        claim = NumberRelease.judged(model, anchors, mechanism, ReleaseTerms(**how)).claim
+        # reads the same evidence
+        reader = RandomizedResponse(eps=mechanism.eps, classes=model.problem.classes)
+        labelling = Labelling.judged(
+            model, reader, **{**how, "accounting": "rigorous" if claim.proved else "paper"}
+        )
+        found = search(
+            labelling,
+            lambda pair: pair.moved,
+            anchors,
+            audit.neighbours,
+            audit.segments,
+            given.seed,
+        )
+        if found is None or not found.moved:
+            return claim, None
+        sides = np.array([found.first.evidence]), np.array([found.second.evidence])
+        return claim, audit_quantile(mechanism, sides, model.max_distance, plan, found.where)
+
+    def without_data(self, plan: TrialPlan) -> Audited:
+        """Attack two quantiles that differ by 1."""
+        middle = self.audit.farthest // 2
+        sides, where = (
+            (np.array([middle]), np.array([middle + 1])),
+            "no data were used: the audit made up two inputs whose certified quantiles (of "
+            "the queries' stable distances) differ by 1, the most that neighbouring "
+            "datasets allow",
+        )
+        farthest = max(self.audit.farthest, 1)
+        audited = audit_quantile(self.mechanism, sides, farthest, plan, where)
+        return Audited(self.mechanism.name, None, audited)
+
+
+class NumberAttack(Attack):
+    """Of labels that are numbers."""
+
+    sought: ClassVar[str] = (
+        "a query for which two neighbouring datasets give different sums of the members' answers"
+    )
+
+    def check_values(self) -> None:
+        """Raise ConfigError where ``audit.values`` is given, or there is no member."""
+        if self.audit.values is not None or not self.audit.farthest:
+            raise ConfigError(
+                f"mechanism={self.mechanism.name} uses the answers of ensemble members, so "
+                "audit.values=... has no effect. Give audit.farthest=NUMBER_OF_MEMBERS (1 or more)"
+            )
+
+    def of_run(
+        self, opened: OpenedRun, given: AuditInputs, plan: TrialPlan
+    ) -> tuple[Claim, tuple[Finding, ...] | None]:
+        """Attack the query and the neighbour whose sums differ most."""
+        labelling = cast(NumberLabelling, self.judged(opened, given))
+        audit = self.audit
+        anchors = opened.queries.features
+        lines = LINES_PER_SEGMENT * audit.segments
+        found = search_sums(opened.model, labelling, anchors, audit.neighbours, lines, given.seed)
+        if found is None:
+            return labelling.claim, None
+        return labelling.claim, audit_sums(labelling.mechanism, found, plan)
+
+    def without_data(self, plan: TrialPlan) -> Audited:
+        """Attack the sums of made-up members that are farthest apart."""
+        findings, losses = audit_sums_alone(self.mechanism, self.audit.farthest, plan)
+        return _alone(self.mechanism, (*findings, audit_debits(self.mechanism)), losses)
+
+
+ATTACKS: Mapping[type, type[Attack]] = {
+    Mechanism: LabelAttack,
+    CertifiedQuantile: QuantileAttack,
+    LaplaceMean: NumberAttack,
+}
+"""What releases -> how it is attacked."""
+
+
+def attack_of(mechanism: AnyMechanism, audit: "MechanismAudit") -> Attack:
+    """Return the attack on a mechanism."""
+    kind = next(ATTACKS[each] for each in type(mechanism).__mro__ if each in ATTACKS)
+    return kind(mechanism, audit)
+
+
+def _alone(
+    mechanism: AnyMechanism, findings: tuple[Finding, ...], losses: Sequence[tuple[object, Exact]]
+) -> Audited:
+    """Return what was found of a mechanism without a run, with a table of its losses."""
+    rows = [
+        {"pair": str(pair), "loss": loss.rank, "exceeds": loss.exceeds}
+        for pair, loss in losses[:MAX_PAIRS_SHOWN]
+    ]
+    return Audited(mechanism.name, None, findings, tables={"pairs": pd.DataFrame(rows)})
 
 
 @schema
@@ -758,7 +637,8 @@ class MechanismAudit(AuditKind):
             error probability.
         neighbours: with a run: how many neighbouring datasets are trained.
         segments: with a run: how many segments between records are searched for a query.
-        farthest: without a run: evidence is every integer up to this.
+        farthest: without a run: evidence is every integer up to this; of mechanisms that count
+            members' answers, the number of members.
         values: without a run: the values that evidence takes, as of a grid with gaps; null: every
             integer.
     """
@@ -786,7 +666,7 @@ class MechanismAudit(AuditKind):
         for key, choices in (("accounting", Accounting), ("counting", Counting)):
             check_choice(given.config.get(key), choices, key)
         if given.run is None:
-            self._check_values(mechanism.mechanism(2, 1))
+            attack_of(mechanism.mechanism(2, 1), self).check_values()
             return
         if self.values is not None:
             raise ConfigError(
@@ -795,41 +675,17 @@ class MechanismAudit(AuditKind):
             )
         given.check_run()
 
-    def _check_values(self, mechanism: AnyMechanism) -> None:
-        """Raise ConfigError where values are given that leave no pair."""
-        if self.values is not None and isinstance(mechanism, CertifiedQuantile):
-            raise ConfigError(
-                "audit.values=... has no effect on mechanism=certified_quantile: the audit "
-                "makes up two quantiles that differ by 1. Leave audit.values=... out"
-            )
-        if (
-            self.values is not None
-            and isinstance(mechanism, Mechanism)
-            and mechanism.needs == "votes"
-        ):
-            raise ConfigError(
-                f"mechanism={mechanism.name} uses the votes of ensemble members, so "
-                "audit.values=... has no effect. Give audit.farthest=NUMBER_OF_MEMBERS instead"
-            )
-
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Find a pair, draw, and hold what was counted against the claim."""
         plan = TrialPlan(self.trials, given.confidence, self.choosing)
         if given.run is None:
-            return self._without_data(given.mechanism().mechanism(2, 1), plan)
+            return attack_of(given.mechanism().mechanism(2, 1), self).without_data(plan)
         opened = given.open_with_data(record, console, WITHOUT_RUN)
-        mechanism = given.mechanism().mechanism(opened.model.problem.classes, len(opened.queries))
-        check_audited(mechanism)
-        if isinstance(mechanism, CertifiedQuantile):
-            claim, audited = self._quantile(opened, mechanism, given, plan)
-        else:
-            claim, audited = self._labels(opened, cast(Mechanism, mechanism), given, plan)
-        nowhere = no_pair_found(
-            mechanism,
-            self.neighbours,
-            "a query for which two neighbouring datasets give different evidence (stable "
-            "distance or votes)",
-        )
+        classes = opened.dataset.target.class_count
+        mechanism = given.mechanism().mechanism(classes, len(opened.queries))
+        attack = attack_of(mechanism, self)
+        claim, audited = attack.of_run(opened, given, plan)
+        nowhere = no_pair_found(mechanism, self.neighbours, attack.sought)
         findings = (nowhere,) if audited is None else audited
         notes = (
             claim.text,
@@ -837,66 +693,3 @@ class MechanismAudit(AuditKind):
             "datasets",
         )
         return Audited.of(opened.trained.finished, findings, notes)
-
-    def _labels(
-        self, opened: OpenedRun, mechanism: Mechanism, given: AuditInputs, plan: TrialPlan
-    ) -> tuple[Claim, tuple[Finding, ...] | None]:
-        accounting, counting, model = (
-            given.config["accounting"],
-            given.config["counting"],
-            opened.model,
-        )
-        labelling = Labelling.judged(model, mechanism, opened.conditions, accounting, counting)
-        worth, anchors = (
-            partial(expected_bound, labelling.mechanism, plan=plan),
-            opened.queries.features,
-        )
-        found = search(labelling, worth, anchors, self.neighbours, self.segments, given.seed)
-        return labelling.claim, None if found is None else audit_pair(
-            labelling.mechanism, found, plan, model.max_distance
-        )
-
-    def _quantile(
-        self, opened: OpenedRun, mechanism: CertifiedQuantile, given: AuditInputs, plan: TrialPlan
-    ) -> tuple[Claim, tuple[Finding, ...] | None]:
-        """Of a file of one query, whose distance is K_q."""
-        accounting, counting, model = (
-            given.config["accounting"],
-            given.config["counting"],
-            opened.model,
-        )
-        how = {"conditions": opened.conditions, "accounting": accounting, "counting": counting}
-        anchors = opened.queries.features
-        claim = NumberRelease.judged(model, anchors, mechanism, ReleaseTerms(**how)).claim
-        # reads the same evidence
-        reader = RandomizedResponse(eps=mechanism.eps, classes=model.problem.classes)
-        labelling = Labelling.judged(
-            model, reader, **{**how, "accounting": "rigorous" if claim.proved else "paper"}
-        )
-        found = search(
-            labelling, lambda pair: pair.moved, anchors, self.neighbours, self.segments, given.seed
-        )
-        if found is None or not found.moved:
-            return claim, None
-        sides = np.array([found.first.evidence]), np.array([found.second.evidence])
-        return claim, audit_quantile(mechanism, sides, model.max_distance, plan, found.where)
-
-    def _without_data(self, mechanism: AnyMechanism, plan: TrialPlan) -> Audited:
-        self._check_values(mechanism)
-        if isinstance(mechanism, CertifiedQuantile):
-            middle = self.farthest // 2
-            sides, where = (
-                (np.array([middle]), np.array([middle + 1])),
-                "no data were used: the audit made up two inputs whose certified quantiles (of "
-                "the queries' stable distances) differ by 1, the most that neighbouring "
-                "datasets allow",
-            )
-            audited = audit_quantile(mechanism, sides, max(self.farthest, 1), plan, where)
-            return Audited(mechanism.name, None, audited)
-        values = range(self.farthest + 1) if self.values is None else sorted({0, *self.values})
-        findings, losses = audit_alone(cast(Mechanism, mechanism), values, plan)
-        rows = [
-            {"pair": str(pair), "loss": loss.rank, "exceeds": loss.exceeds}
-            for pair, loss in losses[:MAX_PAIRS_SHOWN]
-        ]
-        return Audited(mechanism.name, None, findings, tables={"pairs": pd.DataFrame(rows)})

@@ -105,6 +105,7 @@ class Membership(AuditKind):
     """
 
     name: ClassVar[str] = "membership"
+    needs_classes: ClassVar[bool] = True
     shadows: Annotated[int, Field(ge=0, le=4096, multiple_of=2)] = 64
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     pairs: Annotated[int, Field(ge=0)] = 20

@@ -203,6 +203,7 @@ class Memorisation(AuditKind):
     """
 
     name: ClassVar[str] = "memorisation"
+    needs_classes: ClassVar[bool] = True
     shadows: Annotated[int, Field(ge=2, le=4096, multiple_of=2)] = 64
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     left_out: Annotated[int, Field(ge=0)] = 40

@@ -30,6 +30,7 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from agt.data.records import Records
+from agt.data.target import Target as DatasetTarget
 from agt.errors import AgtError, ConfigError
 from agt.models.ensemble import EnsembleModel, fit_members
 from agt.models.fitting import fit
@@ -161,6 +162,32 @@ def with_added(records: Records, others: Records) -> Records:
     return Records(
         joined("features"), joined("labels"), joined("ids"), joined("units"), joined("public")
     )
+
+
+def tried_label(target: DatasetTarget, turn: int) -> int | float:
+    """Return the label that an attack gives to an added record.
+
+    Args:
+        target: what labels are.
+        turn: each class has its turn; of numbers, the lower and the upper end of the range.
+    """
+    numbers = target.numeric
+    if numbers is None:
+        return turn % len(target.classes)
+    return numbers.high if turn % 2 else numbers.low
+
+
+def other_label(target: DatasetTarget, label: float) -> int | float:
+    """Return another label than a record's: the next class, or the farther end of a range.
+
+    Args:
+        target: what labels are.
+        label: the record's.
+    """
+    numbers = target.numeric
+    if numbers is None:
+        return (int(label) + 1) % len(target.classes)
+    return numbers.low if label > numbers.middle else numbers.high
 
 
 @dataclass(frozen=True)

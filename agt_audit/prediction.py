@@ -41,35 +41,37 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import pandas as pd
 from pydantic import Field
-from scipy.special import ndtri
-from scipy.stats import binom
 
 from agt.certificates.vote_costs import count_votes
 from agt.data.ids import CONTENT
-from agt.data.records import UNANSWERED, UNLABELLED, Records
+from agt.data.records import Records
 from agt.errors import CheckError, ConfigError, DataError
 from agt.ledger.book import Population
 from agt.ledger.ledger import Ledger
 from agt.ledger.payer import LedgerPayer, NoPayer
 from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
-from agt.mechanisms.labelling import Labelling
+from agt.mechanisms.labelling import AnyLabelling
+from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.mechanism_config import MechanismConfig
+from agt.mechanisms.output import Output
 from agt.mechanisms.totals import totals_of_labels
 from agt.models.fitting import fit
 from agt.models.model import Model
 from agt.numeric import UP, gaussian_epsilon
 from agt.problem import Problem
 from agt.relations import RELATIONS
-from agt.release import ReleaseTerms
+from agt.release import ReleaseTerms, judge_labelling
 from agt.settings import Accounting, ComputeConfig, Counting, TotalConfig, schema, validate
 from agt.training.ensemble import assign_shards
 from agt.training.settings import EnsembleConfig
-from agt_audit.estimates import Claimed, Mistakes, TestedClaim
+from agt_audit.estimates import Claimed, TestedClaim
+from agt_audit.events import AnswerEvent, event_of_sum
 from agt_audit.job import Audited, AuditInputs, AuditKind
-from agt_audit.mechanism import LabellingPair, between_roots, check_audited, influences
-from agt_audit.neighbours import labels_of, with_added, without
+from agt_audit.mechanism import check_audited
+from agt_audit.neighbours import labels_of, other_label, with_added, without
+from agt_audit.pairs import AnyPair, influences, pair_of
 from agt_cli.command_settings import LINES
 from agt_cli.releasing.file import release_file
 from agt_cli.releasing.ledgers import people_of_run
@@ -87,124 +89,19 @@ MIN_SHARE_ALIKE = 0.9  # of the probed rows
 NAMES_AT_ONCE = 64
 
 
-# -- what is attacked
-# --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LabelEvent:
-    """What the attack calls "with the unit": at least ``least`` of ``answers`` labels are among
-    ``labels``.
-
-    Attributes:
-        labels: classes.
-        answers: Q, how many answers one trial has.
-        least: of them.
-        alarm, hit: its probability without and with the unit, if the release is what it says.
-    """
-
-    labels: tuple[int, ...]
-    answers: int
-    least: int
-    alarm: float
-    hit: float
-
-    def mistakes(self, having: np.ndarray, lacking: np.ndarray) -> Mistakes:
-        """Of labels that were drawn on each side, [n] each; what is left of the last trial is
-        not counted.
-        """
-        alarms, hits = self._seen(lacking), self._seen(having)
-        return Mistakes(int(alarms.sum()), len(alarms), int((~hits).sum()), len(hits))
-
-    def _seen(self, labels: np.ndarray) -> np.ndarray:
-        whole = len(labels) // self.answers * self.answers
-        return (
-            np.isin(labels[:whole], self.labels).reshape(-1, self.answers).sum(axis=1) >= self.least
-        )
-
-    def expected(self, claimed: Claimed, trials: int, confidence: float, events: int) -> float:
-        """What so many trials would show if they fell as expected."""
-        alarms, misses = math.ceil(self.alarm * trials), math.ceil((1 - self.hit) * trials)
-        return claimed.bound(
-            Mistakes(min(alarms, trials), trials, min(misses, trials), trials), confidence, events
-        )
-
-    def loss(self, claimed: Claimed) -> float:
-        """What any number of trials could show: the loss of this event, if the release is what
-        it says.
-        """
-        if claimed.measure == "mu":
-            return max(0.0, float(ndtri(self.hit) - ndtri(self.alarm)))
-        pairs = (
-            (self.hit - claimed.delta, self.alarm),
-            (1 - self.alarm - claimed.delta, 1 - self.hit),
-        )
-        return max(
-            [
-                0.0,
-                *(
-                    math.log(more / less) if less > 0 else math.inf
-                    for more, less in pairs
-                    if more > 0
-                ),
-            ]
-        )
-
-    @property
-    def words(self) -> str:
-        """What it is, without the labels' names, which may be private."""
-        if self.answers == 1:
-            return (
-                "the attacker guesses that the unit (person) is in the training data if the "
-                "released label is more likely with the unit's records than without them"
-            )
-        return (
-            "the attacker guesses that the unit (person) is in the training data if at least "
-            f"{self.least} of {self.answers} released labels are more likely with the unit's "
-            "records than without them"
-        )
-
-
-def event_of(having: np.ndarray, lacking: np.ndarray) -> LabelEvent:
-    """The most telling set of one label: [C] probabilities on each side."""
-    likelier = np.flatnonzero(having > lacking).tolist() or [int(having.argmax())]
-    return LabelEvent(
-        tuple(likelier), 1, 1, float(lacking[likelier].sum()), float(having[likelier].sum())
-    )
-
-
-def event_of_sum(
-    one: LabelEvent, answers: int, claimed: Claimed, trials: int, confidence: float, events: int
-) -> LabelEvent:
-    """How many of ``answers`` labels must be in the event's set: the number of which most is
-    expected.
-    """
-    made = [
-        replace(
-            one,
-            answers=answers,
-            least=t,
-            alarm=binom.sf(t - 1, answers, one.alarm),
-            hit=binom.sf(t - 1, answers, one.hit),
-        )
-        for t in range(1, answers + 1)
-    ]
-    return max(made, key=lambda event: event.expected(claimed, trials, confidence, events))
-
-
 # -- which query
 # --------------------------------------------------------------------------------------------------
 
 
 def most_telling(
-    pair: LabellingPair, queries: np.ndarray, claimed: Claimed, trials: int, confidence: float
-) -> tuple[int, LabelEvent]:
+    pair: AnyPair, queries: np.ndarray, claimed: Claimed, trials: int, confidence: float
+) -> tuple[int, AnswerEvent]:
     """(the query at which trials are expected to show most, its event); the first of those that
     show as much.
     """
     seen = pair.evidence(queries)
     kinds, first = np.unique(seen, axis=1, return_index=True)
-    events = [event_of(*laws) for laws in zip(*pair.laws(kinds), strict=True)]
+    events = pair.events(kinds)
     shown = [
         (event.expected(claimed, trials, confidence, 1), event.hit - event.alarm)
         for event in events
@@ -213,9 +110,7 @@ def most_telling(
     return int(first[best]), events[best]
 
 
-def alike(
-    pair: LabellingPair, query: np.ndarray, count: int, rng: np.random.Generator
-) -> np.ndarray:
+def alike(pair: AnyPair, query: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     """[count, ...] float64 rows that differ from the query, and from each other, in their last
     digits, and of which both models see just what they see of it.
 
@@ -250,7 +145,7 @@ def alike(
 
 
 def judged(
-    attacked: TestedClaim, event: LabelEvent, having: np.ndarray, lacking: np.ndarray
+    attacked: TestedClaim, event: AnswerEvent, having: np.ndarray, lacking: np.ndarray
 ) -> Finding:
     """What labels drawn on each side, [n] each, say of a claim.
 
@@ -301,13 +196,13 @@ def edited(problem: Problem, records: Records, row: int) -> Records:
         return rest
     ensemble = problem.settings.ensemble
     home = int(assign_shards(records.units[[row]], ensemble)[0])
-    label = (int(records.labels[row]) + 1) % problem.classes
+    label = other_label(problem.dataset.target, records.labels[row])
     place = (home + 1) % ensemble.members
     return with_added(rest, newcomer(records, records.features[[row]], label, place, ensemble))
 
 
 def newcomer(
-    records: Records, features: np.ndarray, label: int, shard: int, ensemble: EnsembleConfig
+    records: Records, features: np.ndarray, label: float, shard: int, ensemble: EnsembleConfig
 ) -> Records:
     """A private record, a unit of its own, that an ensemble deals to this shard; features [1,
     ...].
@@ -316,7 +211,11 @@ def newcomer(
     ids = np.array([next(names_into(shard, ensemble, hashes))])
     features = np.asarray(features, dtype=records.features.dtype)
     return Records(
-        features, np.array([label], dtype=np.int64), ids, ids.copy(), np.zeros(1, dtype=bool)
+        features,
+        np.array([label], dtype=records.labels.dtype),
+        ids,
+        ids.copy(),
+        np.zeros(1, dtype=bool),
     )
 
 
@@ -342,7 +241,14 @@ def names_into(shard: int, ensemble: EnsembleConfig, hashes: bool = False) -> It
 def deciding_records(model: Model, records: Records, queries: np.ndarray, most: int) -> list[int]:
     """Rows of the private records that have most influence on the queries nearest to a change of
     label, the nearest first. Of an ensemble, and of votes, on those that one member decides alone.
+    Of numbers, the records that are likely to move answers most.
     """
+    if model.number_votes is not None:
+        moved = influences(model, records, queries).max(axis=0)
+        moved = moved * np.abs(records.labels - model.predict(records.features))
+        moved[records.public] = 0
+        strongest: list[int] = np.argsort(-moved, kind="stable")[:most].tolist()
+        return strongest
     ensemble = model.problem.settings.ensemble
     members = (
         model.member_models if model.problem.settings.ensembled else (model,) * ensemble.members
@@ -407,9 +313,9 @@ TRIALS = (
 
 
 Answers = tuple[np.ndarray, str]
-"""What one call of the release path gave: [n] int64 labels, ``UNANSWERED`` where the budget held no
-more, private, for counting and never for showing; what was said of those, or of all of them, empty:
-all were answered.
+"""What one call of the release path gave: [n] labels or numbers, ``unlabelled`` of the target where
+the budget held no more, private, for counting and never for showing; what was said of those, or of
+all of them, empty: all were answered.
 """
 
 
@@ -468,7 +374,11 @@ class Stage:
             return TrainedRun.of(config).open(record, SILENT)
 
     def ask(
-        self, opened: OpenedRun, mechanism: Mechanism, queries: np.ndarray, ledger: Ledger | None
+        self,
+        opened: OpenedRun,
+        mechanism: Mechanism | LaplaceMean,
+        queries: np.ndarray,
+        ledger: Ledger | None,
     ) -> Answers:
         """Release labels of queries [n, ...] as ``agt predict`` does, drawn by the operating
         system.
@@ -480,7 +390,9 @@ class Stage:
             np.array([f"q{row}" for row in range(len(queries))]),
             np.zeros(len(queries), dtype=bool),
         )
-        named = Records(queries, np.full(len(queries), UNLABELLED), names, names.copy(), private)
+        target = opened.dataset.target
+        unlabelled = np.full(len(queries), target.unlabelled)
+        named = Records(queries, unlabelled, names, names.copy(), private)
         asked = replace(opened, queries=named)
         given = {name: value for name, value in asdict(mechanism).items() if value is not None}
         config, folder = (
@@ -507,13 +419,11 @@ class Stage:
                 )
         except CheckError as error:
             refused = str(error)
-        labels = np.full(len(queries), UNANSWERED)
+        labels = np.full(len(queries), target.unlabelled)
         if (folder / "labels.csv").exists():
             table = pd.read_csv(folder / "labels.csv", dtype=str, keep_default_na=False)
-            index = {name: label for label, name in enumerate(opened.dataset.classes)}
-            labels[[int(name[1:]) for name in table["record_id"]]] = [
-                index[name] for name in table["label"]
-            ]
+            rows = [int(name[1:]) for name in table["record_id"]]
+            labels[rows] = target.labels_of(table["label"].tolist())
         shutil.rmtree(folder)
         return labels, refused
 
@@ -528,7 +438,11 @@ class Stage:
             yield ledger
 
     def drawn(
-        self, opened: OpenedRun, mechanism: Mechanism, queries: np.ndarray, payable: bool
+        self,
+        opened: OpenedRun,
+        mechanism: Mechanism | LaplaceMean,
+        queries: np.ndarray,
+        payable: bool,
     ) -> np.ndarray:
         """[n] labels of queries, each a question of its own, on as few fresh test ledgers as hold
         them.
@@ -607,9 +521,9 @@ class Scene:
 
     adversary: str
     sides: tuple[OpenedRun, OpenedRun]
-    pair: LabellingPair
+    pair: AnyPair
     query: np.ndarray
-    event: LabelEvent
+    event: AnswerEvent
 
 
 @schema
@@ -635,8 +549,8 @@ class PredictionAudit(AuditKind):
         """Refuse what needs no data to be refused."""
         given.check_run(inputs=True)
         config = given.mechanism()
-        if not issubclass(config.kind, Mechanism):
-            label_mechanisms = " or ".join(MECHANISMS)
+        if config.kind.output is not Output.LABELS:
+            label_mechanisms = " or ".join([*MECHANISMS, LaplaceMean.name])
             raise ConfigError(
                 f"mechanism={config.kind.name}: `agt audit prediction` can only audit mechanisms "
                 f"that release labels. Give mechanism={label_mechanisms}"
@@ -702,9 +616,9 @@ class _Audit:
         self.config, self.given, self.opened, self.natural = config, given, opened, natural
         self.stage, self.console, self.rng = stage, console, np.random.default_rng(given.seed)
         self.missing = list[str]()
-        mechanism = given.mechanism().mechanism(opened.model.problem.classes, 1)
+        mechanism = given.mechanism().mechanism(opened.dataset.target.class_count, 1)
         check_audited(mechanism)
-        assert isinstance(mechanism, Mechanism)
+        assert isinstance(mechanism, Mechanism | LaplaceMean)  # ``check`` refused others
         self.mechanism, self.claimed = mechanism, Claimed.of(mechanism.guarantee)
         self.claim = self._labelling(opened).claim
         self.totals = composed(mechanism.guarantee, config.together)
@@ -741,11 +655,13 @@ class _Audit:
             self.opened.trained.finished, findings, (DRAWN, TRIALS, *self.missing), **about
         )
 
-    def _labelling(self, opened: OpenedRun) -> Labelling:
-        accounting, counting = self.stage.accounting, self.stage.counting
-        return Labelling.judged(
-            opened.model, self.mechanism, opened.conditions, accounting, counting
+    def _labelling(self, opened: OpenedRun) -> AnyLabelling:
+        terms = ReleaseTerms(
+            conditions=opened.conditions,
+            accounting=self.stage.accounting,
+            counting=self.stage.counting,
         )
+        return judge_labelling(opened.model, self.mechanism, terms)
 
     @cached_property
     def settings(self) -> RunSettings:
@@ -828,9 +744,9 @@ class _Audit:
         """The pair and the query of which most is expected."""
         scenes = []
         for sides in made:
-            pair, queries = LabellingPair(*map(self._labelling, sides)), self.natural
+            pair, queries = pair_of(*map(self._labelling, sides)), self.natural
             if chosen:
-                found = between_roots(pair, self.natural, self.rng)
+                found = pair.chosen_queries(self.natural, self.rng)
                 queries = found if len(found) else queries
             at, event = most_telling(
                 pair, queries, self.claimed, self.config.trials, self.given.confidence

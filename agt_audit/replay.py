@@ -25,14 +25,13 @@ Source: Replaying audits (2602.17454), for the idea.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal, cast
 
-import joblib
 import numpy as np
 import torch
 from pydantic import Field
@@ -44,8 +43,6 @@ from agt.certificates.conditions import Condition, weaker_conditions
 from agt.data.arrays import gathered
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
-from agt.mechanisms.labelling import Labelling
-from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.mechanism_config import AnyMechanism
 from agt.mechanisms.objective import ObjectivePerturbation, ProblemConstants, build_problem
 from agt.mechanisms.output import Output
@@ -53,14 +50,12 @@ from agt.mechanisms.weights_mechanism import NoiseLaw, WeightsMechanism
 from agt.models.box import BoxModel
 from agt.models.model import Model
 from agt.numeric import (
-    Answer,
     Draw,
-    ObservedRandomness,
     Randomness,
     SystemRandomness,
     draw_observably,
 )
-from agt.release import LabelRelease, ReleaseTerms, judge
+from agt.release import LabelRelease, ReleaseTerms, judge, judge_labelling
 from agt.settings import plain_of, schema
 from agt.training.checkpoint import Tensors
 from agt.training.erm_with_linear_term import ErmWithLinearTerm
@@ -69,15 +64,9 @@ from agt.training.settings import NoiseConfig
 from agt.training.sgd import BufferKey
 from agt_audit.dpsgd import NoisyTraining
 from agt_audit.job import Audited, AuditInputs, AuditKind
-from agt_audit.mechanism import (
-    LabellingPair,
-    NeighbourPair,
-    Side,
-    between_roots,
-    exact_loss,
-    neighbours,
-    segments,
-)
+from agt_audit.mechanism import NeighbourPair, Side, exact_loss
+from agt_audit.pairs import neighbours, pair_of, segments
+from agt_audit.recorded_draws import Publish, RecordedRandomness, ReplayedRandomness
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, counterexamples
 from agt_cli.report.record import RunRecord
@@ -88,86 +77,7 @@ FAR = 2.0**64  # a share of the guarantee that says "no noise of this kind cover
 # of epsilon and delta: what objective perturbation spends on its solver's error
 SOLVER_SHARE = 0.01
 
-Publish = Callable[[Randomness], Mapping[str, object]]
 Composed = Literal["answer", "release"]
-
-
-class ReplayDiverged(Exception):
-    """The replay asked for another draw than the record has."""
-
-
-class RecordedRandomness(ObservedRandomness):
-    """Draws from a source, and keeps what a release draws and publishes.
-
-    Attributes:
-        draws, answers: in order.
-        published: name of a field -> a hash of its value, to the last bit.
-    """
-
-    def __init__(self, source: Randomness) -> None:
-        self.source, self.simulated = source, source.simulated
-        self.draws, self.answers = list[Draw](), list[Any]()
-        self.published: dict[str, str] = {}
-
-    def answer(self, draw: Draw, sample: Callable[[Randomness], Answer]) -> Answer:
-        """Return what the source gives."""
-        return self.keep(draw, sample(self.source))
-
-    def keep(self, draw: Draw, answer: Answer) -> Answer:
-        """Note a draw and its answer, which is returned."""
-        self.draws.append(replace(draw, private=deepcopy(draw.private)))
-        self.answers.append(deepcopy(answer))
-        return answer
-
-    def words(self, n: int) -> np.ndarray:
-        """As of ``Randomness``; a draw of its own, where no other draw asked for it."""
-        return self.answer(Draw("uniform", ("words", n)), lambda source: source.words(n))
-
-    def below(self, bound: int) -> int:
-        """As of ``Randomness``; a draw of its own, where no other draw asked for it."""
-        return self.answer(Draw("uniform", ("below", bound)), lambda source: source.below(bound))
-
-    def release(self, publish: Publish) -> None:
-        """Release. Raises what the release raises: nothing was published."""
-        self.published = {name: joblib.hash(value) for name, value in publish(self).items()}
-
-
-class ReplayedRandomness(RecordedRandomness):
-    """Answers each draw as it was recorded."""
-
-    def __init__(self, recorded: RecordedRandomness) -> None:
-        super().__init__(recorded.source)
-        self.recorded = recorded
-
-    def answer(self, draw: Draw, sample: Callable[[Randomness], Answer]) -> Answer:
-        """Return the recorded answer; of words, those that only the neighbour has are drawn anew.
-
-        Raises:
-            ReplayDiverged: the draw has another distribution than the recorded one, or there is
-                none.
-        """
-        number = len(self.draws)
-        due = [(each.law, each.public) for each in self.recorded.draws[number : number + 1]]
-        if due != [(draw.law, draw.public)]:
-            draw_number = number + 1
-            made = f"{draw.law} {draw.public}"
-            recorded_draw = " ".join(f"{law} {public}" for law, public in due) or "missing"
-            raise ReplayDiverged(
-                f"random draw number {draw_number} is {made} on the neighbouring dataset, but "
-                f"{recorded_draw} in the recorded release"
-            )
-        answer = deepcopy(self.recorded.answers[number])
-        if isinstance(draw.private, Mapping):
-            fresh = cast(dict[str, float], sample(self.source))
-            answer = {word: answer.get(word, count) for word, count in fresh.items()}
-        return self.keep(draw, answer)
-
-    def release(self, publish: Publish) -> None:
-        """Release; an error is published, of whatever type it is: the recorded side raised none."""
-        try:
-            super().release(publish)
-        except Exception as error:
-            self.published = {**self.recorded.published, type(error).__name__: str(error)}
 
 
 def replay(
@@ -428,6 +338,8 @@ class ReplayedRelease:
         """
         begin, end = segments(self.model, self.queries, count, rng)
         middle = (begin + (end - begin) / 2).astype(begin.dtype)
+        if not len(middle):  # the model answers all queries alike
+            middle = np.asarray(self.queries[:count])
         for edit, other in islice(neighbours(self.model, middle, count), count):
             yield from self.pair(
                 other, f"two datasets were used: the run's own data, and the same data {edit}", rng
@@ -445,24 +357,25 @@ class ReplayedRelease:
             )
             return replay("training with noise in every step", claimed, first, second, where)
         options: dict[str, Any] = {}
-        if isinstance(mechanism, Mechanism):
+        if mechanism.output is Output.LABELS:
             options["composed"] = "answer"
             queries = np.concatenate([self.searched(other, mechanism, rng), queries])
         options["problems"] = _linear_term_problems(mechanism, sides)
         first, second = (partial(self.publish, side, queries) for side in sides)
         return replay(mechanism.name, mechanism.guarantee, first, second, where, **options)
 
-    def searched(self, other: Model, mechanism: Mechanism, rng: np.random.Generator) -> np.ndarray:
+    def searched(self, other: Model, mechanism: Any, rng: np.random.Generator) -> np.ndarray:
         """[m, ...] queries at which labels or evidence of the two models differ; none of noisy
         counts.
+
+        Args:
+            other: the neighbour's model.
+            mechanism: that releases labels.
+            rng: of the queries.
         """
-        if mechanism.needs == "votes" and mechanism.classes > 2:
-            return self.queries[:0]
-        sides = (
-            Labelling.judged(side, mechanism, self.conditions, **self.options)
-            for side in (self.model, other)
-        )
-        found = between_roots(LabellingPair(*sides), self.queries, rng)
+        terms = ReleaseTerms(conditions=self.conditions, **self.options)
+        sides = (judge_labelling(side, mechanism, terms) for side in (self.model, other))
+        found = pair_of(*sides).chosen_queries(self.queries, rng)
         return found[:: -(-len(found) // len(self.queries)) or 1]
 
     def publish(
@@ -476,7 +389,7 @@ class ReplayedRelease:
         release.reserve()
         drawn: Any = release.draw()
         if isinstance(release, LabelRelease):
-            drawn = gathered(drawn, len(queries))
+            drawn = release.labelling.published(gathered(drawn, len(queries)))
         return {"drawn": drawn, **plain_of(release.reserved_claim.for_file())}
 
 
@@ -527,7 +440,8 @@ class Replay(AuditKind):
         opened = given.open(record, console)
         model, queries, mechanism = opened.model, opened.queries.features[: self.queries], None
         if model.problem.settings.noise is None:
-            mechanism = given.mechanism().mechanism(model.problem.classes, len(opened.queries))
+            classes = opened.dataset.target.class_count
+            mechanism = given.mechanism().mechanism(classes, len(opened.queries))
             if mechanism.output is Output.WEIGHTS:
                 head = cast(WeightsMechanism, mechanism).releasable_head(model)
                 if head is not model:  # beside votes it never was trained

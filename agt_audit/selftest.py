@@ -10,7 +10,7 @@ draw and train follows from the seed alone: one thread, nothing compiled, no pro
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar, cast
@@ -23,8 +23,10 @@ from agt.bounds.box import Box
 from agt.certificates.box import Certificates
 from agt.certificates.stability import ClosedFormCertificates, certify_linear
 from agt.data.labelled import Declared
+from agt.data.target import NumericTarget
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
 from agt.mechanisms.labelling import Labelling
+from agt.mechanisms.laplace_mean import LaplaceMean, NumberLabelling
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.mechanism_config import AnyMechanism
 from agt.mechanisms.objective import ObjectiveNoises, ProblemConstants
@@ -33,14 +35,18 @@ from agt.mechanisms.published import SmoothCauchy
 from agt.mechanisms.statistics import NoisyStatistics, SumNoiseScales
 from agt.mechanisms.weights import ReleaseWeights
 from agt.models.box import BoxModel
+from agt.models.features import to_integers
 from agt.models.fitting import fit as fit_problem
 from agt.models.linear import LinearModel
 from agt.models.model import Model
+from agt.models.votes import NumberVotesModel
 from agt.numeric import Randomness, SeededRandomness, gaussian_mu
 from agt.problem import Problem
 from agt.settings import RelationConfig, schema
 from agt.training.batches import BatchPlan
+from agt.training.lattice import LATTICE_STEPS, MIDDLE
 from agt.training.loop import Noise, OnProgress
+from agt.training.ridge import predict_numbers
 from agt.training.settings import NoiseConfig
 from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import Remark
@@ -66,14 +72,12 @@ from agt_audit.dpsgd import (
     judged as judge_training,
 )
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim
+from agt_audit.intervals import audit_intervals
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import (
-    LabellingPair,
     NeighbourPair,
     Side,
-    TrialPlan,
     audit_pair,
-    between_roots,
     exact_loss,
     expected_bound,
     search,
@@ -81,9 +85,21 @@ from agt_audit.mechanism import (
 )
 from agt_audit.membership_attack import compare_labels
 from agt_audit.neighbours import retrained, without
+from agt_audit.numbers import (
+    MADE_UP,
+    NumberSide,
+    SumPair,
+    audit_sums_alone,
+    drawn_findings,
+    farthest_sums,
+    law_finding,
+    published_finding,
+)
 from agt_audit.page import found
+from agt_audit.pairs import LabellingPair, NumberPair, between_roots, neighbours
 from agt_audit.prediction import alike, judged, most_telling
 from agt_audit.replay import ReplayedRelease
+from agt_audit.trials import TrialPlan
 from agt_audit.unlearning import Attack, RemovedRows, Served, Unlearn, audit_unlearning
 from agt_audit.weights import (
     Heads,
@@ -140,8 +156,8 @@ NOISES = ObjectiveNoises.from_budget(SHAPE, SOLVED.eps, SOLVED.delta)
 class LeakyMechanism:
     """A mechanism that says one thing and draws another."""
 
-    says: Mechanism
-    draws: Mechanism
+    says: Mechanism | LaplaceMean
+    draws: Mechanism | LaplaceMean
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.draws if name == "release" else self.says, name)
@@ -303,6 +319,148 @@ def answered(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding
         "",
     )
     return judged(TestedClaim(*words, claim, confidence), event, *drawn)
+
+
+# -- private numbers
+# --------------------------------------------------------------------------------------------------
+
+NUMBERS = LaplaceMean(eps=1.0)
+NUMBER_RANGE = (0.0, 10.0)
+
+
+class FloatingNoise(LaplaceMean):
+    """Laplace noise in double precision, by the logarithm of a uniform number."""
+
+    def release(
+        self, sums: np.ndarray, members: int, touches: int, source: Randomness
+    ) -> np.ndarray:
+        """Released sums, which are not rounded."""
+        largest = members * LATTICE_STEPS
+        uniform = np.array([source.below(2**53) for _ in sums]) / 2.0**53
+        signs = np.array([1 - 2 * source.below(2) for _ in sums])
+        noise = -np.log1p(-uniform) * signs * touches * LATTICE_STEPS / self.eps
+        return np.clip(sums + noise, 0, largest)
+
+
+class UnclippedMembers(NumberVotesModel):
+    """Members whose answers leave the declared range."""
+
+    def labels(self, phi: np.ndarray) -> np.ndarray:
+        """The answers, in steps of the lattice, however many."""
+        features = to_integers(phi.astype(np.float64))
+        numbers = predict_numbers(features, self.weight[:, 0].numpy(), self.exponents.numpy())
+        return np.rint((numbers + 1.0) * MIDDLE).astype(np.int64)
+
+
+class MembersWithRecords(NumberVotesModel):
+    """The mean of the members that have records, whose number depends on the data."""
+
+    def sums(
+        self, features: np.ndarray, on_progress: OnProgress = lambda progress: None
+    ) -> np.ndarray:
+        """The mean, as a sum of all members' answers."""
+        trained = np.flatnonzero(self.weight[:, 0].numpy().any(axis=1))
+        answers = self.labels(self.phi(features))[trained]
+        mean = answers.mean(axis=0) if len(answers) else np.full(len(features), MIDDLE)
+        return np.rint(mean * len(self.weight)).astype(np.int64)
+
+
+class RangeOfTheRecords(NumberVotesModel):
+    """A model whose range is that of its own records' labels."""
+
+    @property
+    def target(self) -> NumericTarget:
+        """From the least label to the greatest."""
+        labels = self.problem.dataset.train.labels
+        return NumericTarget(float(labels.min()), float(labels.max()))
+
+
+class OneChangedMember(NumberVotesModel):
+    """A model whose intervals count one changed member for each edit, whatever the relation."""
+
+    @property
+    def touches(self) -> int:
+        """One."""
+        return 1
+
+
+def made_up_sums(
+    seed: int, mechanism: Any = NUMBERS, members: int = 2, touches: int = 1, told: int | None = None
+) -> Finding:
+    """What draws say of sums between which ``touches`` members go from one end to the other.
+
+    Args:
+        seed: of the draws.
+        mechanism: that releases.
+        members: T.
+        touches: how many members change.
+        told: how many the release believes; None: as many.
+    """
+    side = NumberSide.without_data(0, members, touches if told is None else told)
+    pair = SumPair(side, replace(side, total=touches * LATTICE_STEPS), members, MADE_UP)
+    return drawn_findings(mechanism, pair, plan_of(seed, 1000))[0]
+
+
+def run_of_numbers(
+    seed: int, count: int = 20, labels: tuple[float, float] = NUMBER_RANGE, **settings: Any
+) -> Model:
+    """A small run of numbers, whose members learn the few records that they have by heart."""
+    x, _ = crowd(seed, count)
+    y = np.resize(labels, count)
+    declared = Declared(size=count, features=True, settings=True)
+    by_heart = {"name": "votes", "strength": 1e-4}
+    given = {"members": 8, "certificate": by_heart, "compute": COMPUTE, **settings}
+    return fit(x, y, target="numeric", range=NUMBER_RANGE, declared=declared, **given).model
+
+
+def intervals(seed: int, kind: type[NumberVotesModel], **settings: Any) -> Finding:
+    """Certified intervals of a small run of numbers; of the findings the worst."""
+    model = flawed(kind, run_of_numbers(seed, **settings))
+    queries = model.problem.dataset.train.features
+    counts = audit_intervals(cast(Model, model), queries, 12, 2, seed)
+    return worst(counts.findings("private numbers", len(queries)).values())
+
+
+def number_pairs(
+    seed: int,
+    kind: type[NumberVotesModel],
+    count: int = 20,
+    labels: tuple[float, float] = NUMBER_RANGE,
+    **settings: Any,
+) -> Iterator[SumPair]:
+    """The sums of a small run of numbers and of its neighbours, whose models all have a flaw."""
+    model = run_of_numbers(seed, count, labels, **settings)
+    x = model.problem.dataset.train.features
+    having = replace(NumberLabelling.judged(model, NUMBERS), model=flawed(kind, model))
+    for edit, other in neighbours(model, x[:4], 4):
+        lacking = replace(having, model=flawed(kind, other))
+        queries = np.concatenate([x, np.random.default_rng(seed).normal(size=(200, 3))])
+        yield farthest_sums(NumberPair(having, lacking), queries, edit)
+
+
+def numbers_of_a_run(seed: int, kind: type[NumberVotesModel], **settings: Any) -> Finding:
+    """What is found without draws of a run of numbers and its neighbours; of these the worst."""
+    source = SeededRandomness(seed)
+    return worst(
+        finding
+        for pair in number_pairs(seed, kind, **settings)
+        for finding in (
+            law_finding(NUMBERS, pair),
+            published_finding(NUMBERS, pair, source),
+        )
+    )
+
+
+def private_numbers(seed: int) -> Finding:
+    """Private numbers as they are, of both kinds of edits; of the findings the worst."""
+    made_up = audit_sums_alone(NUMBERS, 2, plan_of(seed, 500, SURE))[0]
+    trained = (
+        numbers_of_a_run(seed, NumberVotesModel, relation=relation, count=count)
+        for relation in ("add_remove", "substitute")
+        for count in (3, 20)
+    )
+    drawn = tuple(finding for finding in made_up if finding.outcome is not Outcome.REPORTED)
+    return worst((*drawn, *trained))
 
 
 # -- certificates
@@ -738,6 +896,29 @@ PLANTED: dict[str, Plant] = {
     "fault: unlearning by retraining that keeps a record whose erasure was requested": partial(
         trained_again, kept=1
     ),
+    "fault: private numbers whose noise is sized for 3 members, although there are 2": partial(
+        made_up_sums, mechanism=LeakyMechanism(NUMBERS, LaplaceMean(eps=3 / 2))
+    ),
+    (
+        "fault: private numbers whose noise is sized for one changed member, although replacing "
+        "a unit changes two"
+    ): partial(made_up_sums, touches=2, told=1),
+    "fault: private numbers with floating-point noise": partial(
+        made_up_sums, mechanism=FloatingNoise(eps=1.0)
+    ),
+    "fault: private numbers whose members leave the declared range": partial(
+        numbers_of_a_run, kind=UnclippedMembers
+    ),
+    "fault: private numbers that leave out members without records": partial(
+        numbers_of_a_run, kind=MembersWithRecords, count=2, members=32
+    ),
+    "fault: private numbers whose range is that of the records": partial(
+        numbers_of_a_run, kind=RangeOfTheRecords, labels=(2.0, 8.0)
+    ),
+    (
+        "fault: intervals of numbers that count one changed member, although replacing a unit "
+        "changes two"
+    ): partial(intervals, kind=OneChangedMember, relation="substitute"),
 }
 SOUND: dict[str, Plant] = {
     "control: randomized response that draws labels with the budget that it claims": the_budget,
@@ -774,6 +955,10 @@ SOUND: dict[str, Plant] = {
     ),
     "control: unlearning that removes the requested records": removals,
     "control: unlearning by retraining, as agt does it": trained_again,
+    "control: private numbers as agt releases them": private_numbers,
+    "control: intervals of numbers as agt computes them": partial(
+        intervals, kind=NumberVotesModel, relation="substitute"
+    ),
 }
 
 

@@ -70,8 +70,8 @@ from agt.unlearning.promise import MethodName, Promise
 from agt.unlearning.sentences import Remark
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim, chosen as chosen_event
 from agt_audit.job import Audited, AuditInputs, AuditKind
-from agt_audit.mechanism import TrialPlan
 from agt_audit.neighbours import labels_of
+from agt_audit.trials import TrialPlan
 from agt_audit.weights import noise_size
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, counterexamples
@@ -742,6 +742,7 @@ class Unlearning(AuditKind):
     """
 
     name: ClassVar[str] = "unlearning"
+    needs_classes: ClassVar[bool] = True
     question: ClassVar[str] = "the erased records had been used in training"
     while_waiting: ClassVar[bool] = True
     records: Annotated[int, Field(ge=1)] = 8
@@ -768,11 +769,6 @@ class Unlearning(AuditKind):
         """Every method against every attack."""
         trained = _opened(given)
         opened = trained.open(record, console)
-        if opened.model.number_votes is not None:
-            raise ConfigError(
-                "run: `agt audit unlearning` attacks models of classes, but this run answers with "
-                "numbers"
-            )
         forget = ForgetSets(
             opened.dataset.train,
             families(opened.kept.source, opened.dataset.train),

@@ -56,7 +56,8 @@ from agt.settings import schema
 from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
 from agt_audit.estimates import of_tail
 from agt_audit.job import Audited, AuditInputs, AuditKind, no_pair_found
-from agt_audit.mechanism import Exact, TrialPlan, attacked, neighbours, segments, tested
+from agt_audit.pairs import neighbours, segments
+from agt_audit.trials import Exact, TrialPlan, attacked, tested
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, least
 from agt_cli.report.record import RunRecord
@@ -472,6 +473,7 @@ class WeightsAudit(AuditKind):
     width: Annotated[int, Field(ge=1, le=100_000)] = 4
 
     name: ClassVar[str] = "weights"
+    needs_classes: ClassVar[bool] = True
 
     def check(self, given: AuditInputs) -> None:
         """Refuse what releases no weights, or by a law that there is no attack for."""

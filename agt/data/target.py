@@ -5,7 +5,7 @@ A dataset carries one ``Target`` and asks it. No other module decides by the kin
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -77,6 +77,18 @@ class Target(ABC):
         """
 
     @abstractmethod
+    def labels_of(self, cells: Sequence[str]) -> np.ndarray:
+        """Return the labels that cells of a file of released labels stand for, [n].
+
+        Args:
+            cells: names of classes, or numbers as Python prints them.
+
+        Raises:
+            KeyError: a cell names no class.
+            ValueError: a cell is no number.
+        """
+
+    @abstractmethod
     def notes(self, labels: np.ndarray) -> list[str]:
         """Return what the data owner should know of the training labels, a sentence each.
 
@@ -125,6 +137,11 @@ class ClassTarget(Target):
     def are_known(self, labels: np.ndarray) -> np.ndarray:
         """Return which labels are not ``UNLABELLED``, [n] bool."""
         return np.asarray(labels != UNLABELLED)
+
+    def labels_of(self, cells: Sequence[str]) -> np.ndarray:
+        """Return the indices of classes that are given by name, [n] int64."""
+        index = {name: label for label, name in enumerate(self.names)}
+        return np.array([index[cell] for cell in cells], dtype=np.int64)
 
     def notes(self, labels: np.ndarray) -> list[str]:
         """Return a sentence about the classes that no training record has, if there are any."""
@@ -225,6 +242,10 @@ class NumericTarget(Target):
     def are_known(self, labels: np.ndarray) -> np.ndarray:
         """Return which labels are not NaN, [n] bool."""
         return ~np.isnan(labels)
+
+    def labels_of(self, cells: Sequence[str]) -> np.ndarray:
+        """Return numbers that are given as text, [n] float64."""
+        return np.array([float(cell) for cell in cells])
 
     def notes(self, labels: np.ndarray) -> list[str]:
         """Return nothing: ``clipping_notes`` reads the labels before they are clipped."""

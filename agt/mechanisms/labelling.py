@@ -136,6 +136,13 @@ class AnyLabelling(ABC):
             on_progress: called while the model is asked.
         """
 
+    @abstractmethod
+    def published(self, labels: np.ndarray) -> np.ndarray:
+        """Return what drawn answers [n] are published as.
+
+        These are the labels of classes themselves, or numbers, [n] float64.
+        """
+
 
 @dataclass(frozen=True)
 class Labelling(AnyLabelling):
@@ -221,6 +228,10 @@ class Labelling(AnyLabelling):
         prediction, evidence = self.evidence(features, on_progress)
         # max_distance is public and bounds the evidence: see Mechanism.release about time.
         return self.mechanism.release(prediction, evidence, randomness, self.model.max_distance)
+
+    def published(self, labels: np.ndarray) -> np.ndarray:
+        """Return what drawn labels [n] are published as: the labels themselves."""
+        return labels
 
     def evidence(
         self, features: np.ndarray, on_progress: OnProgress = lambda progress: None

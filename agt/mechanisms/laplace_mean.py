@@ -214,3 +214,7 @@ class NumberLabelling(AnyLabelling):
         members = self.model.settings.ensemble.members
         sums = self.model.sums(features, on_progress)
         return self.mechanism.release(sums, members, self.model.touches, randomness)
+
+    def published(self, labels: np.ndarray) -> np.ndarray:
+        """Return the numbers that drawn sums [n] are published as, [n] float64."""
+        return self.model.mean_of(labels)

@@ -23,6 +23,7 @@ from agt.certificates.conditions import (
     symmetric_fact,
 )
 from agt.certificates.settings import ErmConfig
+from agt.data.records import Records
 from agt.data.target import NumericTarget, Target
 from agt.errors import ConfigError
 from agt.facts import evidence, proved
@@ -31,7 +32,9 @@ from agt.models.linear import LinearKind, LinearModel
 from agt.problem import Problem, Settings
 from agt.settings import schema
 from agt.training.batches import BatchPlan
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.linear import LinearTrained
+from agt.training.loop import OnProgress
 from agt.training.sensitivity import LinearLoss, Sensitivity
 from agt.training.settings import EnsembleConfig
 
@@ -81,6 +84,23 @@ class NumberHeadKind(ErmConfig, LinearKind):
         weight = torch.zeros((1, features.outputs), dtype=torch.float64)
         trained = LinearTrained(weight, _ONE_OUTPUT, plan, _UNBOUNDED, training)
         return NumberHead(problem, features, trained)
+
+    def retrain(
+        self,
+        head: LinearModel,
+        records: Records,
+        on_progress: OnProgress = lambda progress: None,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
+    ) -> LinearModel:
+        """Return the head as it is: only a release computes weights, from its problem's records.
+
+        Args:
+            head: the head.
+            records: not read.
+            on_progress: not called.
+            checkpoints: not used.
+        """
+        return head
 
 
 @dataclass(frozen=True)

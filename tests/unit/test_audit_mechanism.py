@@ -28,18 +28,18 @@ from agt.numeric import SeededRandomness
 from agt_audit.mechanism import (
     NeighbourPair,
     Side,
-    TrialPlan,
     audit_alone,
     audit_pair,
     audit_quantile,
     exact_loss,
     expected_bound,
     neighbouring_pairs,
-    neighbours,
     search,
     square_of_responses,
     unpaid,
 )
+from agt_audit.pairs import neighbours
+from agt_audit.trials import TrialPlan
 from agt_cli.report.findings import Strength
 
 RIGOROUS: list[tuple[str, dict[str, Any]]] = [

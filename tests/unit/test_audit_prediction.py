@@ -18,15 +18,13 @@ from agt.models.model import Model
 from agt.training.ensemble import assign_shards
 from agt.training.settings import EnsembleConfig
 from agt_audit.estimates import Claimed, Mistakes
-from agt_audit.mechanism import LabellingPair, between_roots
+from agt_audit.events import LabelEvent, event_of, event_of_sum
 from agt_audit.neighbours import retrained, without
+from agt_audit.pairs import LabellingPair, between_roots
 from agt_audit.prediction import (
-    LabelEvent,
     alike,
     deciding_records,
     edited,
-    event_of,
-    event_of_sum,
     names_into,
 )
 from agt_audit.selftest import COMPUTE, crowd, fitted

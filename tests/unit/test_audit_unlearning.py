@@ -12,8 +12,8 @@ from agt.errors import CheckError, ConfigError
 from agt.facts import not_held
 from agt.numeric import gaussian_mu
 from agt.unlearning.promise import Promise
-from agt_audit.mechanism import TrialPlan
 from agt_audit.selftest import CLOSE, DRAWS, EXACT, GONE, MeanModel, looking, request
+from agt_audit.trials import TrialPlan
 from agt_audit.unlearning import Attack, ForgetSets, Served, audit_unlearning
 from agt_cli.report.findings import Finding, Outcome
 

@@ -1,0 +1,280 @@
+"""Private numbers attacked: what a release makes of a query's sums on two neighbouring datasets.
+
+The noise that a release states is compared with the distance of the sums, exactly. Draws show what
+it does, whatever it states. Whether the published numbers are public is checked on both sides.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from typing import cast
+
+import numpy as np
+
+from agt.mechanisms.laplace_mean import LaplaceMean, NumberLabelling
+from agt.models.model import Model
+from agt.numeric import Draw, Randomness, SeededRandomness, printed_decimal
+from agt.training.lattice import LATTICE_STEPS
+from agt_audit.pairs import NumberPair, neighbours
+from agt_audit.recorded_draws import RecordedRandomness
+from agt_audit.trials import Exact, TrialPlan, attacked, tested
+from agt_cli.report.findings import Finding, Outcome, counterexamples
+
+CHECKED_DRAWS = 100  # sums a side that must be whole numbers of the public range
+MADE_UP = (
+    "no data were used: the audit made up two sums that differ as much as those of neighbouring "
+    "datasets can"
+)
+
+
+@dataclass(frozen=True)
+class NumberSide:
+    """What a release makes of a query on one dataset.
+
+    Attributes:
+        total: the sum of the members' answers, in steps of the public lattice.
+        members: T, the number of members, as the release counts them.
+        touches: how many members one edit can change, as the release counts them.
+        number_of: the numbers that released sums [n] stand for, [n].
+    """
+
+    total: int
+    members: int
+    touches: int
+    number_of: Callable[[np.ndarray], np.ndarray]
+
+    @classmethod
+    def of_query(cls, labelling: NumberLabelling, total: int) -> "NumberSide":
+        """Return the side of a model that answers a query with a given sum."""
+        model = labelling.model
+        return cls(total, model.settings.ensemble.members, model.touches, model.mean_of)
+
+    @classmethod
+    def without_data(cls, total: int, members: int, touches: int) -> "NumberSide":
+        """Return a made-up side whose public range is [0, 1]."""
+        largest = members * LATTICE_STEPS
+        return cls(total, members, touches, lambda sums: sums / largest)
+
+    def draw(self, mechanism: LaplaceMean, source: Randomness, count: int) -> np.ndarray:
+        """Release the sum several times, as `agt predict` does; returns released sums [count]."""
+        sums = np.full(count, self.total, dtype=np.int64)
+        return mechanism.release(sums, self.members, self.touches, source)
+
+    def stated_noise(self, mechanism: LaplaceMean) -> Draw | None:
+        """Return the noise that a release says it draws; None: it does not state just one draw of
+        discrete Laplace noise.
+        """
+        recorded = RecordedRandomness(SeededRandomness(0))
+        self.draw(mechanism, recorded, 1)
+        draws = recorded.draws
+        if [draw.law for draw in draws] != ["geometric"]:
+            return None
+        return draws[0]
+
+
+@dataclass(frozen=True)
+class SumPair:
+    """A query's sums on two neighbouring datasets, and how each is released.
+
+    Attributes:
+        first, second: both sides.
+        members: T, the public number of members.
+        where: which datasets, in words.
+    """
+
+    first: NumberSide
+    second: NumberSide
+    members: int
+    where: str
+
+    @property
+    def moved(self) -> int:
+        """By how much the sums differ, in steps of the lattice."""
+        return abs(self.first.total - self.second.total)
+
+    @property
+    def sides(self) -> tuple[NumberSide, NumberSide]:
+        """Both sides."""
+        return self.first, self.second
+
+    def __str__(self) -> str:
+        largest = self.members * LATTICE_STEPS
+        return (
+            f"the sum of the members' answers is {self.first.total:,} on one dataset and "
+            f"{self.second.total:,} on its neighbour, of {largest:,} steps of the public lattice"
+        )
+
+
+def audit_sums(mechanism: LaplaceMean, pair: SumPair, plan: TrialPlan) -> tuple[Finding, ...]:
+    """Return what is found of one pair: exactly, of the published numbers, and by draws."""
+    return (
+        law_finding(mechanism, pair),
+        published_finding(mechanism, pair, plan.source),
+        *drawn_findings(mechanism, pair, plan),
+    )
+
+
+def exact_sum_loss(mechanism: LaplaceMean, pair: SumPair) -> Exact | None:
+    """Return the loss of a pair by the noise that the release states, exactly.
+
+    Noise of the same scale on both sides gives every released sum beyond the two exact sums
+    a ratio of probabilities of e^(rate distance). No other has a larger one, and clamping keeps it.
+
+    Returns:
+        The loss; None: the two sides do not state discrete Laplace noise of one scale.
+    """
+    first, second = (side.stated_noise(mechanism) for side in pair.sides)
+    if first is None or second is None or first.public != second.public:
+        return None
+    eps, sensitivity, _ = cast(tuple[float, int, int], first.public)
+    ((total,), (other,)) = (cast(list[int], draw.private) for draw in (first, second))
+    drawn = [Fraction(eps), Fraction(printed_decimal(eps))]
+    rate = min(drawn) / sensitivity
+    claimed = max(Fraction(mechanism.eps), Fraction(printed_decimal(mechanism.eps)))
+    loss = rate * abs(total - other)
+    return Exact(float(loss), loss > claimed)
+
+
+def law_finding(mechanism: LaplaceMean, pair: SumPair) -> Finding:
+    """Return what the noise that the release states says of a pair."""
+    subject = f"{subject_of(mechanism)}: its noise"
+    attack = f"the distributions of the noisy sum on two datasets were compared: {pair}"
+    exact = exact_sum_loss(mechanism, pair)
+    if exact is None:
+        return Finding(
+            subject,
+            str(mechanism.guarantee),
+            attack,
+            pair.where,
+            Outcome.UNTESTED,
+            "the release does not state discrete Laplace noise of the same scale on both "
+            "datasets, so its privacy loss cannot be computed",
+            "epsilon",
+        )
+    return exact.finding(subject, mechanism.guarantee, attack, pair.where)
+
+
+def published_finding(mechanism: LaplaceMean, pair: SumPair, source: Randomness) -> Finding:
+    """Return whether the numbers that a release can publish are the same on both datasets."""
+    largest = pair.members * LATTICE_STEPS
+    drawn = np.concatenate([side.draw(mechanism, source, CHECKED_DRAWS) for side in pair.sides])
+    off_lattice = (drawn != np.rint(drawn)) | (drawn < 0) | (drawn > largest)
+    possible = np.linspace(0, largest, CHECKED_DRAWS).astype(np.int64)
+    numbers, others = (side.number_of(possible) for side in pair.sides)
+    wrong = int(off_lattice.sum())
+    different = int((numbers != others).sum())
+    return counterexamples(
+        f"{subject_of(mechanism)}: the numbers that it can publish",
+        f"a released sum is a whole number from 0 to {largest:,}, and the number that it stands "
+        "for does not depend on the records",
+        "sums were released on both datasets, and possible sums were turned into numbers on both",
+        f"{len(drawn)} releases, and {len(possible)} possible sums; {pair.where}",
+        "differences",
+        float(wrong + different),
+        f"{wrong} of {len(drawn)} released sums are not whole numbers of the public range, and "
+        f"{different} of {len(possible)} possible sums stand for another number on the "
+        "neighbouring dataset",
+        "this audit detects a range, or a number of members, that is read off the records",
+    )
+
+
+def drawn_findings(mechanism: LaplaceMean, pair: SumPair, plan: TrialPlan) -> tuple[Finding, ...]:
+    """Return what draws of both sides say of the claim."""
+    first, second = (partial(side.draw, mechanism, plan.source) for side in pair.sides)
+    claim = tested(subject_of(mechanism), mechanism.guarantee, str(pair), pair.where, plan)
+    return attacked((first, second), claim, plan, None)
+
+
+def subject_of(mechanism: LaplaceMean) -> str:
+    """Return a mechanism with its budget, in words."""
+    return f"{mechanism.name} with eps={mechanism.eps:g}"
+
+
+def made_up_pairs(members: int) -> Iterator[SumPair]:
+    """Yield the pairs of sums that are farthest apart, of both kinds of edits.
+
+    An edit changes one member, or two where it replaces a unit, from one end of the range to the
+    other. The other members answer an end or the middle.
+
+    Args:
+        members: T, at least 1.
+    """
+    for touches in range(1, min(members, 2) + 1):
+        step = touches * LATTICE_STEPS
+        others = (members - touches) * LATTICE_STEPS
+        for total in dict.fromkeys([others // 2, 0, others]):
+            first = NumberSide.without_data(total, members, touches)
+            second = replace(first, total=total + step)
+            yield SumPair(first, second, members, MADE_UP)
+
+
+def audit_sums_alone(
+    mechanism: LaplaceMean, members: int, plan: TrialPlan
+) -> tuple[tuple[Finding, ...], list[tuple[SumPair, Exact]]]:
+    """Audit a mechanism on made-up sums.
+
+    Args:
+        mechanism: that releases.
+        members: T.
+        plan: of the draws, which are made from the first pair of each kind of edits.
+
+    Returns:
+        The findings; and the losses of all pairs whose noise is stated.
+    """
+    pairs = list(made_up_pairs(members))
+    found = [(pair, exact_sum_loss(mechanism, pair)) for pair in pairs]
+    losses = [(pair, exact) for pair, exact in found if exact is not None]
+    worst = max(losses, key=lambda one: one[1].rank)[0] if losses else pairs[0]
+    attacked_pairs = {pair.first.touches: pair for pair in reversed(pairs)}.values()
+    share = replace(plan, confidence=1 - (1 - plan.confidence) / len(attacked_pairs))
+    drawn = [
+        finding for pair in attacked_pairs for finding in drawn_findings(mechanism, pair, share)
+    ]
+    certain = (law_finding(mechanism, worst), published_finding(mechanism, worst, plan.source))
+    return (*certain, *drawn), losses
+
+
+def farthest_sums(pair: NumberPair, queries: np.ndarray, where: str) -> SumPair:
+    """Return the pair of sums of the query, of several, at which two models' sums differ most.
+
+    Args:
+        pair: the two models.
+        queries: [n, ...], at least one.
+        where: which datasets, in words.
+    """
+    having, lacking = pair.evidence(queries)
+    farthest = int(np.abs(having - lacking).argmax())
+    return SumPair(
+        NumberSide.of_query(pair.having, int(having[farthest])),
+        NumberSide.of_query(pair.lacking, int(lacking[farthest])),
+        pair.having.model.settings.ensemble.members,
+        where,
+    )
+
+
+def search_sums(
+    model: Model, labelling: NumberLabelling, anchors: np.ndarray, count: int, lines: int, seed: int
+) -> SumPair | None:
+    """Return the sums of the query and the neighbour that differ most; None: none differs.
+
+    Args:
+        model: of the run.
+        labelling: the model and its mechanism, judged.
+        anchors: [n, ...] queries, at which neighbours are made, and about which others are tried.
+        count: how many neighbouring datasets are trained.
+        lines: how many queries are tried between anchors, and how many away from them.
+        seed: of the choice.
+    """
+    rng = np.random.default_rng(seed)
+    places = anchors[np.sort(rng.permutation(len(anchors))[:count])]
+    best: SumPair | None = None
+    for edit, other in neighbours(model, places, count):
+        votes = other.number_votes
+        assert votes is not None  # it was trained as the run was
+        pair = NumberPair(labelling, replace(labelling, model=votes))
+        where = f"two datasets were used: the run's own data, and the same data {edit}"
+        sums = farthest_sums(pair, pair.chosen_queries(anchors, rng, lines)[:1], where)
+        if sums.moved and (best is None or sums.moved > best.moved):
+            best = sums
+    return best

@@ -1,0 +1,258 @@
+"""Audits of private numbers: what leaks more than it claims is caught, what does not is not."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agt.data.target import ClassTarget, NumericTarget
+from agt.mechanisms.laplace_mean import LaplaceMean, NumberLabelling
+from agt.models.votes import NumberVotesModel
+from agt.numeric import SeededRandomness
+from agt.training.lattice import LATTICE_STEPS
+from agt_audit.estimates import Claimed, chosen, of_grain
+from agt_audit.events import ThresholdEvent
+from agt_audit.intervals import audit_intervals, edited_datasets
+from agt_audit.neighbours import other_label, tried_label
+from agt_audit.numbers import (
+    NumberSide,
+    SumPair,
+    audit_sums_alone,
+    exact_sum_loss,
+    law_finding,
+    made_up_pairs,
+    published_finding,
+    search_sums,
+)
+from agt_audit.pairs import NumberPair, neighbours
+from agt_audit.prediction import edited
+from agt_audit.replay import ReplayedRelease
+from agt_audit.selftest import (
+    NUMBERS,
+    PLANTED,
+    SOUND,
+    FloatingNoise,
+    OneChangedMember,
+    RangeOfTheRecords,
+    flawed,
+    run_of_numbers,
+)
+from agt_audit.trials import TrialPlan
+from agt_cli.report.findings import Outcome
+
+RANGE = NumericTarget(0.0, 10.0)
+
+
+def pair_of_sums(first: int, second: int, members: int = 2, touches: int = 1) -> SumPair:
+    side = NumberSide.without_data(first, members, touches)
+    return SumPair(side, replace(side, total=second), members, "made up")
+
+
+def number_pair(model: Any, other: Any) -> NumberPair:
+    having = NumberLabelling.judged(model, NUMBERS)
+    return NumberPair(having, replace(having, model=other))
+
+
+@pytest.mark.parametrize("name", [name for name in PLANTED if "numbers" in name])
+def test_planted_violation_of_numbers_is_caught(name: str) -> None:
+    assert PLANTED[name](1).outcome is Outcome.VIOLATED
+
+
+@pytest.mark.parametrize("name", [name for name in SOUND if "numbers" in name])
+def test_sound_numbers_are_let_pass(name: str) -> None:
+    assert SOUND[name](1).outcome is Outcome.STANDS
+
+
+class TestExactly:
+    @pytest.mark.parametrize("eps", [0.1, 1.0, 3.0])
+    @pytest.mark.parametrize("members", [1, 2, 7])
+    def test_no_pair_of_neighbours_exceeds_the_claim(self, eps: float, members: int) -> None:
+        losses = [exact_sum_loss(LaplaceMean(eps), pair) for pair in made_up_pairs(members)]
+        assert not any(loss is None or loss.exceeds for loss in losses)
+        assert max(loss.rank for loss in losses if loss) == pytest.approx(eps)
+
+    def test_one_step_more_than_one_member_can_move_exceeds_the_claim(self) -> None:
+        loss = exact_sum_loss(NUMBERS, pair_of_sums(0, LATTICE_STEPS + 1))
+        assert loss is not None
+        assert loss.exceeds
+
+    def test_the_law_of_noise_that_is_not_stated_is_not_tested(self) -> None:
+        finding = law_finding(FloatingNoise(eps=1.0), pair_of_sums(0, 5))
+        assert finding.outcome is Outcome.UNTESTED
+
+    def test_made_up_pairs_are_of_both_kinds_of_edits(self) -> None:
+        distances = {(pair.first.touches, pair.moved) for pair in made_up_pairs(5)}
+        assert distances == {(1, LATTICE_STEPS), (2, 2 * LATTICE_STEPS)}
+
+
+class TestPublished:
+    def test_numbers_off_the_lattice_are_counted(self) -> None:
+        pair = pair_of_sums(1000, LATTICE_STEPS)
+        finding = published_finding(FloatingNoise(eps=1.0), pair, SeededRandomness(0))
+        assert finding.outcome is Outcome.VIOLATED
+
+    def test_a_number_of_members_from_the_data_is_caught(self) -> None:
+        pair = pair_of_sums(0, LATTICE_STEPS)
+        counted = NumberSide.without_data(LATTICE_STEPS, 1, 1)
+        finding = published_finding(NUMBERS, replace(pair, second=counted), SeededRandomness(0))
+        assert finding.outcome is Outcome.VIOLATED
+
+    def test_public_numbers_are_let_pass(self) -> None:
+        pair = pair_of_sums(0, LATTICE_STEPS)
+        finding = published_finding(NUMBERS, pair, SeededRandomness(0))
+        assert finding.outcome is Outcome.STANDS
+
+
+def test_an_audit_without_a_run_attacks_both_kinds_of_edits() -> None:
+    plan = TrialPlan(100, confidence=0.9999, source=SeededRandomness(0))
+    findings, losses = audit_sums_alone(NUMBERS, 2, plan)
+    assert {finding.outcome for finding in findings} <= {
+        Outcome.STANDS,
+        Outcome.REPORTED,
+        Outcome.UNTESTED,
+    }
+    assert {pair.first.touches for pair, _ in losses} == {1, 2}
+
+
+def test_the_last_bits_of_numbers_are_an_event() -> None:
+    coarse, fine = np.full(500, 0.5), np.full(500, 0.5 + 2.0**-20)
+    event = chosen(fine, coarse, Claimed("epsilon", 1.0), 0.95, labels=False)
+    assert event.holds(fine).all()
+    assert not event.holds(coarse).any()
+    assert of_grain(1, finer=False).holds(np.array([0.5, 0.25, np.inf])).tolist() == [
+        True,
+        False,
+        False,
+    ]
+
+
+class TestPrediction:
+    def test_the_event_is_a_threshold_between_the_two_models(self) -> None:
+        model: Any = run_of_numbers(0)
+        pair = number_pair(model, model)
+        sums = np.array([[3, 8, 5], [8, 3, 5]])
+        less, more, equal = pair.events(sums)
+        assert isinstance(less, ThresholdEvent)
+        assert isinstance(more, ThresholdEvent)
+        assert less.holds(model.mean_of(np.array([3, 4]))).tolist() == [True, False]
+        assert more.holds(model.mean_of(np.array([7, 8]))).tolist() == [False, True]
+        assert less.hit > less.alarm
+        assert equal.hit == equal.alarm
+
+    def test_an_event_loses_what_the_noise_covers(self) -> None:
+        model: Any = run_of_numbers(0)
+        (event,) = number_pair(model, model).events(np.array([[LATTICE_STEPS], [0]]))
+        assert event.loss(Claimed("epsilon", 1.0)) == pytest.approx(1.0)
+
+    def test_queries_are_those_whose_sums_differ_most_first(self) -> None:
+        model: Any = run_of_numbers(0)
+        anchors = model.problem.dataset.train.features
+        _, other = next(neighbours(model, anchors, 1))
+        pair = number_pair(model, other)
+        queries = pair.chosen_queries(anchors, np.random.default_rng(0))
+        having, lacking = pair.evidence(queries)
+        moved = np.abs(having - lacking)
+        assert (np.diff(moved) <= 0).all()
+        assert moved[0] > 0
+
+    def test_a_replaced_record_gets_the_farther_end_of_the_range(self) -> None:
+        model = run_of_numbers(0, relation="substitute")
+        records = model.problem.dataset.train
+        other = edited(model.problem, records, 1)
+        (added,) = other.labels[~np.isin(other.ids, records.ids)]
+        assert (records.labels[1], added) == (10.0, 0.0)
+
+
+class TestReplay:
+    @pytest.mark.parametrize("relation", ["add_remove", "substitute"])
+    def test_private_numbers_are_not_accused(self, relation: str) -> None:
+        model = run_of_numbers(0, relation=relation)
+        queries = model.problem.dataset.train.features
+        release = ReplayedRelease(model, queries, NUMBERS, conditions=model.conditions)
+        findings = list(release.findings(2, np.random.default_rng(0)))
+        assert {finding.outcome for finding in findings} == {Outcome.STANDS}
+        assert max(finding.found or 0.0 for finding in findings[1::2]) > 0
+
+    def test_a_range_of_the_records_is_caught(self) -> None:
+        model = run_of_numbers(0, labels=(2.0, 8.0))
+        _, other = list(neighbours(model, model.problem.dataset.train.features, 2))[1]
+        sides: list[Any] = [flawed(RangeOfTheRecords, side) for side in (model, other)]
+        queries = model.problem.dataset.train.features
+        release = ReplayedRelease(sides[0], queries, NUMBERS, conditions=model.conditions)
+        published, _ = release.pair(sides[1], "", np.random.default_rng(0))
+        assert published.outcome is Outcome.VIOLATED
+
+
+class TestRuns:
+    @pytest.mark.parametrize("relation", ["add_remove", "substitute"])
+    def test_the_sums_of_a_run_and_its_neighbours_stay_within_the_claim(
+        self, relation: str
+    ) -> None:
+        model = run_of_numbers(0, relation=relation)
+        labelling = NumberLabelling.judged(model, NUMBERS)
+        anchors = model.problem.dataset.train.features
+        found = search_sums(model, labelling, anchors, 4, 16, 0)
+        assert found is not None
+        loss = exact_sum_loss(NUMBERS, found)
+        assert loss is not None
+        assert 0 < loss.rank <= 1
+        assert not loss.exceeds
+
+
+class TestIntervals:
+    @pytest.mark.parametrize("relation", ["add_remove", "substitute", "remove"])
+    def test_intervals_contain_answers_of_neighbours(self, relation: str) -> None:
+        model = run_of_numbers(0, relation=relation)
+        queries = model.problem.dataset.train.features
+        counts = audit_intervals(model, queries, 12, 2, 0)
+        assert counts.neighbours == 12
+        assert counts.answers > 0
+        assert (counts.outside, counts.not_nested) == (0, 0)
+
+    def test_intervals_that_do_not_nest_are_counted(self) -> None:
+        model: Any = flawed(OneChangedMember, run_of_numbers(0, relation="substitute"))
+        counts = audit_intervals(model, model.problem.dataset.train.features, 12, 2, 0)
+        assert counts.not_nested > 0
+
+    @pytest.mark.parametrize("relation", ["add_remove", "substitute", "remove"])
+    def test_edits_are_within_their_distance(self, relation: str) -> None:
+        model = run_of_numbers(0, relation=relation)
+        records = model.problem.dataset.train
+        for k, other in edited_datasets(model, records.features, 6, 3, 0):
+            removed = set(records.ids) - set(other.ids)
+            added = set(other.ids) - set(records.ids)
+            edits = max(len(removed), len(added))
+            if relation != "substitute":
+                edits = len(removed) + len(added)
+            assert 0 < edits <= k
+            assert relation != "remove" or not added
+
+    def test_no_neighbour_is_begun_after_the_time_limit(self) -> None:
+        model = run_of_numbers(0)
+        counts = audit_intervals(
+            model, model.problem.dataset.train.features, 12, 2, 0, seconds=-1.0
+        )
+        assert counts.neighbours == 0
+        findings = counts.findings("a run", 1).values()
+        assert {finding.outcome for finding in findings} == {Outcome.UNTESTED}
+
+
+def test_tried_labels_are_the_classes_in_turn_or_the_ends_of_the_range() -> None:
+    classes = ClassTarget(("a", "b", "c"))
+    assert [tried_label(classes, turn) for turn in range(4)] == [0, 1, 2, 0]
+    assert [tried_label(RANGE, turn) for turn in range(3)] == [0.0, 10.0, 0.0]
+    assert (other_label(classes, 2), other_label(RANGE, 9.0), other_label(RANGE, 1.0)) == (
+        0,
+        0.0,
+        10.0,
+    )
+
+
+def test_cells_of_released_labels_are_read_by_the_target() -> None:
+    assert ClassTarget(("a", "b")).labels_of(["b", "a"]).tolist() == [1, 0]
+    assert RANGE.labels_of(["0.1", "9.75"]).tolist() == [0.1, 9.75]
+
+
+def test_a_small_run_of_numbers_has_the_model_that_faults_are_planted_in() -> None:
+    assert isinstance(run_of_numbers(0), NumberVotesModel)
