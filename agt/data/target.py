@@ -207,6 +207,11 @@ class NumericTarget(Target):
         return self.high - self.low
 
     @property
+    def bounds(self) -> str:
+        """The range as text, such as ``[0, 100]``."""
+        return f"[{self.low:g}, {self.high:g}]"
+
+    @property
     def middle(self) -> float:
         """The middle of the range."""
         return self.low + self.width / 2
@@ -243,9 +248,9 @@ class NumericTarget(Target):
         outside = int(((labels < self.low) | (labels > self.high)).sum())
         if not outside:
             return ()
-        bounds = f"[{self.low:g}, {self.high:g}]"
         counted = (
-            f"{outside:,} of {len(labels):,} training labels lie outside of dataset.range={bounds} "
+            f"{outside:,} of {len(labels):,} training labels lie outside of "
+            f"dataset.range={self.bounds} "
             "and were clipped to its nearer end."
         )
         if 2 * outside <= len(labels):

@@ -176,8 +176,8 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
         only_keys(answers, QUESTIONS)
         given = answers | given
     settings: StartSettings = validate(StartSettings, given, "")
-    if settings.open_questions() or not settings.target.exists():
-        settings.check_target()
+    if settings.open_questions() or not settings.dataset_file.exists():
+        settings.check_dataset_file()
     return settings
 
 
@@ -230,7 +230,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     distance = int(np.median(planned.evidence.distance))
     summary = Summary(
         table=settings.file.name,
-        dataset=settings.target,
+        dataset=settings.dataset_file,
         run=folder,
         comparison=compared,
         counted=settings.counted[1],
@@ -248,7 +248,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     _say(summary, console)
     console.say(f"report: {page.folder / 'report.html'}")
     return {
-        "dataset": str(settings.target),
+        "dataset": str(settings.dataset_file),
         "run": str(folder),
         "digest": record.digest,
         "record": str(page.folder),
@@ -379,7 +379,7 @@ def _stability(settings: StartSettings, distance: int) -> str:
 
 def _declared(settings: StartSettings) -> str:
     groups = ", ".join(settings.private_groups)
-    file = settings.target
+    file = settings.dataset_file
     if not groups:
         return f"{file} lists what you declared public: read it before any release."
     return (
@@ -472,8 +472,11 @@ def _write(settings: StartSettings, inspection: Inspection) -> None:
     size = None if "size" in settings.private_groups else _size(inspection)
     unsaid = [name for name in from_data(inspection) if name not in mine]
     text = dataset_yaml(inspection, settings.dataset, unsaid, size, settings.unit_rows)
-    if not settings.target.exists() or settings.target.read_text(encoding="utf-8") != text:
-        settings.check_target()
+    if (
+        not settings.dataset_file.exists()
+        or settings.dataset_file.read_text(encoding="utf-8") != text
+    ):
+        settings.check_dataset_file()
         write_atomic(settings.target, text.encode())
 
 
