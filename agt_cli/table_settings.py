@@ -104,8 +104,8 @@ class TableFile:
             )
         if self.dataset_file.exists() and not self.force:
             raise ConfigError(
-                f"{self.dataset_file} already exists and may contain your declarations: give another "
-                "name with name=NAME, or force=true to overwrite this file"
+                f"{self.dataset_file} already exists and may contain your declarations: give "
+                "another name with name=NAME, or force=true to overwrite this file"
             )
 
     def check_file(self) -> None:

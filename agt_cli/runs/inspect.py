@@ -357,7 +357,7 @@ def inspect_table(
     labels_are: Target | None = None
     if label is not None and target == "numeric":
         _check_numbers(columns, looks[label])
-        labels_are = None if label_range is None else NumericTarget(*label_range)
+        labels_are = None if label_range is None else NumericTarget.declared(label_range)
     elif label is not None and not (may_be_numbers and len(looks[label].words) > MAX_FOUND):
         raw_type = columns.column(label, "file").type
         labels_are = ClassTarget(_classes(looks[label], raw_type, path))
