@@ -146,8 +146,8 @@ class NumericTarget(Target):
         low, high: the ends of the range, public constants.
 
     Raises:
-        ConfigError: an end is not finite, ``low`` is not below ``high``, or the range is wider
-            than the largest float or too narrow to have a middle.
+        ConfigError: an end is not finite or beyond ``MAX_LABEL``, ``low`` is not below ``high``, or
+            the range is too narrow to have a middle.
     """
 
     low: float

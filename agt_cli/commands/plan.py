@@ -141,6 +141,7 @@ def _report_numbers(
         f"The RMSE of {name} is the mean of {method.draws} simulated draws: its weights are "
         "released once, and answer any number of queries."
         for name, method in planned.methods.items()
+        if name in set(offers["mechanism"])
     ]
     record.report(
         document(

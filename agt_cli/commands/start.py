@@ -230,6 +230,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     remarks = (
         *(f"{line}." for line in weak_budget_warnings(eps)),
         quality.verdict,
+        *(line.sentence for line in inspection.doubts if line.code == "label_outside_range"),
         *_lost(inspection),
         *map(_telling, inspection.features),
         *(
@@ -619,7 +620,7 @@ def _questions_about_numbers(inspection: Inspection) -> dict[str, tuple[str, str
         "target": (
             f"What is '{name}'{seen}? Answer numeric (a quantity, such as an age or an amount, "
             "which is predicted as a number) or classes (each number is a class)",
-            "numeric or classes",
+            "numeric (with range=[LOW,HIGH]) or classes",
             "numeric" if inspection.needs_target else "classes",
         ),
         "range": (
