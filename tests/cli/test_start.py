@@ -98,7 +98,7 @@ def costs(path: Path, rows: int = 900) -> Path:
     return path
 
 
-NUMBERS = ("label=cost", "target=numeric", "range=[0,4000]", "id=none", "purpose=both", "eps=20")
+NUMBERS = ("label=cost", "target=numeric", "range=[0,4000]", "id=none", "purpose=both", "eps=90")
 
 
 def test_numbers_from_a_table_to_released_weights_by_the_commands_that_it_prints(
