@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from agt.data.settings import ColumnName
+from agt.data.settings import ColumnName, check_label_range
 from agt.errors import ConfigError, nearest
 from agt.release_settings import MAX_TOTAL_EPS
 from agt.settings import MOST_ROWS, keyword_schema, schema, validate
@@ -26,6 +26,17 @@ GROUPS = ("ranges", "lists", "classes", "size")
 """The parts of a table that may be public, each by itself."""
 
 
+def read_range(value: object) -> object:
+    """Return the two ends of a range of labels, which a person may type as text.
+
+    Args:
+        value: as a command line, YAML or a person gives it: ``[0, 120]``, or ``0 120``.
+    """
+    if not isinstance(value, str):
+        return value
+    return tuple(value.strip(" []").replace(",", " ").split())
+
+
 @schema
 class TableFile:
     """Which table is read, and the dataset that is written about it.
@@ -35,6 +46,8 @@ class TableFile:
         data_dir: where a relative path is looked for after the working directory.
         label: the column to predict.
         id: the column that names each record, or each person.
+        target: whether labels are classes or numbers; None: nobody said.
+        range: the public range of labels that are numbers, as their owner declares it.
         name: of the dataset; None: the file's name.
         force: overwrite the dataset's file.
     """
@@ -43,8 +56,21 @@ class TableFile:
     data_dir: Path
     label: ColumnName | None = None
     id: ColumnName | None = None
+    target: Literal["classes", "numeric"] | None = None
+    range: Annotated[tuple[float, float], BeforeValidator(read_range)] | None = None
     name: ColumnName | None = None
     force: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError unless a range of labels is one, and labels are numbers."""
+        if self.range is None:
+            return
+        if self.target != "numeric":
+            raise ConfigError(
+                f"range={list(self.range)} is the public range of labels that are numbers: give "
+                "target=numeric as well, or leave range=... out"
+            )
+        check_label_range(*self.range)
 
     @property
     def dataset(self) -> str:
@@ -61,23 +87,25 @@ class TableFile:
         )
 
     @property
-    def target(self) -> Path:
+    def dataset_file(self) -> Path:
         """The dataset's file."""
         return Path("conf", "dataset", f"{self.dataset}.yaml")
 
-    def check_target(self) -> None:
+    def check_dataset_file(self) -> None:
         """Raise ConfigError where it may not be written, or where the table is a folder."""
         self.check_file()
-        in_source_tree = self.force and self.target.exists() and config_files.user_conf() is None
+        in_source_tree = (
+            self.force and self.dataset_file.exists() and config_files.user_conf() is None
+        )
         if config_files.is_own("dataset", self.dataset) and not in_source_tree:
             raise ConfigError(
                 f"dataset={self.dataset} is the name of one of agt's own data sets: give "
                 f"another name, such as name=my_{self.dataset}"
             )
-        if self.target.exists() and not self.force:
+        if self.dataset_file.exists() and not self.force:
             raise ConfigError(
-                f"{self.target} already exists and may contain your declarations: give another "
-                "name with name=NAME, or force=true to overwrite this file"
+                f"{self.dataset_file} already exists and may contain your declarations: give "
+                "another name with name=NAME, or force=true to overwrite this file"
             )
 
     def check_file(self) -> None:
@@ -143,13 +171,13 @@ def check_start(config: Mapping[str, Any]) -> None:
     table = _read(TableFile, config)
     table.check_file()
     if config.get("answers") is None and None in [config.get(key) for key in ALWAYS_ASKED]:
-        table.check_target()
+        table.check_dataset_file()
 
 
 def check_data(config: Mapping[str, Any]) -> None:
     """Raise ConfigError where the dataset of ``agt data inspect`` may not be written."""
     if config.get("action") == "inspect":
-        _read(TableFile, config).check_target()
+        _read(TableFile, config).check_dataset_file()
 
 
 def _read(cls: type[Any], config: Mapping[str, Any]) -> Any:

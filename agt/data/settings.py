@@ -75,12 +75,17 @@ def check_edges(name: str, edges: Sequence[float]) -> None:
         )
 
 
+MAX_LABEL = 1e150
+"""The largest number that labels may be: sums of squared errors of larger ones overflow."""
+
+
 def check_label_range(low: float, high: float) -> None:
     """Raise ConfigError unless two numbers are the ends of a range of numeric labels.
 
     Args:
-        low, high: the ends; they and their difference must be finite, and a float must lie between
-            them as their middle, because labels are scaled by their distance to it.
+        low, high: the ends; they and their difference must be finite, neither may be beyond
+            ``MAX_LABEL``, and a float must lie between them as their middle, because labels are
+            scaled by their distance to it.
     """
     if not all(map(math.isfinite, (low, high, high - low))):
         raise ConfigError(
@@ -89,6 +94,16 @@ def check_label_range(low: float, high: float) -> None:
                 "difference is finite too",
                 low=low,
                 high=high,
+            )
+        )
+    if max(abs(low), abs(high)) > MAX_LABEL:
+        raise ConfigError(
+            Message(
+                "{config:dataset.range}=[{low:g}, {high:g}]: numbers above {largest:g} in absolute "
+                "value are too large to square, which errors are, so give labels in a larger unit",
+                low=low,
+                high=high,
+                largest=MAX_LABEL,
             )
         )
     if not low < high:

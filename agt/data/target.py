@@ -163,8 +163,8 @@ class NumericTarget(Target):
         low, high: the ends of the range, public constants.
 
     Raises:
-        ConfigError: an end is not finite, ``low`` is not below ``high``, or the range is wider
-            than the largest float or too narrow to have a middle.
+        ConfigError: an end is not finite or beyond ``MAX_LABEL``, ``low`` is not below ``high``, or
+            the range is too narrow to have a middle.
     """
 
     low: float
@@ -224,6 +224,11 @@ class NumericTarget(Target):
         return self.high - self.low
 
     @property
+    def bounds(self) -> str:
+        """The range as text, such as ``[0, 100]``."""
+        return f"[{self.low:g}, {self.high:g}]"
+
+    @property
     def middle(self) -> float:
         """The middle of the range."""
         return self.low + self.width / 2
@@ -264,9 +269,9 @@ class NumericTarget(Target):
         outside = int(((labels < self.low) | (labels > self.high)).sum())
         if not outside:
             return ()
-        bounds = f"[{self.low:g}, {self.high:g}]"
         counted = (
-            f"{outside:,} of {len(labels):,} training labels lie outside of dataset.range={bounds} "
+            f"{outside:,} of {len(labels):,} training labels lie outside of "
+            f"dataset.range={self.bounds} "
             "and were clipped to its nearer end."
         )
         if 2 * outside <= len(labels):

@@ -1,4 +1,6 @@
-"""What private answers will cost: the expected accuracy of each mechanism for given budgets.
+"""What private answers will cost: the expected score of each mechanism for given budgets.
+
+The score is the accuracy of classes, or the RMSE of numbers.
 
     plan(model, features, labels, eps=[1.0], delta=1e-5, queries=[100]).releases
 
@@ -8,11 +10,12 @@ plan reads private data, so it is only for the data owner.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -22,10 +25,12 @@ from agt.errors import ConfigError
 from agt.mechanisms.composition import BOUNDS, per_query
 from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.labelling import evidence_of
+from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.published import PUBLISHED
 from agt.mechanisms.weights_mechanism import AccuracyMethod, WeightsMechanism, weights_mechanisms
 from agt.models.model import Model
+from agt.models.number_votes import NumberVotes
 from agt.numeric import bisect, whole_midpoint
 from agt.relations import RELATIONS
 from agt.release_settings import no_votes
@@ -33,12 +38,103 @@ from agt.settings import Counting
 from agt.training.loop import OnProgress
 
 ACCURACY_TOLERANCE = 0.01  # a difference of accuracies up to which advice says "as good"
+RMSE_TOLERANCE = 0.05  # a relative difference of RMSEs up to which advice says "as good"
+M = TypeVar("M", Mechanism, LaplaceMean)
 BestLabels = tuple[int, str]  # (how many queries, the mechanism's name)
 
 
 @dataclass(frozen=True)
-class QueryEvidence:
+class Budget:
+    """A total privacy budget for a fixed number of queries.
+
+    Attributes:
+        eps: all queries together are (eps, delta)-DP.
+        delta: see ``eps``.
+        queries: how many queries there are.
+    """
+
+    eps: float
+    delta: float
+    queries: int
+
+
+class Evidence(ABC):
     """What mechanisms read of queries whose true labels are known; all of it is private.
+
+    Attributes:
+        score: what answers are scored by: ``accuracy`` or ``rmse``.
+    """
+
+    score: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def nominal(self) -> float:
+        """The score of the model's own answers, without any noise."""
+
+    @property
+    @abstractmethod
+    def constant(self) -> float:
+        """The score of a constant answer to all queries."""
+
+    @property
+    def useful(self) -> bool:
+        """Whether the model's own answers are worthwhile."""
+        return self.is_worthwhile(self.nominal)
+
+    @abstractmethod
+    def merit(self, score: float) -> float:
+        """Return a number that is larger for better scores."""
+
+    @abstractmethod
+    def is_worthwhile(self, score: float) -> bool:
+        """Return whether a score is better than that of a constant answer, or perfect."""
+
+    @property
+    @abstractmethod
+    def tolerated(self) -> float:
+        """The worst score that counts as about as good as that of the model's own answers."""
+
+    def is_almost_nominal(self, score: float) -> bool:
+        """Return whether a score is about as good as that of the model's own answers."""
+        return self.merit(score) >= self.merit(self.tolerated)
+
+    @abstractmethod
+    def offered(self, published: bool = False) -> tuple[str, ...]:
+        """Return the names of the mechanisms that can answer these queries one by one.
+
+        Args:
+            published: include those of agt/mechanisms/published.py, which are never better than
+                the rest.
+        """
+
+    @abstractmethod
+    def mechanism_within(self, name: str, budget: Budget) -> Any:
+        """Return the mechanism with the largest guarantee per query that a budget allows.
+
+        Args:
+            name: one of those that answer queries one by one.
+            budget: the total, and the number of queries among which it is divided.
+
+        Raises:
+            ConfigError: no guarantee fits.
+        """
+
+    @abstractmethod
+    def expected(self, mechanism: Any) -> float:
+        """Return the expected score of the answers that a mechanism would release.
+
+        Args:
+            mechanism: as ``mechanism_within`` returns it.
+
+        Raises:
+            ConfigError: the mechanism does not support these queries.
+        """
+
+
+@dataclass(frozen=True)
+class QueryEvidence(Evidence):
+    """What mechanisms read of queries whose true classes are known; all of it is private.
 
     Attributes:
         labels: [n] the true labels.
@@ -59,6 +155,8 @@ class QueryEvidence:
     tally: np.ndarray | None = None
     votes: np.ndarray | None = None
     changed_votes: int = 1
+
+    score = "accuracy"
 
     @classmethod
     def from_certificates(
@@ -101,9 +199,53 @@ class QueryEvidence:
         return float(np.bincount(self.labels).max() / len(self.labels))
 
     @property
-    def useful(self) -> bool:
-        """Whether the model beats a constant answer to all queries, or is always right."""
-        return self.accuracy > self.majority or self.accuracy == 1
+    def nominal(self) -> float:
+        """The accuracy of the nominal labels."""
+        return self.accuracy
+
+    @property
+    def constant(self) -> float:
+        """The accuracy of always giving the most frequent of the true labels."""
+        return self.majority
+
+    def merit(self, score: float) -> float:
+        """Return the accuracy itself."""
+        return score
+
+    def is_worthwhile(self, score: float) -> bool:
+        """Return whether an accuracy is above that of a constant answer, or 1."""
+        return score > self.majority or score == 1
+
+    @property
+    def tolerated(self) -> float:
+        """``ACCURACY_TOLERANCE`` less than the nominal accuracy."""
+        return self.accuracy - ACCURACY_TOLERANCE
+
+    def offered(self, published: bool = False) -> tuple[str, ...]:
+        """Return the names of the label mechanisms that can answer these queries.
+
+        Left out are those that do not support the number of classes, or need an ensemble's votes
+        if there is no ensemble.
+
+        Args:
+            published: include those of agt/mechanisms/published.py, which are never better than
+                the rest.
+        """
+        names = []
+        for name, mechanism in MECHANISMS.items():
+            takes_classes = self.classes == 2 or mechanism.any_classes
+            has_evidence = mechanism.needs != "votes" or self.tally is not None
+            if takes_classes and has_evidence and (published or name not in PUBLISHED):
+                names.append(name)
+        return tuple(names)
+
+    def mechanism_within(self, name: str, budget: Budget) -> Mechanism:
+        """Return ``afford`` of a label mechanism for as many classes."""
+        return afford(MECHANISMS[name], budget, self.classes)
+
+    def expected(self, mechanism: Mechanism) -> float:
+        """Return ``expected_accuracy``."""
+        return self.expected_accuracy(mechanism)
 
     def expected_accuracy(self, mechanism: Mechanism) -> float:
         """Return the expected accuracy of the labels that a mechanism would release.
@@ -124,18 +266,87 @@ class QueryEvidence:
 
 
 @dataclass(frozen=True)
-class Budget:
-    """A total privacy budget for a fixed number of queries.
+class NumberEvidence(Evidence):
+    """What mechanisms read of queries whose true numbers are known; all of it is private.
 
     Attributes:
-        eps: all queries together are (eps, delta)-DP.
-        delta: see ``eps``.
-        queries: how many queries there are.
+        model: the ensemble that answers.
+        labels: [n] the true numbers.
+        answers: [n] the means of its members, which are released with noise.
     """
 
-    eps: float
-    delta: float
-    queries: int
+    model: NumberVotes
+    labels: np.ndarray
+    answers: np.ndarray
+
+    score = "rmse"
+
+    @cached_property
+    def nominal(self) -> float:
+        """The RMSE of the means of the members."""
+        return _rmse(self.answers - self.labels)
+
+    @cached_property
+    def constant(self) -> float:
+        """The RMSE of always answering the median of the true numbers."""
+        return _rmse(np.median(self.labels) - self.labels)
+
+    def merit(self, score: float) -> float:
+        """Return the RMSE with the other sign."""
+        return -score
+
+    def is_worthwhile(self, score: float) -> bool:
+        """Return whether an RMSE is below that of a constant answer, or 0."""
+        return score < self.constant or score == 0
+
+    @property
+    def tolerated(self) -> float:
+        """The nominal RMSE, and ``RMSE_TOLERANCE`` of it more."""
+        return self.nominal * (1 + RMSE_TOLERANCE)
+
+    def offered(self, published: bool = False) -> tuple[str, ...]:
+        """Return the name of the one mechanism for numbers.
+
+        Args:
+            published: not read, because none was published before.
+        """
+        return (LaplaceMean.name,)
+
+    def mechanism_within(self, name: str, budget: Budget) -> LaplaceMean:
+        """Return ``afford`` of the one mechanism for numbers."""
+        return afford(LaplaceMean, budget, 0)
+
+    def expected(self, mechanism: LaplaceMean) -> float:
+        """Return the expected RMSE of the numbers that the mechanism would release."""
+        return mechanism.expected_rmse_of(self.model, self.answers, self.labels)
+
+
+def _rmse(errors: np.ndarray) -> float:
+    """Return the root mean square of errors [n]."""
+    return math.sqrt(float(np.mean(np.square(errors))))
+
+
+def collect_evidence(
+    model: Model,
+    features: np.ndarray,
+    labels: np.ndarray,
+    counting: Counting = "distance",
+    on_progress: OnProgress = lambda progress: None,
+) -> Evidence:
+    """Return what mechanisms read of queries that a model answers.
+
+    Args:
+        model: a fitted model.
+        features: [n, ...] the queries, as the model takes them.
+        labels: [n] their true labels.
+        counting: what distances count (``QueryEvidence``); not read for numbers.
+        on_progress: called while the model answers.
+    """
+    votes = model.number_votes
+    if votes is not None:
+        return NumberEvidence(votes, labels, votes.mean_of(votes.sums(features, on_progress)))
+    certificates = model.certify(features, on_progress=on_progress)
+    return QueryEvidence.from_certificates(certificates, labels, model.problem.classes, counting)
 
 
 @dataclass(frozen=True)
@@ -146,23 +357,24 @@ class PlannedRelease:
         mechanism: the mechanism's name.
         budget: the total. Weights spend it in one release, whatever the number of queries.
         guarantee: what the total leaves for one query, or for the one release of weights.
-        accuracy: the expected accuracy of the released labels, or of labels from the weights.
+        expected: the expected score (accuracy, or RMSE) of the released answers, or of answers from
+            the weights.
     """
 
     mechanism: str
     budget: Budget
     guarantee: Guarantee
-    accuracy: float
+    expected: float
 
 
 @dataclass(frozen=True)
 class WeightsOption:
-    """A mechanism that can release a model's weights, and the accuracy to expect of them.
+    """A mechanism that can release a model's weights, and the score to expect of them.
 
     Attributes:
         kind: the mechanism's class.
-        expectation: maps a mechanism of this class (that is, a budget) to the expected accuracy, on
-            some queries, of labels computed from the weights that it releases.
+        expectation: maps a mechanism of this class (that is, a budget) to the expected score, on
+            some queries, of answers computed from the weights that it releases.
     """
 
     kind: type[WeightsMechanism]
@@ -178,8 +390,8 @@ class WeightsOption:
             ConfigError: no guarantee is within the budget, or it is too small for the model's head.
         """
         mechanism = self.kind.within(budget.eps, budget.delta)
-        accuracy = self.expectation(mechanism)
-        return PlannedRelease(mechanism.name, budget, mechanism.guarantee, accuracy)
+        expected = self.expectation(mechanism)
+        return PlannedRelease(mechanism.name, budget, mechanism.guarantee, expected)
 
 
 def weights_options(
@@ -192,7 +404,7 @@ def weights_options(
 
     Args:
         model: a fitted model; for one without a linear head the result is empty.
-        features: [n, ...] queries, for expected accuracies.
+        features: [n, ...] queries, for expected scores.
         labels: [n] their true labels.
     """
     options = {}
@@ -209,39 +421,17 @@ def weights_options(
     return options
 
 
-def applicable(evidence: QueryEvidence, published: bool = False) -> tuple[str, ...]:
-    """Return the names of the label mechanisms that can answer these queries.
-
-    Left out are those that do not support the number of classes, or need an ensemble's votes if
-    there is no ensemble.
-
-    Args:
-        evidence: what mechanisms read of the queries.
-        published: include those of agt/mechanisms/published.py, which are never better than the
-            rest.
-    """
-    names = []
-    for name, mechanism in MECHANISMS.items():
-        takes_classes = evidence.classes == 2 or mechanism.any_classes
-        has_evidence = mechanism.needs != "votes" or evidence.tally is not None
-        if takes_classes and has_evidence and (published or name not in PUBLISHED):
-            names.append(name)
-    return tuple(names)
-
-
 # Cached because all mechanisms with the same type of guarantee ask for the same budgets.
 _cached_per_query = lru_cache(maxsize=1024)(per_query)
 
 
-def afford(
-    mechanism: type[Mechanism], budget: Budget, classes: int, bounds: Sequence[str] = BOUNDS
-) -> Mechanism:
+def afford(mechanism: type[M], budget: Budget, classes: int, bounds: Sequence[str] = BOUNDS) -> M:
     """Return the label mechanism with the largest guarantee per query that a total allows.
 
     Args:
         mechanism: the class, such as RandomizedResponse.
         budget: the total, and the number of queries among which it is divided.
-        classes: how many labels there are.
+        classes: how many labels there are; not read by mechanisms of numbers.
         bounds: names of the composition bounds that may be used.
 
     Raises:
@@ -257,8 +447,8 @@ def afford(
     return mechanism.with_guarantee(guarantee, classes)
 
 
-def planned_release(evidence: QueryEvidence, name: str, budget: Budget) -> PlannedRelease | None:
-    """Return what labels from one mechanism would give at a budget.
+def planned_release(evidence: Evidence, name: str, budget: Budget) -> PlannedRelease | None:
+    """Return what answers from one mechanism would give at a budget.
 
     Args:
         evidence: what the mechanism reads of the queries.
@@ -269,11 +459,11 @@ def planned_release(evidence: QueryEvidence, name: str, budget: Budget) -> Plann
         The planned release; None: the budget leaves no guarantee per query.
     """
     try:
-        mechanism = afford(MECHANISMS[name], budget, evidence.classes)
+        mechanism = evidence.mechanism_within(name, budget)
     except ConfigError:
         return None
-    accuracy = evidence.expected_accuracy(mechanism)
-    return PlannedRelease(name, budget, mechanism.guarantee, accuracy)
+    expected = evidence.expected(mechanism)
+    return PlannedRelease(name, budget, mechanism.guarantee, expected)
 
 
 def planned_weights(
@@ -298,16 +488,10 @@ def planned_weights(
 MOST_PLANNED_QUERIES = 10**6
 
 
-def max_queries_at_accuracy(
-    evidence: QueryEvidence,
-    name: str,
-    eps: float,
-    delta: float,
-    accuracy: float,
-) -> int:
-    """Return how many queries a mechanism can answer with at least some expected accuracy.
+def max_queries_almost_nominal(evidence: Evidence, name: str, eps: float, delta: float) -> int:
+    """Return how many queries a mechanism can answer about as well as the model does.
 
-    More queries leave less budget, and so less accuracy, for each. The number is searched for by
+    More queries leave less budget, and so a worse score, for each. The number is searched for by
     doubling, and then by bisection.
 
     Args:
@@ -315,17 +499,15 @@ def max_queries_at_accuracy(
         name: the mechanism's name.
         eps: of all queries together.
         delta: of all queries together.
-        accuracy: the expected accuracy that has to be reached.
 
     Returns:
-        A number from 0 (one query is already answered less accurately) to
-        ``MOST_PLANNED_QUERIES``.
+        A number from 0 (one query is already answered worse) to ``MOST_PLANNED_QUERIES``.
     """
 
     def is_accurate(queries: int) -> bool:
         """Return whether so many queries can share the budget and be accurate enough."""
         planned = planned_release(evidence, name, Budget(eps, delta, queries))
-        return planned is not None and planned.accuracy >= accuracy
+        return planned is not None and evidence.is_almost_nominal(planned.expected)
 
     if not is_accurate(1):
         return 0
@@ -343,8 +525,11 @@ def _geometric_midpoint(low: int, high: int) -> int:
     return math.isqrt(low * high) if high > 4 * low else whole_midpoint(low, high)
 
 
+E = TypeVar("E", bound=Evidence, covariant=True)
+
+
 @dataclass(frozen=True)
-class Plan:
+class Plan(Generic[E]):
     """What private answers to queries with known labels would cost; private.
 
     Attributes:
@@ -352,15 +537,15 @@ class Plan:
         names: the label mechanisms that were compared.
         delta: of every total budget.
         releases: what every mechanism gives at every budget that is large enough for it.
-        weights: (total eps, expected accuracy, mechanism) of the best release of weights for each
+        weights: (total eps, expected score, mechanism) of the best release of weights for each
             eps; None: no mechanism can release this model's weights.
-        one_by_one: total eps -> (how many queries can be answered by released labels with almost
-            the model's accuracy, the mechanism), as of ``best_for_one_query``. A total eps that
-            suffices for no query is left out.
-        methods: name of a weights mechanism -> how its expected accuracy is computed.
+        one_by_one: total eps -> (how many queries can be answered one by one with almost the
+            model's score, the mechanism), as of ``best_for_one_query``. A total eps that suffices
+            for no query is left out.
+        methods: name of a weights mechanism -> how its expected score is computed.
     """
 
-    evidence: QueryEvidence
+    evidence: E
     names: tuple[str, ...]
     delta: float
     releases: tuple[PlannedRelease, ...]
@@ -371,8 +556,7 @@ class Plan:
     @property
     def useful_weights(self) -> list[tuple[float, float, str]]:
         """The entries of ``weights`` that beat a constant answer, or are always right."""
-        majority = self.evidence.majority
-        return [row for row in self.weights or () if row[1] > majority or row[1] == 1]
+        return [row for row in self.weights or () if self.evidence.is_worthwhile(row[1])]
 
 
 def plan(
@@ -387,7 +571,7 @@ def plan(
     published: bool = False,
     counting: Counting = "distance",
     on_progress: OnProgress = lambda progress: None,
-) -> Plan:
+) -> Plan[Evidence]:
     """Return what every mechanism gives at every total budget and number of queries.
 
     Args:
@@ -408,12 +592,9 @@ def plan(
             edit changes only features.
     """
     RELATIONS[model.problem.settings.relation.name].check_plan()
-    certificates = model.certify(features, on_progress=on_progress)
-    evidence = QueryEvidence.from_certificates(
-        certificates, labels, model.problem.classes, counting
-    )
+    evidence = collect_evidence(model, features, labels, counting, on_progress)
     options = weights_options(model, features, labels)
-    names = applicable(evidence, published) if names is None else tuple(names)
+    names = evidence.offered(published) if names is None else tuple(names)
     best_labels = {}
     best_weights = []
     for total_eps in eps:
@@ -422,8 +603,8 @@ def plan(
             best_labels[total_eps] = best
         releases = planned_weights(options, [Budget(total_eps, delta, 1)])
         if releases:
-            best_release = max(releases, key=lambda release: release.accuracy)
-            best_weights.append((total_eps, best_release.accuracy, best_release.mechanism))
+            best_release = max(releases, key=lambda release: evidence.merit(release.expected))
+            best_weights.append((total_eps, best_release.expected, best_release.mechanism))
     budgets = [Budget(total_eps, delta, count) for total_eps in eps for count in queries]
     planned_labels = [
         planned_release(evidence, name, budget) for name in names for budget in budgets
@@ -440,27 +621,23 @@ def plan(
 
 
 def best_for_one_query(
-    evidence: QueryEvidence, names: Sequence[str], eps: float, delta: float
+    evidence: Evidence, names: Sequence[str], eps: float, delta: float
 ) -> BestLabels | None:
-    """Return how many queries can be answered almost as accurately as the model answers them.
-
-    "Almost" means an expected accuracy at most ``ACCURACY_TOLERANCE`` below the model's.
+    """Return how many queries can be answered almost as well as the model answers them.
 
     Args:
-        evidence: what mechanisms read of the queries.
-        names: the label mechanisms to choose from.
+        evidence: what the mechanisms read of the queries; ``is_almost_nominal`` says what "almost"
+            means.
+        names: the mechanisms to choose from.
         eps: of all queries together.
         delta: of all queries together.
 
     Returns:
         (the largest number of queries, the mechanism that reaches it); None: not even one query can
-        be answered so accurately, or the model does not beat a constant answer.
+        be answered so well, or the model does not beat a constant answer.
     """
     if not evidence.useful:
         return None
-    accuracy = evidence.accuracy - ACCURACY_TOLERANCE
-    counts = [
-        (max_queries_at_accuracy(evidence, name, eps, delta, accuracy), name) for name in names
-    ]
+    counts = [(max_queries_almost_nominal(evidence, name, eps, delta), name) for name in names]
     count, name = max(counts, key=lambda counted: counted[0], default=(0, ""))
     return (count, name) if count else None

@@ -21,7 +21,6 @@ from functools import cache, partial
 from typing import Annotated, ClassVar, Self
 
 import numpy as np
-import torch
 from pydantic import Field
 
 from agt.data.target import Target
@@ -563,44 +562,32 @@ class NoisyStatistics(GaussianWeights):
         features: np.ndarray,
         labels: np.ndarray,
     ) -> Callable[[Self], float]:
-        """Return a function that estimates a mechanism's expected accuracy on these queries.
+        """Return a function that estimates a mechanism's expected score on these queries.
 
-        The estimate is the mean over simulated releases, whose noise comes from a fixed seed.
+        The score is the mean accuracy over simulated releases, whose noise comes from a fixed seed;
+        for numbers it is the root of their mean squared error.
 
         Args:
             head: a head that ``check_head`` accepts.
             features: [n, ...] queries, in the form that the head takes.
             labels: [n] the true labels of the queries.
         """
+        numbers = head.problem.dataset.target.numeric
         phi = head.phi(features)
         # The records do not depend on mu, so they are read once for each width and seed.
         records_of = cache(lambda width, seed: cls(mu=1.0, width=width, seed=seed).records(head))
 
         @cache
-        def accuracy(mechanism: Self) -> float:
-            """Return the mean accuracy over simulated releases by one mechanism."""
+        def expected(mechanism: Self) -> float:
+            """Return the score of one mechanism over simulated releases."""
             records = records_of(mechanism.width, mechanism.seed)
             weights = mechanism._simulated_weights(head, records)
-            return float(np.mean([(labels_of(phi @ w.T) == labels).mean() for w in weights]))
+            if numbers is None:
+                return float(np.mean([(labels_of(phi @ w.T) == labels).mean() for w in weights]))
+            answers = (numbers.unscaled((phi @ w.T)[:, 0]) for w in weights)
+            return math.sqrt(np.mean([np.square(given - labels).mean() for given in answers]))
 
-        return accuracy
-
-    def expected_rmse(self, head: LinearModel, features: np.ndarray, labels: np.ndarray) -> float:
-        """Return the expected root mean square error of numbers from released weights.
-
-        It depends on the records, so it is for the data owner only. It is the root of the mean over
-        simulated releases, whose noise comes from a fixed seed.
-
-        Args:
-            head: a head for numbers, which ``check_head`` accepts.
-            features: [n, ...] queries, in the form that the head takes.
-            labels: [n] the true numbers of the queries.
-        """
-        squares = []
-        for weight in self._simulated_weights(head, self.records(head)):
-            answers = head.with_weight(torch.from_numpy(weight)).predict(features)
-            squares.append(np.mean(np.square(answers - labels)))
-        return math.sqrt(float(np.mean(squares)))
+        return expected
 
     def _simulated_weights(self, head: LinearModel, records: RecordSums) -> Iterator[np.ndarray]:
         """Yield the weights of simulated releases, whose noise comes from a fixed seed.

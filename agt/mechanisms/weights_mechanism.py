@@ -254,19 +254,6 @@ class WeightsMechanism:
         """
         return self.expectation(head, features, labels)(self)
 
-    def expected_rmse(self, head: LinearModel, features: np.ndarray, labels: np.ndarray) -> float:
-        """Return the expected root mean square error of numbers from released weights.
-
-        It depends on the records, so it is for the data owner only. A mechanism that
-        ``releases_numbers`` overrides it.
-
-        Args:
-            head: a head for numbers, which ``check_head`` accepts.
-            features: [n, ...] queries, in the form that the head takes.
-            labels: [n] the true numbers of the queries.
-        """
-        raise NotImplementedError
-
     @classmethod
     def expectation(
         cls,
@@ -276,7 +263,8 @@ class WeightsMechanism:
     ) -> Callable[[Self], float]:
         """Return a function that gives a mechanism's ``expected_accuracy`` on fixed queries.
 
-        What does not depend on the budget is computed once, however many mechanisms are evaluated.
+        For labels that are numbers it gives the expected RMSE. What does not depend on the budget
+        is computed once, however many mechanisms are evaluated.
         Simulated releases draw from a fixed seed, so the same budget gives the same number.
 
         Args:

@@ -68,6 +68,10 @@ ROWS = (
     "the largest number of rows that one unit (person) may have (a public number); training "
     "refuses a unit with more rows"
 )
+LABEL_RANGE = (
+    "declared by this line: the public range of the labels, whoever is among the records; labels "
+    "outside of it are clipped"
+)
 FORMATS = (
     "how the dates or numbers of these columns are written; the columns of queries must be "
     "written in the same way"
@@ -98,9 +102,15 @@ class InspectSettings(TableFile):
             missing_values=tuple(map(str, self.missing_values)),
             most_values=self.most_values,
             formats=self.formats,
+            target=self.target,
+            label_range=self.range,
         )
 
 
+RANGE_IS_PUBLIC = (
+    "LOW and HIGH must be limits that you know without looking at the records, such as 0 and 120 "
+    "for ages"
+)
 INSPECT = tuple(InspectSettings.__dataclass_fields__)
 
 
@@ -111,7 +121,12 @@ def configure(config: Mapping[str, Any]) -> Any:
         return build(config.get("prepare"), "prepare")
     given = {key: config[key] for key in INSPECT if key in config}
     settings: InspectSettings = validate(InspectSettings, given, "")
-    settings.check_target()
+    if settings.target == "numeric" and settings.range is None:
+        raise ConfigError(
+            "range is missing, but labels that are numbers need a public range: give "
+            f"range=[LOW,HIGH]. {RANGE_IS_PUBLIC}"
+        )
+    settings.check_dataset_file()
     return settings
 
 
@@ -139,15 +154,20 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
         console.say(sentence)
     if inspection.label is None:
         likely = ", ".join(map(repr, inspection.labels[:5]))
-        hint = "no column looks like a label, because none has between 2 and 100 different values"
+        hint = (
+            "no column looks like a label, because none has between 2 and 100 different values; "
+            "if the label is a number, give target=numeric as well"
+        )
         if likely:
             hint = f"likely: {likely}"
         raise ConfigError(
             "label is missing, so agt does not know which column to predict: give label=NAME "
             f"({hint}). No dataset configuration was written"
         )
+    if inspection.needs_target:
+        raise ConfigError(target_question(inspection))
     text = dataset_yaml(inspection, settings.dataset)
-    write_atomic(settings.target, text.encode())
+    write_atomic(settings.dataset_file, text.encode())
     record.write("dataset.yaml", text.encode())
     record.add_metrics(
         rows=inspection.rows, columns=len(rows), seconds=round(time.perf_counter() - started, 3)
@@ -157,26 +177,31 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     record.report(
         document(
             f"# Columns of the table {name} (only for the owner of the data)",
-            f"Written: `{settings.target}`",
+            f"Written: `{settings.dataset_file}`",
             table,
             [plain(sentence) for sentence in doubts],
         )
     )
-    unsaid, command = from_data(inspection), f"agt train dataset={settings.dataset}"
-    console.say(f"written: {settings.target}")
+    unsaid = from_data(inspection)
+    command = f"agt train dataset={settings.dataset}"
+    if inspection.numbers is not None:
+        command += " certificate=votes dataset.declared_size=N"
+    console.say(f"written: {settings.dataset_file}")
     features = len(inspection.features)
-    not_public = len(unsaid) - 1
+    not_public = len([name for name in unsaid if name != CLASSES])
+    classes = "classes, and the " if inspection.classes else ""
     console.say(
-        f"the classes, and the ranges or values of {not_public} of {features} columns, were "
+        f"the {classes}ranges or values of {not_public} of {features} columns, were "
         "read from your data, so they count as private. Replace them by public ones, or "
         "declare them public, in the dataset configuration (its entry from_data)"
     )
     console.note(f"next: {command}")
     return {
-        "dataset": str(settings.target),
+        "dataset": str(settings.dataset_file),
         "label": inspection.label,
         "id": inspection.id,
         "classes": list(inspection.classes),
+        "range": settings.range,
         "columns": [
             {
                 **{
@@ -196,6 +221,23 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
         "metrics": record.metrics,
         "next": command,
     }
+
+
+def target_question(inspection: Inspection) -> str:
+    """Return that the owner has to say what labels are, what could be said, and what it means."""
+    column = inspection.label_column
+    assert column is not None
+    assert column.low is not None
+    assert column.high is not None
+    classes = ""
+    if inspection.classes:
+        classes = " If each number is a class, give target=classes."
+    return (
+        f"target is missing: the label '{column.name}' has {column.distinct:,} different numbers "
+        f"(from {number(column.low)} to {number(column.high)}; these ends are private), so it may "
+        "be a quantity, such as an amount or an age. If it is one, give target=numeric "
+        f"range=[LOW,HIGH]. {RANGE_IS_PUBLIC}.{classes} No dataset configuration was written"
+    )
 
 
 def _prepare(preparation: Any, record: RunRecord, console: Console) -> dict[str, Any]:
@@ -259,7 +301,7 @@ def proposal(column: Column, inspection: Inspection) -> str:
     if column.name == inspection.label:
         missing = column.missing
         gaps = f"; rows without a label: {missing} (remove them from the file)" if missing else ""
-        return f"the label: {len(inspection.classes)} classes{gaps}"
+        return f"the label: {label_words(inspection)}{gaps}"
     remark = f" ({column.remark})" if column.remark else ""
     if column.format is not None:
         remark = f", written {in_words(column.format)}{remark}"
@@ -275,9 +317,19 @@ def proposal(column: Column, inspection: Inspection) -> str:
     return f"left out: {column.remark}"
 
 
+def label_words(inspection: Inspection) -> str:
+    """Return what labels are, in a few words."""
+    if inspection.numbers is not None:
+        return f"numbers in the public range {inspection.numbers.bounds}"
+    if inspection.needs_target:
+        return "numbers or classes (say which)"
+    return f"{len(inspection.classes)} classes"
+
+
 def from_data(inspection: Inspection) -> tuple[str, ...]:
     """What nobody has declared public."""
-    return (*(column.name for column in inspection.features if not column.public), CLASSES)
+    columns = [column.name for column in inspection.features if not column.public]
+    return (*columns, CLASSES) if inspection.classes else tuple(columns)
 
 
 def dataset_yaml(
@@ -356,7 +408,7 @@ def dataset_yaml(
         lines.append(f"csv: {{{cells}}}")
     lines += [
         f"label: {_scalar(str(inspection.label))}",
-        f"classes: {_list(inspection.classes)}",
+        *_target_lines(inspection),
         f"id: {id}",
         *(["id_permanent: true"] if permanent else []),
         *([f"id_as_text: true    # {MIXED}"] if any(column.mixed for column in names) else []),
@@ -389,6 +441,15 @@ def dataset_yaml(
             *(f"#   {visible(c.name)}: {visible(c.remark)}" for c in inspection.left_out),
         ]
     return "\n".join(lines) + "\n"
+
+
+def _target_lines(inspection: Inspection) -> list[str]:
+    """Return the lines of a dataset file that say what labels are."""
+    if inspection.numbers is None:
+        return [f"classes: {_list(inspection.classes)}"]
+    low = number(inspection.numbers.low)
+    high = number(inspection.numbers.high)
+    return ["target: numeric", f"range: [{low}, {high}]    # {LABEL_RANGE}"]
 
 
 def _formats(features: Iterable[Column]) -> list[str]:

@@ -85,7 +85,9 @@ class MeasureSettings:
             for name in (*table.numeric, *table.categorical)
             if name in {*table.from_data, *open_ended}
         ]
-        classes = table.classes is None or CLASSES in table.from_data
+        classes = table.target == "classes" and (
+            table.classes is None or CLASSES in table.from_data
+        )
         return (*listed, *[CLASSES] * classes, *[SIZE] * (table.declared_size is None))
 
     def content(self) -> TableValues:
@@ -112,7 +114,7 @@ class MeasureSettings:
         lists = {name: [word for word in words if word != UNWRITABLE] for name, words in told}
         found = lists.pop(table.label, None)
         classes = table.classes if found is None else class_names(np.array(found), self.target)
-        if len(classes or ()) < 2:
+        if table.target == "classes" and len(classes or ()) < 2:
             count = len(classes or ())
             raise ConfigError(
                 f"a data set needs at least 2 classes, but agt measure found {count} in spite "
@@ -126,7 +128,7 @@ class MeasureSettings:
             "categorical": {
                 name: list(words) for name, words in {**table.categorical, **lists}.items() if words
             },
-            "classes": list(classes or ()),
+            "classes": None if classes is None else list(classes),
             "declared_size": table.declared_size or measured.size,
             "unit_rows": self.settings.relation.unit_rows,
             "missing": "indicator",
@@ -251,10 +253,11 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
         for name in dropped
     ]
     lines += [*claimed.lines(brief=True), sentences.IN_FULL, *earlier]
+    certificate = "" if measure.table.target == "classes" else " certificate=votes"
     for line in (
         f"written: {measure.target}",
         *lines,
-        f"next: agt train dataset={measure.target.stem}",
+        f"next: agt train dataset={measure.target.stem}{certificate}",
     ):
         console.say(line)
     return {"dataset": str(measure.target), "measured": made, "claim": said[0], "words": said}

@@ -3,8 +3,7 @@ and budget.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,8 @@ from pydantic import InstanceOf
 from agt import sentences
 from agt.certificates.conditions import declarations
 from agt.errors import ConfigError, DataError, counted
-from agt.mechanisms.composition import BOUNDS, per_query
 from agt.mechanisms.laplace_mean import LaplaceMean
-from agt.mechanisms.planning import Plan, PlannedRelease, plan
+from agt.mechanisms.planning import NumberEvidence, Plan, plan
 from agt.mechanisms.published import MORE_NOISE, PUBLISHED
 from agt.models.number_votes import NumberVotes
 from agt.settings import keyword_schema
@@ -63,13 +61,17 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
             f"inputs={trained.inputs}: these queries have no labels, but agt plan needs labels "
             "to compute accuracies: give queries with labels"
         )
-    if opened.model.number_votes is not None:
-        return _plan_numbers(
-            config, opened, opened.labels, opened.model.number_votes, record, console
+    numbers = opened.model.number_votes
+    if numbers is not None and config.mechanisms not in (None, (LaplaceMean.name,)):
+        raise ConfigError(
+            f"mechanisms={list(config.mechanisms or ())}: numbers are released by "
+            f"{LaplaceMean.name} only: leave mechanisms=... out"
         )
     planned = _plan(config, opened, opened.labels, console)
+    offers = offer_table(planned)
+    if numbers is not None:
+        return _report_numbers(opened, planned, offers, opened.labels, numbers, record, console)
     evidence = planned.evidence
-    offers = offer_table(planned.releases)
     record.table("plan", offers)
     record.conditions(opened.conditions)
     names = ", ".join(planned.names)
@@ -82,7 +84,8 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     write_quality(record, quality)
     caption = draw(record, opened, planned, offers)
     advice = _advice(opened, planned)
-    columns, rows = accuracy_cells(planned, offers, quality.majority)
+    majority = f"majority class '{quality.majority}'"
+    columns, rows = score_cells(planned, offers, majority, rate_words)
     accuracies = markdown_table(columns, rows)
     record.report(plan_report(opened, planned, advice, quality, caption, accuracies))
     if quality.verdict:
@@ -103,73 +106,62 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     return result | {"recommendation": " ".join(advice), "table": offers.to_dict("records")}
 
 
-def _plan_numbers(
-    config: PlanConfig,
+def _report_numbers(
     opened: OpenedRun,
+    planned: Plan[NumberEvidence],
+    offers: pd.DataFrame,
     labels: np.ndarray,
     model: NumberVotes,
     record: RunRecord,
     console: Console,
 ) -> dict[str, Any]:
-    """Work out the expected RMSE of private numbers for each budget, and write the record.
-
-    Nothing is drawn.
+    """Write the record of a plan of numbers, and say what it expects.
 
     Args:
-        config: the budgets and the numbers of queries.
         opened: the run and the queries.
+        planned: what was worked out.
+        offers: ``offer_table``.
         labels: [n] the true numbers of the queries.
         model: that answers.
         record: the command's record.
         console: for results.
     """
-    if config.mechanisms not in (None, (LaplaceMean.name,)):
-        raise ConfigError(
-            f"mechanisms={list(config.mechanisms or ())}: numbers are released by "
-            f"{LaplaceMean.name} only: leave mechanisms=... out"
-        )
-    with certifying(opened.model, console) as on_progress:
-        answers = model.mean_of(model.sums(opened.queries.features, on_progress))
-    quality = judge_numbers(model, opened.trained.words, opened.queries, labels, answers)
-    rmse = float(quality.metrics["rmse"])
-    rows = []
-    for eps, queries in product(config.eps, config.queries):
-        guarantee = per_query(LaplaceMean.spends, eps, config.delta, queries, BOUNDS)
-        mechanism = LaplaceMean.with_guarantee(guarantee)
-        expected = mechanism.expected_rmse_of(model, answers, labels)
-        rows.append((eps, queries, str(mechanism.guarantee), expected))
-    table = pd.DataFrame(rows, columns=["total_eps", "queries", "each", "expected_rmse"])
-    table.insert(0, "mechanism", LaplaceMean.name)
-    record.table("plan", table)
+    evidence = planned.evidence
+    quality = judge_numbers(model, opened.trained.words, opened.queries, labels, evidence.answers)
+    record.table("plan", offers)
     record.conditions(opened.conditions)
-    record.add_metrics(n_queries=len(opened.queries), mechanisms=LaplaceMean.name)
+    record.add_metrics(n_queries=len(opened.queries), mechanisms=", ".join(planned.names))
     write_quality(record, quality)
-    titles = ("total eps", "queries", "each answer", "expected RMSE")
-    cells = [
-        (f"{eps:g}", str(queries), each, number_words(expected))
-        for eps, queries, each, expected in rows
-    ]
-    constant = float(quality.metrics["rmse_of_median"])
+    titles, cells = score_cells(planned, offers, "always the median", number_words)
     title = (
-        f"{opened.dataset.name}: expected RMSE of private numbers (without noise: "
-        f"{number_words(rmse)}; always the median: {number_words(constant)})"
+        f"{opened.dataset.name}: expected RMSE of private numbers for each total budget and number "
+        f"of queries (RMSE without noise: {number_words(evidence.nominal)})"
     )
+    simulated = [
+        f"The RMSE of {name} is the mean of {method.draws} simulated draws: its weights are "
+        "released once, and answer any number of queries."
+        for name, method in planned.methods.items()
+        if name in set(offers["mechanism"])
+    ]
     record.report(
         document(
             f"# Plan: {plain(opened.dataset.name)}",
             plain(title),
             markdown_table(titles, cells),
+            simulated,
             *conditions_section(opened.conditions),
         )
     )
     if quality.verdict:
         console.say(quality.verdict)
     console.table(title, titles, cells)
+    for line in simulated:
+        console.say(line)
     console.say(f"run folder: {record.folder}")
     return {
         "metrics": record.metrics,
         "verdict": quality.verdict,
-        "table": table.to_dict("records"),
+        "table": offers.to_dict("records"),
     }
 
 
@@ -207,51 +199,50 @@ def _advice(opened: OpenedRun, planned: Plan) -> list[str]:
     return advice
 
 
-def offer_table(offers: Sequence[PlannedRelease]) -> pd.DataFrame:
-    """Return a table with one row for each offer."""
+def offer_table(planned: Plan) -> pd.DataFrame:
+    """Return a table with one row for each mechanism, budget and number of queries."""
     rows = []
-    for offer in offers:
+    for offer in planned.releases:
         row = {
             "mechanism": offer.mechanism,
             "total_eps": offer.budget.eps,
             "total_delta": offer.budget.delta,
             "queries": offer.budget.queries,
             "each": str(offer.guarantee),
-            "expected_accuracy": offer.accuracy,
+            f"expected_{planned.evidence.score}": offer.expected,
         }
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def accuracy_cells(
-    planned: Plan, offers: pd.DataFrame, majority: str | None
+def score_cells(
+    planned: Plan, offers: pd.DataFrame, constant_name: str, words: Callable[[float], str]
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the names of the columns and the rows of a table: accuracy by number of queries.
+    """Return the names of the columns and the rows of a table: score by number of queries.
 
     For each total budget the best mechanisms come first; the last row is of a constant answer.
 
     Args:
         offers: ``offer_table``.
-        majority: the name of the most frequent class.
+        constant_name: of the constant answer.
+        words: writes a score.
     """
+    evidence = planned.evidence
     grid = offers.pivot_table(
-        index=["total_eps", "mechanism"], columns="queries", values="expected_accuracy"
+        index=["total_eps", "mechanism"], columns="queries", values=f"expected_{evidence.score}"
     )
-    mean_accuracy = grid.mean(axis=1)
-    best_first = sorted(grid.index, key=lambda budget: (budget[0], -mean_accuracy[budget]))
+    merit = grid.mean(axis=1).map(evidence.merit)
+    best_first = sorted(grid.index, key=lambda budget: (budget[0], -merit[budget]))
     columns = ["total eps", "mechanism"]
     columns += [counted(int(queries), "query", "queries") for queries in grid.columns]
     rows = []
     for eps, mechanism in best_first:
-        accuracies = grid.loc[(eps, mechanism)]
-        rows.append([f"{eps:g}", mechanism, *map(_accuracy_cell, accuracies)])
-    constant = rate_words(planned.evidence.majority)
-    rows.append(["-", f"majority class '{majority}'", *(constant for _ in grid.columns)])
+        scores = grid.loc[(eps, mechanism)]
+        cells = ["-" if math.isnan(score) else words(score) for score in scores]
+        rows.append([f"{eps:g}", mechanism, *cells])
+    constant = words(evidence.constant)
+    rows.append(["-", constant_name, *(constant for _ in grid.columns)])
     return columns, rows
-
-
-def _accuracy_cell(accuracy: float) -> str:
-    return "-" if math.isnan(accuracy) else rate_words(accuracy)
 
 
 def draw(record: RunRecord, opened: OpenedRun, planned: Plan, offers: pd.DataFrame) -> str:
@@ -296,7 +287,7 @@ def plan_report(
     Args:
         advice: what to use, and what it gives.
         caption: of the figure.
-        accuracies: the table of ``accuracy_cells``, as Markdown.
+        accuracies: the table of ``score_cells``, as Markdown.
     """
     dataset = opened.dataset.name
     nominal = rate_words(planned.evidence.accuracy)

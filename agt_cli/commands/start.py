@@ -1,7 +1,7 @@
 """agt start FILE: a table -> five questions -> a trained model, how good it is beside others, and a
 plan.
 
-A sixth is asked where people have several rows.
+More are asked where people have several rows, and where labels may be numbers.
 
 It stops before anything is spent. Nothing is claimed that was not said: what nobody called public
 stays under from_data in the dataset's file, and no private answer can rest on the run then.
@@ -24,7 +24,7 @@ import yaml  # type: ignore[import-untyped]
 from agt.data.settings import CLASSES
 from agt.errors import AgtError, ConfigError, counted, few
 from agt.mechanisms.claims import weak_budget_warnings
-from agt.mechanisms.planning import ACCURACY_TOLERANCE, Plan, PlannedRelease, plan
+from agt.mechanisms.planning import Plan, PlannedRelease, plan
 from agt.models.model import Model
 from agt.settings import build, schema, validate
 from agt.store import write_atomic
@@ -33,29 +33,31 @@ from agt_cli.choices import with_members
 from agt_cli.commands.data import (
     COUNTS_ROWS,
     MIXED,
+    RANGE_IS_PUBLIC,
     InspectSettings,
     bound,
     dataset_yaml,
     from_data,
+    number,
 )
 from agt_cli.composing import composed
 from agt_cli.configuration import only_keys
 from agt_cli.process import visible
 from agt_cli.report.console import Console
-from agt_cli.report.quality import Quality, RateEstimate, rate_words, share
+from agt_cli.report.quality import AnyQuality
 from agt_cli.report.record import RunRecord
-from agt_cli.report.start_md import Comparison, Summary, write_start
+from agt_cli.report.scoring import Estimate, Scores, Scoring, scoring_of
+from agt_cli.report.start_md import OURS, Comparison, Summary, write_start
 from agt_cli.runs.doubts import Doubt
 from agt_cli.runs.formats import override
 from agt_cli.runs.inspect import Column, Inspection
 from agt_cli.runs.prepare import Prepared, fit, prepare, settings_to_train, write_trained
 from agt_cli.table_settings import GROUPS, StartAnswers
 
-QUESTIONS = ("label", "id", "unit_rows", "public", "purpose", "eps")
+QUESTIONS = ("label", "target", "range", "id", "unit_rows", "public", "purpose", "eps")
 NONE = "none"
 SHOWN = 20  # columns of each group, in a question
 MOST_COMPARED = 50_000  # training rows that other learners see
-BEHIND = 0.02  # what boosting is ahead by where its votes are worth a try
 MEASURED = 0.2  # of the budget, for what nobody calls public
 # In the order in which weights are proposed. On the five public tables of
 # docs/release_measurements.md the first was mostly ahead.
@@ -71,9 +73,13 @@ class StartSettings(StartAnswers, InspectSettings):
     def open_questions(self, inspection: Inspection | None = None) -> list[str]:
         """The questions that are open; certificates alone spend nothing, and only who repeats is
         capped.
+
+        What labels are is asked where they may be numbers, and their range where they are.
         """
         idle = {"eps"} if self.purpose == "certificates" else set()
         idle |= set() if inspection and inspection.unit else {"unit_rows"}
+        idle |= set() if inspection and inspection.may_be_numbers else {"target"}
+        idle |= set() if self.target == "numeric" else {"range"}
         return [key for key in QUESTIONS if getattr(self, key) is None and key not in idle]
 
     @property
@@ -87,9 +93,14 @@ class StartSettings(StartAnswers, InspectSettings):
         return ("person", "people") if self.id_column else ("row", "rows")
 
     @property
+    def groups(self) -> list[str]:
+        """The groups of values that are there: numbers have no classes."""
+        return [group for group in GROUPS if group != "classes" or self.target != "numeric"]
+
+    @property
     def private_groups(self) -> list[str]:
         """The groups that nobody called public."""
-        return [group for group in GROUPS if group not in (self.public or ())]
+        return [group for group in self.groups if group not in (self.public or ())]
 
     def inspect(self) -> Inspection:
         """As ``InspectSettings``, with the id that was said alone: the unit, where it repeats or a
@@ -144,9 +155,9 @@ class StartSettings(StartAnswers, InspectSettings):
 def _word(value: object) -> str:
     # As a command line takes it.
     if isinstance(value, tuple):
-        return f"[{','.join(value)}]"
+        return f"[{','.join(map(_word, value))}]"
     return (
-        f"{value:g}"
+        number(value)
         if isinstance(value, float)
         else str(value).lower()
         if isinstance(value, bool)
@@ -176,8 +187,8 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
         only_keys(answers, QUESTIONS)
         given = answers | given
     settings: StartSettings = validate(StartSettings, given, "")
-    if settings.open_questions() or not settings.target.exists():
-        settings.check_target()
+    if settings.open_questions() or not settings.dataset_file.exists():
+        settings.check_dataset_file()
     return settings
 
 
@@ -185,22 +196,23 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     """Ask, write the dataset's file, train, and say how good it is and what could be done next."""
     settings, inspection = ask(settings, console)
     _write(settings, inspection)
-    voted = "size" not in settings.private_groups and (
-        len(inspection.classes) == 2 or settings.purpose == "certificates"
+    certificates_only = settings.purpose == "certificates"
+    assert inspection.target is not None  # asked for, where it is not evident
+    scoring = scoring_of(inspection.target)
+    size_is_public = "size" not in settings.private_groups
+    certificate = scoring.training_words(
+        size_is_public=size_is_public, certificates_only=certificates_only
     )
-    certificate = "votes" if voted else "stability"
-    chosen = [f"dataset={settings.dataset}", f"certificate={certificate}"]
+    chosen = [f"dataset={settings.dataset}", *certificate]
     record, prepared, model, quality = _train(settings, chosen, console)
     test, eps, folder = prepared.dataset.test, settings.eps or 1.0, record.folder
     planned = plan(model, test.features, test.labels, (eps,), settings.delta, (1,))
-    measuring = (
-        _measuring(settings)
-        if settings.private_groups and settings.purpose != "certificates"
-        else []
-    )
+    measuring = []
+    if settings.private_groups and not certificates_only:
+        measuring = _measuring(settings, scoring)
     measures = bool(measuring) and settings.purpose == "answers"
     held = all(condition.held for condition in model.conditions)
-    lines, release = ways(planned, eps, held, settings.counted[1], measures)
+    lines, release = ways(planned, scoring, eps, held, settings.counted[1], measures)
     # What is proposed depends on public values alone. What is expected of it depends on private
     # records, so it stands beside the proposal and decides nothing (docs/releasing.md, "What may
     # decide a choice").
@@ -211,13 +223,13 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     if measures:
         proposed = 0
         onward = measuring[0]
-    compared = _comparison(settings, quality, others(record.config["dataset"]), planned, held)
-    ahead = ""
-    if settings.purpose != "answers":
-        ahead = _ahead(compared.others.get("boosting"), compared.model, compared.constant)
+    usual = others(record.config["dataset"], scoring)
+    compared = _comparison(settings, scoring, model, prepared, usual, planned, held)
+    ahead = "" if settings.purpose == "answers" else _ahead(compared)
     remarks = (
         *(f"{line}." for line in weak_budget_warnings(eps)),
         quality.verdict,
+        *(line.sentence for line in inspection.doubts if line.code == "label_outside_range"),
         *_lost(inspection),
         *map(_telling, inspection.features),
         *(
@@ -227,15 +239,14 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         ),
         ahead,
     )
-    distance = int(np.median(planned.evidence.distance))
+    stability = scoring.stability(model, planned.evidence, test.features, settings.counted)
     summary = Summary(
         table=settings.file.name,
-        dataset=settings.target,
+        dataset=settings.dataset_file,
         run=folder,
         comparison=compared,
         counted=settings.counted[1],
-        distance=distance,
-        stability=_stability(settings, distance),
+        stability=stability,
         ways=lines,
         proposed=proposed,
         declared=_declared(settings),
@@ -248,14 +259,14 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     _say(summary, console)
     console.say(f"report: {page.folder / 'report.html'}")
     return {
-        "dataset": str(settings.target),
+        "dataset": str(settings.dataset_file),
         "run": str(folder),
         "digest": record.digest,
         "record": str(page.folder),
         "report": str(page.folder / "report.html"),
         "remarks": summary.remarks,
-        "accuracy": {name: rate and rate.value for name, rate in compared.rates.items()},
-        "stable_distance_median": distance,
+        scoring.keys[0]: {name: _value(first) for name, (first, *_) in compared.scores.items()},
+        stability.name: stability.value,
         "not_public": settings.private_groups,
         "plan": lines,
         "recommended": lines[proposed],
@@ -265,28 +276,39 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     }
 
 
+def _value(estimate: Estimate | None) -> float | None:
+    return None if estimate is None else estimate.value
+
+
 def _comparison(
     settings: StartSettings,
-    quality: Quality,
-    usual: Mapping[str, RateEstimate | None],
+    scoring: Scoring,
+    model: Model,
+    prepared: Prepared,
+    usual: Mapping[str, Scores],
     planned: Plan,
     held: bool,
 ) -> Comparison:
-    whole = quality.whole
-    assert whole.accuracy is not None
-    assert whole.majority is not None
+    """Return how good the model is on the test rows, beside others and a constant answer.
+
+    Args:
+        usual: name -> scores of usual learners.
+        planned: what could be released of the model.
+        held: whether every condition of a guarantee is.
+    """
+    test = prepared.dataset.test
+    constant_name, constant = scoring.constant(test.labels)
     private = None
     weights = weights_release(planned)
     if settings.purpose != "certificates" and held and weights:
-        private = weights.accuracy
+        private = weights.expected
+    scores = {
+        OURS: scoring.scores(model.predict(test.features), test.labels),
+        **usual,
+        constant_name: scoring.scores(np.full_like(test.labels, constant), test.labels),
+    }
     return Comparison(
-        rows=whole.records,
-        model=whole.accuracy,
-        others=usual,
-        majority=str(quality.majority),
-        constant=whole.majority,
-        private=private,
-        eps=settings.eps or 1.0,
+        scoring=scoring, rows=len(test), scores=scores, private=private, eps=settings.eps or 1.0
     )
 
 
@@ -312,7 +334,7 @@ def _new_folder(settings: StartSettings, command: str) -> Path:
 
 def _train(
     settings: StartSettings, chosen: Sequence[str], console: Console
-) -> tuple[RunRecord, Prepared, Model, Quality]:
+) -> tuple[RunRecord, Prepared, Model, AnyQuality]:
     # What ``agt train`` does with these words, in a record of its own.
     places = [
         f"{key}={usage.quoted(str(getattr(settings, key)))}" for key in ("data_dir", "output_dir")
@@ -323,11 +345,10 @@ def _train(
         prepared = prepare(run_settings, console)
         model = fit(prepared, run_settings, console)
         quality = write_trained(record, prepared, run_settings, model, perf_counter() - start)
-    assert isinstance(quality, Quality)  # `agt start` asks for labels that are classes
     return record, prepared, model, quality
 
 
-def _measuring(settings: StartSettings) -> list[str]:
+def _measuring(settings: StartSettings, scoring: Scoring) -> list[str]:
     """The commands that have what is not public measured with noise, and publish weights for the
     rest of the budget.
     """
@@ -337,25 +358,22 @@ def _measuring(settings: StartSettings) -> list[str]:
     )
     return [
         f"agt measure dataset={settings.dataset} {price}",
-        f"agt train dataset={settings.dataset}_measured",
+        f"agt train dataset={settings.dataset}_measured{scoring.measured_training}",
         f"agt predict run=latest mechanism=noisy_statistics {rest}",
     ]
 
 
-def _ahead(
-    boosting: RateEstimate | None, ours: RateEstimate | None, always: RateEstimate | None
-) -> str:
-    behind = (
-        boosting and ours and always and boosting.value > max(ours.value + BEHIND, always.value)
-    )
+def _ahead(compared: Comparison) -> str:
+    """Return that boosted trees may be worth a try as members; empty: they are not far ahead."""
+    scoring = compared.scoring
+    boosting = _value(compared.scores.get("boosting", (None,))[0])
+    if boosting is None or not scoring.is_far_better(boosting, compared.model.value):
+        return ""
+    if not scoring.is_better(boosting, compared.constant.value):
+        return ""
     return (
-        (
-            "An ensemble of boosted trees that vote may be more accurate than this model, but its "
-            'stable distances would be smaller: see docs/recipe.md, section "any learner as a '
-            'member".'
-        )
-        if behind
-        else ""
+        "An ensemble of boosted trees that vote may be more accurate than this model, but "
+        f'{scoring.weaker}: see docs/recipe.md, section "any learner as a member".'
     )
 
 
@@ -369,17 +387,9 @@ def _telling(column: Column) -> str:
     )
 
 
-def _stability(settings: StartSettings, distance: int) -> str:
-    one, many = settings.counted
-    if not distance:
-        return f"Half of the answers could change if one {one} were added or removed."
-    some = f"any {distance:,} {many}" if distance > 1 else f"any one {one}"
-    return f"Half of the answers would stay the same if {some} were added or removed."
-
-
 def _declared(settings: StartSettings) -> str:
     groups = ", ".join(settings.private_groups)
-    file = settings.target
+    file = settings.dataset_file
     if not groups:
         return f"{file} lists what you declared public: read it before any release."
     return (
@@ -394,17 +404,18 @@ def _say(summary: Summary, console: Console) -> None:
     comparison = summary.comparison
     table = summary.table
     rows = comparison.rows
+    scoring = comparison.scoring
     title = (
-        f"{table}: accuracy on {rows:,} held-out rows (computed from private records, so do not "
-        "publish it)"
+        f"{table}: {scoring.heading.lower()} on {rows:,} held-out rows (computed from private "
+        f"records, so do not publish {scoring.pronoun})"
     )
-    console.table(
-        title,
-        ("", "accuracy"),
-        [(name, str(rate or "-")) for name, rate in comparison.rates.items()],
-    )
+    cells = [
+        (name, *(str(score or "-") for score in scores))
+        for name, scores in comparison.scores.items()
+    ]
+    console.table(title, ("", *scoring.titles), cells)
     lines = [
-        summary.stability,
+        summary.stability.sentence,
         "Plan of what could be published (no budget is spent yet):",
         *_numbered(summary.ways, summary.proposed),
         summary.declared,
@@ -472,9 +483,12 @@ def _write(settings: StartSettings, inspection: Inspection) -> None:
     size = None if "size" in settings.private_groups else _size(inspection)
     unsaid = [name for name in from_data(inspection) if name not in mine]
     text = dataset_yaml(inspection, settings.dataset, unsaid, size, settings.unit_rows)
-    if not settings.target.exists() or settings.target.read_text(encoding="utf-8") != text:
-        settings.check_target()
-        write_atomic(settings.target, text.encode())
+    if (
+        not settings.dataset_file.exists()
+        or settings.dataset_file.read_text(encoding="utf-8") != text
+    ):
+        settings.check_dataset_file()
+        write_atomic(settings.dataset_file, text.encode())
 
 
 # -- questions
@@ -506,7 +520,7 @@ def ask(settings: StartSettings, console: Console) -> tuple[StartSettings, Inspe
             now: StartSettings = validate(
                 StartSettings, {**given, key: console.ask(text, usual)}, ""
             )
-            if key in ("label", "id", "unit_rows"):
+            if key in ("label", "target", "range", "id", "unit_rows"):
                 inspection = now.inspect()
                 said = _say_doubts(inspection, said, console)
             settings = now
@@ -520,9 +534,13 @@ def _say_doubts(
 ) -> tuple[Doubt, ...]:
     """Say what may be a mistake in the file, each once; returns all that was said.
 
-    Columns that are left out are among the remarks (``_lost``).
+    Columns that are left out are among the remarks (``_lost``), and what labels are is asked.
     """
-    new = tuple(doubt for doubt in inspection.doubts if doubt not in said)
+    new = tuple(
+        doubt
+        for doubt in inspection.doubts
+        if doubt not in said and doubt.code != "number_as_classes"
+    )
     for doubt in new:
         console.warn(doubt.sentence)
     return (*said, *new)
@@ -536,7 +554,8 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
     table = inspection.path
     rows = inspection.rows
     label = f"{table}: {rows:,} rows. Which column should be predicted?"
-    groups = "".join(f"\n  {name}: {what}" for name, what in _grouped(inspection).items())
+    parts = _grouped(inspection)
+    groups = "".join(f"\n  {name}: {what}" for name, what in parts.items())
     groups += "".join(f"\n  {line}" for line in _lost(inspection))
     again = "".join(f" ('{name}' repeats)" for name in _repeating(inspection))
     again += "".join(
@@ -551,12 +570,12 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
         "same with other people in the table? A limit of 120 for ages is public; the largest "
         f"income in the file is not.{groups} Answer yes (all of them, and the choice of "
         "columns, are public), no (none is), or the names of those that are, such as "
-        "ranges,classes"
+        f"ranges,{list(parts)[-2]}"
     )
     unit = inspection.unit
-    parts = ",".join(GROUPS)
     return {
         "label": (label, f"COLUMN ({likely or NONE}?)", likely),
+        **_questions_about_numbers(inspection),
         "id": (
             "Which column names each person permanently, even if other people join or "
             f"leave{again}? Answer with its name, or none",
@@ -569,7 +588,7 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
             "NUMBER",
             "",
         ),
-        "public": (public, f"yes, no or some of [{parts}]", "no"),
+        "public": (public, f"yes, no or some of [{','.join(parts)}]", "no"),
         "purpose": (
             "What do you need? Answer certificates (on how many people an answer depends; "
             "not to be published), answers (private answers to publish), or both",
@@ -585,13 +604,42 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
     }
 
 
+def _questions_about_numbers(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
+    """Return what is asked about a label of numbers, as ``questions`` does.
+
+    The ends that were seen are shown as what they are, private values; none is proposed.
+    """
+    column = inspection.label_column
+    name = "" if column is None else column.name
+    seen = ""
+    if column is not None and column.low is not None and column.high is not None:
+        ends = f"from {number(column.low)} to {number(column.high)}"
+        seen = f" ({column.distinct:,} different values {ends}, which are private)"
+    return {
+        "target": (
+            f"What is '{name}'{seen}? Answer numeric (a quantity, such as an age or an amount, "
+            "which is predicted as a number) or classes (each number is a class)",
+            "numeric (with range=[LOW,HIGH]) or classes",
+            "numeric" if inspection.needs_target else "classes",
+        ),
+        "range": (
+            f"Which public range do the numbers in '{name}' have{seen}? {RANGE_IS_PUBLIC}; numbers "
+            "outside are clipped. Answer LOW,HIGH",
+            "[LOW,HIGH]",
+            "",
+        ),
+    }
+
+
 def _grouped(inspection: Inspection) -> dict[str, str]:
     # What each group of ``public`` holds, in words.
     ranges = [_range_words(column) for column in inspection.features if column.numeric]
     lists = [f"{c.name} ({few(c.categorical)})" for c in inspection.features if c.categorical]
     rows = _size(inspection)
     size = f"about {rows:,} rows for training"
-    some = {"ranges": ranges, "lists": lists, "classes": inspection.classes}
+    some: dict[str, Sequence[str]] = {"ranges": ranges, "lists": lists}
+    if inspection.numbers is None:
+        some["classes"] = inspection.classes
     return {
         **{name: few(map(visible, words), SHOWN, "; ") or NONE for name, words in some.items()},
         "size": size,
@@ -618,16 +666,15 @@ def _size(inspection: Inspection) -> int:
 # ----------------------------------------------------------------------
 
 
-def others(node: Mapping[str, Any]) -> dict[str, RateEstimate | None]:
-    """Accuracy of usual learners, without privacy, on the same rows; columns as their users prepare
+def others(node: Mapping[str, Any], scoring: Scoring) -> dict[str, Scores]:
+    """Scores of usual learners, without privacy, on the same rows; columns as their users prepare
     them.
 
     Args:
         node: a table's configuration.
+        scoring: how answers are scored.
     """
     # both take a second, and questions come before
-    from sklearn.ensemble import HistGradientBoostingClassifier
-    from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
@@ -645,23 +692,20 @@ def others(node: Mapping[str, Any]) -> dict[str, RateEstimate | None]:
         return np.where(blocks[-1] == 1, np.nan, codes) if gaps else codes
 
     train, test = plain.train.take(np.arange(min(len(plain.train), MOST_COMPARED))), plain.test
-    learners = {
-        "LogisticRegression": make_pipeline(StandardScaler(), LogisticRegression(max_iter=300)),
-        "boosting": make_pipeline(
-            FunctionTransformer(columns), HistGradientBoostingClassifier(random_state=0)
-        ),
-    }
     if len(np.unique(train.labels)) < 2:
         return {}
+    linear_name, linear, boosting = scoring.learners()
+    learners = {
+        linear_name: make_pipeline(StandardScaler(), linear),
+        "boosting": make_pipeline(FunctionTransformer(columns), boosting),
+    }
+    scores = {}
     with catch_warnings():
         simplefilter("ignore")  # one that did not converge is what people get
-        right = {
-            name: (
-                learner.fit(train.features, train.labels).predict(test.features) == test.labels
-            ).sum()
-            for name, learner in learners.items()
-        }
-    return {name: share(int(count), len(test)) for name, count in right.items()}
+        for name, learner in learners.items():
+            answers = learner.fit(train.features, train.labels).predict(test.features)
+            scores[name] = scoring.scores(answers, test.labels)
+    return scores
 
 
 def weights_release(planned: Plan) -> PlannedRelease | None:
@@ -675,7 +719,9 @@ def weights_release(planned: Plan) -> PlannedRelease | None:
     return next((planned_by_name[name] for name in names), None)
 
 
-def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tuple[list[str], str]:
+def ways(
+    planned: Plan, scoring: Scoring, eps: float, held: bool, many: str, measures: bool
+) -> tuple[list[str], str]:
     """Return the three ways to go on, in words, and what ``agt predict`` takes of the first.
 
     The words say what is expected of a way, so they are for the data owner alone. The settings of
@@ -695,11 +741,12 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
     (count, name) = planned.one_by_one.get(eps, (0, ""))
     release = weights_release(planned)
     if held and release:
-        accuracy = release.accuracy
         settings_of_release = (
             f"mechanism={release.mechanism} total.eps={eps:g} total.delta={planned.delta:g}"
         )
-        useful = accuracy > max(evidence.majority, (evidence.accuracy + evidence.majority) / 2)
+        constant = evidence.merit(evidence.constant)
+        halfway = (evidence.merit(evidence.nominal) + constant) / 2
+        useful = evidence.merit(release.expected) > max(constant, halfway)
         reason = ""
         if not useful and evidence.useful:
             reason = (
@@ -707,18 +754,15 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
                 "be accurate)"
             )
         elif not useful:
-            reason = " (not more accurate than the majority-class baseline)"
-        rate = rate_words(accuracy)
-        weights = f"any number of answers, {rate} of them correct{reason}"
+            reason = f" (not more accurate than {scoring.baseline_in_sentence})"
+        weights = f"any number of answers, {scoring.expected_words(release.expected)}{reason}"
     if held and count:
-        accuracy = evidence.accuracy - ACCURACY_TOLERANCE
         answers = counted(count, "answer")
-        rate = rate_words(accuracy)
-        singly = f"{answers}, {rate} of them correct, with mechanism={name}"
+        singly = f"{answers}, {scoring.expected_words(evidence.tolerated)}, with mechanism={name}"
     lines = [
         f"weights, published once ({cost}): {weights}",
-        f"labels, published one by one within the same total budget: {singly}",
-        f"certificates (computed from private records, so do not publish them): how many {many} "
-        "it takes to change an answer",
+        f"{scoring.answers}, published one by one within the same total budget: {singly}",
+        "certificates (computed from private records, so do not publish them): "
+        f"{scoring.certificate_words(many)}",
     ]
     return lines, settings_of_release

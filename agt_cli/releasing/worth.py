@@ -124,7 +124,8 @@ def _estimate_number_worth(
     def expected_rmse(numbers: np.ndarray) -> float:
         """Return how far the released answers are expected to be from numbers [n]."""
         if isinstance(release, WeightsRelease):
-            return release.mechanism.expected_rmse(release.head, records.features, numbers)
+            kind = type(release.mechanism)
+            return kind.expectation(release.head, records.features, numbers)(release.mechanism)
         mechanism = LaplaceMean.with_guarantee(release.claim.guarantee)
         return mechanism.expected_rmse_of(model, means, numbers)
 

@@ -6,7 +6,7 @@ Everything in it depends on private records, so it is for the data owner only.
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -16,97 +16,102 @@ from matplotlib.ticker import PercentFormatter
 
 from agt_cli.report.figures import WIDTH, drawing, headline
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain
-from agt_cli.report.quality import RateEstimate, rate_words
 from agt_cli.report.record import RunRecord
+from agt_cli.report.scoring import Estimate, Scores, Scoring, Stability
 
 FIGURE = "comparison"
-OWNER_ONLY = (
-    "For the data owner only. Accuracies, stable distances and the plan depend on private records. "
-    "Nothing was released, and no budget was spent."
-)
-CAPTION = (
-    "Fraction of the rows kept out of training that each model answers correctly. Thin line: "
-    "95 % confidence interval. Dashed line: accuracy of always giving the most frequent "
-    "class."
-)
-_OURS = "#08306b"
-_PRIVATE = "#4292c6"
-_OTHERS = "0.75"
+OURS = "this model"
+_OURS_COLOUR = "#08306b"
+_PRIVATE_COLOUR = "#4292c6"
+_OTHERS_COLOUR = "0.75"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """How often a model is right, beside other models.
+    """How good a model is, beside other models, on the same rows.
 
     Attributes:
+        scoring: how answers are scored.
         rows: the number of rows, kept out of training, that all of them answered.
-        model: accuracy of the model that was trained.
-        others: name -> accuracy of usual learners, without privacy; None: it could not be computed.
-        majority: the most frequent class.
-        constant: accuracy of always answering ``majority``.
-        private: expected accuracy of released weights within the budget; None: none are possible.
+        scores: name -> scores, as tables show them: the model first, the constant answer last, and
+            between them usual learners, without privacy.
+        private: expected score of released weights within the budget; None: none are possible.
         eps: the total budget that ``private`` is about.
     """
 
+    scoring: Scoring
     rows: int
-    model: RateEstimate
-    others: Mapping[str, RateEstimate | None]
-    majority: str
-    constant: RateEstimate
+    scores: Mapping[str, Scores]
     private: float | None
     eps: float
 
     @property
-    def rates(self) -> dict[str, RateEstimate | None]:
-        """Name -> accuracy, as the console shows them: the model first, the constant last."""
-        constant_name = f"majority class '{self.majority}'"
-        return {"this model": self.model, **self.others, constant_name: self.constant}
+    def model(self) -> Estimate:
+        """The score of the model that was trained."""
+        return _known(self.scores[OURS][0])
+
+    @property
+    def constant_name(self) -> str:
+        """The name of the constant answer."""
+        return list(self.scores)[-1]
+
+    @property
+    def constant(self) -> Estimate:
+        """The score of the constant answer."""
+        return _known(self.scores[self.constant_name][0])
 
     @property
     def finding(self) -> str:
         """What the figure shows, in a sentence."""
-        constant = _percent(self.constant.value)
-        accuracy = _percent(self.model.value)
-        return (
-            f"This model answers {accuracy} of the rows correctly. Always answering "
-            f"'{self.majority}' would be correct for {constant}."
-        )
+        return self.scoring.finding(self.model.value, self.constant.value, self.constant_name)
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row for each model: its accuracy, and the ends of the 95 % interval where known."""
+        """A row for each model: its scores, and the ends of the first one's 95 % interval."""
+        score, *further = self.scoring.keys
         rows: list[dict[str, Any]] = []
-        for name, rate in self.rates.items():
-            known = {} if rate is None else asdict(rate)
-            rows.append({"name": name, "accuracy": known.pop("value", None), **known})
+        for name, (first, *others) in self.scores.items():
+            row = {"name": name, score: _known(first).value}
+            row |= {"low": _known(first).low, "high": _known(first).high}
+            values = [other and other.value for other in others]
+            rows.append(row | dict(zip(further, values, strict=True)))
         if self.private is not None:
-            rows.insert(1, {"name": self._private_name, "accuracy": self.private})
-        return pd.DataFrame(rows, columns=["name", "accuracy", "low", "high"])
+            rows.insert(1, {"name": self._private_name, score: self.private})
+        return pd.DataFrame(rows, columns=["name", score, "low", "high", *further])
 
     @property
     def _private_name(self) -> str:
-        return f"published weights, eps = {self.eps:g} (expected accuracy)"
+        title = self.scoring.titles[0]
+        return f"published weights, eps = {self.eps:g} (expected {title})"
 
-    def cells(self) -> list[tuple[str, str]]:
-        """The rows of the page's table: name, and accuracy with its interval."""
-        rows: list[tuple[str, str]] = []
-        for name, rate in self.rates.items():
-            rows.append((name, Markdown(rate or "-")))
+    def cells(self) -> list[tuple[str, ...]]:
+        """The rows of the page's table: name, and scores with their intervals."""
+        rows: list[tuple[str, ...]] = []
+        for name, scores in self.scores.items():
+            rows.append((name, *(Markdown(score or "-") for score in scores)))
         if self.private is not None:
-            rows.insert(1, (self._private_name, Markdown(rate_words(self.private))))
+            blank = [""] * (len(self.scoring.keys) - 1)
+            private = Markdown(self.scoring.words(self.private))
+            rows.insert(1, (self._private_name, private, *blank))
         return rows
 
     def metrics(self) -> Iterator[tuple[str, float]]:
-        """Flat numbers: accuracies by name, the model's as its training record calls them."""
-        yield "test_accuracy", self.model.value
-        yield "test_accuracy_low", self.model.low
-        yield "test_accuracy_high", self.model.high
-        yield "test_majority_rate", self.constant.value
-        for name, rate in self.others.items():
-            if rate is not None:
-                yield f"accuracy_{name}", rate.value
+        """Flat numbers: scores by name, the model's as its training record calls them."""
+        score = self.scoring.keys[0]
+        yield f"test_{score}", self.model.value
+        yield f"test_{score}_low", self.model.low
+        yield f"test_{score}_high", self.model.high
+        yield self.scoring.baseline_metric, self.constant.value
+        for name in list(self.scores)[1:-1]:
+            yield f"{score}_{name}", _known(self.scores[name][0]).value
         if self.private is not None:
-            yield "accuracy_published_weights", self.private
+            yield f"{score}_published_weights", self.private
+
+
+def _known(estimate: Estimate | None) -> Estimate:
+    """Return the first score of some answers, which is known because there is a row."""
+    assert estimate is not None
+    return estimate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +124,7 @@ class Summary:
         run: the folder of the training run.
         comparison: how good the model is.
         counted: what stable distances count, "rows" or "people".
-        distance: median stable distance of the answers.
-        stability: what that means, in a sentence.
+        stability: on how much of the training data answers depend.
         ways: the ways to go on, in words.
         proposed: index of the way that ``onward`` takes. It depends on public values alone.
         declared: what is public, and what that allows, in a sentence.
@@ -135,8 +139,7 @@ class Summary:
     run: Path
     comparison: Comparison
     counted: str
-    distance: int
-    stability: str
+    stability: Stability
     ways: Sequence[str]
     proposed: int
     declared: str
@@ -156,7 +159,7 @@ def write_start(record: RunRecord, summary: Summary) -> None:
     table = comparison.table
     record.add_metrics(
         **dict(comparison.metrics()),
-        stable_distance_median=summary.distance,
+        **{summary.stability.name: summary.stability.value},
         n_test=comparison.rows,
         total_eps=comparison.eps,
         recommended=summary.proposed + 1,  # ways are counted from 1, as on the page
@@ -181,15 +184,17 @@ def start_report(summary: Summary, folder: Path) -> str:
         folder: of the record, from which links are made.
     """
     comparison = summary.comparison
-    model = Markdown(
-        f"{comparison.model}; majority-class baseline {rate_words(comparison.constant.value)}"
-    )
+    scoring = comparison.scoring
+    constant = scoring.words(comparison.constant.value)
+    model = Markdown(f"{comparison.model}; {scoring.baseline} {constant}")
+    title = scoring.titles[0]
     facts = [
         ("Proposed next", summary.ways[summary.proposed]),
-        ("Accuracy", model),
-        (f"On how many {summary.counted} an answer depends", summary.stability),
+        (title[0].upper() + title[1:], model),
+        (f"On how many {summary.counted} an answer depends", summary.stability.sentence),
         ("What is public", summary.declared),
     ]
+    caption = plain(scoring.caption)
     ways = []
     for index, way in enumerate(summary.ways):
         mark = Markdown("**proposed next**") if index == summary.proposed else ""
@@ -198,12 +203,13 @@ def start_report(summary: Summary, folder: Path) -> str:
         f"# First look: {plain(summary.table)}",
         f"**{plain(comparison.finding)}**",
         markdown_table(("", ""), facts),
-        f"*{OWNER_ONLY}*",
-        f"![{plain(CAPTION)}](figures/{FIGURE}.png)\n\n*{plain(summary.table)}. {plain(CAPTION)}*",
-        "## Accuracy compared with other models",
-        f"Accuracy on the same {comparison.rows:,} rows, which were kept out of training. The "
-        "other models are the usual learners, which have no privacy and no certificates.",
-        markdown_table(("", "accuracy"), comparison.cells()),
+        f"*For the data owner only. {scoring.private_results} and the plan depend on private "
+        "records. Nothing was released, and no budget was spent.*",
+        f"![{caption}](figures/{FIGURE}.png)\n\n*{plain(summary.table)}. {caption}*",
+        f"## {scoring.heading} compared with other models",
+        f"{scoring.heading} on the same {comparison.rows:,} rows, which were kept out of training. "
+        "The other models are the usual learners, which have no privacy and no certificates.",
+        markdown_table(("", *scoring.titles), comparison.cells()),
         "## Plan",
         "You can continue in the following ways. No budget is spent before you type one of "
         "the commands below.",
@@ -236,31 +242,31 @@ def _links(summary: Summary, folder: Path) -> str:
 
 
 def _draw(record: RunRecord, comparison: Comparison, table: pd.DataFrame, title: str) -> None:
-    """Draw accuracies as bars from 0 to 1, the model on top, with their intervals."""
-    bars = table[table["accuracy"].notna()].iloc[::-1]
+    """Draw scores as bars from 0, the model on top, with their intervals."""
+    scoring = comparison.scoring
+    score = scoring.keys[0]
+    bars = table[table[score].notna()].iloc[::-1]
     colours = [_colour(str(name), comparison) for name in bars["name"]]
+    end, axis_label = scoring.scale(float(bars[[score, "high"]].max().max()))
     with drawing(record, FIGURE, table, (WIDTH, 1.4 + 0.42 * len(bars))) as figure:
         axes = figure.subplots()
         heights = range(len(bars))
-        axes.barh(heights, bars["accuracy"], 0.6, color=colours)
+        axes.barh(heights, bars[score], 0.6, color=colours)
         axes.hlines(heights, bars["low"], bars["high"], color="black", linewidth=1.2)
         axes.axvline(comparison.constant.value, color="0.3", linewidth=0.8, linestyle="--")
-        for height, (accuracy, high) in enumerate(zip(bars["accuracy"], bars["high"], strict=True)):
-            end = accuracy if math.isnan(high) else high
-            axes.text(end + 0.01, height, _percent(accuracy), va="center", fontsize=9)
+        for height, (value, high) in enumerate(zip(bars[score], bars["high"], strict=True)):
+            right = value if math.isnan(high) else high
+            words = scoring.bar_words(value)
+            axes.text(right + 0.01 * end, height, words, va="center", fontsize=9)
         axes.set_yticks(heights, [fill(str(name), 22) for name in bars["name"]])
-        axes.set_xlim(0, 1)
-        axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-        axes.set_xlabel(f"right answers ({comparison.rows:,} rows)")
+        axes.set_xlim(0, end)
+        if scoring.percent:
+            axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+        axes.set_xlabel(f"{axis_label} ({comparison.rows:,} rows)")
         headline(figure, comparison.finding, title)
 
 
 def _colour(name: str, comparison: Comparison) -> str:
-    if name == "this model":
-        return _OURS
-    return _OTHERS if name in comparison.rates else _PRIVATE
-
-
-def _percent(share: float) -> str:
-    """Return a share as a percentage that is 100 only for all."""
-    return f"{100 * float(rate_words(share)):.1f} %"
+    if name == OURS:
+        return _OURS_COLOUR
+    return _OTHERS_COLOUR if name in comparison.scores else _PRIVATE_COLOUR

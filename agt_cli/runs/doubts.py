@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
+from agt.data.target import NumericTarget
 from agt.errors import counted
 
 DoubtCode = Literal[
@@ -16,6 +19,7 @@ DoubtCode = Literal[
     "values_alike",
     "classes_alike",
     "number_as_classes",
+    "label_outside_range",
     "label_missing",
     "label_masked",
     "country_code_missing",
@@ -44,9 +48,13 @@ _SENTENCES: dict[DoubtCode, str] = {
         "(as 1 and 1.0 do), but would be different classes: write each class in one form"
     ),
     "number_as_classes": (
-        "the label '{column}' has {distinct} different numbers ({values}), each of which would "
-        "be a class: if the label is a quantity, such as an age, divide it into ranges in the "
-        "file first"
+        "the label '{column}' has {distinct} different numbers ({values}), each of which is "
+        "taken as a class: if the label is a quantity, such as a rating, give target=numeric "
+        "range=[LOW,HIGH] with its public range"
+    ),
+    "label_outside_range": (
+        "the label '{column}' lies outside of {values} in {rows}, so these labels would be "
+        "clipped to the nearer end: give the range that labels really can have"
     ),
     "label_missing": (
         "the label '{column}' has no value in {rows}, and training refuses rows without a "
@@ -64,7 +72,8 @@ _SENTENCES: dict[DoubtCode, str] = {
     "left_out": "column '{column}' is LEFT OUT of the features, because {reason}",
     "taken_as_words": "column '{column}' is treated as a list of words, because {reason}",
 }
-_FEW_NUMBERS = 12  # of as many whole numbers, a label may well have classes
+FEW_NUMBERS = 12
+"""Of as many different numbers, a label may well have classes."""
 _MASKS = {
     *("", "?", "na", "n/a", "n.a.", "nan", "null", "none", "nil", "unknown", "missing", "masked"),
     *("hidden", "redacted", "withheld", "unlabeled", "unlabelled", "tbd", "xxx", "k.a.", "n.v."),
@@ -93,7 +102,7 @@ class Doubt:
     def sentence(self) -> str:
         """What is wrong, and what to do."""
         values = " and ".join(map(repr, self.values))
-        if self.code in ("names_may_be_a_record", "number_as_classes"):
+        if self.code in ("names_may_be_a_record", "number_as_classes", "label_outside_range"):
             values = ", ".join(self.values)
         rows = counted(self.rows, "row")
         template = _SENTENCES[self.code]
@@ -144,25 +153,41 @@ def _doubts_about_blanks(column: str, words: Sequence[str]) -> Iterator[Doubt]:
         yield Doubt("blanks_around_value", column, blanks[:2])
 
 
-def doubts_about_label(column: str, counts: Sequence[tuple[str, int]], missing: int) -> list[Doubt]:
-    """Return what is doubtful about the column of labels.
+def doubts_about_classes(
+    column: str, counts: Sequence[tuple[str, int]], *, may_be_numbers: bool
+) -> list[Doubt]:
+    """Return what is doubtful about a column of labels that are classes.
 
     Args:
         counts: label and number of rows.
-        missing: rows without a label.
+        may_be_numbers: whether they may as well be a quantity, and nobody said what they are.
     """
     words = [word for word, _ in counts]
     numbers = [_number(word) for word in words]
     found = [Doubt("classes_alike", column, group) for group in alike(words)[:2]]
-    if missing:
-        found.append(Doubt("label_missing", column, rows=missing))
-    if None not in numbers and len(words) > _FEW_NUMBERS:
+    if may_be_numbers:
         ends = (words[0], words[1], "...", words[-1])
         found.append(Doubt("number_as_classes", column, ends, len(words)))
     for (word, rows), number in zip(counts, numbers, strict=True):
         if len(words) > 2 and _is_mask(word, number, words, numbers):
             found.append(Doubt("label_masked", column, (word,), rows))
     return [*found, *_doubts_about_blanks(column, words)]
+
+
+def doubts_about_numbers(
+    column: str, numbers: np.ndarray, counts: np.ndarray, target: NumericTarget
+) -> list[Doubt]:
+    """Return what is doubtful about a column of labels that are numbers.
+
+    Args:
+        numbers: [n] the different labels.
+        counts: [n] how many rows have each.
+        target: their declared range.
+    """
+    outside = int(counts[target.clip(numbers) != numbers].sum())
+    if not outside:
+        return []
+    return [Doubt("label_outside_range", column, (target.bounds,), outside)]
 
 
 def _is_mask(

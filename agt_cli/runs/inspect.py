@@ -23,11 +23,14 @@ from agt.data.formats import COMMA, ISO_DATE, DateFormat, DeclaredFormat, Number
 from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
 from agt.data.suffixes import is_delimited
+from agt.data.target import ClassTarget, NumericTarget, Target
 from agt.errors import ConfigError, DataError, nearest
 from agt_cli.places import folder_for_file
 from agt_cli.runs.doubts import (
+    FEW_NUMBERS,
     Doubt,
-    doubts_about_label,
+    doubts_about_classes,
+    doubts_about_numbers,
     doubts_about_values,
     has_codes,
     is_infinite,
@@ -44,6 +47,8 @@ from agt_cli.runs.sniffing import sniffed
 
 ColumnKind = Literal["number", "category", "id", "constant", "empty", "date", "text", "unreadable"]
 MOST_VALUES = 100
+LEAST_NUMBERS = 5
+"""Labels of fewer different numbers are classes, unless their owner says otherwise."""
 FEW_CODES = 12
 """As many distinct whole numbers may well be codes."""
 CODES = "or codes?"
@@ -231,7 +236,10 @@ class Inspection:
         labels: candidates for it, the likeliest first.
         id: the column that somebody said to name each record for good; None: nobody said so.
         unit: the column that tells whose each record is, some of one person; None: nobody said so.
-        classes: the values of the label, in the order of the classes.
+        target: what labels are; None: there is no label, nobody said of very many numbers that
+            they are labels, or their range is not declared.
+        may_be_numbers: whether nobody said what labels are, and they are at least ``LEAST_NUMBERS``
+            different numbers.
         doubts: what may be a mistake in the file.
     """
 
@@ -242,9 +250,31 @@ class Inspection:
     label: str | None
     labels: tuple[str, ...]
     id: str | None
-    classes: tuple[str, ...]
+    target: Target | None
+    may_be_numbers: bool = False
     unit: str | None = None
     doubts: tuple[Doubt, ...] = ()
+
+    @property
+    def numbers(self) -> NumericTarget | None:
+        """The declared range of labels that are numbers; None: they are classes, or it is open."""
+        return None if self.target is None else self.target.numeric
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The values of the label, in the order of the classes; empty: they are not classes."""
+        return self.target.names if isinstance(self.target, ClassTarget) else ()
+
+    @property
+    def label_column(self) -> Column | None:
+        """The column of labels; None: it is not evident."""
+        return next((column for column in self.columns if column.name == self.label), None)
+
+    @property
+    def needs_target(self) -> bool:
+        """Whether labels are so many numbers that their owner has to say what they are."""
+        column = self.label_column
+        return self.may_be_numbers and column is not None and column.distinct > FEW_NUMBERS
 
     @property
     def names(self) -> list[Column]:
@@ -281,11 +311,15 @@ def inspect_table(
     missing_values: Sequence[str] = (),
     most_values: int = MOST_VALUES,
     formats: Mapping[str, DeclaredFormat] = MappingProxyType({}),
+    target: Literal["classes", "numeric"] | None = None,
+    label_range: tuple[float, float] | None = None,
 ) -> Inspection:
     """Look at every column of a csv or parquet file.
 
     Args:
         label: the column of labels; None: the evident one.
+        target: what the owner says that labels are; None: nobody said.
+        label_range: the public range of labels that are numbers; None: nobody declared one.
         id: the column that the owner says to name each record for good; None: nobody said that one
             does.
         header: of a csv, whether its first line names the columns; None: it must look as if it did.
@@ -317,19 +351,26 @@ def inspect_table(
     if not rows:
         raise DataError(f"{path}: the file has no rows: give a file with at least one row")
     seen = [_column(columns, look, rows, most_values) for look in looks.values()]
-    labels, evident = _label_candidates(seen)
+    labels, evident = _label_candidates(seen, target)
     label = label or evident
-    classes = (
-        () if label is None else _classes(looks[label], columns.column(label, "file").type, path)
-    )
-    if label is not None:
+    may_be_numbers = label is not None and target is None and _may_be_numbers(looks[label])
+    labels_are: Target | None = None
+    if label is not None and target == "numeric":
+        _check_numbers(columns, looks[label])
+        labels_are = None if label_range is None else NumericTarget.declared(label_range)
+    elif label is not None and not (may_be_numbers and len(looks[label].words) > MAX_FOUND):
+        raw_type = columns.column(label, "file").type
+        labels_are = ClassTarget(_classes(looks[label], raw_type, path))
+    if isinstance(labels_are, ClassTarget) and label is not None:
         seen = [
             replace(
                 c, tells=_telling(looks[c.name], looks[label], rows) if c.name != label else 0.0
             )
             for c in seen
         ]
-    inspection = Inspection(path, columns.form, rows, tuple(seen), label, labels, id, classes)
+    inspection = Inspection(
+        path, columns.form, rows, tuple(seen), label, labels, id, labels_are, may_be_numbers
+    )
     only_words = not any(look.numeric or look.date for look in looks.values())
     unnamed = columns.form is not None and header is None and only_words
     return replace(inspection, doubts=tuple(_doubts(inspection, looks, unnamed)))
@@ -589,8 +630,7 @@ def _doubts(
         if column.name != column.name.strip():
             yield Doubt("blanks_around_name", column.name)
         if column.name == inspection.label:
-            look = looks[column.name]
-            yield from doubts_about_label(column.name, look.in_order(), column.missing)
+            yield from _label_doubts(inspection, looks[column.name])
         else:
             yield from doubts_about_values(column.name, column.categorical)
             if column.kind == "unreadable" or (column.kind == "date" and not column.numeric):
@@ -598,6 +638,17 @@ def _doubts(
             elif column.categorical and column.remark:
                 yield Doubt("taken_as_words", column.name, (column.remark,))
         yield from _lost_codes(inspection, column)
+
+
+def _label_doubts(inspection: Inspection, look: _ColumnValues) -> Iterator[Doubt]:
+    """Yield what is doubtful about the column of labels."""
+    if look.missing:
+        yield Doubt("label_missing", look.name, rows=look.missing)
+    if inspection.numbers is not None:
+        yield from doubts_about_numbers(look.name, look.numbers, look.counts, inspection.numbers)
+    elif inspection.classes:
+        asks = inspection.may_be_numbers and not inspection.needs_target
+        yield from doubts_about_classes(look.name, look.in_order(), may_be_numbers=asks)
 
 
 def _lost_codes(inspection: Inspection, column: Column) -> Iterator[Doubt]:
@@ -882,12 +933,16 @@ def _words(
     return replace(seen, kind="category", categorical=tuple(frequent), remark=doubt)
 
 
-def _label_candidates(columns: Sequence[Column]) -> tuple[tuple[str, ...], str | None]:
+def _label_candidates(
+    columns: Sequence[Column], target: Literal["classes", "numeric"] | None
+) -> tuple[tuple[str, ...], str | None]:
     # The columns that could be the label, the best first: by name, place and few values; and the
     # best if it is evident, being likely and clearly ahead of the next.
+    kinds = ("number",) if target == "numeric" else ("number", "category")
+    most = math.inf if target == "numeric" else MAX_FOUND
     scores = {}
     for place, column in enumerate(columns):
-        if column.kind in ("number", "category") and 2 <= column.distinct <= MAX_FOUND:
+        if column.kind in kinds and 2 <= column.distinct <= most:
             tokens = set(_tokens(column.name))
             named = 3.0 if tokens & _LABELS else 1.5 if tokens & _MAYBE_LABELS else 0.0
             scores[column.name] = 0.0 if tokens & _OF_A_LABEL else named  # the type of a deposit
@@ -898,6 +953,35 @@ def _label_candidates(columns: Sequence[Column]) -> tuple[tuple[str, ...], str |
     names = sorted(scores, key=lambda name: -scores[name])
     best, second = ([scores[name] for name in names] + [-math.inf] * 2)[:2]
     return tuple(names), names[0] if best >= 3 and best >= second + 1 else None
+
+
+def _may_be_numbers(look: _ColumnValues) -> bool:
+    """Return whether labels may be a quantity: they are several different numbers."""
+    return look.numeric and not look.date and len(look.words) >= LEAST_NUMBERS
+
+
+def _check_numbers(columns: ColumnReader, look: _ColumnValues) -> None:
+    """Raise DataError unless labels that were said to be numbers can be read as numbers."""
+    name = look.name
+    if look.format is not None:
+        raise DataError(
+            f"{columns.path}: the label '{name}' is written {in_words(look.format)}, but a numeric "
+            "label must be written as 1234.5: rewrite this column in the file"
+        )
+    if look.numeric and not look.date:
+        return
+    if not len(look.words):
+        raise DataError(
+            f"{columns.path}: the label '{name}' has no value in any row, but target=numeric needs "
+            "numbers: name another column with label=NAME"
+        )
+    not_numbers = ~np.isfinite(look.numbers)
+    word, where = _first_cell(columns, look, not_numbers if not_numbers.any() else ~not_numbers)
+    raise DataError(
+        f"{columns.path}: the label '{name}' has {word!r} in {where}, but target=numeric needs a "
+        "finite number in each row: name a column of numbers with label=NAME, or give "
+        "target=classes"
+    )
 
 
 def _classes(look: _ColumnValues, raw: pa.DataType, path: Path) -> tuple[str, ...]:
@@ -911,7 +995,8 @@ def _classes(look: _ColumnValues, raw: pa.DataType, path: Path) -> tuple[str, ..
         raise DataError(
             f"{path}: the label '{look.name}' has {count} different values, such as "
             f"{examples}, but a label must have 2 to {MAX_FOUND} classes: "
-            "if the label is a measured number, replace it by ranges in the file first"
+            "if the label is a measured number, give target=numeric range=[LOW,HIGH] with its "
+            "public range"
         )
     return class_names(words, path)
 

@@ -71,6 +71,24 @@ def test_the_ranges_are_not_public_until_the_owner_says_so(agt: Agt, tmp_path: P
     assert of(declared, "e") == "declared"
 
 
+def test_a_label_of_many_numbers_is_asked_about_and_no_range_is_proposed(
+    agt: Agt, tmp_path: Path
+) -> None:
+    ages = [20 + row % 40 for row in range(200)]
+    pd.DataFrame({"size": np.arange(200) % 7, "age": ages}).to_csv(tmp_path / "t.csv", index=False)
+    agt("data", "inspect", "t.csv", "label=age").ended(2, "target=numeric", "range=[LOW,HIGH]")
+    agt("data", "inspect", "t.csv", "label=age", "target=numeric").ended(2, "range=[LOW,HIGH]")
+    assert not (tmp_path / "conf").exists()
+    given = ("label=age", "target=numeric", "range=[0,120]")
+    told = agt("data", "inspect", "t.csv", *given, "--json").ended(0).json
+    assert (told["range"], told["classes"], told["from_data"]) == ([0, 120], [], ["size"])
+    next_words = told["next"].replace("declared_size=N", "declared_size=150").split()[1:]
+    trained = agt(*next_words, "-q", "--json").ended(0)
+    assert "test_rmse" in trained.json["metrics"]
+    classes = agt("data", "inspect", "t.csv", "label=age", "target=classes", "name=c", "--json")
+    assert len(classes.json["classes"]) == 40
+
+
 def test_what_is_there_is_not_written_over(agt: Agt, tmp_path: Path) -> None:
     people(tmp_path / "t.csv")
     agt("data", "inspect", "t.csv", "-q").ended(0)

@@ -58,12 +58,66 @@ def test_a_run_of_numbers_passes_through_every_command(table: None) -> None:
         assert main(["verify", folder]) == 0
 
 
+def test_a_plan_lists_both_mechanisms_and_draws_nothing(table: None) -> None:
+    assert main([*TRAIN, "dataset.from_data=[]", "hydra.run.dir=train"]) == 0
+    words = ["plan", "run=train", "eps=[1,20]", "queries=[1,10]"]
+    assert main([*words, "hydra.run.dir=plan"]) == 0
+    plan = pd.read_csv("plan/tables/plan.csv")
+    assert set(plan["mechanism"]) == {"laplace_mean", "noisy_statistics"}
+    rmse = plan.set_index(["mechanism", "total_eps", "queries"])["expected_rmse"]
+    assert rmse["laplace_mean", 20, 1] < rmse["laplace_mean", 1, 1] < rmse["laplace_mean", 1, 10]
+    assert rmse["noisy_statistics", 1, 1] == rmse["noisy_statistics", 1, 10]
+    assert rmse["noisy_statistics", 20, 1] < rmse["noisy_statistics", 1, 1]
+    assert not Path("plan/spent.json").exists()
+
+
+def test_without_delta_only_the_noisy_mean_is_planned(table: None) -> None:
+    assert main([*TRAIN, "hydra.run.dir=train"]) == 0
+    words = ["plan", "run=train", "delta=0", "eps=[5]", "queries=[1]"]
+    assert main([*words, "hydra.run.dir=plan"]) == 0
+    assert set(pd.read_csv("plan/tables/plan.csv")["mechanism"]) == {"laplace_mean"}
+    total = ["total.eps=2000", "total.delta=0", "seed=1"]
+    assert main(["predict", "run=train", "mechanism=laplace_mean", *total]) == 0
+
+
+@pytest.mark.parametrize("mechanism", ["laplace_mean", "noisy_statistics"])
+def test_a_budget_that_affords_nothing_is_refused_before_anything_is_spent(
+    mechanism: str, table: None
+) -> None:
+    assert main([*TRAIN, "hydra.run.dir=train"]) == 0
+    total = ["total.eps=1e-300", "total.delta=1e-5"]
+    words = ["predict", "run=train", f"mechanism={mechanism}", *total, "hydra.run.dir=predict"]
+    assert main(words) == 2
+    assert not Path("predict/spent.json").exists()
+
+
+def test_a_text_label_is_refused(table: None) -> None:
+    frame = pd.read_csv("t.csv")
+    frame["cost"] = frame["cost"].astype(object)
+    frame.loc[3, "cost"] = "much"
+    frame.to_csv("t.csv", index=False)
+    assert main([*TRAIN]) == 2
+
+
+def test_labels_outside_of_the_range_are_said(
+    table: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [word for word in TRAIN if not word.startswith("dataset.range=")]
+    assert main([*words, "dataset.range=[0,10]", "hydra.run.dir=train"]) == 0
+    written = capsys.readouterr()
+    assert "WARNING" in written.out + written.err
+    assert metrics("train")["notes"] == 1
+
+
 @pytest.mark.parametrize(
     "change",
     [
         ("certificate=stability", "ensemble.members=1"),
         ("dataset.range=null",),
         ("dataset.range=[5,5]",),
+        ("dataset.range=[1,1.0000000000000002]",),
+        ("dataset.range=[-1e308,1e308]",),
+        ("dataset.range=[0,1.7e308]",),
         ("relation=flip",),
         ("certificate.learner=logistic",),
     ],

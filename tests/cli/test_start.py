@@ -23,6 +23,7 @@ from agt_cli.cli import main
 from agt_cli.commands import start
 from agt_cli.commands.data import COUNTS_ROWS
 from agt_cli.commands.start import weights_release
+from agt_cli.report.scoring import MEMBERS_WITHOUT_SIZE
 
 from .conftest import Agt
 
@@ -83,7 +84,79 @@ def test_from_a_table_to_a_released_label_by_the_commands_that_it_prints(
 @pytest.fixture
 def uncompared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the usual learners beside the model, which take longer than it."""
-    monkeypatch.setattr(start, "others", lambda node: {})
+    monkeypatch.setattr(start, "others", lambda node, scoring: {})
+
+
+def costs(path: Path, rows: int = 900) -> Path:
+    """Patients whose costs follow from their age and visits, in a curve that trees find."""
+    rng = np.random.default_rng(0)
+    age = rng.integers(18, 90, rows)
+    visits = rng.poisson(3, rows)
+    cost = 30 * age + 10 * (visits - 3) ** 2 + rng.gamma(2, 50, rows)
+    table = {"age": age, "visits": visits, "cost": np.round(cost, 2)}
+    pd.DataFrame(table).to_csv(path, index=False)
+    return path
+
+
+NUMBERS = ("label=cost", "target=numeric", "range=[0,4000]", "id=none", "purpose=both", "eps=90")
+
+
+def test_numbers_from_a_table_to_released_weights_by_the_commands_that_it_prints(
+    agt: Agt, tmp_path: Path
+) -> None:
+    costs(tmp_path / "t.csv")
+    told = agt("start", "t.csv", *NUMBERS, "public=yes", "--json").ended(0).json
+    assert [*told["rmse"]] == ["this model", "Ridge", "boosting", "always the median"]
+    assert told["rmse"]["this model"] < told["rmse"]["always the median"]
+    assert "mechanism=laplace_mean" in told["plan"][1]
+    assert "mechanism=noisy_statistics" in told["next"]
+    assert told["recommended"] == told["plan"][0]
+    assert told["commands"][1] == "agt train dataset=t certificate=votes"
+    assert not list(tmp_path.glob("outputs/*/*/spent.json"))
+    dataset = yaml.safe_load((tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8"))
+    assert (dataset["target"], dataset["range"], dataset["from_data"]) == ("numeric", [0, 4000], [])
+    for line in (*told["commands"][:2], told["next"]):
+        _, *words = shlex.split(line)
+        agt(*words, "-q").ended(0)
+    comparison = pd.read_csv(tmp_path / told["record"] / "tables" / "comparison.csv")
+    assert [*comparison] == ["name", "rmse", "low", "high", "mae", "r2"]
+    agt("verify", told["record"], "-q").ended(0)
+
+
+@pytest.mark.usefixtures("uncompared")
+def test_numbers_of_which_nothing_is_public_but_their_range_are_measured_first(
+    agt: Agt, tmp_path: Path
+) -> None:
+    costs(tmp_path / "t.csv")
+    told = agt("start", "t.csv", *NUMBERS, "public=no", "--json").ended(0).json
+    assert told["not_public"] == ["ranges", "lists", "size"]
+    assert f"ensemble.members={MEMBERS_WITHOUT_SIZE}" in told["commands"][1]
+    for line in told["measuring"][:2]:
+        _, *words = shlex.split(line)
+        agt(*words, "-q").ended(0)
+    path = tmp_path / "conf" / "dataset" / "t_measured.yaml"
+    measured = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert (measured["target"], measured["classes"]) == ("numeric", None)
+    assert "classes" not in measured["measurement"]["of"]
+
+
+@pytest.mark.usefixtures("uncompared")
+def test_what_is_expected_of_numbers_decides_no_proposal(agt: Agt, tmp_path: Path) -> None:
+    costs(tmp_path / "t.csv", 300)
+    given = [word for word in NUMBERS if not word.startswith("eps=")]
+    told = agt("start", "t.csv", *given, "eps=0.0001", "public=yes", "--json").ended(0).json
+    assert told["recommended"] == told["plan"][0]
+    assert "mechanism=noisy_statistics" in told["next"]
+
+
+def test_what_a_label_of_numbers_is_and_its_range_are_asked(agt: Agt, tmp_path: Path) -> None:
+    costs(tmp_path / "t.csv", 300)
+    answers = ("label=cost", "id=none", "public=yes", "purpose=both", "eps=1")
+    agt("start", "t.csv", *answers).ended(2, "target=numeric", "range=[LOW,HIGH]")
+    agt("start", "t.csv", *answers, "target=numeric").ended(2, "range=[LOW,HIGH]")
+    agt("start", "t.csv", *answers, "range=[0,4000]").ended(2, "target=numeric")
+    agt("start", "t.csv", *answers, "target=numeric", "range=[7,7]").ended(2, "7, 7")
+    agt("start", "t.csv", *answers, "target=classes").ended(2, "target=numeric")
 
 
 @pytest.mark.usefixtures("uncompared")

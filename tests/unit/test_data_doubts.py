@@ -64,9 +64,27 @@ def test_what_may_be_a_mistake_is_said(
     assert (doubt.code, doubt.column, doubt.values) == (code, column, values)
 
 
-def test_ages_that_are_taken_as_classes_are_said(tmp_path: Path) -> None:
-    (doubt,) = doubts(tmp_path, {"x": LABEL, "age": AGE}, label="age")
-    assert (doubt.code, doubt.column, doubt.rows) == ("number_as_classes", "age", 42)
+DIGITS = [*"0123456789"] * 6
+
+
+def test_ratings_that_are_taken_as_classes_are_said(tmp_path: Path) -> None:
+    (doubt,) = doubts(tmp_path, {"x": LABEL, "rating": DIGITS}, label="rating")
+    assert (doubt.code, doubt.column, doubt.rows) == ("number_as_classes", "rating", 10)
+
+
+def test_nothing_is_said_of_numbers_that_are_declared_to_be_classes(tmp_path: Path) -> None:
+    columns = {"x": LABEL, "digit": DIGITS}
+    assert doubts(tmp_path, columns, label="digit", target="classes") == []
+
+
+@pytest.mark.parametrize(("high", "rows"), [(60, []), (50, [9])])
+def test_labels_outside_of_their_range_are_counted(
+    tmp_path: Path, high: int, rows: list[int]
+) -> None:
+    columns = {"x": LABEL, "age": AGE}
+    found = doubts(tmp_path, columns, label="age", target="numeric", label_range=(0, high))
+    assert [doubt.rows for doubt in found] == rows
+    assert all(doubt.code == "label_outside_range" for doubt in found)
 
 
 @pytest.mark.parametrize("word", ["inf", "-Infinity", "1e999"])
@@ -83,7 +101,7 @@ def test_an_infinite_number_that_makes_a_column_text_is_said(tmp_path: Path, wor
         {"age": AGE, "y": LABEL},
         {"age": AGE, "y": ["+", "-"] * 30},
         {"age": AGE, "y": ["-1", "1"] * 30},
-        {"age": AGE, "y": [*"0123456789"] * 6},
+        {"age": AGE, "y": [*"0123"] * 15},
         {"age": AGE, "t": ["a", "b", ""] * 20, "y": LABEL},
         {"age": AGE, "town": ["Ulm", "Bonn", "NA"] * 20, "y": LABEL},
     ],

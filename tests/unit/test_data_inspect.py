@@ -20,6 +20,7 @@ from hypothesis import given, settings, strategies as st
 from agt.data.files import CsvFormat
 from agt.data.formats import NumberFormat
 from agt.data.table import Table
+from agt.data.target import NumericTarget
 from agt.errors import ConfigError, DataError
 from agt.facts import Standing
 from agt.settings import build, validate
@@ -31,6 +32,7 @@ from agt_cli.commands.data import (
     dataset_yaml,
     from_data,
     proposal,
+    target_question,
 )
 from agt_cli.commands.start import _lost, questions
 from agt_cli.composing import composed
@@ -272,9 +274,62 @@ def test_dates_and_decimal_commas(tmp_path: Path) -> None:
 def test_a_label_that_is_no_class(tmp_path: Path) -> None:
     numbers = {"x": [1, 2] * 75, "price": [row * 1.5 for row in range(150)]}
     with pytest.raises(DataError, match=r"'price' .*150"):
-        look(tmp_path, numbers, label="price")
+        look(tmp_path, numbers, label="price", target="classes")
     with pytest.raises(DataError, match=r"'prise'.*'price'"):
         look(tmp_path, numbers, label="prise")
+
+
+NUMBERS = {"x": ["a", "b"] * 75, "price": [row * 1.5 for row in range(150)]}
+
+
+def test_so_many_numbers_need_their_owner_s_word(tmp_path: Path) -> None:
+    found = look(tmp_path, NUMBERS, label="price")
+    assert found.needs_target
+    assert (found.target, found.classes) == (None, ())
+
+
+def test_a_declared_range_makes_labels_numbers(tmp_path: Path) -> None:
+    found = look(tmp_path, NUMBERS, label="price", target="numeric", label_range=(0, 500))
+    assert found.numbers == NumericTarget(0, 500)
+    assert not found.may_be_numbers
+    settings = parse_yaml(dataset_yaml(found, "t").encode(), "t")
+    assert (settings["target"], settings["range"]) == ("numeric", [0, 500])
+    assert "classes" not in settings
+    assert settings["from_data"] == ["x"]
+
+
+def test_no_range_of_labels_is_proposed(tmp_path: Path) -> None:
+    found = look(tmp_path, NUMBERS, label="price")
+    assert "range=[LOW,HIGH]" in target_question(found)
+
+
+def test_a_label_of_few_numbers_is_classes_and_may_be_numbers(tmp_path: Path) -> None:
+    found = look(tmp_path, {"x": ["a", "b"] * 75, "stars": [*range(1, 6)] * 30}, label="stars")
+    assert found.classes == ("1", "2", "3", "4", "5")
+    assert found.may_be_numbers
+    assert not found.needs_target
+
+
+def test_a_column_of_many_numbers_can_be_the_label_of_a_numeric_target(tmp_path: Path) -> None:
+    columns = {"x": ["a", "b"] * 75, "outcome": NUMBERS["price"]}
+    assert look(tmp_path, columns).label is None
+    assert look(tmp_path, columns, target="numeric").label == "outcome"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["a", "b", "c"] * 50,
+        ["2024-01-02", "2024-01-03"] * 75,
+        ["1", "inf"] * 75,
+        ["1 234,5 €", "2 345,6 €"] * 75,
+    ],
+    ids=["text", "dates", "infinite", "formatted"],
+)
+def test_a_numeric_target_needs_a_label_of_numbers(tmp_path: Path, values: list[str]) -> None:
+    columns = {"x": [1, 2] * 75, "y": values}
+    with pytest.raises(DataError):
+        look(tmp_path, columns, label="y", target="numeric", label_range=(0, 500))
 
 
 SCATTERED = [str(row * 7919 % 100_003) for row in range(ROWS)]

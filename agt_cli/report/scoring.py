@@ -1,0 +1,360 @@
+"""How answers are scored beside labels, and what is said about scores.
+
+Classes are scored by accuracy, numbers by errors. ``agt start`` asks the scoring of its dataset
+instead of deciding by the kind of labels.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from agt.data.target import NumericTarget, Target
+from agt.mechanisms.planning import Evidence, QueryEvidence
+from agt.models.model import Model
+from agt_cli.report.number_quality import NumberEstimate, mae, number_words, r_squared, rmse
+from agt_cli.report.quality import RateEstimate, rate_words, share
+
+Estimate = RateEstimate | NumberEstimate
+Scores = tuple[Estimate | None, ...]
+
+MEMBERS_WITHOUT_SIZE = 31
+"""Members that answer with numbers where no size is public: a constant, never read off a table."""
+MOST_EDITS = 10
+"""The largest number of edits at which the width of intervals is said."""
+
+
+@dataclass(frozen=True)
+class Stability:
+    """On how much of the training data answers depend; private.
+
+    Attributes:
+        name: of the metric.
+        value: its value.
+        sentence: what it means.
+    """
+
+    name: str
+    value: float
+    sentence: str
+
+
+class Scoring(ABC):
+    """How answers to queries are scored beside their labels.
+
+    Attributes:
+        keys: names of the scores in metrics and tables. The first one is drawn.
+        titles: the same as titles of columns.
+        heading: of a table of scores.
+        private_results: what of a first look depends on private records, in words.
+        answers: what is published one by one, in words.
+        pronoun: what stands for ``heading`` in a sentence.
+        baseline: a constant answer, in words.
+        baseline_in_sentence: the same within a sentence.
+        baseline_metric: the metric of the constant answer's score.
+        weaker: what is worse about an ensemble of boosted trees, in words.
+        caption: of the figure that compares models.
+        percent: whether the figure's axis shows percentages.
+        measured_training: what ``agt train`` needs after ``agt measure``, beside the dataset.
+    """
+
+    keys: ClassVar[tuple[str, ...]]
+    titles: ClassVar[tuple[str, ...]]
+    heading: ClassVar[str]
+    private_results: ClassVar[str]
+    answers: ClassVar[str]
+    pronoun: ClassVar[str]
+    baseline: ClassVar[str]
+    baseline_in_sentence: ClassVar[str]
+    baseline_metric: ClassVar[str]
+    weaker: ClassVar[str]
+    caption: ClassVar[str]
+    percent: ClassVar[bool]
+    measured_training: ClassVar[str]
+
+    @abstractmethod
+    def scores(self, answers: np.ndarray, labels: np.ndarray) -> Scores:
+        """Return the scores of answers [n] to queries with these labels [n], one for each key."""
+
+    @abstractmethod
+    def constant(self, labels: np.ndarray) -> tuple[str, Any]:
+        """Return the name of the best constant answer to queries with these labels, and itself.
+
+        Args:
+            labels: [n] the true labels.
+        """
+
+    @abstractmethod
+    def learners(self) -> tuple[str, Any, Any]:
+        """Return the usual learners, without privacy, as scikit-learn has them.
+
+        Returns:
+            The name of the linear one, itself, and boosted trees.
+        """
+
+    @abstractmethod
+    def training_words(self, *, size_is_public: bool, certificates_only: bool) -> list[str]:
+        """Return the settings of ``agt train`` that fit; they depend on public values alone.
+
+        Args:
+            size_is_public: whether the number of records is declared.
+            certificates_only: whether nothing is to be published.
+        """
+
+    @abstractmethod
+    def stability(
+        self, model: Model, evidence: Evidence, features: np.ndarray, counted: tuple[str, str]
+    ) -> Stability:
+        """Return on how much of the training data answers to queries depend.
+
+        Args:
+            model: a fitted model.
+            evidence: of the queries.
+            features: [n, ...] the queries.
+            counted: what certificates count: one, many.
+        """
+
+    @abstractmethod
+    def words(self, score: float) -> str:
+        """Return a score as tables and sentences write it."""
+
+    @abstractmethod
+    def expected_words(self, score: float) -> str:
+        """Return how good released answers are expected to be, in words."""
+
+    @abstractmethod
+    def certificate_words(self, many: str) -> str:
+        """Return what certificates say about an answer.
+
+        Args:
+            many: what they count.
+        """
+
+    @abstractmethod
+    def is_better(self, score: float, other: float) -> bool:
+        """Return whether a score is better than another."""
+
+    @abstractmethod
+    def is_far_better(self, score: float, other: float) -> bool:
+        """Return whether a score is so much better than another that it is worth a remark."""
+
+    @abstractmethod
+    def finding(self, model: float, constant: float, constant_answer: str) -> str:
+        """Return what a figure that compares models shows, in a sentence."""
+
+    @abstractmethod
+    def scale(self, largest: float) -> tuple[float, str]:
+        """Return the end of the figure's axis, and its label, for scores up to ``largest``."""
+
+    def bar_words(self, score: float) -> str:
+        """Return a score as it is written beside its bar."""
+        return self.words(score)
+
+
+@dataclass(frozen=True)
+class ClassScoring(Scoring):
+    """Answers are classes, scored by accuracy.
+
+    Attributes:
+        classes: the names of the label values 0, 1, ....
+    """
+
+    classes: Sequence[str]
+
+    keys = ("accuracy",)
+    titles = ("accuracy",)
+    heading = "Accuracy"
+    private_results = "Accuracies, stable distances"
+    answers = "labels"
+    pronoun = "it"
+    baseline = "majority-class baseline"
+    baseline_in_sentence = "the majority-class baseline"
+    baseline_metric = "test_majority_rate"
+    weaker = "its stable distances would be smaller"
+    caption = (
+        "Fraction of the rows kept out of training that each model answers correctly. Thin line: "
+        "95 % confidence interval. Dashed line: accuracy of always giving the most frequent class."
+    )
+    percent = True
+    measured_training = ""
+
+    def scores(self, answers: np.ndarray, labels: np.ndarray) -> Scores:
+        """Return the accuracy."""
+        return (share(int((answers == labels).sum()), len(labels)),)
+
+    def constant(self, labels: np.ndarray) -> tuple[str, int]:
+        """Return the most frequent class."""
+        most_frequent = int(np.bincount(labels).argmax())
+        return f"majority class '{self.classes[most_frequent]}'", most_frequent
+
+    def learners(self) -> tuple[str, Any, Any]:
+        """Return logistic regression and boosted trees."""
+        from sklearn.ensemble import HistGradientBoostingClassifier
+        from sklearn.linear_model import LogisticRegression
+
+        linear = LogisticRegression(max_iter=300)
+        return "LogisticRegression", linear, HistGradientBoostingClassifier(random_state=0)
+
+    def training_words(self, *, size_is_public: bool, certificates_only: bool) -> list[str]:
+        """Return votes where the size is public, and there are two classes or nothing is published.
+
+        Otherwise return a linear head.
+        """
+        voted = size_is_public and (len(self.classes) == 2 or certificates_only)
+        return ["certificate=votes" if voted else "certificate=stability"]
+
+    def stability(
+        self, model: Model, evidence: Evidence, features: np.ndarray, counted: tuple[str, str]
+    ) -> Stability:
+        """Return the median stable distance."""
+        assert isinstance(evidence, QueryEvidence)
+        one, many = counted
+        distance = int(np.median(evidence.distance))
+        some = f"any {distance:,} {many}" if distance > 1 else f"any one {one}"
+        sentence = f"Half of the answers would stay the same if {some} were added or removed."
+        if not distance:
+            sentence = f"Half of the answers could change if one {one} were added or removed."
+        return Stability("stable_distance_median", distance, sentence)
+
+    def words(self, score: float) -> str:
+        """Return an accuracy with three digits."""
+        return rate_words(score)
+
+    def expected_words(self, score: float) -> str:
+        """Return the share of answers that are expected to be right."""
+        return f"{rate_words(score)} of them correct"
+
+    def certificate_words(self, many: str) -> str:
+        """Return that certificates count edits that change an answer."""
+        return f"how many {many} it takes to change an answer"
+
+    def is_better(self, score: float, other: float) -> bool:
+        """Return whether an accuracy is higher."""
+        return score > other
+
+    def is_far_better(self, score: float, other: float) -> bool:
+        """Return whether an accuracy is higher by more than 0.02."""
+        return score > other + 0.02
+
+    def finding(self, model: float, constant: float, constant_answer: str) -> str:
+        """Return how many rows the model, and always one class, answer correctly."""
+        always = constant_answer.removeprefix("majority class ")
+        return (
+            f"This model answers {self.bar_words(model)} of the rows correctly. Always answering "
+            f"{always} would be correct for {self.bar_words(constant)}."
+        )
+
+    def scale(self, largest: float) -> tuple[float, str]:
+        """Return an axis of shares up to 1."""
+        return 1.0, "right answers"
+
+    def bar_words(self, score: float) -> str:
+        """Return a share as a percentage that is 100 only for all."""
+        return f"{100 * float(rate_words(score)):.1f} %"
+
+
+@dataclass(frozen=True)
+class NumberScoring(Scoring):
+    """Answers are numbers, scored by their errors.
+
+    Attributes:
+        target: the range of the labels.
+    """
+
+    target: NumericTarget
+
+    keys = ("rmse", "mae", "r2")
+    titles = ("RMSE", "MAE", "R²")
+    heading = "Errors"
+    private_results = "Errors, intervals"
+    answers = "numbers"
+    pronoun = "them"
+    baseline = "always the median"
+    baseline_in_sentence = "always answering the median"
+    baseline_metric = "test_rmse_of_median"
+    weaker = "its intervals would be wider"
+    caption = (
+        "Root mean squared error (RMSE) of each model on the rows kept out of training. Thin line: "
+        "95 % confidence interval. Dashed line: RMSE of always answering the median."
+    )
+    percent = False
+    measured_training = " certificate=votes"
+
+    def scores(self, answers: np.ndarray, labels: np.ndarray) -> Scores:
+        """Return RMSE, MAE and R^2 (None: all labels are equal)."""
+        errors = answers - labels
+        return rmse(errors), mae(errors), r_squared(errors, labels)
+
+    def constant(self, labels: np.ndarray) -> tuple[str, float]:
+        """Return the median."""
+        return self.baseline, float(np.median(labels))
+
+    def learners(self) -> tuple[str, Any, Any]:
+        """Return ridge regression and boosted trees."""
+        from sklearn.ensemble import HistGradientBoostingRegressor
+        from sklearn.linear_model import Ridge
+
+        return "Ridge", Ridge(), HistGradientBoostingRegressor(random_state=0)
+
+    def training_words(self, *, size_is_public: bool, certificates_only: bool) -> list[str]:
+        """Return votes, the one certificate for numbers."""
+        members = [] if size_is_public else [f"ensemble.members={MEMBERS_WITHOUT_SIZE}"]
+        return ["certificate=votes", *members]
+
+    def stability(
+        self, model: Model, evidence: Evidence, features: np.ndarray, counted: tuple[str, str]
+    ) -> Stability:
+        """Return the median width of the intervals at a few edits."""
+        votes = model.number_votes
+        assert votes is not None
+        certificates = votes.certify(features)
+        # Public: max_k follows from the number of members.
+        k = max(1, min(MOST_EDITS, certificates.max_k // 4))
+        width = float(np.median(certificates.width(k)))
+        one, many = counted
+        some = f"any {k} {many}" if k > 1 else f"any one {one}"
+        sentence = (
+            f"If {some} were added or removed, half of the answers would stay within an interval "
+            f"that is at most {number_words(width)} wide."
+        )
+        return Stability(f"width_median_k{k}", width, sentence)
+
+    def words(self, score: float) -> str:
+        """Return an error with four digits."""
+        return number_words(score)
+
+    def expected_words(self, score: float) -> str:
+        """Return the error that is expected of answers."""
+        return f"with an expected RMSE of {number_words(score)}"
+
+    def certificate_words(self, many: str) -> str:
+        """Return that certificates bound how far edits move an answer."""
+        return f"how far {many} that are added or removed can move an answer"
+
+    def is_better(self, score: float, other: float) -> bool:
+        """Return whether an error is lower."""
+        return score < other
+
+    def is_far_better(self, score: float, other: float) -> bool:
+        """Return whether an error is lower by more than 8 %."""
+        return score < 0.92 * other
+
+    def finding(self, model: float, constant: float, constant_answer: str) -> str:
+        """Return the errors of the model and of the median."""
+        return (
+            f"The RMSE of this model is {number_words(model)}. Always answering the median would "
+            f"have an RMSE of {number_words(constant)}."
+        )
+
+    def scale(self, largest: float) -> tuple[float, str]:
+        """Return an axis from 0 that has room for the text beside the longest bar."""
+        return 1.25 * largest or 1.0, "RMSE"
+
+
+def scoring_of(target: Target) -> Scoring:
+    """Return how answers to queries are scored whose labels are of this target."""
+    if target.numeric is not None:
+        return NumberScoring(target.numeric)
+    return ClassScoring(target.classes)
