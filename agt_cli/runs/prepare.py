@@ -599,11 +599,12 @@ def write_trained(
 
 def _judge(model: Model, test: Records) -> Judged:
     """On the test records; certified only where that takes no time, else some of them at k = 0."""
-    prediction = model.predict(test.features)
     if not model.instant:
+        prediction = model.predict(test.features)
         certainty = certainty_on(model, sample_of(test))
         return judge(model, test, "test records", test.labels, prediction, None, certainty)
     certificates = model.certify(test.features)
     certainty = Certainty.of(certificates, model.problem.settings)
     distance = certificates.stable_distance
+    prediction = certificates.prediction  # those of ``model.predict``, which need not be made again
     return judge(model, test, "test records", test.labels, prediction, distance, certainty)
