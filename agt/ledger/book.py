@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from agt import sentences
-from agt.data.ids import keyed_hash
+from agt.data.ids import distinct, keyed_hash
 from agt.errors import ConfigError
 from agt.ledger.chain import EACH, AlteredLedger, Entry, Head, Unit
 from agt.mechanisms.accounts import CountedTable, LedgerState, MovedHead, OtherLedger
@@ -237,7 +237,7 @@ def sample_of(names: np.ndarray) -> tuple[str, ...]:
     """
     return tuple(
         f"{hash:016x}"
-        for hash in np.unique(keyed_hash(names, "agt ledger people"))[:MAX_SAMPLE].tolist()
+        for hash in distinct(keyed_hash(names, "agt ledger people"))[:MAX_SAMPLE].tolist()
     )
 
 
