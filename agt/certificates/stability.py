@@ -13,6 +13,7 @@ import numpy as np
 
 from agt.certificates.box import Certificates
 from agt.certificates.envelopes import Envelope
+from agt.data.coded import CodedFeatures
 from agt.errors import UnsoundError
 from agt.numeric import UNIT, labels_of, logits_of, margins_of, signed_margins
 from agt.settings import RelationName
@@ -201,6 +202,27 @@ def certify_linear(
     return ClosedFormCertificates.from_distances(
         ks, relation, prediction, certified_at_zero, distance, edits_to_win
     )
+
+
+def labels_from_codes(trained: LinearTrained, features: CodedFeatures) -> np.ndarray | None:
+    """Return the labels of queries that are held as codes, without looking up their features.
+
+    Args:
+        trained: the head.
+        features: [n, w] the queries' public features.
+
+    Returns:
+        [n] int64, each the label that ``certify_linear`` gives, too (Lemma 6 of
+        docs/proofs/linear_distances.md); None: a margin is so small that rounding may decide a
+        label.
+    """
+    logits = features.dot(np.asarray(trained.weight))
+    radius = float(bound_norms(np.asarray(trained.weight)).max())
+    norm = bound_norms(features.longest())
+    (error,) = margin_rounding(trained.loss, features.shape[1], radius, norm)
+    # The comparison is also false if the margin of a query is NaN.
+    is_certain = margins_of(logits) > 4 * error
+    return labels_of(logits) if is_certain.all() else None
 
 
 def _count_edits_to_win(

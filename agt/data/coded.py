@@ -31,6 +31,23 @@ class Lookup:
     column: int
     levels: np.ndarray
 
+    @cached_property
+    def magnitude_classes(self) -> np.ndarray:
+        """Which levels have the same numbers other than 0 in the same order, signs aside.
+
+        Returns:
+            [m] int64: equal for two levels exactly if they do; no two levels with a NaN do.
+        """
+        classes = np.empty(len(self.levels), dtype=np.int64)
+        firsts: list[np.ndarray] = []
+        for level, row in enumerate(self.levels):
+            magnitudes = np.abs(row[row != 0])
+            alike = (same for same, of in enumerate(firsts) if np.array_equal(magnitudes, of))
+            classes[level] = next(alike, len(firsts))
+            if classes[level] == len(firsts):
+                firsts.append(magnitudes)
+        return classes
+
 
 @dataclass(frozen=True)
 class LookupGroup:
@@ -186,12 +203,22 @@ class CodedFeatures(NDArrayOperatorsMixin):
         arrays = [np.asarray(x) if isinstance(x, CodedFeatures) else x for x in inputs]
         return getattr(ufunc, method)(*arrays, **options)
 
+    @cached_property
+    def _levels_used(self) -> tuple[np.ndarray, ...]:
+        """The levels of each look-up that occur in some row, in increasing order."""
+        counts = [
+            np.bincount(self.codes[:, column], minlength=MAX_LEVELS)
+            for column in range(self.codes.shape[1])
+        ]
+        return tuple(np.flatnonzero(counts[lookup.column]) for lookup in self.lookup.lookups)
+
     def not_finite(self) -> int | None:
         """Return the index of the first row with a NaN or an infinity; None: there is none."""
         is_bad = np.zeros(len(self), dtype=bool)
         for lookup in self.lookup.lookups:
             level_is_bad = ~np.isfinite(lookup.levels).all(axis=1)
-            is_bad |= level_is_bad[self.codes[:, lookup.column]]
+            if level_is_bad.any():
+                is_bad |= level_is_bad[self.codes[:, lookup.column]]
         return int(np.argmax(is_bad)) if is_bad.any() else None
 
     def with_rows_changed(
@@ -211,10 +238,10 @@ class CodedFeatures(NDArrayOperatorsMixin):
         """
         if not len(self):
             return None
-        occurring = [np.unique(self.codes[:, lookup.column]) for lookup in self.lookup.lookups]
+        occurring = self._levels_used
         for lookup, levels in zip(self.lookup.lookups, occurring, strict=True):
-            magnitudes = [np.abs(row[row != 0]) for row in lookup.levels[levels]]
-            if not all(np.array_equal(row, magnitudes[0]) for row in magnitudes):
+            classes = lookup.magnitude_classes[levels]
+            if (classes != classes[0]).any():
                 return None
         # By the condition above all rows agree in what ``change`` reads beside a number itself, so
         # rows in which every occurring level occurs once tell what becomes of it in any row.
@@ -240,6 +267,27 @@ class CodedFeatures(NDArrayOperatorsMixin):
             lookups.append(Lookup(first.column, np.repeat(added, len(first.levels), axis=0)))
         return CodedFeatures(self.codes, RowLookup(tuple(lookups)))
 
+    def dot(self, weights: np.ndarray) -> np.ndarray:
+        """Return the dot products of all rows with some vectors, from the codes.
+
+        A level's part of a product is computed once, and each row adds up the parts of its levels.
+        So the sum is the one that ``np.asarray(self) @ weights.T`` has, added in another order.
+
+        Args:
+            weights: [J, width] float64.
+
+        Returns:
+            [n, J] float64.
+        """
+        products = np.zeros((len(self), len(weights)))
+        start = 0
+        for lookup in self.lookup.lookups:
+            stop = start + lookup.levels.shape[1]
+            of_level = lookup.levels.astype(np.float64, copy=False) @ weights[:, start:stop].T
+            products += of_level[self.codes[:, lookup.column]]
+            start = stop
+        return products
+
     def longest(self) -> np.ndarray:
         """Return an upper bound on the l2 norm of every row, as lengths whose squares add up to it.
 
@@ -247,7 +295,7 @@ class CodedFeatures(NDArrayOperatorsMixin):
             [1, number of look-ups] float64: the length of the longest level of each that occurs.
         """
         lengths = []
-        for lookup in self.lookup.lookups:
-            levels = lookup.levels[np.unique(self.codes[:, lookup.column])].astype(np.float64)
+        for lookup, used in zip(self.lookup.lookups, self._levels_used, strict=True):
+            levels = lookup.levels[used].astype(np.float64)
             lengths.append(np.sqrt((levels * levels).sum(axis=1)).max(initial=0.0))
         return np.array([lengths])

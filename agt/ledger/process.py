@@ -33,6 +33,7 @@ from pandas.util import hash_array, hash_pandas_object
 
 from agt.data.arrays import pieces
 from agt.data.dataset import Dataset
+from agt.data.ids import distinct
 from agt.errors import PrivacySumError, PrivacySumWarning, counted, warn_user
 from agt.ledger.payer import Charged, NoPayer, Reservation
 from agt.mechanisms.budget import Allowance, Cost, Lot, eps_so_far
@@ -72,7 +73,7 @@ class HashedPeople:
         """
         train = dataset.train
         private = ~train.public
-        names = np.unique(train.units[private]).astype(object)
+        names = train.units[private].astype(object)  # each hash is kept once, at the end
         parts: list[np.ndarray] = [hash_array(names), hash_array(np.array(digests, dtype=object))]
         start = 0
         for chunk in pieces(train.features) if len(train) else ():
@@ -82,7 +83,7 @@ class HashedPeople:
             rows = rows[is_private] + np.float32(0)  # -0.0 becomes 0.0
             parts.append(hash_pandas_object(pd.DataFrame(rows), index=False).to_numpy())
             start += len(chunk)
-        return cls(np.unique(np.concatenate(parts)))
+        return cls(distinct(np.concatenate(parts)))
 
     def shares(self, other: "HashedPeople") -> bool:
         """Return whether both have a hash in common."""

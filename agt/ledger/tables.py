@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from agt.data.ids import keyed_hash
+from agt.data.ids import distinct, keyed_hash
 from agt.ledger.unit import EACH, Unit
 from agt.mechanisms.accounts import CountedTable
 
@@ -141,7 +141,7 @@ def sample_of(names: np.ndarray) -> tuple[str, ...]:
     Args:
         names: [n], the names of units.
     """
-    smallest = np.unique(keyed_hash(names, "agt ledger people"))[:MAX_SAMPLE]
+    smallest = distinct(keyed_hash(names, "agt ledger people"))[:MAX_SAMPLE]
     return tuple(f"{name_hash:016x}" for name_hash in smallest.tolist())
 
 

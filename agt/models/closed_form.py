@@ -301,7 +301,22 @@ class ClosedFormModel(ModelDefaults):
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """Return the predicted class index of each query, [n] int64."""
-        return labels_of(self._all_logits(features))
+
+        def block_labels(rows: slice) -> np.ndarray:
+            return self._block_labels(features[rows])
+
+        blocks = group().shared(len(features), ROWS, block_labels)
+        return gathered(blocks, len(features))
+
+    def _block_labels(self, features: np.ndarray) -> np.ndarray:
+        """Return the labels of a block of queries, [n] int64.
+
+        A subclass may compute them in another way, if every label is provably the same.
+
+        Args:
+            features: [n, ...] the queries.
+        """
+        return labels_of(self.logits(self.phi(features)))
 
     def margins(self, features: np.ndarray) -> np.ndarray:
         """Return the signed margins of queries; the predicted label changes where one is 0.

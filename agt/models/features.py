@@ -505,7 +505,7 @@ class FeatureMap:
             raise ConfigError(
                 f"inputs: a query has {width} features, but the model was trained on {self.width}"
             )
-        coded = self._coded(x, dtype)
+        coded = self.coded(x, dtype)
         if coded is not None:
             return np.asarray(coded)
         phi = aligned_empty((len(x), self.outputs), dtype)
@@ -543,13 +543,13 @@ class FeatureMap:
         size = len(x) * self.outputs * np.dtype(dtype).itemsize
         if size > memory_mb * 2**20 and self.only_normalises:
             # An object that looks like an array and computes the rows of a slice when it is read.
-            coded = self._coded(x, dtype)
+            coded = self.coded(x, dtype)
             if coded is not None:
                 return as_array(Mapped(as_array(coded), np.asarray))
             return as_array(Mapped(x, partial(self, dtype=dtype)))
         return self(x, dtype)
 
-    def _coded(self, x: np.ndarray, dtype: str) -> CodedFeatures | None:
+    def coded(self, x: np.ndarray, dtype: str) -> CodedFeatures | None:
         """Return phi of records that are held as codes, coded as well; None: it cannot be.
 
         It has the bits that computing each row of phi gives, because all rows have the same numbers

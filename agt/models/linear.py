@@ -17,6 +17,7 @@ from agt.certificates.stability import (
     ClosedFormCertificates,
     certify_linear,
     compute_linear_envelope,
+    labels_from_codes,
 )
 from agt.data.records import Records
 from agt.facts import Fact, Value, proved
@@ -253,6 +254,17 @@ class LinearModel(ClosedFormModel):
     def logits(self, phi: np.ndarray) -> np.ndarray:
         """Return the logits [n, J] float64 of queries with public features ``phi`` [n, w]."""
         return logits_of(self.trained.weight, phi)
+
+    def _block_labels(self, features: np.ndarray) -> np.ndarray:
+        """Return the labels of a block of queries, [n] int64, from their codes where these suffice.
+
+        Args:
+            features: [n, ...] the queries.
+        """
+        self.check(features)
+        coded = self.features.coded(features, self.settings.training.dtype)
+        labels = None if coded is None else labels_from_codes(self.trained, coded)
+        return super()._block_labels(features) if labels is None else labels
 
     def certify_phi(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
         """Return the labels of queries, and how many edits of the records cannot change them.

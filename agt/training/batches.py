@@ -141,8 +141,10 @@ class BatchPlan:
                 )
             )
         for batch_numbers in epochs:
-            for batch in range(self.count):
-                yield np.flatnonzero(batch_numbers == batch)
+            # A stable sort leaves the records of each batch in increasing order.
+            by_batch = np.argsort(batch_numbers, kind="stable")
+            sizes = np.bincount(batch_numbers, minlength=self.count)
+            yield from np.split(by_batch, np.cumsum(sizes)[:-1])
 
     def _batch_numbers(self, hashes: np.ndarray, epoch: int) -> np.ndarray:
         """Return the batch number of each record in one epoch.

@@ -595,13 +595,15 @@ def _judge(model: Model, prepared: Prepared) -> AnyQuality:
         prediction = votes.predict(test.features)
         train = prepared.dataset.train
         return judge_numbers(votes, "test records", test, test.labels, prediction, train)
-    prediction = model.predict(test.features)
     distance = None
     if model.instant:
         certificates = model.certify(test.features)
+        # The labels are those of ``model.predict``, which need not be made again.
+        prediction = certificates.prediction
         certainty: Certainty | None = Certainty.of(certificates, model.problem.settings)
         distance = certificates.stable_distance
     else:
+        prediction = model.predict(test.features)
         certainty = certainty_on(model, sample_of(test))
     judged = judge(model, test, "test records", test.labels, prediction, distance, certainty)
     return Quality.of(judged)

@@ -3,15 +3,18 @@
 import copy
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
+from agt.certificates.stability import certify_linear, labels_from_codes
 from agt.data import table
-from agt.data.arrays import Mapped
+from agt.data.arrays import Mapped, as_array
 from agt.data.coded import CodedFeatures, Lookup, RowLookup
 from agt.data.dataset import Dataset
 from agt.data.records import DataError, fingerprint, records
@@ -20,6 +23,8 @@ from agt.data.target import ClassTarget
 from agt.errors import UnsoundError
 from agt.models.features import FeatureMap
 from agt.settings import FeaturesConfig
+from agt.training.linear import LinearTrained
+from agt.training.sensitivity import LinearLoss, Sensitivity
 from agt_cli.unlearn.log import HashKey, Index
 
 LIMITS = {"x": (-3.0, 3.0), "edges": (0.0, 1.0, 5.0), "y": (-3.0, 3.0)}
@@ -217,6 +222,42 @@ def test_rows_that_are_too_long_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
     )
     with pytest.raises(UnsoundError):
         features(coded)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_products_from_codes_are_those_of_the_array(missing: bool) -> None:
+    array, coded = both(missing)
+    weights = np.random.default_rng(0).normal(size=(3, array.shape[1]))
+    np.testing.assert_allclose(coded.dot(weights), array @ weights.T, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_labels_from_codes_are_those_of_certificates(outputs: int) -> None:
+    trained, coded = head_and_queries(outputs)
+    expected = certify_linear(trained, np.asarray(coded), "add_remove", (1,)).prediction
+    labels = labels_from_codes(trained, coded)
+    assert labels is not None
+    assert same_bits(labels, expected)
+    assert len(set(labels.tolist())) == max(2, outputs)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_no_labels_come_from_codes_where_rounding_may_decide(outputs: int) -> None:
+    trained, coded = head_and_queries(outputs)
+    tied = replace(trained, weight=torch.zeros_like(trained.weight))
+    assert labels_from_codes(tied, coded) is None
+
+
+def head_and_queries(outputs: int) -> tuple[LinearTrained, CodedFeatures]:
+    """A head with random weights, and queries held as codes."""
+    array, queries = both(missing=False)
+    coded = FeatureMap(FeaturesConfig(), array.shape[1]).coded(as_array(queries), "float64")
+    assert coded is not None
+    weight = torch.from_numpy(np.random.default_rng(0).normal(size=(outputs, coded.shape[1])))
+    kind = "binary" if outputs == 1 else "softmax"
+    loss = LinearLoss(kind, outputs, 1.0, 0.5, 1.0, 1.0)
+    sensitivity = Sensitivity(0.01, 1e-12, radius=10.0, rate_limit=None, records_per_edit=1)
+    return LinearTrained(weight, loss, None, sensitivity, None), coded  # type: ignore[arg-type]
 
 
 def write_csv(folder: Path, missing: bool) -> Path:

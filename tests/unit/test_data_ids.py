@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from agt.data import ids
-from agt.data.ids import content_ids, default_ids
+from agt.data.ids import content_ids, default_ids, distinct, most_frequent
 
 
 def exact_row(row: np.ndarray) -> np.ndarray:
@@ -167,3 +167,25 @@ def test_copies_are_told_apart_by_their_whole_digest() -> None:
 def test_no_records_have_no_ids() -> None:
     assert default_ids(np.empty((0, 3)), np.empty(0, dtype=object)).shape == (0,)
     assert content_ids(np.empty((0, 3)), np.empty(0), exact=True).dtype == np.dtype("U32")
+
+
+@pytest.mark.parametrize("values", [[], [7], [3, 1, 3, 3, 2, 1], [2**64 - 1, 0, 2**63, 0]])
+def test_distinct_numbers_are_those_of_numpy(values: list[int]) -> None:
+    hashes = np.array(values, dtype=np.uint64)
+    np.testing.assert_array_equal(distinct(hashes), np.unique(hashes))
+
+
+@pytest.mark.parametrize("letters", [1, 2, 5, 32])
+def test_a_repeated_name_is_found_however_wide_its_array_is(
+    letters: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ids, "FEW_NAMES", 0)
+    names = np.array([*"abcdefgh", "x" * letters, "c"])
+    assert most_frequent(names) == ("c", 2)
+    assert most_frequent(names[:-1]) is None
+
+
+def test_names_have_the_same_rough_hash_in_a_wider_array() -> None:
+    names = np.array(["a", "abc", "abcd", ""])
+    wider = names.astype("U7")
+    np.testing.assert_array_equal(ids._rough_hash(wider), ids._rough_hash(names))
