@@ -77,12 +77,13 @@ class QueryEvidence:
             counting: what distances count: "distance": edits of the training data; "index": values
                 of the grid of such numbers.
         """
+        prediction = certificates.prediction
         distance = evidence_of(certificates, counting)
-        if not isinstance(certificates, VoteCertificates):
-            return cls(labels, certificates.prediction, distance, classes)
+        if not isinstance(certificates, VoteCertificates):  # there is no ensemble
+            return cls(labels, prediction, distance, classes)
         return cls(
             labels,
-            certificates.prediction,
+            prediction,
             distance,
             classes,
             tally=certificates.tally,
@@ -98,7 +99,8 @@ class QueryEvidence:
     @property
     def majority(self) -> float:
         """The accuracy of a constant answer: always the most frequent of the true labels."""
-        return float(np.bincount(self.labels).max() / len(self.labels))
+        largest_class = np.bincount(self.labels).max()  # how many queries it has
+        return float(largest_class / len(self.labels))
 
     @property
     def useful(self) -> bool:
@@ -224,7 +226,8 @@ def applicable(evidence: QueryEvidence, published: bool = False) -> tuple[str, .
     for name, mechanism in MECHANISMS.items():
         takes_classes = evidence.classes == 2 or mechanism.any_classes
         has_evidence = mechanism.needs != "votes" or evidence.tally is not None
-        if takes_classes and has_evidence and (published or name not in PUBLISHED):
+        is_included = published or name not in PUBLISHED
+        if takes_classes and has_evidence and is_included:
             names.append(name)
     return tuple(names)
 
@@ -290,7 +293,7 @@ def planned_weights(
     planned = []
     for option in options.values():
         for budget in budgets:
-            with suppress(ConfigError):
+            with suppress(ConfigError):  # raised if the budget is too small
                 planned.append(option.planned(budget))
     return planned
 
@@ -330,17 +333,20 @@ def max_queries_at_accuracy(
     if not is_accurate(1):
         return 0
     low = 1  # accurate
-    high = 2  # not accurate, after the loop, or beyond the limit
+    high = 2  # after the loop: not accurate, or beyond the limit
     while high <= MOST_PLANNED_QUERIES and is_accurate(high):
         low = high
         high = 2 * high
     high = min(high, MOST_PLANNED_QUERIES + 1)
-    return bisect(is_accurate, low, high, _geometric_midpoint)[0]
+    largest_accurate, _ = bisect(is_accurate, low, high, _geometric_midpoint)
+    return largest_accurate
 
 
 def _geometric_midpoint(low: int, high: int) -> int:
     """Return a whole number between two: their geometric mean if they are far apart."""
-    return math.isqrt(low * high) if high > 4 * low else whole_midpoint(low, high)
+    if high > 4 * low:
+        return math.isqrt(low * high)
+    return whole_midpoint(low, high)
 
 
 @dataclass(frozen=True)
@@ -371,8 +377,13 @@ class Plan:
     @property
     def useful_weights(self) -> list[tuple[float, float, str]]:
         """The entries of ``weights`` that beat a constant answer, or are always right."""
-        majority = self.evidence.majority
-        return [row for row in self.weights or () if row[1] > majority or row[1] == 1]
+        if self.weights is None:
+            return []
+        useful = []
+        for eps, accuracy, mechanism in self.weights:
+            if accuracy > self.evidence.majority or accuracy == 1:
+                useful.append((eps, accuracy, mechanism))
+        return useful
 
 
 def plan(
@@ -458,9 +469,12 @@ def best_for_one_query(
     """
     if not evidence.useful:
         return None
-    accuracy = evidence.accuracy - ACCURACY_TOLERANCE
-    counts = [
-        (max_queries_at_accuracy(evidence, name, eps, delta, accuracy), name) for name in names
-    ]
-    count, name = max(counts, key=lambda counted: counted[0], default=(0, ""))
-    return (count, name) if count else None
+    needed_accuracy = evidence.accuracy - ACCURACY_TOLERANCE
+    best = None
+    most_queries = 0
+    for name in names:  # of equally good mechanisms, the first
+        queries = max_queries_at_accuracy(evidence, name, eps, delta, needed_accuracy)
+        if queries > most_queries:
+            most_queries = queries
+            best = (queries, name)
+    return best

@@ -95,6 +95,7 @@ def certified_quantile(distances: np.ndarray, fraction: float) -> int:
     # Exact arithmetic: 0.1 of 10 queries is 1 query, although the double 0.1 is a little more.
     exact_fraction = Fraction(repr(float(fraction)))
     needed_queries = math.ceil(exact_fraction * len(distances))
+    # ``needed_queries`` queries reach the distance of this rank, and fewer reach a larger one.
     descending = np.sort(distances)[::-1]
     return int(descending[needed_queries - 1])
 

@@ -539,19 +539,25 @@ class NoisyStatistics(GaussianWeights):
             DataError: memory-mapped records were changed after training.
         """
         noises = self.noise_scales(head)
-        add_noise = partial(noisy, source=source)
+        add_noise = partial(noisy, source=source)  # draws exact Gaussian noise
         records = self.records(head)
-        # The sum M of the features is released first. The other two sums are taken around the
-        # centre that follows from it.
-        centre = self.centre(head, add_noise(records.total, noises.mean))
-        released = records.statistics(centre).noisy(noises, add_noise)
-        weight = self.weights_on_features(head, centre, released.solve(noises))
+        # The sum M of the features is released first. The other two sums, G of the features' second
+        # moments and S of the features for each class, are taken around the centre that follows
+        # from M.
+        noisy_total = add_noise(records.total, noises.mean)
+        centre = self.centre(head, noisy_total)
+        exact_sums = records.statistics(centre)  # private
+        released_sums = exact_sums.noisy(noises, add_noise)
+        # From here on nothing reads the records.
+        solved_weight = released_sums.solve(noises)  # on the shifted and scaled features
+        weight = self.weights_on_features(head, centre, solved_weight)
         # Released weights are multiples of a public step, as those of every weights mechanism.
         step = step_of(noises.sums)
         on_lattice = np.rint(weight / step) * step
+        # For classes, the slope that turns scores into probabilities is computed when asked for.
         link = None
         if head.problem.dataset.target.numeric is None:
-            link = partial(released.link_slope, noises)
+            link = partial(released_sums.link_slope, noises)
         return ReleasedWeights(
             on_lattice, self.guarantee, self.noise(head), source.simulated, self.name, link
         )

@@ -67,7 +67,9 @@ class ReleasedWeights:
 
         It is computed when it is first asked for.
         """
-        return None if self.link is None else self.link()
+        if self.link is None:
+            return None
+        return self.link()
 
     @property
     def public_parameters(self) -> dict[str, float]:
@@ -310,7 +312,8 @@ class WeightsMechanism:
         # Training an ensemble of votes does not check the records against the plan of the head
         # beside it, so they are checked here.
         check_unit_rows(units, unit_rows)
-        return np.concatenate(list(replace(head.plan, epochs=1).batches(units)))
+        plan_of_one_epoch = replace(head.plan, epochs=1)  # so that each record is in one batch
+        return np.concatenate(list(plan_of_one_epoch.batches(units)))
 
 
 def labels_from(model: Model, features: np.ndarray) -> Callable[[ReleasedWeights], np.ndarray]:
@@ -353,7 +356,8 @@ def weights_mechanisms() -> dict[str, type[WeightsMechanism]]:
 
     def rank(kind: type[WeightsMechanism]) -> tuple[int, int, str]:
         """Return the position in tables: exact first, then first order, then simulated."""
-        method = kind.accuracy_method
+        method = kind.accuracy_method  # only a simulation has draws
         return method.draws, int(method != EXACT), kind.name
 
-    return {kind.name: kind for kind in sorted(REGISTERED.values(), key=rank)}
+    ranked = sorted(REGISTERED.values(), key=rank)
+    return {kind.name: kind for kind in ranked}
