@@ -45,7 +45,9 @@ class OverflowMask:
         if bool((row_widths.amin(dim=-1) < 0).any()):
             raise UnsoundError(INVERTED_MESSAGE)
         finite = row_widths.amax(dim=-1) < math.inf  # False for a NaN as well
-        self.finite = finite if self.finite is None else self.finite & finite
+        if self.finite is not None:  # a row stays marked if an earlier interval overflowed
+            finite = self.finite & finite
+        self.finite = finite
 
 
 _OVERFLOW_MASK: ContextVar[OverflowMask | None] = ContextVar("overflow_mask", default=None)
@@ -117,7 +119,8 @@ class Interval:
         # looked at instead.
         checked = self.lower if self.is_point else self.upper - self.lower
         smallest, largest = (extreme.item() for extreme in checked.aminmax())
-        if not (-math.inf < smallest and largest < math.inf):
+        is_finite = -math.inf < smallest and largest < math.inf  # False for a NaN as well
+        if not is_finite:
             raise UnboundedError(
                 "a bound of an interval is NaN or infinite, perhaps because the learning rate "
                 "or the inputs are too large: lower training.lr, or scale the inputs by public "
@@ -177,7 +180,9 @@ class Interval:
                 as a view, an index, a transpose or padding. The result is therefore not checked.
         """
         lower = arrange(self.lower)
-        upper = lower if self.is_point else arrange(self.upper)
+        upper = lower
+        if not self.is_point:
+            upper = arrange(self.upper)
         return Interval.unchecked(lower, upper)
 
     def magnitude(self) -> Tensor:
