@@ -267,6 +267,8 @@ def sum_point(  # type: ignore[no-untyped-def]
         sum_lower, sum_upper: int64 [K * out, in], a row for each (k, output); changed in place.
     """
     record_count, outputs = gradient_lower.shape[1:]
+    # The tile's records whose gradient is not 0, and the bounds [p, q] on it. Both sums take the
+    # same records, so the second list of rows is not used.
     records, unused, p, q = _new_lists(tile)
     for start in range(0, record_count, tile):
         for row in range(first, stop):
@@ -298,6 +300,7 @@ def sum_nominal(first, stop, output_gradient, inputs, norms, tile, total):  # ty
         total: int64 [out, in], the sum; changed in place.
     """
     record_count = len(output_gradient)
+    # The tile's records whose gradient is not 0, and their gradients.
     records, unused_rows, factors, unused_factors = _new_lists(tile)
     for start in range(0, record_count, tile):
         for output in range(first, stop):
@@ -332,6 +335,8 @@ def sum_nonnegative(  # type: ignore[no-untyped-def]
         sum_lower, sum_upper: int64 [K * out, in], a row for each (k, output); changed in place.
     """
     record_count, outputs = gradient_lower.shape[1:]
+    # For the tile's records whose gradient is not 0: the rows of the inputs that give the smallest
+    # and the largest product, and the bounds [p, q] that they are multiplied by.
     low_rows, high_rows, p, q = _new_lists(tile)
     for start in range(0, record_count, tile):
         for row in range(first, stop):

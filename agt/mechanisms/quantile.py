@@ -175,7 +175,7 @@ def two_sided_geometric(eps: float, source: Randomness, sensitivity: int = 1) ->
         if not _bernoulli_exp(Fraction(u, t), source):
             continue  # rejection sampling of u
         v = 0
-        while _bernoulli_exp(Fraction(1), source):
+        while _bernoulli_exp(Fraction(1), source):  # true with probability exp(-1)
             v += 1
         magnitude = (u + t * v) // s
         is_negative = source.below(2)
