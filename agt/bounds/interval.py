@@ -110,14 +110,16 @@ class Interval:
             )
         if self.lower.numel() == 0:
             return
-        mask = _OVERFLOW_MASK.get()
-        if mask is not None:
-            mask.update(self.lower.abs() if self.is_point else self.upper - self.lower)
-            return
         # One pass over the widths finds every fault: a NaN reaches both extremes, and an infinite
         # bound makes the width infinite or NaN. All widths of a point are 0, so its values are
         # looked at instead.
-        checked = self.lower if self.is_point else self.upper - self.lower
+        checked = self.lower
+        if not self.is_point:
+            checked = self.upper - self.lower
+        mask = _OVERFLOW_MASK.get()
+        if mask is not None:  # faults are recorded in the mask instead of raised here
+            mask.update(checked.abs() if self.is_point else checked)
+            return
         smallest, largest = (extreme.item() for extreme in checked.aminmax())
         is_finite = -math.inf < smallest and largest < math.inf  # False for a NaN as well
         if not is_finite:

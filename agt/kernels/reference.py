@@ -210,7 +210,9 @@ class ReferenceKernel:
             [K, out, in], or [K, out] for a bias.
         """
         ks, _, outputs = output_gradient.shape
-        shape = (ks, outputs) if inputs is None else (ks, outputs, inputs.shape[2])
+        shape: tuple[int, ...] = (ks, outputs)  # of a bias
+        if inputs is not None:
+            shape = (ks, outputs, inputs.shape[2])
         lower = torch.zeros(shape, dtype=torch.int64, device=output_gradient.lower.device)
         upper = torch.zeros_like(lower)
         # Each bound is at most 2^30 in size and becomes an int64 before it is added, so that no sum

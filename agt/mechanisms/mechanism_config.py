@@ -34,7 +34,7 @@ def facts_of(kind: type[AnyMechanism]) -> MechanismFacts:
         releases=kind.output.value,  # type: ignore[arg-type]
         budget=tuple(key for key in BUDGET_KEYS if key in parameters),
         counts_votes=kind.needs == "votes",
-        reads_records=getattr(kind, "reads_records", False),
+        reads_records=getattr(kind, "reads_records", False),  # only weights mechanisms say so
     )
 
 
@@ -144,7 +144,9 @@ class MechanismConfig:
         if total.eps is None:
             mechanism = validate(self.kind, settings, "mechanism")  # with a budget of its own
         elif releases_labels:
-            budget = Budget(total.eps, total.delta, total.queries or queries)
+            if total.queries is not None:
+                queries = total.queries
+            budget = Budget(total.eps, total.delta, queries)
             mechanism = afford(self.kind, budget, settings.get("classes", 0))
         else:
             # Weights or a number are released once, and spend the whole total.

@@ -160,7 +160,11 @@ class WeightsMechanism:
                     name=cls.name,
                 )
             )
-        head = model.release_head if cls.reads_records else model.linear_head
+        # Weights that are solved from the records again may be those of a head that is only for
+        # releases, as an ensemble of votes has beside it. Others are the model's own.
+        head = model.linear_head
+        if cls.reads_records:
+            head = model.release_head
         if head is None:
             raise no_linear_head(cls.name, cls.reads_records)
         return head
