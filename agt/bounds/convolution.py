@@ -267,7 +267,8 @@ class ConvRule:
             layer_input: one record's input, [1, channels, H, W].
             layer_output: its output, [1, out, H', W'].
         """
-        return layer_input.numel() + self._unfold(layer_input).numel() + layer_output.numel()
+        patches = self._unfold(layer_input)
+        return layer_input.numel() + patches.numel() + layer_output.numel()
 
     def _unfold(self, images: Tensor, leading_axes: int = 1) -> Tensor:
         """Return the patches of images: for each output position, the inputs that it reads.

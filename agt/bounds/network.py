@@ -248,7 +248,8 @@ class Network:
             x: records, [n, ...].
             point: the parameter values, by name.
         """
-        logits = self.logits(x, self.convert_to_logit_difference(point))
+        parameters = self.convert_to_logit_difference(point)
+        logits = self.logits(x, parameters)
         # With one logit, ``labels_of`` compares it with 0; with several, it takes the argmax.
         return labels_of(logits - self.loss.threshold)
 
@@ -493,6 +494,7 @@ class Network:
         """
         if not self.uses_logit_difference:
             return point
+        # Of the last layer's weight and bias: row 1 minus row 0, as a parameter of one row.
         differences = {name: point[name][1:] - point[name][:1] for name in self._last_parameters}
         return {**point, **differences}
 
@@ -513,6 +515,7 @@ class Network:
         """
         if not self.uses_logit_difference:
             return box
+        # Of the last layer's weight and bias: row 1 minus row 0, as a parameter of one row.
         differences = {name: box[name][:, 1:] - box[name][:, :1] for name in self._last_parameters}
         return {**box, **differences}
 

@@ -183,12 +183,12 @@ def _weaker_condition(earlier: Condition, now: Condition) -> Condition:
     """
     if earlier.standing is not now.standing:
         return earlier if earlier.standing.is_weaker_than(now.standing) else now
-    known = earlier.evidence.facts
-    added = [
-        fact
-        for fact in now.evidence.facts
-        if fact.standing is not Standing.PROVED and fact not in known
-    ]
+    # They are equally strong. Declarations and failures that are new today are listed, too.
+    listed = earlier.evidence.facts
+    added = []
+    for fact in now.evidence.facts:
+        if fact.standing is not Standing.PROVED and fact not in listed:
+            added.append(fact)
     return earlier.with_facts(*added)
 
 
@@ -250,18 +250,18 @@ def assess(
         rounding: for condition f: whether the bounds cover rounding errors.
         features: for condition e: the facts about a public feature map; none without one.
     """
-    step_name, step_fact = step
+    name_of_condition_d, step_fact = step
     hashed = proved("batches_by_hash")  # a record's batch depends on its own id only
     evidence_by_letter = {
-        "a": evidence(every_k),
-        "b": dataset.selection.with_facts(hashed),
-        "c": constants_evidence(dataset, setup.training, plan, constants),
-        "d": evidence(step_fact),
-        "e": dataset.preprocessing.with_facts(*features, choices),
-        "f": evidence(rounding),
-        "g": evidence(symmetric_fact(setup.relation)),
+        "a": evidence(every_k),  # the grid of k is dense
+        "b": dataset.selection.with_facts(hashed),  # each record stands alone
+        "c": constants_evidence(dataset, setup.training, plan, constants),  # public constants
+        "d": evidence(step_fact),  # one edit is at most one step of k
+        "e": dataset.preprocessing.with_facts(*features, choices),  # public preprocessing, choices
+        "f": evidence(rounding),  # rounding errors are covered
+        "g": evidence(symmetric_fact(setup.relation)),  # the relation is symmetric
     }
-    return conditions_from(evidence_by_letter, step_name)
+    return conditions_from(evidence_by_letter, name_of_condition_d)
 
 
 def conditions_from(

@@ -84,6 +84,7 @@ class CpuKernel(ReferenceKernel):
         """
         self._checks: FirstUseChecks | None = None
         if not is_under_test:
+            # The tests run a kernel of their own, which must not ask for tests again.
             self._checks = FirstUseChecks(CpuKernel(is_under_test=True), CASES_OF)
 
     def _require(self, function: Callable[..., Any]) -> None:

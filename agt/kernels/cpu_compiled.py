@@ -227,7 +227,7 @@ def _add_records(total, inputs, norms, rows, factors, count):  # type: ignore[no
         factors: float64, the output gradient that each listed row is multiplied by, in quanta.
         count: how many entries the lists have, a multiple of 4.
     """
-    for j in range(0, count, 4):
+    for j in range(0, count, 4):  # four listed rows at a time
         if _may_clip(rows, rows, factors, factors, j, norms):
             for t in range(j, j + 4):
                 s = rows[t]

@@ -350,11 +350,11 @@ class GpuSelection:
         )
         for k_index, (count, first, size) in enumerate(slots_of_ks):
             for side in (0, 1):  # 0: upper bounds; 1: lower bounds with the sign reversed
-                values = self._values[side, first : first + size].movedim(0, -1)
-                is_held = (
-                    torch.arange(size, device=values.device) < self._held[side, k_index][..., None]
-                )
-                smallest = torch.where(is_held, values, EMPTY_SLOT).topk(count, largest=False)
+                slots = self._values[side, first : first + size].movedim(0, -1)  # [*shape, size]
+                slot_numbers = torch.arange(size, device=slots.device)
+                is_held = slot_numbers < self._held[side, k_index][..., None]
+                values = torch.where(is_held, slots, EMPTY_SLOT)
+                smallest = values.topk(count, largest=False)
                 selected[side, k_index, ..., :count] = smallest.values
         return selected[1], selected[0]
 

@@ -252,6 +252,7 @@ class Allowance(TotalBudget):
             delta = math.nextafter(delta, 0.0)
 
         def is_within_delta(mu: float) -> bool:
+            """Return whether mu-GDP is (eps, delta)-DP with the budget's eps."""
             return mills_delta(self.eps, mu) <= delta
 
         largest_within, _ = bisect(is_within_delta, 0.0, _MAX_TOTAL_MU, midpoint)

@@ -295,9 +295,12 @@ class Mechanism:
             labels: [n] the true labels.
         """
         flip = self.flip_probability(distances)
-        is_right = self._check_labels(predictions, np.asarray(distances)) == labels
-        other_label = flip / (self.classes - 1)
-        probability = np.where(is_right, 1 - flip, other_label)
+        nominal_labels = self._check_labels(predictions, np.asarray(distances))
+        is_right = nominal_labels == labels
+        # A flipped label is each of the other labels with the same probability. Where the nominal
+        # label is wrong, one of these is the true label.
+        one_other_label = flip / (self.classes - 1)
+        probability = np.where(is_right, 1 - flip, one_other_label)  # of the true label
         return float(probability.mean())
 
     @property

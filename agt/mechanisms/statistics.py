@@ -586,8 +586,11 @@ class NoisyStatistics(GaussianWeights):
         def accuracy(mechanism: Self) -> float:
             """Return the mean accuracy over simulated releases by one mechanism."""
             records = records_of(mechanism.width, mechanism.seed)
-            weights = mechanism._simulated_weights(head, records)
-            return float(np.mean([(labels_of(phi @ w.T) == labels).mean() for w in weights]))
+            accuracies = []
+            for weight in mechanism._simulated_weights(head, records):
+                answers = labels_of(phi @ weight.T)
+                accuracies.append((answers == labels).mean())
+            return float(np.mean(accuracies))
 
         return accuracy
 
@@ -676,8 +679,9 @@ class NoisyStatistics(GaussianWeights):
             [d - 1, width - 1] public random integers; None if there are at most ``width`` features.
         """
         count = head.features.outputs
-        usual_width = count if count <= WIDE_FEATURES else PROJECTED_FEATURES
-        width = self.width or usual_width
+        width = self.width
+        if width is None:  # not set, so it depends on how many features there are
+            width = count if count <= WIDE_FEATURES else PROJECTED_FEATURES
         if count <= width:
             return None
         normals = np.random.default_rng(self.seed).standard_normal((count - 1, width - 1))
