@@ -542,7 +542,7 @@ class NoisyStatistics(GaussianWeights):
         add_noise = partial(noisy, source=source)  # draws exact Gaussian noise
         records = self.records(head)
         # The sum M of the features is released first. The other two sums, G of the features' second
-        # moments and S of the features for each class, are taken around the centre that follows
+        # moments and S of the features times the labels, are taken around the centre that follows
         # from M.
         noisy_total = add_noise(records.total, noises.mean)
         centre = self.centre(head, noisy_total)
