@@ -208,8 +208,8 @@ class ConvRule:
         lower, upper = (self._fold(end, shape) for end in ends)
         # Lemma 3 of docs/proofs/layers.md: a number of the image gets one sum of at most ``length``
         # products, over the outputs of its group and the positions of a window.
-        outputs, _, rows, columns = self.weight_shape
-        length = rows * columns * outputs // self.groups
+        outputs, _, window_rows, window_columns = self.weight_shape
+        length = window_rows * window_columns * outputs // self.groups
         size = _largest_of_record(output_gradient) * _largest_of_all(weight) * length
         error_bound = rounding.sum_error(length, size)
         bounds = rounding.widen((lower.flatten(2), upper.flatten(2)), error_bound)
