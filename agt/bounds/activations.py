@@ -125,7 +125,8 @@ class ElementwiseRule:
         # Lemma 2 of docs/proofs/activations.md: margin * u, times 1 + |argument| for an unbounded
         # function, is twice the error of a computed value.
         error_bound: Tensor | float = s.margin * rounding.unit_roundoff
-        if math.inf in s.value_range or -math.inf in s.value_range:
+        is_unbounded = math.inf in s.value_range or -math.inf in s.value_range
+        if is_unbounded:
             error_bound = error_bound * (1 + inputs.magnitude())
         extremes = _extremes(s.value, inputs, s.turning_points)
         return _widened(extremes, error_bound, rounding, s.value_range)
@@ -270,7 +271,8 @@ def _gelu_slope(x: Tensor) -> Tensor:
 
     Phi is the standard normal distribution function and phi its density, e^(-x^2 / 2) / sqrt(2 pi).
     """
-    return _normal_cdf(x) + x * torch.exp(x * x / -2) * (1 / math.sqrt(2 * math.pi))
+    normaliser = 1 / math.sqrt(2 * math.pi)
+    return _normal_cdf(x) + x * torch.exp(x * x / -2) * normaliser
 
 
 def _normal_cdf(x: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ class ConvRule:
     Attributes:
         name: the prefix of the parameters ``NAME.weight`` and ``NAME.bias`` [out].
         bias: whether the layer has a bias.
-        shape: the shape of the weight, (out, channels / groups, rows, columns).
+        weight_shape: (out, channels / groups, rows, columns); rows and columns are of a window.
         stride: the steps between neighbouring windows, in rows and columns.
         padding: the rows and columns of zeros that are added on each side of the image.
         dilation: the distances between the pixels that a window reads, in rows and columns.
@@ -44,7 +44,7 @@ class ConvRule:
 
     name: str
     bias: bool
-    shape: tuple[int, int, int, int]
+    weight_shape: tuple[int, int, int, int]
     stride: IntPair
     padding: IntPair
     dilation: IntPair
@@ -69,11 +69,11 @@ class ConvRule:
                 f"padding_mode={layer.padding_mode!r}, for which agt has no bound rule: give the "
                 "padding as numbers, and padding_mode='zeros'"
             )
-        out, channels_of_group, rows, columns = layer.weight.shape
+        outputs, channels_of_group, rows, columns = layer.weight.shape
         return cls(
             name,
             bias=layer.bias is not None,
-            shape=(out, channels_of_group, rows, columns),
+            weight_shape=(outputs, channels_of_group, rows, columns),
             stride=as_pair(layer.stride),
             padding=as_pair(layer.padding),
             dilation=as_pair(layer.dilation),
@@ -91,11 +91,15 @@ class ConvRule:
             [n, out, H', W'].
         """
         # For each group, a matrix with one row per output times the patches as columns.
-        output = self._group_weight(point[f"{self.name}.weight"]) @ self._unfold(inputs)
+        weight = self._group_weight(point[f"{self.name}.weight"])
+        patches = self._unfold(inputs)
+        output = weight @ patches
         if self.bias:
-            output = output + point[f"{self.name}.bias"].view(self.groups, -1, 1)
-        height_width = self._output_size(inputs.shape)
-        return output.reshape(*inputs.shape[:-3], self.shape[0], *height_width)
+            bias = point[f"{self.name}.bias"]
+            output = output + bias.view(self.groups, -1, 1)  # the same at all positions
+        height, width = self._output_size(inputs.shape)
+        outputs = self.weight_shape[0]
+        return output.reshape(*inputs.shape[:-3], outputs, height, width)
 
     def nominal_backward(self, output_gradient: Tensor, inputs: Tensor, point: Point) -> Tensor:
         """Return the loss gradient in the input.
@@ -109,7 +113,9 @@ class ConvRule:
             [n, channels, H, W].
         """
         weight = self._group_weight(point[f"{self.name}.weight"])
-        return self._fold(weight.mT @ self._group_outputs(output_gradient), inputs.shape)
+        patch_gradients = weight.mT @ self._group_outputs(output_gradient)
+        # A number of the image is in several patches, whose gradients are added up.
+        return self._fold(patch_gradients, inputs.shape)
 
     def nominal_gradients(
         self, output_gradient: Tensor, inputs: Tensor
@@ -127,6 +133,7 @@ class ConvRule:
         """
         for block in self._record_blocks(1, len(output_gradient)):
             patches = self._unfold(inputs[block])
+            # For each output, the sum over all positions of its gradient times the patch there.
             gradient = self._group_outputs(output_gradient[block]) @ patches.mT
             yield f"{self.name}.weight", gradient.flatten(1), None
         if self.bias:
@@ -154,22 +161,21 @@ class ConvRule:
             weight.rearranged(self._group_weight_for_records),
             self.nonnegative,
         )
-        lower, upper = (end.mT for end in product)
+        lower, upper = (end.mT for end in product)  # [K, n, groups, out / groups, positions]
         # Lemma 2 of docs/proofs/layers.md: every output is a sum of ``length`` products, whose
         # absolute values add up to at most ``size``, as in a linear layer.
-        length = prod(self.shape[1:])
+        length = prod(self.weight_shape[1:])
         size = _largest_of_record(inputs) * _largest_of_all(weight) * length
         if self.bias:
             bias = box[f"{self.name}.bias"]
-            added = bias.rearranged(lambda end: end.view(len(end), 1, self.groups, -1, 1))
-            lower = lower.add_(added.lower)
-            upper = upper.add_(added.upper)
+            bias_of_group = bias.rearranged(lambda end: end.view(len(end), 1, self.groups, -1, 1))
+            lower = lower.add_(bias_of_group.lower)
+            upper = upper.add_(bias_of_group.upper)
             size = size + _largest_of_all(bias)
-        image = (*lower.shape[:2], self.shape[0], *self._output_size(inputs.shape))
-        bounds = rounding.widen(
-            (lower.flatten(2), upper.flatten(2)), rounding.sum_error(length, size)
-        )
-        return bounds.rearranged(lambda end: end.view(image))
+        error_bound = rounding.sum_error(length, size)
+        bounds = rounding.widen((lower.flatten(2), upper.flatten(2)), error_bound)
+        image_shape = (*lower.shape[:2], self.weight_shape[0], *self._output_size(inputs.shape))
+        return bounds.rearranged(lambda end: end.view(image_shape))
 
     def bound_backward(
         self,
@@ -202,11 +208,11 @@ class ConvRule:
         lower, upper = (self._fold(end, shape) for end in ends)
         # Lemma 3 of docs/proofs/layers.md: a number of the image gets one sum of at most ``length``
         # products, over the outputs of its group and the positions of a window.
-        length = prod(self.shape[2:]) * self.shape[0] // self.groups
+        outputs, _, window_rows, window_columns = self.weight_shape
+        length = window_rows * window_columns * outputs // self.groups
         size = _largest_of_record(output_gradient) * _largest_of_all(weight) * length
-        bounds = rounding.widen(
-            (lower.flatten(2), upper.flatten(2)), rounding.sum_error(length, size)
-        )
+        error_bound = rounding.sum_error(length, size)
+        bounds = rounding.widen((lower.flatten(2), upper.flatten(2)), error_bound)
         return bounds.rearranged(lambda end: end.view(shape))
 
     def gradients(
@@ -231,7 +237,8 @@ class ConvRule:
             then in the bias, [K, n, out].
         """
         ks, records = output_gradient.shape[:2]
-        positions = prod(output_gradient.shape[3:])
+        positions = prod(output_gradient.shape[3:])  # H' W'
+        # A bound on the sum over positions of each record's absolute output gradients.
         size = _largest_of_record(output_gradient) * positions
         for block in self._record_blocks(ks, records):
             # Lemma 4 of docs/proofs/layers.md: a gradient in the weight is a sum over positions of
@@ -260,7 +267,8 @@ class ConvRule:
             layer_input: one record's input, [1, channels, H, W].
             layer_output: its output, [1, out, H', W'].
         """
-        return layer_input.numel() + self._unfold(layer_input).numel() + layer_output.numel()
+        patches = self._unfold(layer_input)
+        return layer_input.numel() + patches.numel() + layer_output.numel()
 
     def _unfold(self, images: Tensor, leading_axes: int = 1) -> Tensor:
         """Return the patches of images: for each output position, the inputs that it reads.
@@ -279,9 +287,10 @@ class ConvRule:
             ConfigError: a record is not an image of ``channels`` channels, or is smaller than a
                 window.
         """
-        channels = self.shape[1] * self.groups
+        channels = self.weight_shape[1] * self.groups
         record = tuple(images.shape[leading_axes:])
-        if len(record) != 3 or record[0] != channels or min(self._output_size(record)) < 1:
+        is_image = len(record) == 3 and record[0] == channels
+        if not is_image or min(self._output_size(record)) < 1:
             window = "{} x {}".format(*self._window_size)
             raise ConfigError(
                 f"model: layer {self.name} (Conv2d) needs images with {channels} channels, at "
@@ -297,13 +306,15 @@ class ConvRule:
             padded = nn.functional.pad(
                 images, (column_padding, column_padding, row_padding, row_padding)
             )
+        # ``unfold`` replaces an axis by that of the windows' positions, and appends the axis within
+        # a window. So both calls are for axis -2: first H, and then W, which has moved there.
         windows = padded.unfold(-2, rows, row_stride).unfold(-2, columns, column_stride)
         dilated = windows[..., ::row_step, ::column_step]  # still a view
-        # [..., channels, rows, columns, H', W']
+        # From [..., channels, H', W', rows, columns] to [..., channels, rows, columns, H', W'].
         arranged = dilated.movedim((-4, -3), (-2, -1))
-        return arranged.reshape(
-            *images.shape[:-3], self.groups, prod(self.shape[1:]), prod(arranged.shape[-2:])
-        )
+        patch_length = prod(self.weight_shape[1:])
+        positions = prod(arranged.shape[-2:])
+        return arranged.reshape(*images.shape[:-3], self.groups, patch_length, positions)
 
     def _unfold_each_k(self, images: Tensor) -> Tensor:
         """Return the patches of images that have an axis of k, [K or 1, n, channels, H, W].
@@ -326,13 +337,14 @@ class ConvRule:
         row_step, column_step = self.dilation
         first_row, first_column = self.padding
         height, width = shape[-2:]
+        window_rows, window_columns = self.weight_shape[2:]
         rows_out, columns_out = self._output_size(shape)
-        windows = patches.reshape(*shape[:-2], *self.shape[2:], rows_out, columns_out)
+        windows = patches.reshape(*shape[:-2], window_rows, window_columns, rows_out, columns_out)
         padded = patches.new_zeros((*shape[:-2], height + 2 * first_row, width + 2 * first_column))
         # One pixel (i, j) of the window at a time: its entries belong to different numbers of the
         # image, so that a single addition of slices serves all positions.
-        for i in range(self.shape[2]):
-            for j in range(self.shape[3]):
+        for i in range(window_rows):
+            for j in range(window_columns):
                 from_ij = padded[..., i * row_step :: row_stride, j * column_step :: column_stride]
                 from_ij[..., :rows_out, :columns_out] += windows[..., i, j, :, :]
         image = padded[..., first_row : first_row + height, first_column : first_column + width]
@@ -347,7 +359,7 @@ class ConvRule:
         Returns:
             [..., groups, out / groups, positions], where positions is H' W'.
         """
-        outputs_of_group = self.shape[0] // self.groups
+        outputs_of_group = self.weight_shape[0] // self.groups
         positions = prod(output_gradient.shape[-2:])
         return output_gradient.reshape(
             *output_gradient.shape[:-3], self.groups, outputs_of_group, positions
@@ -362,7 +374,8 @@ class ConvRule:
         Returns:
             [..., groups, out / groups, channels / groups * rows * columns].
         """
-        return weight.reshape(*weight.shape[:-4], self.groups, self.shape[0] // self.groups, -1)
+        outputs_of_group = self.weight_shape[0] // self.groups
+        return weight.reshape(*weight.shape[:-4], self.groups, outputs_of_group, -1)
 
     def _group_weight_for_records(self, weight: Tensor) -> Tensor:
         """Return a bound on the weight as ``_group_weight`` does, with an axis for the records.
@@ -387,16 +400,17 @@ class ConvRule:
             Slices that cover all records in order. The gradients of a slice have at most
             ``_GRADIENT_BLOCK_NUMBERS`` scalars, or the slice has a single record.
         """
-        step = max(1, _GRADIENT_BLOCK_NUMBERS // (ks * prod(self.shape)))
-        return [slice(start, start + step) for start in range(0, records, step)]
+        numbers_per_record = ks * prod(self.weight_shape)
+        records_at_once = max(1, _GRADIENT_BLOCK_NUMBERS // numbers_per_record)
+        starts = range(0, records, records_at_once)
+        return [slice(start, start + records_at_once) for start in starts]
 
     @property
     def _window_size(self) -> IntPair:
         """Return how many (rows, columns) of an image a window spans, gaps of dilation included."""
-        rows, columns = (
-            step * (size - 1) + 1 for step, size in zip(self.dilation, self.shape[2:], strict=True)
-        )
-        return rows, columns
+        _, _, rows, columns = self.weight_shape
+        row_step, column_step = self.dilation
+        return row_step * (rows - 1) + 1, column_step * (columns - 1) + 1
 
     def _output_size(self, shape: tuple[int, ...]) -> IntPair:
         """Return the output's height and width (H', W') for an image; below 1 if it is too small.
@@ -404,6 +418,7 @@ class ConvRule:
         Args:
             shape: the shape of the image without padding, whose last two axes are H and W.
         """
+        # For the axis of rows and for that of columns: in how many places a window fits.
         axes = zip(shape[-2:], self.padding, self._window_size, self.stride, strict=True)
         rows, columns = (
             (length + 2 * padding - window) // stride + 1

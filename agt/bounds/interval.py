@@ -45,7 +45,9 @@ class OverflowMask:
         if bool((row_widths.amin(dim=-1) < 0).any()):
             raise UnsoundError(INVERTED_MESSAGE)
         finite = row_widths.amax(dim=-1) < math.inf  # False for a NaN as well
-        self.finite = finite if self.finite is None else self.finite & finite
+        if self.finite is not None:  # a row stays marked if an earlier interval overflowed
+            finite = self.finite & finite
+        self.finite = finite
 
 
 _OVERFLOW_MASK: ContextVar[OverflowMask | None] = ContextVar("overflow_mask", default=None)
@@ -108,16 +110,19 @@ class Interval:
             )
         if self.lower.numel() == 0:
             return
-        mask = _OVERFLOW_MASK.get()
-        if mask is not None:
-            mask.update(self.lower.abs() if self.is_point else self.upper - self.lower)
-            return
         # One pass over the widths finds every fault: a NaN reaches both extremes, and an infinite
         # bound makes the width infinite or NaN. All widths of a point are 0, so its values are
         # looked at instead.
-        checked = self.lower if self.is_point else self.upper - self.lower
+        checked = self.lower
+        if not self.is_point:
+            checked = self.upper - self.lower
+        mask = _OVERFLOW_MASK.get()
+        if mask is not None:  # faults are recorded in the mask instead of raised here
+            mask.update(checked.abs() if self.is_point else checked)
+            return
         smallest, largest = (extreme.item() for extreme in checked.aminmax())
-        if not (-math.inf < smallest and largest < math.inf):
+        is_finite = -math.inf < smallest and largest < math.inf  # False for a NaN as well
+        if not is_finite:
             raise UnboundedError(
                 "a bound of an interval is NaN or infinite, perhaps because the learning rate "
                 "or the inputs are too large: lower training.lr, or scale the inputs by public "
@@ -177,7 +182,9 @@ class Interval:
                 as a view, an index, a transpose or padding. The result is therefore not checked.
         """
         lower = arrange(self.lower)
-        upper = lower if self.is_point else arrange(self.upper)
+        upper = lower
+        if not self.is_point:
+            upper = arrange(self.upper)
         return Interval.unchecked(lower, upper)
 
     def magnitude(self) -> Tensor:

@@ -29,8 +29,11 @@ class LinearRule:
 
     def nominal(self, inputs: Tensor, point: Point) -> Tensor:
         """Return inputs @ weight.T + bias for given parameter values, [n, in] -> [n, out]."""
-        bias = point[f"{self.name}.bias"] if self.bias else None
-        return nn.functional.linear(inputs, point[f"{self.name}.weight"], bias)
+        weight = point[f"{self.name}.weight"]
+        bias = None
+        if self.bias:
+            bias = point[f"{self.name}.bias"]
+        return nn.functional.linear(inputs, weight, bias)
 
     def nominal_backward(self, output_gradient: Tensor, inputs: Tensor, point: Point) -> Tensor:
         """Return the gradient in the input, output_gradient @ weight, [n, out] -> [n, in].
@@ -56,9 +59,9 @@ class LinearRule:
         Returns:
             [K, n, out].
         """
-        return rounding.widen(
-            self.unwidened_bounds(inputs, box, products), self.output_error(inputs, box, rounding)
-        )
+        bounds = self.unwidened_bounds(inputs, box, products)
+        error_bound = self.output_error(inputs, box, rounding)
+        return rounding.widen(bounds, error_bound)
 
     def unwidened_bounds(self, inputs: Interval, box: Intervals, products: Products) -> Bounds:
         """Return bounds on inputs @ weight.T + bias that do not yet cover floating-point error.
@@ -88,8 +91,11 @@ class LinearRule:
             box: bounds on the parameters, by name, [K, *parameter shape].
             rounding: the widening for each k, which knows the precision.
         """
-        bias = box[f"{self.name}.bias"] if self.bias else None
-        return rounding.dot_error(inputs, box[f"{self.name}.weight"], bias)
+        weight = box[f"{self.name}.weight"]
+        bias = None
+        if self.bias:
+            bias = box[f"{self.name}.bias"]
+        return rounding.dot_error(inputs, weight, bias)
 
     def bound_backward(
         self,
@@ -116,7 +122,8 @@ class LinearRule:
         # itself.
         transposed = Interval.unchecked(weight.lower.mT, weight.upper.mT)
         error_bound = rounding.dot_error(output_gradient, weight)
-        return rounding.widen(products.backward(output_gradient, transposed), error_bound)
+        bounds = products.backward(output_gradient, transposed)
+        return rounding.widen(bounds, error_bound)
 
     def nominal_gradients(
         self, output_gradient: Tensor, inputs: Tensor

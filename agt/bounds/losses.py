@@ -173,8 +173,9 @@ class CrossEntropy:
         """
         own_class = torch.eye(logits.shape[-1], dtype=torch.bool, device=logits.device)
         ratios = torch.exp(other_logits[..., None, :] - logits[..., :, None])  # [..., i, j]
-        # The class itself contributes exp(0) = 1 to the sum.
-        return 1.0 / ratios.masked_fill(own_class, 1.0).sum(dim=-1)
+        # The class itself (i = j) contributes exp(0) = 1 to the sum.
+        ratios = ratios.masked_fill(own_class, 1.0)
+        return 1.0 / ratios.sum(dim=-1)
 
 
 class SquaredError:
@@ -211,8 +212,11 @@ class SquaredError:
         Returns:
             [K, n, 1].
         """
+        # The gradient increases with the output, so its bounds are at the ends of the interval.
         target = labels[:, None].to(logits.lower.dtype)
-        return Interval(2 * (logits.lower - target), 2 * (logits.upper - target))
+        lower = 2 * (logits.lower - target)
+        upper = 2 * (logits.upper - target)
+        return Interval(lower, upper)
 
 
 LOSSES: dict[str, Loss] = {

@@ -185,33 +185,42 @@ class Network:
         x = torch.zeros((1, *shape), dtype=parameter.dtype, device=parameter.device)
         for index, rule in enumerate(self.rules):
             # Only linear layers are checked here; layers for images check their inputs themselves.
-            width = None
             if isinstance(rule, LinearRule):
                 width = point[f"{rule.name}.weight"].shape[-1]
-            if width is not None and x.shape[1:] != (width,):
-                layer = rule.name
-                number_count = x.numel()
-                needs_flatten = x.dim() > 2
-                flatten = f". Put nn.Flatten() before layer {layer}"
-                # After the first layer with parameters the layers do not fit each other; before,
-                # the record does not fit the model.
-                if index > self._first_trained_index:
-                    remedy = (
-                        flatten if needs_flatten else f": set its in_features to {number_count}"
-                    )
-                    raise ConfigError(
-                        f"model: layer {layer} (Linear) takes {width} numbers per record, but "
-                        f"the layer before it gives {number_count}{remedy}"
-                    )
-                remedy = ": give records that fit the model, or change its first layer"
-                if needs_flatten:
-                    remedy = flatten
-                raise ConfigError(
-                    f"{record} has {number_count} features, but the model takes {width}{remedy}"
-                )
+                if x.shape[1:] != (width,):
+                    raise self._width_error(index, width, x, record)
             output = rule.nominal(x, point)
             yield rule, x, output
             x = output
+
+    def _width_error(self, index: int, width: int, x: Tensor, record: str) -> ConfigError:
+        """Return the error for a linear layer that gets rows of another width, or an image.
+
+        Args:
+            index: the layer's position in the network.
+            width: how many numbers per record the layer takes.
+            x: one record as it reaches the layer, [1, ...].
+            record: what the message calls the record.
+        """
+        layer = self.rules[index].name
+        number_count = x.numel()
+        is_image = x.dim() > 2
+        flatten = f". Put nn.Flatten() before layer {layer}"
+        if index > self._first_trained_index:  # the layers do not fit each other
+            remedy = f": set its in_features to {number_count}"
+            if is_image:
+                remedy = flatten
+            return ConfigError(
+                f"model: layer {layer} (Linear) takes {width} numbers per record, but the layer "
+                f"before it gives {number_count}{remedy}"
+            )
+        # No layer before has parameters, so the record does not fit the model.
+        remedy = ": give records that fit the model, or change its first layer"
+        if is_image:
+            remedy = flatten
+        return ConfigError(
+            f"{record} has {number_count} features, but the model takes {width}{remedy}"
+        )
 
     def logits(self, x: Tensor, point: Point) -> Tensor:
         """Return the network's outputs for given parameter values.
@@ -239,7 +248,8 @@ class Network:
             x: records, [n, ...].
             point: the parameter values, by name.
         """
-        logits = self.logits(x, self.convert_to_logit_difference(point))
+        parameters = self.convert_to_logit_difference(point)
+        logits = self.logits(x, parameters)
         # With one logit, ``labels_of`` compares it with 0; with several, it takes the argmax.
         return labels_of(logits - self.loss.threshold)
 
@@ -263,7 +273,7 @@ class Network:
             the last layer first.
         """
         point = self.convert_to_logit_difference(point)
-        inputs = [x]
+        inputs = [x]  # of each layer; after the loop also the last layer's output
         for rule in self.rules:
             inputs.append(rule.nominal(inputs[-1], point))
         logits = inputs.pop()
@@ -345,10 +355,10 @@ class Network:
         swapped = second[pairs_of_record] == labels[:, None]
         low = lower.gather(2, pairs_of_record.expand(ks, -1, -1))
         high = upper.gather(2, pairs_of_record.expand(ks, -1, -1))
+        margin_low = torch.where(swapped, -high, low)
+        margin_high = torch.where(swapped, -low, high)
         error_bound = torch.cat(errors, dim=2).gather(2, labels[:, None].expand(ks, -1, -1))
-        margins = rounding.widen(
-            (torch.where(swapped, -high, low), torch.where(swapped, -low, high)), error_bound
-        )
+        margins = rounding.widen((margin_low, margin_high), error_bound)
         # A prediction compares logits that were each rounded on their own, so the errors of two
         # logits are added to that of the difference.
         logit_error = 2 * self.last.output_error(hidden, box, rounding)
@@ -372,19 +382,22 @@ class Network:
             difference of rows, from which the error follows: [K, pairs, 1] for the weight, and
             [K, pairs] for the bias.
         """
-        ends = list[Bounds]()
+        bounds_parts = list[Bounds]()
         largest_parts = list[Intervals]()
-        for i, j in zip(
-            first.split(CLASS_PAIRS_AT_ONCE), second.split(CLASS_PAIRS_AT_ONCE), strict=True
-        ):
+        first_parts = first.split(CLASS_PAIRS_AT_ONCE)
+        second_parts = second.split(CLASS_PAIRS_AT_ONCE)
+        for i, j in zip(first_parts, second_parts, strict=True):
+            # f_i - f_j is the output of a layer whose parameters are the rows i minus the rows j.
             differences = {
                 name: box[name][:, i] - box[name][:, j] for name in self._last_parameters
             }
-            ends.append(self.last.unwidened_bounds(hidden, differences, self.products))
+            bounds_parts.append(self.last.unwidened_bounds(hidden, differences, self.products))
             largest_parts.append(
                 {name: _largest_of_rows(rows) for name, rows in differences.items()}
             )
-        lower, upper = (torch.cat(end, dim=2) for end in zip(*ends, strict=True))
+        lower_parts, upper_parts = zip(*bounds_parts, strict=True)
+        lower = torch.cat(lower_parts, dim=2)
+        upper = torch.cat(upper_parts, dim=2)
         largest = {}
         for name in self._last_parameters:
             values = torch.cat([part[name].lower for part in largest_parts], dim=1)
@@ -414,7 +427,7 @@ class Network:
             scale: a positive number that the loss gradient is multiplied by.
         """
         box = self.convert_box_to_logit_difference(box)
-        inputs = self._bound_layers(self.rules, x, box, rounding)
+        inputs = self._bound_layers(self.rules, x, box, rounding)  # of each layer, and the output
         logits = inputs.pop()
         output_gradient = self.loss.bound(logits, labels, rounding)
         # The nominal pass scales by the same single rounded product, which is monotone, so these
@@ -458,7 +471,9 @@ class Network:
         Returns:
             The input of each of these layers, and after them the output of the last one.
         """
-        values = [x if isinstance(x, Interval) else Interval.point(x[None])]
+        if isinstance(x, Tensor):
+            x = Interval.point(x[None])  # [1, n, ...], the same for every k
+        values = [x]
         for rule in rules:
             values.append(rule.bound(values[-1], box, rounding, self.products))
         return values
@@ -479,6 +494,7 @@ class Network:
         """
         if not self.uses_logit_difference:
             return point
+        # Of the last layer's weight and bias: row 1 minus row 0, as a parameter of one row.
         differences = {name: point[name][1:] - point[name][:1] for name in self._last_parameters}
         return {**point, **differences}
 
@@ -499,6 +515,7 @@ class Network:
         """
         if not self.uses_logit_difference:
             return box
+        # Of the last layer's weight and bias: row 1 minus row 0, as a parameter of one row.
         differences = {name: box[name][:, 1:] - box[name][:, :1] for name in self._last_parameters}
         return {**box, **differences}
 
@@ -522,13 +539,19 @@ class Network:
         """
         if not self.uses_logit_difference or name not in self._last_parameters:
             return lower, upper
-        return torch.cat([-upper, lower], dim=1), torch.cat([-lower, upper], dim=1)
+        # Of -g the bounds are those of g negated and swapped.
+        lower_of_both_rows = torch.cat([-upper, lower], dim=1)
+        upper_of_both_rows = torch.cat([-lower, upper], dim=1)
+        return lower_of_both_rows, upper_of_both_rows
 
     @property
     def _last_parameters(self) -> tuple[str, ...]:
         """Return the names of the last layer's weight and, if it has one, of its bias."""
         weight = f"{self.last.name}.weight"
-        return (weight, f"{self.last.name}.bias") if self.last.bias else (weight,)
+        bias = f"{self.last.name}.bias"
+        if self.last.bias:
+            return (weight, bias)
+        return (weight,)
 
 
 def _largest_of_rows(rows: Interval) -> Interval:
@@ -541,9 +564,11 @@ def _largest_of_rows(rows: Interval) -> Interval:
         An interval whose two bounds are this value: [K, rows, 1] of a weight, [K, rows] of a bias.
         It stands for the rows in ``output_error``, which only needs the largest value.
     """
-    magnitudes = rows.magnitude()
-    is_weight = magnitudes.dim() == 3
-    return _unchecked_point(magnitudes.amax(dim=-1, keepdim=True) if is_weight else magnitudes)
+    largest = rows.magnitude()
+    is_weight = largest.dim() == 3
+    if is_weight:  # a row of a bias is a single number, which is its own largest
+        largest = largest.amax(dim=-1, keepdim=True)
+    return _unchecked_point(largest)
 
 
 def _unchecked_point(value: Tensor) -> Interval:

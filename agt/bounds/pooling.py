@@ -23,8 +23,10 @@ def as_pair(value: Any) -> IntPair:
     Args:
         value: one integer for both axes, or a sequence of one integer for each.
     """
-    first, second = (value, value) if isinstance(value, int) else value
-    return int(first), int(second)
+    if isinstance(value, int):
+        return int(value), int(value)
+    rows, columns = value
+    return int(rows), int(columns)
 
 
 @dataclass(frozen=True)
@@ -139,10 +141,11 @@ class AvgPoolRule:
         Raises:
             ConfigError: a record has fewer than two axes, or is smaller than a window.
         """
-        if len(record_shape) < 2 or any(
-            length + 2 * p < s
-            for length, p, s in zip(record_shape[-2:], self.padding, self.size, strict=True)
-        ):
+        fits = len(record_shape) >= 2
+        if fits:
+            axes = zip(record_shape[-2:], self.padding, self.size, strict=True)
+            fits = all(length + 2 * padding >= size for length, padding, size in axes)
+        if not fits:
             raise ConfigError(
                 f"model: layer {self.name} (AvgPool2d) needs images at least as large as its "
                 f"window of {self.size[0]} x {self.size[1]} (padding included), but gets records "
@@ -181,8 +184,11 @@ class AvgPoolRule:
             like: a tensor with the dtype and device that the result has.
             shape: the shape of the input, whose last two axes are H and W.
         """
-        ones = self._pad(like.new_ones(shape[-2:]))  # 0 in the padding
-        return self._window_sums(torch.ones_like(ones) if self.counts_padding else ones, shape)
+        # The sum of a window of ones is the number of elements that its mean is taken over.
+        counted = self._pad(like.new_ones(shape[-2:]))  # 0 in the padding
+        if self.counts_padding:
+            counted = torch.ones_like(counted)
+        return self._window_sums(counted, shape)
 
     def _window_sums(self, padded: Tensor, shape: torch.Size) -> Tensor:
         """Return the sum of each window of padded images, in a fixed order of addition.
@@ -194,10 +200,9 @@ class AvgPoolRule:
         Returns:
             [..., H', W'].
         """
-        return reduce(
-            torch.add,
-            (padded[..., rows, columns] for rows, columns in self._window_positions(shape)),
-        )
+        # Element (i, j) of every window at once: one tensor [..., H', W'] for each (i, j).
+        elements = [padded[..., rows, columns] for rows, columns in self._window_positions(shape)]
+        return reduce(torch.add, elements)
 
     def _pad(self, images: Tensor) -> Tensor:
         """Return images [..., H, W] with the layer's padding of zeros around the last two axes."""

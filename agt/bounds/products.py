@@ -33,15 +33,13 @@ def corners(a: Interval, b: Interval) -> Bounds:
     Returns:
         (lower, upper), each of the broadcast shape.
     """
-    products = (a.lower * b.lower, a.lower * b.upper, a.upper * b.lower, a.upper * b.upper)
-    return (
-        torch.minimum(
-            torch.minimum(products[0], products[1]), torch.minimum(products[2], products[3])
-        ),
-        torch.maximum(
-            torch.maximum(products[0], products[1]), torch.maximum(products[2], products[3])
-        ),
-    )
+    low_low = a.lower * b.lower
+    low_high = a.lower * b.upper
+    high_low = a.upper * b.lower
+    high_high = a.upper * b.upper
+    lower = torch.minimum(torch.minimum(low_low, low_high), torch.minimum(high_low, high_high))
+    upper = torch.maximum(torch.maximum(low_low, low_high), torch.maximum(high_low, high_high))
+    return lower, upper
 
 
 def linear_point(x: Tensor, weights: Interval) -> Bounds:
@@ -60,7 +58,9 @@ def linear_point(x: Tensor, weights: Interval) -> Bounds:
     middle, radius = _midpoint_radius(weights)
     centre = _times_transposed(x, middle)
     spread = _times_transposed(x.abs(), radius)
-    return centre - spread, centre.add_(spread)
+    lower = centre - spread
+    upper = centre.add_(spread)  # last, because it overwrites ``centre``
+    return lower, upper
 
 
 def linear_nonnegative(x: Interval, weights: Interval) -> Bounds:
@@ -79,12 +79,11 @@ def linear_nonnegative(x: Interval, weights: Interval) -> Bounds:
     Returns:
         (lower, upper), each [K, n, out], before widening for floating-point error.
     """
-    lower = _times_transposed(x.lower, weights.lower.clamp(min=0)).add_(
-        _times_transposed(x.upper, weights.lower.clamp(max=0))
-    )
-    upper = _times_transposed(x.upper, weights.upper.clamp(min=0)).add_(
-        _times_transposed(x.lower, weights.upper.clamp(max=0))
-    )
+    # The positive parts of the weights' bounds, and then their negative parts.
+    lower = _times_transposed(x.lower, weights.lower.clamp(min=0))
+    lower.add_(_times_transposed(x.upper, weights.lower.clamp(max=0)))
+    upper = _times_transposed(x.upper, weights.upper.clamp(min=0))
+    upper.add_(_times_transposed(x.lower, weights.upper.clamp(max=0)))
     return lower, upper
 
 
@@ -104,12 +103,13 @@ def linear_corners(x: Interval, weights: Interval) -> Bounds:
         (lower, upper), each [K, n, out], or [K, n, ..., rows, out], before widening for
         floating-point error.
     """
-    terms = weights.shape[-1]
+    inputs = weights.shape[-1]
     # torch.broadcast_shapes would import SymPy, which takes most of a second.
     shape = np.broadcast_shapes((*x.shape[:-1], 1), (*weights.shape[:-2], 1, weights.shape[-2]))
     lower = x.lower.new_zeros(shape)
     upper = x.lower.new_zeros(shape)
-    for i in range(terms):
+    for i in range(inputs):
+        # A column of x, [..., n, 1], times a row of weights, [..., 1, out].
         low, high = corners(x[..., i, None], weights[..., None, :, i])
         lower += low
         upper += high
@@ -157,7 +157,9 @@ def relu_backward(output_gradient: Interval, inputs: Interval) -> Bounds:
     lower = torch.where(may_be_zero, output_gradient.lower.clamp(max=0), output_gradient.lower)
     upper = torch.where(may_be_zero, output_gradient.upper.clamp(min=0), output_gradient.upper)
     # A derivative that cannot be 1 is 0, and then the product is 0.
-    return lower.mul_(may_be_one), upper.mul_(may_be_one)
+    lower.mul_(may_be_one)
+    upper.mul_(may_be_one)
+    return lower, upper
 
 
 @dataclass(frozen=True)
@@ -198,13 +200,13 @@ class Products:
             (lower, upper), each [K, n, out], before widening for floating-point error.
         """
         if x.is_point:
-            multiply_point = self.point or linear_point
+            multiply_point = linear_point if self.point is None else self.point
             return multiply_point(x.lower, weights)
-        if self.interval:
+        if self.interval is not None:
             return self.interval(x, weights)
         if nonnegative:
-            multiply_nonnegative = self.nonnegative or linear_nonnegative
-            return multiply_nonnegative(x, weights)
+            multiply = linear_nonnegative if self.nonnegative is None else self.nonnegative
+            return multiply(x, weights)
         return self.corners(x, weights)
 
     def backward(self, gradient: Interval, weights: Interval) -> Bounds:
@@ -217,8 +219,9 @@ class Products:
         Returns:
             (lower, upper), each [K, n, out], before widening for floating-point error.
         """
-        multiply = self.interval or self.corners
-        return multiply(gradient, weights)
+        if self.interval is not None:
+            return self.interval(gradient, weights)
+        return self.corners(gradient, weights)
 
 
 EXACT = Products()
@@ -245,4 +248,6 @@ def _times_transposed(x: Tensor, weights: Tensor) -> Tensor:
 
 def _midpoint_radius(interval: Interval) -> Bounds:
     """Return (midpoints, radii) of the elements, each in the interval's shape."""
-    return (interval.lower + interval.upper) / 2, (interval.upper - interval.lower) / 2
+    midpoints = (interval.lower + interval.upper) / 2
+    radii = (interval.upper - interval.lower) / 2
+    return midpoints, radii

@@ -135,7 +135,12 @@ class Rounding:
         # docs/proofs/rounding.md), and bounds for k - 1 stay within those for k (Lemma 2 of
         # docs/proofs/rounding.md).
         factor = torch.tensor([2.0 * (k + 1) for k in ks], dtype=dtype, device=device)
-        return cls(factor[:, None, None], precision.eps / 2, precision.tiny, widen_by)
+        return cls(
+            factor[:, None, None],
+            unit_roundoff=precision.eps / 2,
+            smallest_normal=precision.tiny,
+            widen_by=widen_by,
+        )
 
     def __getitem__(self, ks: slice) -> "Rounding":
         """Return the widening for only a slice of the grid of distances."""
@@ -152,8 +157,10 @@ class Rounding:
         Returns:
             The interval [lower - 2 (k + 1) tau, upper + 2 (k + 1) tau], [K, ...].
         """
-        factor = self.factor.view(-1, *[1] * (bounds[0].dim() - 1))
-        return self.widen_by(*bounds, factor * error_bound)
+        lower, upper = bounds
+        axes_after_k = [1] * (lower.dim() - 1)
+        factor = self.factor.view(-1, *axes_after_k)  # 2 (k + 1), [K, 1, ..., 1]
+        return self.widen_by(lower, upper, factor * error_bound)
 
     def double(self) -> "Rounding":
         """Return the widening for the same distances, for bounds that are computed in float64."""
@@ -187,7 +194,8 @@ class Rounding:
         largest_weight = weight.magnitude().amax(dim=(1, 2))[:, None, None]
         size = (vectors.inf_norm() * length) * largest_weight
         if bias is not None:
-            size = size + bias.magnitude().amax(dim=1)[:, None, None]
+            largest_bias = bias.magnitude().amax(dim=1)[:, None, None]
+            size = size + largest_bias
         return self.sum_error(length, size)
 
     def sum_error(self, length: int, size: Tensor) -> Tensor:

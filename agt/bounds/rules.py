@@ -53,8 +53,10 @@ def rules_for(head: nn.Sequential) -> tuple[LayerRule, ...]:
             would have to be added, which no rule does; or a layer that takes images follows one
             that gives rows, or one that takes rows follows one that gives images.
     """
-    # head.parameters() lists a shared parameter once, named_parameters as often as it is used.
-    if len(list(head.parameters())) < len(list(head.named_parameters(remove_duplicate=False))):
+    # A parameter that several layers share is listed once here, and below as often as it is used.
+    parameters = list(head.parameters())
+    uses_of_parameters = list(head.named_parameters(remove_duplicate=False))
+    if len(parameters) < len(uses_of_parameters):
         raise ConfigError(
             "model: two layers share a parameter, and agt cannot compute bounds for that: give "
             "each layer its own parameters"
@@ -64,9 +66,10 @@ def rules_for(head: nn.Sequential) -> tuple[LayerRule, ...]:
     for name, layer in layers.items():
         if type(layer) not in RULES:
             kind = type(layer).__name__
+            kinds_with_rule = [layer_type.__name__ for layer_type in RULES]
+            hint = nearest(kind, kinds_with_rule)
             raise ConfigError(
-                f"model: agt cannot compute bounds through layer {name} "
-                f"({kind}){nearest(kind, [t.__name__ for t in RULES])}"
+                f"model: agt cannot compute bounds through layer {name} ({kind}){hint}"
             )
     _check_record_forms(layers)
     rules = list[LayerRule]()
@@ -110,6 +113,7 @@ def _check_record_forms(layers: dict[str, nn.Module]) -> None:
     form = ""  # of the values between layers: "rows" or "images", or empty while it is unknown
     for name, layer in layers.items():
         description = f"layer {name} ({type(layer).__name__})"
+        # A layer that is not listed there takes either form, and gives the form that it takes.
         taken, given = RECORD_FORMS.get(type(layer), (form, form))
         if form and taken != form:
             between = "nn.Flatten()" if taken == "rows" else "nn.Unflatten()"

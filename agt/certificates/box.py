@@ -158,6 +158,7 @@ def _count_leading_true(flags: np.ndarray) -> np.ndarray:
     Args:
         flags: [K, n] bool.
     """
+    # Accumulating "and" turns every element after the first False to False.
     return np.logical_and.accumulate(flags, axis=0).sum(axis=0).astype(np.int64)
 
 
@@ -193,7 +194,8 @@ def certify(
     def certify_chunk(rows: slice) -> tuple[np.ndarray, np.ndarray]:
         """Return the labels [rows] of some queries, and which are certified at each k [K, rows]."""
         queries = boxed.load_queries(features[rows])
-        labels = network.predict(queries, boxed.point)
+        labels = network.predict(queries, boxed.point)  # by the nominal parameters
+        # Each part has the boxes of some values of k, in their order.
         certified_by_part = [
             certify_labels(network, queries, labels, bounds, rounding).cpu()
             for bounds, rounding in boxed.parts
@@ -203,6 +205,7 @@ def certify(
 
     progress = row_reporter(on_progress, len(features), len(box.ks))
     with torch.no_grad():
+        # Several processes, if there are, share the chunks of queries among them.
         chunks = group().shared(len(features), boxed.queries_at_once, certify_chunk, progress)
         label_chunks, certified_chunks = zip(*chunks, strict=True)
     prediction = np.concatenate(label_chunks)
@@ -235,19 +238,24 @@ def compute_envelope(
     def bound_chunk(rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the margins [rows] of some queries, and their lower and upper bounds [K, rows]."""
         queries = boxed.load_queries(features[rows])
-        logits = network.logits(queries, network.convert_to_logit_difference(boxed.point))
+        nominal_parameters = network.convert_to_logit_difference(boxed.point)
+        logits = network.logits(queries, nominal_parameters)  # [rows, 1]
         margin = logits[:, 0] - network.loss.threshold
         # A margin that is NaN becomes -infinite. ``Envelope`` refuses it beside finite bounds, and
         # accepts it beside infinite ones, which claim nothing.
         margin = margin.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
+        # Each part has the boxes of some values of k, in their order.
         bounds_by_part = [
             bound_binary_margins(network, queries, bounds, rounding)
             for bounds, rounding in boxed.parts
         ]
-        lower, upper = zip(*bounds_by_part, strict=True)
-        return _as_float64(margin), _as_float64(torch.cat(lower)), _as_float64(torch.cat(upper))
+        lower_parts, upper_parts = zip(*bounds_by_part, strict=True)
+        lower = torch.cat(lower_parts)
+        upper = torch.cat(upper_parts)
+        return _as_float64(margin), _as_float64(lower), _as_float64(upper)
 
     with torch.no_grad():
+        # Several processes, if there are, share the chunks of queries among them.
         chunks = group().shared(len(features), boxed.queries_at_once, bound_chunk)
         margin_chunks, lower_chunks, upper_chunks = zip(*chunks, strict=True)
     margin = np.concatenate(margin_chunks)
@@ -301,6 +309,7 @@ class _BoxedNetwork:
         """
         training = setup.training
         compute = setup.compute
+        # The functions that multiply intervals, in the implementation of this device's kernel.
         products = pick_kernel(compute).products(training.product)
         network = Network.from_head(head, training.loss, setup.classes, products)
         query_shape = features.shape[1:]
@@ -309,13 +318,15 @@ class _BoxedNetwork:
         dtype = getattr(torch, training.dtype)
         box = box.to(device, dtype)
         rounding = Rounding.for_grid(box.ks, dtype, device)
-        widths = network.numbers_per_record(query_shape, box.nominal)
+        numbers_per_query = network.numbers_per_record(query_shape, box.nominal)
         queries_at_once, ks_at_once = _chunk_sizes(
-            widths, compute, dtype, len(box.ks), network.outputs
+            numbers_per_query, compute, dtype, len(box.ks), network.outputs
         )
-        chunks = [slice(start, start + ks_at_once) for start in range(0, len(box.ks), ks_at_once)]
-        parts = tuple((select_ks(box.bounds, chunk), rounding[chunk]) for chunk in chunks)
-        return cls(network, box.nominal, parts, queries_at_once, training.dtype, device)
+        parts = []
+        for start in range(0, len(box.ks), ks_at_once):
+            some_ks = slice(start, start + ks_at_once)
+            parts.append((select_ks(box.bounds, some_ks), rounding[some_ks]))
+        return cls(network, box.nominal, tuple(parts), queries_at_once, training.dtype, device)
 
     def load_queries(self, features: np.ndarray) -> Tensor:
         """Return queries as a tensor in the model's precision, on the model's device.
@@ -370,7 +381,7 @@ def certify_labels(
         if network.outputs == 1:
             # One logit, or the difference of two. The label is 1 where logit > threshold. So
             #     1 is certified if lower > threshold, and 0 if upper < threshold.
-            logits = network.bound_logits(queries, bounds, rounding)
+            logits = network.bound_logits(queries, bounds, rounding)  # [K, n, 1]
             threshold = network.loss.threshold
             is_above = logits.lower[..., 0] > threshold
             is_below = logits.upper[..., 0] < threshold
@@ -418,25 +429,27 @@ def bound_binary_margins(
 
 
 def _chunk_sizes(
-    widths: int, compute: ComputeConfig, dtype: torch.dtype, ks: int, outputs: int
+    numbers_per_query: int, compute: ComputeConfig, dtype: torch.dtype, ks: int, outputs: int
 ) -> tuple[int, int]:
     """Return (queries at once, ks at once), both at least 1, that fit into the working memory.
 
     Only public numbers enter, so the sizes reveal nothing about the training records.
 
     Args:
-        widths: how many numbers a query's pass through the network has for each k.
+        numbers_per_query: how many numbers a query's pass through the network has for each k.
         compute: has ``memory_mb``, the working memory in MiB.
         dtype: of the queries.
         ks: how many values of k there are.
         outputs: the number of logits. The margin of each pair of logits is held as well.
     """
     pairs_of_outputs = outputs * (outputs - 1) // 2
-    numbers = widths + pairs_of_outputs
-    bytes_per_query_and_k = COPIES_OF_A_PASS * dtype.itemsize * numbers
-    queries_and_ks = compute.memory_mb * 2**20 // bytes_per_query_and_k
-    most_ks = queries_and_ks // MIN_QUERIES_BESIDE_SEVERAL_KS
+    bytes_per_number = COPIES_OF_A_PASS * dtype.itemsize
+    bytes_per_query_and_k = bytes_per_number * (numbers_per_query + pairs_of_outputs)
+    # How many pairs of a query and a k fit into the memory. Queries have precedence: there are
+    # several ks at once only if enough queries fit beside them.
+    queries_times_ks = compute.memory_mb * 2**20 // bytes_per_query_and_k
+    most_ks = queries_times_ks // MIN_QUERIES_BESIDE_SEVERAL_KS
     ks_at_once = max(1, min(ks, most_ks))
-    most_queries = queries_and_ks // ks_at_once
+    most_queries = queries_times_ks // ks_at_once
     queries_at_once = max(1, min(MAX_QUERIES_AT_ONCE, most_queries))
     return queries_at_once, ks_at_once

@@ -137,8 +137,11 @@ def upgrade_json(node: Mapping[str, Any]) -> dict[str, Any]:
     """
     upgraded = dict(node)
     upgraded.pop("why", None)  # a text that was made of the facts, and is made again
-    # A fact with a "why" was recorded as text.
-    upgraded["facts"] = [with_code(fact) if "why" in fact else fact for fact in node["facts"]]
+    facts = []
+    for fact in node["facts"]:
+        is_text = "why" in fact
+        facts.append(with_code(fact) if is_text else fact)
+    upgraded["facts"] = facts
     return upgraded
 
 
@@ -180,12 +183,12 @@ def _weaker_condition(earlier: Condition, now: Condition) -> Condition:
     """
     if earlier.standing is not now.standing:
         return earlier if earlier.standing.is_weaker_than(now.standing) else now
-    known = earlier.evidence.facts
-    added = [
-        fact
-        for fact in now.evidence.facts
-        if fact.standing is not Standing.PROVED and fact not in known
-    ]
+    # They are equally strong. Declarations and failures that are new today are listed, too.
+    listed = earlier.evidence.facts
+    added = []
+    for fact in now.evidence.facts:
+        if fact.standing is not Standing.PROVED and fact not in listed:
+            added.append(fact)
     return earlier.with_facts(*added)
 
 
@@ -215,7 +218,8 @@ def declarations(conditions: Sequence[Condition]) -> tuple[Declaration, ...]:
     """
     found = []
     for condition in conditions:
-        found += [Declaration(condition.letter, fact) for fact in condition.evidence.declarations]
+        for declared_fact in condition.evidence.declarations:
+            found.append(Declaration(condition.letter, declared_fact))
     return tuple(found)
 
 
@@ -246,18 +250,18 @@ def assess(
         rounding: for condition f: whether the bounds cover rounding errors.
         features: for condition e: the facts about a public feature map; none without one.
     """
-    step_name, step_fact = step
+    name_of_condition_d, step_fact = step
     hashed = proved("batches_by_hash")  # a record's batch depends on its own id only
     evidence_by_letter = {
-        "a": evidence(every_k),
-        "b": dataset.selection.with_facts(hashed),
-        "c": constants_evidence(dataset, setup.training, plan, constants),
-        "d": evidence(step_fact),
-        "e": dataset.preprocessing.with_facts(*features, choices),
-        "f": evidence(rounding),
-        "g": evidence(symmetric_fact(setup.relation)),
+        "a": evidence(every_k),  # the grid of k is dense
+        "b": dataset.selection.with_facts(hashed),  # each record stands alone
+        "c": constants_evidence(dataset, setup.training, plan, constants),  # public constants
+        "d": evidence(step_fact),  # one edit is at most one step of k
+        "e": dataset.preprocessing.with_facts(*features, choices),  # public preprocessing, choices
+        "f": evidence(rounding),  # rounding errors are covered
+        "g": evidence(symmetric_fact(setup.relation)),  # the relation is symmetric
     }
-    return conditions_from(evidence_by_letter, step_name)
+    return conditions_from(evidence_by_letter, name_of_condition_d)
 
 
 def conditions_from(
@@ -270,11 +274,12 @@ def conditions_from(
         step_name: the name of condition d for this kind of certificate, one of
             ``CONDITION_NAMES["d"]``.
     """
-    names = {letter: names[0] for letter, names in CONDITION_NAMES.items()}
-    names["d"] = step_name
-    return tuple(
-        Condition(letter, names[letter], found) for letter, found in evidence_by_letter.items()
-    )
+    conditions = []
+    for letter, found in evidence_by_letter.items():
+        # The name of condition d depends on the kind of certificate.
+        name = step_name if letter == "d" else CONDITION_NAMES[letter][0]
+        conditions.append(Condition(letter, name, found))
+    return tuple(conditions)
 
 
 def stated_constants(plan: BatchPlan, code: str, **values: Value) -> Fact:
@@ -315,10 +320,12 @@ def constants_evidence(
             ),
             stated,
         )
-    declared_size = declared(
-        "normaliser_of_public_size", normaliser=normaliser, setting="dataset.declared_size"
-    )
-    return evidence(dataset.size or declared_size, stated)
+    size = dataset.size
+    if size is None:  # the dataset has no evidence of its own for the declared size
+        size = declared(
+            "normaliser_of_public_size", normaliser=normaliser, setting="dataset.declared_size"
+        )
+    return evidence(size, stated)
 
 
 def shards_fact(members: int, touches: int) -> Fact:

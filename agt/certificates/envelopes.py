@@ -54,7 +54,8 @@ class Envelope:
                 f"{self.upper.shape}: give lower and upper bounds of the needed shape"
             )
         # False for a NaN, which must not count as within the bounds.
-        if not ((self.lower <= self.margin) & (self.margin <= self.upper)).all():
+        is_within = (self.lower <= self.margin) & (self.margin <= self.upper)
+        if not is_within.all():
             raise UnsoundError(
                 "the margin of a query is NaN, or lies outside of the bounds that were computed "
                 "for it, so these bounds are wrong: correct the code that computed them; if it is "
@@ -71,8 +72,9 @@ class Envelope:
         Args:
             max_k: where to end; the result ends earlier if the grid does.
         """
-        own_last_k = self.ks[-1] if self.ks else 0
-        every_k = np.arange(1, min(max_k, own_last_k) + 1)
+        last_k_of_grid = max(self.ks, default=0)
+        last_k = min(max_k, last_k_of_grid)
+        every_k = np.arange(1, last_k + 1)
         rows = np.searchsorted(self.ks, every_k)  # of the first k of the grid that is >= k
         ks = tuple(every_k.tolist())
         return Envelope(ks, self.margin, self.lower[rows], self.upper[rows])

@@ -35,28 +35,49 @@ def count_flips_to_beat(
     """
     flips_of_class = np.zeros((classes, len(class_to_beat)), dtype=np.int64)
     for rival in range(classes):
+        # A class needs no flip to beat itself, so the queries that it answers keep the count 0.
         queries = np.flatnonzero(class_to_beat != rival)
         winner = class_to_beat[queries, None]
-        influence = label_influence[queries]
-        # All sums are integers below 2^53, hence exact (Lemma 4 of docs/proofs/flips.md).
-        # What each record adds to the lead of the winner over the rival: its influence if it has
-        # the winner's label, minus that if it has the rival's, else 0.
-        side = (labels == winner).astype(np.int8) - (labels == rival)
-        lead = side * influence
-        # The rival wins if flips lower the lead by at least ``need``: to 0 if it is the smaller
-        # class, which wins ties, else to -1.
-        need = lead.sum(axis=1, keepdims=True) + (winner < rival)
-        # Lemma 1 of docs/proofs/flips.md: one flip lowers the lead by at most |influence| + (what
-        # the record adds to the lead), and r flips by at most the sum of the r largest of these.
-        lowered_by_one = np.abs(influence) + lead
-        largest_first = np.sort(lowered_by_one, axis=1)[:, ::-1]
-        lowered_by_r = largest_first.cumsum(axis=1)
-        # The smallest r with lowered_by_r >= need.
-        flips = 1 + (lowered_by_r < need).sum(axis=1)
-        flips *= need[:, 0] > 0  # a rival that is ahead already needs none
+        flips = _count_flips_of_rival(label_influence[queries], labels, winner, rival)
         is_unreachable = flips > len(labels)
         flips_of_class[rival, queries] = np.where(is_unreachable, unreachable, flips)
     return flips_of_class
+
+
+def _count_flips_of_rival(
+    influence: np.ndarray, labels: np.ndarray, winner: np.ndarray, rival: int
+) -> np.ndarray:
+    """Count the label flips after which one rival class beats the winner, [m] int64.
+
+    Args:
+        influence: [m, n] float64 integers, by how much a record that has a class's label raises the
+            class's score for each query.
+        labels: [n] integers, the records' labels.
+        winner: [m, 1] integers, for each query the class that is to be beaten; not the rival.
+        rival: the class that is to beat it.
+
+    Returns:
+        The counts; n + 1 where not even flips of all n labels suffice.
+    """
+    # What each record adds to the lead of the winner over the rival: its influence if it has the
+    # winner's label, minus its influence if it has the rival's, else 0.
+    side = (labels == winner).astype(np.int8) - (labels == rival)  # 1, -1 or 0
+    lead = side * influence
+    # All sums below are of integers, and less than 2^53, so float64 is exact (Lemma 4 of
+    # docs/proofs/flips.md).
+    # The rival wins if flips lower the lead by at least ``need``: to 0 if it is the smaller class,
+    # which wins ties, else to -1.
+    need = lead.sum(axis=1, keepdims=True) + (winner < rival)
+    # Lemma 1 of docs/proofs/flips.md: one flip lowers the lead by at most |influence| + (what the
+    # record adds to the lead), and r flips by at most the sum of the r largest of these.
+    lowered_by_one = np.abs(influence) + lead
+    largest_first = np.sort(lowered_by_one, axis=1)[:, ::-1]
+    lowered_by_r = largest_first.cumsum(axis=1)
+    # The smallest r >= 1 with lowered_by_r >= need. The sums increase with r, so it is 1 more than
+    # the number of sums that are too small.
+    flips = 1 + (lowered_by_r < need).sum(axis=1)
+    is_ahead_already = need[:, 0] <= 0
+    return np.where(is_ahead_already, 0, flips)
 
 
 def fewest_edits_to_change(edits_to_win: np.ndarray, answers: np.ndarray) -> np.ndarray:
@@ -93,10 +114,11 @@ def count_flips_to_win(
         unreachable: the count where no labels make the class win; a public number above n.
     """
     queries = len(label_influence)
-    flips = [
+    # One array [C, m] for each class to beat: the flips after which each class beats it.
+    flips_to_beat = [
         count_flips_to_beat(
             label_influence, labels, np.full(queries, class_to_beat), classes, unreachable
         )
         for class_to_beat in range(classes)
     ]
-    return np.max(flips, axis=0)
+    return np.max(flips_to_beat, axis=0)

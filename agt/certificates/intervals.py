@@ -59,8 +59,11 @@ class OrderedAnswers:
     def max_k(self) -> int:
         """The smallest k at which every interval is the whole range."""
         members = len(self.points)
-        ranks_to_the_end = max(median_rank(members) + 1, members - median_rank(members))
-        return -(-ranks_to_the_end // self.touches)
+        rank = median_rank(members)
+        # k edits reach ``touches`` * k ranks down and up. From the rank of the answer it takes
+        # rank + 1 to get below the first member, and members - rank to get above the last one.
+        ranks_to_both_ends = max(rank + 1, members - rank)
+        return -(-ranks_to_both_ends // self.touches)  # divided and rounded up
 
     def bounds(self, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the interval that k edits cannot leave, for each query.
@@ -77,10 +80,13 @@ class OrderedAnswers:
         low_rank = rank - self.touches * k
         high_rank = rank + self.touches * k
         # Lemma 3 of docs/proofs/numbers.md: a rank beyond the members is the end of the range.
-        lower = np.zeros_like(self.median) if low_rank < 0 else self.points[low_rank]
-        if high_rank >= members:
-            return lower, np.full_like(self.median, LATTICE_STEPS)
-        return lower, self.points[high_rank]
+        lower = np.zeros_like(self.median)
+        if low_rank >= 0:
+            lower = self.points[low_rank]
+        upper = np.full_like(self.median, LATTICE_STEPS)
+        if high_rank < members:
+            upper = self.points[high_rank]
+        return lower, upper
 
     @classmethod
     def concatenate(cls, parts: Sequence["OrderedAnswers"]) -> "OrderedAnswers":

@@ -82,12 +82,13 @@ def margin_vote(members: Sequence[Envelope], clip: float, *, touches: int) -> Vo
     from agt.certificates.margin_votes_compiled import count_survived_edits
 
     labels, _ = margin_labels([member.margin for member in members], clip)
-    rows = min(len(members[0].ks), MAX_MARGIN_EDITS)
-    remaining = _remaining_margins(members, labels, clip, rows)
-    edits = np.empty(len(labels), dtype=np.int64)
+    edits_with_bounds = min(len(members[0].ks), MAX_MARGIN_EDITS)  # of one member's shard
+    remaining = _remaining_margins(members, labels, clip, edits_with_bounds)
     # A label of 1 needs a sum > 0, so at least 1. A label of 0 needs minus the sum to be at least
     # 0, because a tie gives 0. So the label itself is the sum that is needed on its side.
-    count_survived_edits(remaining, labels, MAX_MARGIN_EDITS, edits)
+    needed_sums = labels
+    edits = np.empty(len(labels), dtype=np.int64)
+    count_survived_edits(remaining, needed_sums, MAX_MARGIN_EDITS, edits)  # writes to ``edits``
     # k edits of the data are at most k * touches edits of shards.
     return Vote(labels, edits // touches, lipschitz=True)
 

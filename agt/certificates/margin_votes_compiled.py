@@ -23,11 +23,11 @@ def count_survived_edits(remaining, needed, max_edits, edits):  # type: ignore[n
     for query in range(len(remaining)):
         # Most labels survive few edits, and the work grows with the square of the number tried. So
         # few are tried first, and more only if all of them are survived. The result is the same.
-        bound = min(FIRST_EDITS, max_edits)
-        edits[query] = _count_edits_up_to(remaining[query], needed[query], bound)
-        while edits[query] == bound < max_edits:
-            bound = min(4 * bound, max_edits)
-            edits[query] = _count_edits_up_to(remaining[query], needed[query], bound)
+        tried_edits = min(FIRST_EDITS, max_edits)
+        edits[query] = _count_edits_up_to(remaining[query], needed[query], tried_edits)
+        while edits[query] == tried_edits and tried_edits < max_edits:
+            tried_edits = min(4 * tried_edits, max_edits)
+            edits[query] = _count_edits_up_to(remaining[query], needed[query], tried_edits)
 
 
 @njit(cache=True)
@@ -50,15 +50,16 @@ def _count_edits_up_to(remaining, needed, max_edits):  # type: ignore[no-untyped
     totals = np.zeros(max_edits + 1, dtype=np.int32)
     for member in range(len(remaining)):
         before = totals.copy()
+        # First without edits of this member's shard (j = 0), then with j = 1, 2, ... edits.
         for k in range(max_edits + 1):
             totals[k] = before[k] + remaining[member, 0]
         lowest = remaining[member, 0]
         for j in range(1, min(remaining.shape[1], max_edits + 1)):
-            value = remaining[member, j]
-            if value < lowest:  # else fewer edits leave as little, and trying j is vain
-                lowest = value
+            margin = remaining[member, j]
+            if margin < lowest:  # else fewer edits leave as little, and trying j is vain
+                lowest = margin
                 for k in range(j, max_edits + 1):
-                    totals[k] = min(totals[k], before[k - j] + value)
+                    totals[k] = min(totals[k], before[k - j] + margin)
     for k in range(max_edits + 1):
         if totals[k] < needed:  # k edits can change the label
             return k - 1

@@ -65,8 +65,9 @@ class LazyFlags:
         if not isinstance(index, int):
             return np.asarray(self)[index]
         k = self.ks[index]
-        # At k = 0 rounding decides, which the distance does not tell.
-        return self.distance >= k if k else self.certified_at_zero
+        if k == 0:  # rounding decides, which the distance does not tell
+            return self.certified_at_zero
+        return self.distance >= k
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Return all flags as an array [K, n]; NumPy calls this method.
@@ -76,7 +77,9 @@ class LazyFlags:
             copy: not used, as the array is always new.
         """
         flags = np.stack([self[index] for index in range(len(self))])
-        return flags.astype(dtype or bool, copy=False)
+        if dtype is None:
+            dtype = bool
+        return flags.astype(dtype, copy=False)
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,8 +122,10 @@ class ClosedFormCertificates(Certificates):
             if chunk.edits_to_win is not None:
                 edits_to_win.append(chunk.edits_to_win)
             start = end
+        all_edits_to_win = None
+        if edits_to_win:
+            all_edits_to_win = np.concatenate(edits_to_win, axis=1)
         # ``chunk`` is the last one; all of them have the same grid and relation.
-        all_edits_to_win = np.concatenate(edits_to_win, axis=1) if edits_to_win else None
         return cls.from_distances(
             chunk.ks, chunk.relation, prediction, certified_at_zero, distance, all_edits_to_win
         )
@@ -196,9 +201,9 @@ def certify_linear(
     distance = np.minimum(distance, MAX_STABLE_DISTANCE).astype(np.int64)
     # Two trainings on the same records differ by rounding.
     certified_at_zero = margin > move_at_zero
-    edits_to_win = (
-        _count_edits_to_win(logits, prediction, move_of_one_edit) if with_edits_to_win else None
-    )
+    edits_to_win = None
+    if with_edits_to_win:
+        edits_to_win = _count_edits_to_win(logits, prediction, move_of_one_edit)
     return ClosedFormCertificates.from_distances(
         ks, relation, prediction, certified_at_zero, distance, edits_to_win
     )

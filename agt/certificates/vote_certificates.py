@@ -59,8 +59,10 @@ class VoteCertificates(ClosedFormCertificates):
             classes: C, the number of classes.
         """
         ks, certified = _tabulate(by_distance.distance)
-        counts = count_votes(members, classes)
-        tally = abs(counts[1] - counts[0]) if classes == 2 else np.ascontiguousarray(counts.T)
+        counts = count_votes(members, classes)  # [C, n]
+        tally = np.ascontiguousarray(counts.T)  # [n, C]
+        if classes == 2:
+            tally = abs(counts[1] - counts[0])  # [n]
         return cls(
             ks=ks,
             relation=relation,
@@ -112,8 +114,9 @@ def _tabulate(distance: np.ndarray) -> tuple[tuple[int, ...], np.ndarray]:
         whether the distance is at least k.
     """
     longest = int(distance.max(initial=0))
-    spacing = max(1, -(-longest // MAX_TABULATED_KS))
-    ks = (*range(0, longest, spacing), max(longest, 1))
+    spacing = max(1, -(-longest // MAX_TABULATED_KS))  # divided and rounded up
+    last_k = max(longest, 1)
+    ks = (*range(0, longest, spacing), last_k)
     # A vote is a function of the training data, so at k = 0 the label is always the same.
     certified_at_zero = np.ones(len(distance), dtype=bool)
     return ks, cast(np.ndarray, LazyFlags(ks, certified_at_zero, distance))

@@ -51,11 +51,13 @@ def cost_to_change_winner(
     votes_of_winner = counts.max(axis=0)
     least_cost = np.full(labels.shape[1], NEVER)
     for rival in range(classes):
-        # The rival wins once votes_for_winner - votes_for_rival <= 0, if it is the smaller class
-        # and so wins ties; else once it is <= -1. ``gap`` is by how much the difference must
-        # shrink.
+        # The rival wins once its votes are as many as the winner's, if it is the smaller class and
+        # so wins ties; else once they are more. ``gap`` is by how much the winner's lead must
+        # shrink for that.
         gap = votes_of_winner - counts[rival] + (winner < rival)
-        joining_cost = costs if edits_to_win is None else edits_to_win[rival]
+        joining_cost = costs  # of changing each member's label to the rival
+        if edits_to_win is not None:
+            joining_cost = edits_to_win[rival]
         votes_for_winner = labels == winner
         votes_for_third = (labels != winner) & (labels != rival)
         cost = _cost_to_close_gap(costs, joining_cost, votes_for_winner, votes_for_third, gap)
@@ -103,10 +105,11 @@ def _cost_to_close_gap(
     # Try every number of pairs, and take the cheapest single moves for the rest of the gap.
     most_moves = len(cost_of_moves) - 1
     least_cost = np.full(len(gap), NEVER)
+    # Of the pairs, none or one leaves for a third class, which closes 1 of the gap.
     for leavers, cost_of_count in ((0, cost_of_pairs), (1, cost_with_leaver)):
-        for count, cost in enumerate(cost_of_count):
+        for count, cost in enumerate(cost_of_count):  # so many pairs join the rival
             closed = 2 * count + leavers
-            rest = np.clip(gap - closed, 0, most_moves)
+            rest = np.clip(gap - closed, 0, most_moves)  # how many single moves are still needed
             cost_of_rest = np.take_along_axis(cost_of_moves, rest[None], axis=0)[0]
             least_cost = np.minimum(least_cost, cost + cost_of_rest)
     return least_cost
@@ -136,6 +139,7 @@ def _pair_costs(
     joining = _never_unless(in_pairs, joining_cost)
     leaving = _never_unless(in_pairs, leaving_cost)
     saved_by_leaving = np.where(in_pairs, joining_cost - leaving_cost, 0)
+    # All three are sorted by the cost of joining, the cheapest pair of each query first.
     order = np.argsort(joining, axis=0, kind="stable")
     joining = np.take_along_axis(joining, order, axis=0)
     leaving = np.take_along_axis(leaving, order, axis=0)
@@ -145,7 +149,7 @@ def _pair_costs(
     # j pairs join and one leaves. The one that leaves is either among the j + 1 that join most
     # cheaply, where leaving instead of joining saves joining - leaving, or it is a later one.
     greatest_saving = np.maximum.accumulate(saved_by_leaving, axis=0)
-    cheapest_later = np.minimum.accumulate(leaving[::-1], axis=0)[::-1]
+    cheapest_later = np.minimum.accumulate(leaving[::-1], axis=0)[::-1]  # of pairs j, j + 1, ...
     cost_with_one_of_them = cost_of_pairs[1:] - greatest_saving
     cost_with_a_later_one = cost_of_pairs[:-1] + cheapest_later
     return cost_of_pairs, np.minimum(cost_with_one_of_them, cost_with_a_later_one)

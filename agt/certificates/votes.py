@@ -86,19 +86,21 @@ def certified_vote(
     """
     check_touches(touches)
     labels, distances = check_members(labels, distances, classes)
-    if edits_to_win is not None and (
-        edits_to_win.shape != (classes, *labels.shape) or edits_to_win.dtype.kind not in "iu"
-    ):
-        raise ConfigError(
-            "ensemble: edits_to_win must be integers of shape [classes, members, queries], but "
-            f"has the shape {edits_to_win.shape}"
-        )
+    if edits_to_win is not None:
+        is_integer = edits_to_win.dtype.kind in "iu"  # signed or unsigned
+        if not is_integer or edits_to_win.shape != (classes, *labels.shape):
+            raise ConfigError(
+                "ensemble: edits_to_win must be integers of shape [classes, members, queries], but "
+                f"has the shape {edits_to_win.shape}"
+            )
     members, queries = labels.shape
     queries_at_once = max(1, LABELS_AT_ONCE // members)
     chunks = []
     for start in range(0, max(queries, 1), queries_at_once):
         chunk = slice(start, start + queries_at_once)
-        chunk_edits_to_win = None if edits_to_win is None else edits_to_win[:, :, chunk]
+        chunk_edits_to_win = None
+        if edits_to_win is not None:
+            chunk_edits_to_win = edits_to_win[:, :, chunk]
         # Lemma 1 of docs/proofs/votes.md: one edit more than a member's label survives may change
         # it to any other class.
         costs = distances[:, chunk] + 1
@@ -126,7 +128,8 @@ def plain_vote(counts: np.ndarray, *, touches: int) -> Vote:
     # rival has to make up one vote more.
     winner_wins_tie = winner < classes
     gaps = counts.max(axis=0) - counts + winner_wins_tie
-    gaps[winner == classes] = np.iinfo(np.int64).max - 1  # the winner is no rival of its own
+    # The winner is no rival of its own. (Less than the largest int64, as 1 is added below.)
+    gaps[winner == classes] = np.iinfo(np.int64).max - 1
     # A voter that moves from the winner to the rival closes the gap by 2: ceil(gap / 2) voters.
     voters_to_move = (gaps.min(axis=0) + 1) // 2
     return _vote_of_cost(winner, voters_to_move, touches)

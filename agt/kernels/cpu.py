@@ -84,6 +84,7 @@ class CpuKernel(ReferenceKernel):
         """
         self._checks: FirstUseChecks | None = None
         if not is_under_test:
+            # The tests run a kernel of their own, which must not ask for tests again.
             self._checks = FirstUseChecks(CpuKernel(is_under_test=True), CASES_OF)
 
     def _require(self, function: Callable[..., Any]) -> None:
@@ -175,10 +176,11 @@ class CpuKernel(ReferenceKernel):
         # The innermost loop runs along the longer side of the weight matrix, if that pays. The two
         # branches return the same numbers.
         outputs = output_gradient.shape[2]
-        if inputs.is_point and inputs.shape[2] < min(_FEWEST_VECTORISED, outputs):
-            inputs_by_record = _array(inputs.lower[0].mT)
+        is_narrow = inputs.shape[2] < min(_FEWEST_VECTORISED, outputs)
+        if inputs.is_point and is_narrow:
+            transposed_inputs = _array(inputs.lower[0].mT)  # [in, n]
             norms = _array(output_gradient.inf_norm()[..., 0])
-            return self._sum_over_outputs(output_gradient, inputs_by_record, norms)
+            return self._sum_over_outputs(output_gradient, transposed_inputs, norms)
         return self._sum_over_inputs(output_gradient, inputs, product == "rump")
 
     def _sum_over_outputs(
@@ -335,13 +337,15 @@ class CpuKernel(ReferenceKernel):
             lower, upper = self.corner_product(inputs.double(), weights.double())
             return lower.to(inputs.lower.dtype), upper.to(inputs.lower.dtype)
         if inputs.lower.dim() > 3:
-            # A matrix of each record is handled like a matrix of each k.
-            front = np.broadcast_shapes(inputs.shape[:-2], weights.shape[:-2])
+            # A matrix of each record is handled like a matrix of each k: all leading axes are
+            # flattened into one, and restored afterwards.
+            leading_shape = np.broadcast_shapes(inputs.shape[:-2], weights.shape[:-2])
             lower, upper = self.corner_product(
-                inputs.rearranged(lambda end: _stacked(end, front)),
-                weights.rearranged(lambda end: _stacked(end, front)),
+                inputs.rearranged(lambda end: _stacked(end, leading_shape)),
+                weights.rearranged(lambda end: _stacked(end, leading_shape)),
             )
-            return lower.unflatten(0, front), upper.unflatten(0, front)
+            return lower.unflatten(0, leading_shape), upper.unflatten(0, leading_shape)
+        # The compiled function runs along outputs, so they come last: [K, in, out].
         weights_by_input = weights.rearranged(lambda end: end.mT)
         shape = (len(weights.lower), inputs.shape[1], weights.shape[1])
         low = np.empty(shape)
@@ -435,12 +439,19 @@ class CpuKernel(ReferenceKernel):
         if not contiguous or output_gradient.shape != inputs.shape:
             return relu_backward(output_gradient, inputs)
         # Reshaping contiguous arrays makes views, so the two tensors themselves are overwritten.
-        ends = [
+        gradient_lower, gradient_upper, inputs_lower, inputs_upper = (
             _array(end).reshape(-1, end.shape[-1])
             for end in (lower, upper, inputs.lower, inputs.upper)
-        ]
+        )
         try:
-            self._run(cpu_compiled.relu_backward_in_place, len(ends[0]), *ends)
+            self._run(
+                cpu_compiled.relu_backward_in_place,
+                len(gradient_lower),
+                gradient_lower,
+                gradient_upper,
+                inputs_lower,
+                inputs_upper,
+            )
         except NotUsableError:
             return relu_backward(output_gradient, inputs)
         return lower, upper
@@ -455,13 +466,14 @@ class CpuKernel(ReferenceKernel):
             lower, upper: [..., width] bounds of one shape.
             slack: nonnegative bounds on rounding errors, [..., 1] or any shape that broadcasts.
         """
-        one_slack_a_row = slack.shape == (*lower.shape[:-1], 1)
-        contiguous = lower.is_contiguous() and upper.is_contiguous()
-        if lower.dtype != torch.float64 or not (one_slack_a_row and contiguous):
+        has_one_slack_per_row = slack.shape == (*lower.shape[:-1], 1)
+        are_contiguous = lower.is_contiguous() and upper.is_contiguous()
+        if lower.dtype != torch.float64 or not has_one_slack_per_row or not are_contiguous:
             return super().widen_by(lower, upper, slack)
         slacks = _array(slack).reshape(-1)
         width = lower.shape[-1]
         try:
+            # For the rows of each thread: whether all bounds are finite and in order.
             valid = self._run(
                 cpu_compiled.widen_in_place,
                 len(slacks),
@@ -502,8 +514,11 @@ class CpuSelection:
 
     def __post_init__(self) -> None:
         """Allocate room for the largest count of all k, with nothing selected yet."""
-        rows = len(self.counts) * self.shape[0]
-        width = self.shape[1] if len(self.shape) > 1 else 1  # a bias has one input, 1
+        outputs = self.shape[0]
+        width = 1  # a bias is the weight of one input, which is always 1
+        if len(self.shape) > 1:
+            width = self.shape[1]
+        rows = len(self.counts) * outputs
         size = (rows, width, int(self.counts.max()))
         self._held = np.zeros((rows, width), dtype=np.int64)
         self._largest_lower = np.empty(size, dtype=np.int32)
@@ -552,7 +567,8 @@ class CpuSelection:
             [K, *shape, c] with c the largest of all counts; ``EMPTY_SLOT`` where there is no
             value. They are views of this selection's memory, so the caller must not write to them.
         """
-        shape = (len(self.counts), *self.shape, self._smallest_upper.shape[2])
+        most_selected = self._smallest_upper.shape[2]
+        shape = (len(self.counts), *self.shape, most_selected)
         free = ~self._used
         for values in (self._largest_lower, self._smallest_upper):
             values[free] = EMPTY_SLOT  # later updates do not read a free slot
@@ -563,7 +579,8 @@ class CpuSelection:
     @property
     def _used(self) -> np.ndarray:
         """Return which slots hold a value, bool [R, in, c]."""
-        return np.arange(self._smallest_upper.shape[2]) < self._held[..., None]
+        slots = np.arange(self._smallest_upper.shape[2])
+        return slots < self._held[..., None]  # the values are in the first slots
 
     def result(self) -> tuple[Tensor, Tensor]:
         """Return the sums of the selected bounds; zeros where no record came.
@@ -574,19 +591,21 @@ class CpuSelection:
         """
         used = self._used
         shape = (len(self.counts), *self.shape)
-        negated_lower = np.where(used, self._largest_lower, 0).sum(axis=2, dtype=np.int64)
+        # Lower bounds are held with the sign reversed.
+        lower = -np.where(used, self._largest_lower, 0).sum(axis=2, dtype=np.int64)
         upper = np.where(used, self._smallest_upper, 0).sum(axis=2, dtype=np.int64)
-        return torch.from_numpy(-negated_lower).view(shape), torch.from_numpy(upper).view(shape)
+        return torch.from_numpy(lower).view(shape), torch.from_numpy(upper).view(shape)
 
 
-def _stacked(matrices: Tensor, front: tuple[int, ...]) -> Tensor:
+def _stacked(matrices: Tensor, leading_shape: tuple[int, ...]) -> Tensor:
     """Return matrices with all leading axes flattened into one, [matrices, rows, columns].
 
     Args:
-        matrices: [..., rows, columns], whose leading axes broadcast to ``front``.
-        front: the sizes of the leading axes before they are flattened.
+        matrices: [..., rows, columns], whose leading axes broadcast to ``leading_shape``.
+        leading_shape: the sizes of the leading axes before they are flattened.
     """
-    return matrices.expand(*front, *matrices.shape[-2:]).flatten(0, -3)
+    rows_and_columns = matrices.shape[-2:]
+    return matrices.expand(*leading_shape, *rows_and_columns).flatten(0, -3)
 
 
 def _array(tensor: Tensor) -> np.ndarray:
@@ -596,7 +615,8 @@ def _array(tensor: Tensor) -> np.ndarray:
 
 def _rows(output_gradient: Tensor) -> np.ndarray:
     """Return a tensor [K, n, out] as an array [K * out, n], with a row for each (k, output)."""
-    return np.ascontiguousarray(output_gradient.mT.numpy()).reshape(-1, output_gradient.shape[1])
+    records = output_gradient.shape[1]
+    return _array(output_gradient.mT).reshape(-1, records)
 
 
 def _inf_norms(inputs: Tensor) -> np.ndarray:
@@ -607,9 +627,11 @@ def _inf_norms(inputs: Tensor) -> np.ndarray:
 def _product_jobs(shape: tuple[int, int, int]) -> int:
     """Return how many jobs a product of the shape [K, n, out] has, one for each block and k."""
     ks, records, _ = shape
-    return ks * -(-records // _PRODUCT_BLOCK_RECORDS)  # rounded up
+    blocks = -(-records // _PRODUCT_BLOCK_RECORDS)  # divided and rounded up
+    return ks * blocks
 
 
 def _tile_records(width: int) -> int:
     """Return how many records of ``width`` float64 numbers fit into ``_TILE_BYTES``, at least 8."""
-    return max(8, _TILE_BYTES // (8 * width))
+    bytes_per_record = 8 * width
+    return max(8, _TILE_BYTES // bytes_per_record)

@@ -227,7 +227,7 @@ def _add_records(total, inputs, norms, rows, factors, count):  # type: ignore[no
         factors: float64, the output gradient that each listed row is multiplied by, in quanta.
         count: how many entries the lists have, a multiple of 4.
     """
-    for j in range(0, count, 4):
+    for j in range(0, count, 4):  # four listed rows at a time
         if _may_clip(rows, rows, factors, factors, j, norms):
             for t in range(j, j + 4):
                 s = rows[t]
@@ -266,21 +266,23 @@ def sum_point(  # type: ignore[no-untyped-def]
             number gives the same sums.
         sum_lower, sum_upper: int64 [K * out, in], a row for each (k, output); changed in place.
     """
-    n, outputs = gradient_lower.shape[1:]
+    record_count, outputs = gradient_lower.shape[1:]
+    # The tile's records whose gradient is not 0, and the bounds [p, q] on it. Both sums take the
+    # same records, so the second list of rows is not used.
     records, unused, p, q = _new_lists(tile)
-    for start in range(0, n, tile):
-        for r in range(first, stop):
-            k = r // outputs
-            o = r % outputs
+    for start in range(0, record_count, tile):
+        for row in range(first, stop):
+            k = row // outputs
+            output = row % outputs
             count = 0
-            for s in range(start, min(n, start + tile)):
+            for record in range(start, min(record_count, start + tile)):
                 # Written always, counted only if not 0: that needs no branch.
-                records[count] = s
-                p[count] = gradient_lower[k, s, o]
-                q[count] = gradient_upper[k, s, o]
+                records[count] = record
+                p[count] = gradient_lower[k, record, output]
+                q[count] = gradient_upper[k, record, output]
                 count += (p[count] != 0) | (q[count] != 0)
             count = _pad_lists(records, unused, p, q, count)
-            _add_point_records(sum_lower[r], sum_upper[r], inputs, norms, records, p, q, count)
+            _add_point_records(sum_lower[row], sum_upper[row], inputs, norms, records, p, q, count)
 
 
 @njit(nogil=True, cache=True)
@@ -297,19 +299,19 @@ def sum_nominal(first, stop, output_gradient, inputs, norms, tile, total):  # ty
             number gives the same sum.
         total: int64 [out, in], the sum; changed in place.
     """
-    n = len(output_gradient)
-    records, unused, p, q = _new_lists(tile)
-    for start in range(0, n, tile):
-        for r in range(first, stop):
+    record_count = len(output_gradient)
+    # The tile's records whose gradient is not 0, and their gradients.
+    records, unused_rows, factors, unused_factors = _new_lists(tile)
+    for start in range(0, record_count, tile):
+        for output in range(first, stop):
             count = 0
-            for s in range(start, min(n, start + tile)):
+            for record in range(start, min(record_count, start + tile)):
                 # Written always, counted only if not 0: that needs no branch.
-                records[count] = s
-                p[count] = output_gradient[s, r]
-                count += output_gradient[s, r] != 0
-            _add_records(
-                total[r], inputs, norms, records, p, _pad_lists(records, unused, p, q, count)
-            )
+                records[count] = record
+                factors[count] = output_gradient[record, output]
+                count += output_gradient[record, output] != 0
+            count = _pad_lists(records, unused_rows, factors, unused_factors, count)
+            _add_records(total[output], inputs, norms, records, factors, count)
 
 
 @njit(nogil=True, cache=True)
@@ -332,25 +334,29 @@ def sum_nonnegative(  # type: ignore[no-untyped-def]
         tile: how many records are processed together. Any number gives the same sums.
         sum_lower, sum_upper: int64 [K * out, in], a row for each (k, output); changed in place.
     """
-    n, outputs = gradient_lower.shape[1:]
+    record_count, outputs = gradient_lower.shape[1:]
+    # For the tile's records whose gradient is not 0: the rows of the inputs that give the smallest
+    # and the largest product, and the bounds [p, q] that they are multiplied by.
     low_rows, high_rows, p, q = _new_lists(tile)
-    for start in range(0, n, tile):
-        for r in range(first, stop):
-            k = r // outputs
-            o = r % outputs
-            x_index = k % len(inputs)  # 0 where all k share the same inputs
+    for start in range(0, record_count, tile):
+        for row in range(first, stop):
+            k = row // outputs
+            output = row % outputs
+            inputs_of_k = inputs[k % len(inputs)]  # the first where all k share the inputs
+            norms_of_k = norms[k % len(inputs)]
             count = 0
-            for s in range(start, min(n, start + tile)):
-                u = gradient_lower[k, s, o]
-                v = gradient_upper[k, s, o]
-                p[count] = u
-                q[count] = v
-                low_rows[count] = s + n * (u < 0)
-                high_rows[count] = s + n * (v > 0)
-                count += (u != 0) | (v != 0)
+            for record in range(start, min(record_count, start + tile)):
+                gradient_low = gradient_lower[k, record, output]
+                gradient_high = gradient_upper[k, record, output]
+                p[count] = gradient_low
+                q[count] = gradient_high
+                # A record's upper ends are ``record_count`` rows behind its lower ends.
+                low_rows[count] = record + record_count * (gradient_low < 0)
+                high_rows[count] = record + record_count * (gradient_high > 0)
+                count += (gradient_low != 0) | (gradient_high != 0)
             count = _pad_lists(low_rows, high_rows, p, q, count)
-            _add_records(sum_lower[r], inputs[x_index], norms[x_index], low_rows, p, count)
-            _add_records(sum_upper[r], inputs[x_index], norms[x_index], high_rows, q, count)
+            _add_records(sum_lower[row], inputs_of_k, norms_of_k, low_rows, p, count)
+            _add_records(sum_upper[row], inputs_of_k, norms_of_k, high_rows, q, count)
 
 
 @njit(nogil=True, cache=True)
@@ -371,31 +377,31 @@ def sum_over_outputs(  # type: ignore[no-untyped-def]
         tile: how many records are processed together. Any number gives the same sums.
         sum_lower, sum_upper: int64 [K * in, out], a row for each (k, input); changed in place.
     """
-    width, n = inputs.shape
+    width, record_count = inputs.shape
     outputs = gradient_lower.shape[2]
-    for start in range(0, n, tile):
-        tile_stop = min(n, start + tile)
-        for r in range(first, stop):
-            k = r // width
-            out_low = sum_lower[r]
-            out_high = sum_upper[r]
-            for s in range(start, tile_stop):
-                v = inputs[r % width, s]
+    for start in range(0, record_count, tile):
+        tile_stop = min(record_count, start + tile)
+        for row in range(first, stop):
+            k = row // width
+            out_low = sum_lower[row]
+            out_high = sum_upper[row]
+            for record in range(start, tile_stop):
+                value = inputs[row % width, record]
                 # The sign of the input holds for the whole inner loop, and says which end of
                 # the gradient gives the smallest product.
                 smallest, largest = (
-                    (gradient_lower[k, s], gradient_upper[k, s])
-                    if v >= 0
-                    else (gradient_upper[k, s], gradient_lower[k, s])
+                    (gradient_lower[k, record], gradient_upper[k, record])
+                    if value >= 0
+                    else (gradient_upper[k, record], gradient_lower[k, record])
                 )
-                if abs(v) * norms[k, s] <= _CLIP:  # nothing to clip, which saves time
-                    for j in range(outputs):
-                        out_low[j] += _to_quanta(v * smallest[j])
-                        out_high[j] += _to_quanta(v * largest[j])
+                if abs(value) * norms[k, record] <= _CLIP:  # nothing to clip, which saves time
+                    for output in range(outputs):
+                        out_low[output] += _to_quanta(value * smallest[output])
+                        out_high[output] += _to_quanta(value * largest[output])
                 else:
-                    for j in range(outputs):
-                        out_low[j] += _to_quanta(_clip(v * smallest[j]))
-                        out_high[j] += _to_quanta(_clip(v * largest[j]))
+                    for output in range(outputs):
+                        out_low[output] += _to_quanta(_clip(value * smallest[output]))
+                        out_high[output] += _to_quanta(_clip(value * largest[output]))
 
 
 @njit(nogil=True, cache=True)
@@ -415,22 +421,25 @@ def sum_interval(  # type: ignore[no-untyped-def]
         tile: how many records are processed together. Any number gives the same sums.
         sum_lower, sum_upper: int64 [K * out, in], a row for each (k, output); changed in place.
     """
-    n, outputs = gradient_lower.shape[1:]
+    record_count, outputs = gradient_lower.shape[1:]
     width = inputs_lower.shape[2]
-    for start in range(0, n, tile):
-        tile_stop = min(n, start + tile)
-        for r in range(first, stop):
-            out_low = sum_lower[r]
-            out_high = sum_upper[r]
-            k = r // outputs
-            o = r % outputs
-            xl = inputs_lower[k % len(inputs_lower)]  # the first where all k share the inputs
-            xu = inputs_upper[k % len(inputs_lower)]
-            for s in range(start, tile_stop):
-                p = gradient_lower[k, s, o]
-                q = gradient_upper[k, s, o]
+    for start in range(0, record_count, tile):
+        tile_stop = min(record_count, start + tile)
+        for row in range(first, stop):
+            out_low = sum_lower[row]
+            out_high = sum_upper[row]
+            k = row // outputs
+            output = row % outputs
+            k_of_inputs = k % len(inputs_lower)  # 0 where all k share the inputs
+            input_low = inputs_lower[k_of_inputs]
+            input_high = inputs_upper[k_of_inputs]
+            for record in range(start, tile_stop):
+                p = gradient_lower[k, record, output]
+                q = gradient_upper[k, record, output]
                 for i in range(width):
-                    smallest, largest = _corner_bounds(p, q, xl[s, i], xu[s, i], rump)
+                    smallest, largest = _corner_bounds(
+                        p, q, input_low[record, i], input_high[record, i], rump
+                    )
                     out_low[i] += _to_quanta(_clip(smallest))
                     out_high[i] += _to_quanta(_clip(largest))
 
@@ -628,26 +637,26 @@ def point_product(first, stop, inputs, weights_lower, weights_upper, block, low,
         block: how many records one job has. Any number gives the same bits.
         low, high: float64 [K, n, out], overwritten with the bounds, not widened for rounding.
     """
-    n, outputs = low.shape[1:]
-    blocks = (n + block - 1) // block
+    record_count, outputs = low.shape[1:]
+    blocks = (record_count + block - 1) // block
     for job in range(first, stop):
         k = job // blocks
         start = (job % blocks) * block
-        for s in range(start, min(n, start + block)):
-            out_low = low[k, s]
-            out_high = high[k, s]
+        for record in range(start, min(record_count, start + block)):
+            out_low = low[k, record]
+            out_high = high[k, record]
             out_low[:] = 0.0
             out_high[:] = 0.0
             for i in range(inputs.shape[1]):
-                v = inputs[s, i]
+                value = inputs[record, i]
                 smallest, largest = (
                     (weights_lower[k, i], weights_upper[k, i])
-                    if v >= 0
+                    if value >= 0
                     else (weights_upper[k, i], weights_lower[k, i])
                 )
-                for o in range(outputs):
-                    out_low[o] += v * smallest[o]
-                    out_high[o] += v * largest[o]
+                for output in range(outputs):
+                    out_low[output] += value * smallest[output]
+                    out_high[output] += value * largest[output]
 
 
 # Elementwise operations, in place.
@@ -668,14 +677,17 @@ def relu_backward_in_place(  # type: ignore[no-untyped-def]
             output of ReLU; overwritten with bounds on those in its input.
         inputs_lower, inputs_upper: float64 [rows, width], bounds on the input of ReLU.
     """
-    for r in range(first, stop):
+    for row in range(first, stop):
         for i in range(gradient_lower.shape[1]):
-            may_be_one = inputs_upper[r, i] > 0
-            is_one = inputs_lower[r, i] > 0
-            p = gradient_lower[r, i]
-            q = gradient_upper[r, i]
-            gradient_lower[r, i] = (p if is_one else min(p, 0.0)) if may_be_one else 0.0
-            gradient_upper[r, i] = (q if is_one else max(q, 0.0)) if may_be_one else 0.0
+            may_be_one = inputs_upper[row, i] > 0
+            is_one = inputs_lower[row, i] > 0
+            p = gradient_lower[row, i]
+            q = gradient_upper[row, i]
+            # The bounds if the derivative is 1, or anything from 0 to 1; else they are 0.
+            low = p if is_one else min(p, 0.0)
+            high = q if is_one else max(q, 0.0)
+            gradient_lower[row, i] = low if may_be_one else 0.0
+            gradient_upper[row, i] = high if may_be_one else 0.0
 
 
 @njit(nogil=True, cache=True)
@@ -691,12 +703,12 @@ def widen_in_place(first, stop, lower, upper, slack):  # type: ignore[no-untyped
         True if all bounds of these rows are then finite, with lower <= upper.
     """
     wrong = 0
-    for r in range(first, stop):
+    for row in range(first, stop):
         for i in range(lower.shape[1]):
-            p = lower[r, i] - slack[r]
-            q = upper[r, i] + slack[r]
-            lower[r, i] = p
-            upper[r, i] = q
+            p = lower[row, i] - slack[row]
+            q = upper[row, i] + slack[row]
+            lower[row, i] = p
+            upper[row, i] = q
             # False for a NaN or an infinity in either, as in Interval.
             wrong += 0 if 0 <= q - p < np.inf else 1
     return wrong == 0

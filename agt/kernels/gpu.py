@@ -110,8 +110,11 @@ class GpuKernel(ReferenceKernel):
             [K, out, in], or [K, out] for a bias.
         """
         ks, n, outputs = output_gradient.shape
-        width = 1 if inputs is None else inputs.shape[2]
-        shape = (ks, outputs) if inputs is None else (ks, outputs, width)
+        width = 1  # a bias is the weight of one input, which is always 1
+        shape: tuple[int, ...] = (ks, outputs)
+        if inputs is not None:
+            width = inputs.shape[2]
+            shape = (ks, outputs, width)
         low = torch.zeros(shape, dtype=torch.int64, device=output_gradient.lower.device)
         high = torch.zeros_like(low)
         tile_outputs, tile_inputs = program_tile(outputs, width, _PROGRAM_LANES, _PROGRAM_INPUTS)

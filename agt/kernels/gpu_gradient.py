@@ -113,8 +113,17 @@ def program_tile(outputs: int, width: int, lanes: int, max_inputs: int) -> tuple
         lanes: the largest number of entries of a parameter for one program, a power of two.
         max_inputs: the largest number of inputs for one program: 64, 128 or 256.
     """
+
+    def lanes_of_all_inputs(size: int) -> tuple[int, int]:
+        """Return how many lanes programs of this size have in all, and -size to prefer large ones.
+
+        The first number exceeds the width by the lanes that are empty.
+        """
+        programs = triton.cdiv(width, size)
+        return programs * size, -size
+
     sizes = [size for size in (64, 128, 256) if size <= max_inputs]
-    fewest_empty = min(sizes, key=lambda size: (triton.cdiv(width, size) * size, -size))
+    fewest_empty = min(sizes, key=lanes_of_all_inputs)
     inputs = min(triton.next_power_of_2(width), fewest_empty)
     fitting_outputs = min(lanes // inputs, triton.next_power_of_2(outputs))
     return max(PROGRAM_THREADS // inputs, fitting_outputs), inputs
@@ -138,7 +147,9 @@ def input_kind(inputs: Interval | None, product: str) -> str:
         return "point"
     if product == "rump":
         return "rump"
-    return "nonnegative" if bool((inputs.lower >= 0).all()) else "any"
+    if bool((inputs.lower >= 0).all()):
+        return "nonnegative"
+    return "any"
 
 
 def contiguous_factors(
@@ -156,13 +167,12 @@ def contiguous_factors(
         share them). For a bias the bounds of ``output_gradient`` take the place of the inputs,
         which the kernels do not read.
     """
-    second_factor = output_gradient if inputs is None else inputs
-    has_one_for_all_ks = inputs is None or inputs.shape[0] == 1
-    inputs_stride = 0 if has_one_for_all_ks else second_factor.shape[1] * second_factor.shape[2]
-    ends = [
-        output_gradient.lower,
-        output_gradient.upper,
-        second_factor.lower,
-        second_factor.upper,
-    ]
+    if inputs is None:  # a bias: the kernels take some addresses for the inputs, and read nothing
+        inputs = output_gradient
+        inputs_stride = 0
+    elif inputs.shape[0] == 1:  # all k share the inputs
+        inputs_stride = 0
+    else:
+        inputs_stride = inputs.shape[1] * inputs.shape[2]
+    ends = [output_gradient.lower, output_gradient.upper, inputs.lower, inputs.upper]
     return [end.contiguous() for end in ends], inputs_stride

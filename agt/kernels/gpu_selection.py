@@ -45,9 +45,10 @@ def slots_for(count: int) -> int:
     Args:
         count: how many values are selected.
     """
-    if not count:
+    if count == 0:
         return 0
-    return count + min(max(count, _RECORDS_BETWEEN_CHECKS.value), _MAX_SPARE_SLOTS)
+    spare_slots = min(max(count, _RECORDS_BETWEEN_CHECKS.value), _MAX_SPARE_SLOTS)
+    return count + spare_slots
 
 
 @triton.jit
@@ -348,12 +349,12 @@ class GpuSelection:
             strict=True,
         )
         for k_index, (count, first, size) in enumerate(slots_of_ks):
-            for side in (0, 1):
-                values = self._values[side, first : first + size].movedim(0, -1)
-                is_held = (
-                    torch.arange(size, device=values.device) < self._held[side, k_index][..., None]
-                )
-                smallest = torch.where(is_held, values, EMPTY_SLOT).topk(count, largest=False)
+            for side in (0, 1):  # 0: upper bounds; 1: lower bounds with the sign reversed
+                slots = self._values[side, first : first + size].movedim(0, -1)  # [*shape, size]
+                slot_numbers = torch.arange(size, device=slots.device)
+                is_held = slot_numbers < self._held[side, k_index][..., None]
+                values = torch.where(is_held, slots, EMPTY_SLOT)
+                smallest = values.topk(count, largest=False)
                 selected[side, k_index, ..., :count] = smallest.values
         return selected[1], selected[0]
 
@@ -384,7 +385,9 @@ class GpuSelection:
             arguments).
         """
         outputs = self.shape[0]
-        width = self.shape[1] if len(self.shape) > 1 else 1
+        width = 1  # a bias is the weight of one input
+        if len(self.shape) > 1:
+            width = self.shape[1]
         tile_outputs, tile_inputs = program_tile(outputs, width, _PROGRAM_LANES, _PROGRAM_INPUTS)
         ks = len(self.counts)
         grid = (2 * ks, triton.cdiv(outputs, tile_outputs), triton.cdiv(width, tile_inputs))

@@ -91,9 +91,10 @@ def gradient_bounds(output_gradient: Interval, inputs: Interval | None, product:
     row = inputs[..., None, :]
     if inputs.is_point:
         # The sign of an input decides which end of the output gradient gives the smaller product.
-        a = column.lower * row.lower
-        b = column.upper * row.lower
-        low, high = torch.minimum(a, b), torch.maximum(a, b)
+        from_lower = column.lower * row.lower
+        from_upper = column.upper * row.lower
+        low = torch.minimum(from_lower, from_upper)
+        high = torch.maximum(from_lower, from_upper)
     elif product == "rump":
         low, high = _rump(column, row)
     else:
@@ -120,9 +121,8 @@ def _rump(a: Interval, b: Interval) -> Bounds:
     centre = a_middle * b_middle
     spread = a_middle.abs() * b_radius + a_radius * (b_middle.abs() + b_radius)
     # Lemma 3 of docs/proofs/sums.md: all roundings together err by less than 64 eps |a| |b|.
-    spread = spread + (a.magnitude() * b.magnitude()) * (
-        RUMP_ROUNDINGS * torch.finfo(spread.dtype).eps
-    )
+    rounding_share = RUMP_ROUNDINGS * torch.finfo(spread.dtype).eps
+    spread = spread + (a.magnitude() * b.magnitude()) * rounding_share
     # False for a NaN too. Where the centre overflows, so does the spread, which includes |a| |b|.
     bounded = spread < torch.inf
     lower = torch.where(bounded, centre - spread, -torch.inf)
@@ -148,9 +148,10 @@ def gradient_bounds_in_blocks(
     step = max(1, _BOUNDS_BLOCK_NUMBERS // numbers_per_record)
     for start in range(0, records, step):
         block = slice(start, start + step)
-        yield gradient_bounds(
-            output_gradient[:, block], None if inputs is None else inputs[:, block], product
-        )
+        inputs_of_block = None
+        if inputs is not None:
+            inputs_of_block = inputs[:, block]
+        yield gradient_bounds(output_gradient[:, block], inputs_of_block, product)
 
 
 class ReferenceKernel:
@@ -185,8 +186,10 @@ class ReferenceKernel:
             int64 [out, in], or [out] for a bias.
         """
         # Nominal values are intervals of width 0 for one k; both sums are then the same.
-        gradient_point = Interval.point(output_gradient[None])
-        inputs_point = None if inputs is None else Interval.point(inputs[None])
+        gradient_point = Interval.point(output_gradient[None])  # [1, n, out]
+        inputs_point = None
+        if inputs is not None:
+            inputs_point = Interval.point(inputs[None])  # [1, n, in]
         lower, _ = self.bound_sum(gradient_point, inputs_point, "exact")
         return lower[0]
 
@@ -207,7 +210,9 @@ class ReferenceKernel:
             [K, out, in], or [K, out] for a bias.
         """
         ks, _, outputs = output_gradient.shape
-        shape = (ks, outputs) if inputs is None else (ks, outputs, inputs.shape[2])
+        shape: tuple[int, ...] = (ks, outputs)  # of a bias
+        if inputs is not None:
+            shape = (ks, outputs, inputs.shape[2])
         lower = torch.zeros(shape, dtype=torch.int64, device=output_gradient.lower.device)
         upper = torch.zeros_like(lower)
         # Each bound is at most 2^30 in size and becomes an int64 before it is added, so that no sum
@@ -335,9 +340,9 @@ class ReferenceSelection:
         shape = (2, len(self.counts), *self.shape, int(self.counts.max()))
         values = torch.full(shape, EMPTY_SLOT, dtype=torch.int32, device=self.counts.device)
         selected = zip(self._largest_lower, self._smallest_upper, strict=True)
-        for k, (lower, upper) in enumerate(selected):
-            values[0, k, ..., : len(lower)] = -lower.movedim(0, -1)
-            values[1, k, ..., : len(upper)] = upper.movedim(0, -1)
+        for k_index, (lower, upper) in enumerate(selected):  # each [selected values, *shape]
+            values[0, k_index, ..., : len(lower)] = -lower.movedim(0, -1)
+            values[1, k_index, ..., : len(upper)] = upper.movedim(0, -1)
         return values[0], values[1]
 
     def result(self) -> tuple[Tensor, Tensor]:

@@ -45,9 +45,12 @@ class Probe:
                     that all values occur in a scattered order.
                 shape: of the result.
             """
-            numbers = (torch.arange(count, dtype=torch.float64, device=device) * step) % 31 - 15
-            return numbers.view(shape) / 8
+            eighths = (torch.arange(count, dtype=torch.float64, device=device) * step) % 31 - 15
+            return eighths.view(shape) / 8
 
+        # Shapes are [K, records, width] with K = 2 and 7 records, and the first argument of
+        # ``dyadic`` is their product. What is added makes intervals, some of which contain 0.
+        # The gradients reach nearly twice the clip level QUANTA. The 0.5 makes ties of rounding.
         gradient = dyadic(42, 7, 2, 7, 3) * (QUANTA / 2)
         self.output_gradient = Interval(gradient + 0.5, gradient + QUANTA / 3)
         self.narrow = Interval.point(dyadic(14, 11, 1, 7, 2))
@@ -67,7 +70,8 @@ class Probe:
         It has so many outputs that the CPU kernel vectorises over them, and so many inputs of each
         sign that the kernel's lists of inputs have more than four entries.
         """
-        numbers = self.wide.lower[0].repeat(3, 1)[:18]
+        seven_rows = self.wide.lower[0]
+        numbers = seven_rows.repeat(3, 1)[:18]  # of the 21 rows
         return Interval(numbers[None], numbers[None] + 0.25)
 
 
@@ -92,12 +96,16 @@ def _select(
         capped: whether to select from min(upper bound, 0) and max(lower bound, 0).
         product: "exact" or "rump", how two intervals are multiplied.
     """
-    shape = (3,) if inputs is None else (3, inputs.shape[2])
+    outputs = probe.output_gradient.shape[2]
+    shape: tuple[int, ...] = (outputs,)  # of a bias
+    if inputs is not None:
+        shape = (outputs, inputs.shape[2])
     selection = kernel.start_selection(probe.counts, shape, capped, product)
     for fragment in (slice(0, 3), slice(3, None)):
-        selection.update(
-            probe.output_gradient[:, fragment], None if inputs is None else inputs[:, fragment]
-        )
+        inputs_of_fragment = None
+        if inputs is not None:
+            inputs_of_fragment = inputs[:, fragment]
+        selection.update(probe.output_gradient[:, fragment], inputs_of_fragment)
     return selection.result()
 
 
@@ -106,9 +114,11 @@ def _widen(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tensor]:
 
     This is a case of the kernel's self-test, with the inputs of ``probe``.
     """
+    slack = probe.interval.upper[..., :1].abs()  # any nonnegative number for each record
     # Copies, because ``widen_by`` overwrites its arguments.
-    slack = probe.interval.upper[..., :1].abs()
-    widened = kernel.widen_by(probe.interval.lower.clone(), probe.interval.upper.clone(), slack)
+    lower = probe.interval.lower.clone()
+    upper = probe.interval.upper.clone()
+    widened = kernel.widen_by(lower, upper, slack)
     return widened.lower, widened.upper
 
 
@@ -128,7 +138,9 @@ def _point_product(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tenso
 
     This is a case of the kernel's self-test, with the inputs of ``probe``.
     """
-    multiply = kernel.products("exact").point or linear_point
+    multiply = kernel.products("exact").point
+    if multiply is None:  # the kernel has no implementation of its own
+        multiply = linear_point
     return multiply(probe.narrow.lower, probe.point_weights)
 
 
@@ -139,13 +151,13 @@ def _corner_product(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, ...]
     This is a case of the kernel's self-test, with the inputs of ``probe``.
     """
     products = kernel.products("exact")
+    few_inputs = products.corners(probe.interval, probe.weights)
+    # Intervals between a record's numbers and the same numbers in reverse order.
     inputs = probe.wide.lower
     reversed_inputs = inputs.flip(2)
-    signed = Interval(
-        torch.minimum(inputs, reversed_inputs), torch.maximum(inputs, reversed_inputs)
-    )
-    few_inputs = products.corners(probe.interval, probe.weights)
-    many_inputs = products.corners(signed, probe.square_weights)
+    lower = torch.minimum(inputs, reversed_inputs)
+    upper = torch.maximum(inputs, reversed_inputs)
+    many_inputs = products.corners(Interval(lower, upper), probe.square_weights)
     return *few_inputs, *many_inputs
 
 
@@ -166,9 +178,12 @@ def _nonnegative_sum(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Ten
     This is a case of the kernel's self-test, with the inputs of ``probe``.
     """
     inputs = probe.wide.lower.clamp(min=0)
-    size = probe.square_weights[:, :7].lower * (QUANTA / 8)
-    output_gradient = Interval(torch.minimum(size, size * 1.5), torch.maximum(size, size * 1.5))
-    return kernel.bound_sum(output_gradient, Interval(inputs, inputs * 1.5), "exact")
+    # For 7 records, gradients of either sign between one number and 1.5 times it.
+    first_end = probe.square_weights[:, :7].lower * (QUANTA / 8)
+    second_end = first_end * 1.5
+    lower = torch.minimum(first_end, second_end)
+    upper = torch.maximum(first_end, second_end)
+    return kernel.bound_sum(Interval(lower, upper), Interval(inputs, inputs * 1.5), "exact")
 
 
 # The name of each case, which an error message names. "x" is a layer's input.
@@ -272,9 +287,10 @@ def warn_of_replacement(name: str, next_name: str, error: Exception) -> None:
         next_name: the name of the kernel that replaces it, and gives the same numbers.
         error: why it does not work.
     """
-    cause = str(error).strip().splitlines() or [""]
+    lines = str(error).strip().splitlines()
+    cause = lines[0] if lines else ""  # some errors have no message
     warnings.warn(
-        f"compute.kernel={name} does not work here ({type(error).__name__}: {cause[0]}), so "
+        f"compute.kernel={name} does not work here ({type(error).__name__}: {cause}), so "
         f"{next_name} is used, which gives the same numbers more slowly",
         stacklevel=3,
     )

@@ -31,6 +31,7 @@ def run_jobs(function: Callable[..., Result], jobs: int, *arguments: object) -> 
     """
     threads = torch.get_num_threads()
     parts = min(threads, jobs)
+    # (first job, job after the last one) of each part; all parts are about equally long.
     ranges = [(jobs * part // parts, jobs * (part + 1) // parts) for part in range(parts)]
     if parts <= 1:
         return [function(first, stop, *arguments) for first, stop in ranges]

@@ -99,10 +99,11 @@ class OtherLedger:
 
     def __str__(self) -> str:
         """Return the sentence that a claim has about this declaration of the data owner."""
-        declared = sentences.replaced_ledger(str(self.first_entry))
         if self.file is not None:
-            declared = sentences.unreadable_ledger(self.file)
-        return sentences.declared_entry(self.entry, declared)
+            declaration = sentences.unreadable_ledger(self.file)
+        else:
+            declaration = sentences.replaced_ledger(str(self.first_entry))
+        return sentences.declared_entry(self.entry, declaration)
 
 
 @schema
@@ -134,9 +135,11 @@ class LedgerState:
         Args:
             unit: what the population calls a unit (whose data a neighbour lacks), such as "person".
         """
-        lines = [sentences.tables(unit, self.tables)] if self.tables else []
-        lines += [str(moved) for moved in self.moved]
-        lines += [str(declared) for declared in self.declared]
+        lines = []
+        if self.tables:
+            lines.append(sentences.tables(unit, self.tables))
+        lines += [str(moved_head) for moved_head in self.moved]
+        lines += [str(other_ledger) for other_ledger in self.declared]
         if self.second_head == "same_disk":
             lines.append(sentences.SAME_DISK)
         if self.second_head == "none":
@@ -184,7 +187,9 @@ class Account:
         None: ``spent`` exceeds the budget's running sums. This happens only if the ledger's first
         debit was admitted by its own total. The curve of the claim is then the budget's, too.
         """
-        return sample_budget_curve(self.allowance) if self.allowance.holds(self.spent) else None
+        if not self.allowance.holds(self.spent):
+            return None
+        return sample_budget_curve(self.allowance)
 
     @property
     def lines(self) -> list[str]:
@@ -194,22 +199,27 @@ class Account:
         used up, and what the ledger declares about its tables and files.
         """
         allowance = self.allowance
-        # Claims of earlier versions record no state: they have no sentence about tables.
-        state = self.ledger or LedgerState(())
-        unit = sentences.unit(self.unit, state.tables)
-        budget = sentences.budget(allowance.eps, allowance.delta)
+        ledger = self.ledger
+        if ledger is None:  # a claim of an earlier version: it has no sentence about tables
+            ledger = LedgerState(tables=())
+        what_is_counted = self.counts
+        if what_is_counted is None:  # not recorded, and read as a debit for the whole release
+            what_is_counted = "entry"
+        unit = sentences.unit(self.unit, ledger.tables)
         debit = sentences.account(
             self.population,
-            self.counts or "entry",
+            what_is_counted,
             self.entry,
             allowance.eps,
             allowance.delta,
             unit,
         )
-        lines = [debit, sentences.counter(eps_so_far(allowance, self.spent), budget)]
+        budget = sentences.budget(allowance.eps, allowance.delta)
+        used_eps = eps_so_far(allowance, self.spent)
+        lines = [debit, sentences.counter(used_eps, budget)]
         if not allowance.holds(self.spent):
             lines.append(sentences.ALL_SPENT)
-        return lines + state.lines(self.unit)
+        return lines + ledger.lines(self.unit)
 
 
 @schema

@@ -27,6 +27,7 @@ _CHUNK_QUERIES = 256  # queries whose expected accuracy is computed at once, to 
 _NOISE_NODES = 1024  # the maximum number of nodes of the quadrature over the noise
 _LAPLACE_END = 40.0  # in units of the noise scale: the mass beyond is less than 10^-17
 _GAUSSIAN_END = 9.0  # in standard deviations: the mass beyond is less than 10^-18
+_GAUSSIAN_NODES = 181  # equally spaced from -_GAUSSIAN_END to it: ten for each standard deviation
 
 
 @keyword_schema
@@ -94,9 +95,10 @@ class _NoisyVotes(Mechanism):
 
     @property
     def _noise_quadrature(self) -> tuple[np.ndarray, np.ndarray]:
-        """A quadrature rule for expectations over the noise Z of one vote count.
+        """Values of the noise Z of one vote count and their weights, to compute expectations with.
 
-        ([q] values of Z, [q] weights with sum 1): E f(Z) is about the sum of weights * f(values).
+        The expectation of any f(Z) is approximately the sum of weights * f(values). Both are [q]
+        arrays, and the weights add up to 1.
         """
         raise NotImplementedError
 
@@ -156,10 +158,9 @@ class _NoisyVotes(Mechanism):
             # The right class beats another class if the other's noise is below lead + own noise.
             lead = np.take_along_axis(chunk, right_class, axis=1) - chunk
             # Smaller classes win ties, so the right class has to be strictly ahead of them.
-            win_probability = self._noise_cdf(
-                lead[:, :, None] + nodes, (classes < right_class)[:, :, None]
-            )
-            win_probability[(classes == right_class)] = 1.0  # it does not compete with itself
+            loses_tie = classes < right_class  # [queries, classes]
+            win_probability = self._noise_cdf(lead[:, :, None] + nodes, loses_tie[:, :, None])
+            win_probability[classes == right_class] = 1.0  # it does not compete with itself
             beats_all = win_probability.prod(axis=1)  # [queries, nodes]
             total += float((beats_all @ weights).sum())
         return total / len(counts)
@@ -171,11 +172,13 @@ class _NoisyVotes(Mechanism):
             ConfigError: they are not integers >= 0 of shape [n, C].
         """
         shape = (len(counts), self.classes)
-        if counts.dtype.kind not in "iu" or counts.shape != shape or counts.min(initial=0) < 0:
+        smallest = counts.min(initial=0)  # 0 if there are no queries
+        is_integer = counts.dtype.kind in "iu"  # signed or unsigned
+        if not is_integer or counts.shape != shape or smallest < 0:
             raise ConfigError(
                 f"mechanism={self.name}: votes must be integers of at least 0, of shape {shape} "
                 f"(queries, classes), but they have the type {counts.dtype}, the shape "
-                f"{counts.shape} and the smallest value {counts.min(initial=0)}"
+                f"{counts.shape} and the smallest value {smallest}"
             )
         return counts
 
@@ -205,8 +208,14 @@ class _NoisyVotes(Mechanism):
             A table whose entry j says how many of the 2^128 values of a draw flip the label at a
             gap of 2 j + parity.
         """
+
+        def entry_of_half_gap(half_gap: int) -> int:
+            """Return the entry that the formula ``_flip`` asks for at a gap of 2 j + parity."""
+            return self._requested_entry(2 * half_gap + parity)
+
+        # ``moves`` votes change the gap by at most 2 ``moves``, so half of it by at most ``moves``.
         rule = rule_for_guarantee(self.guarantee, 2, self.moves)
-        return ThresholdTable(rule, lambda half_gap: self._requested_entry(2 * half_gap + parity))
+        return ThresholdTable(rule, entry_of_half_gap)
 
 
 @keyword_schema
@@ -239,8 +248,8 @@ class NoisyArgmax(_NoisyVotes, PureMechanism):
         Args:
             distance: float64 of any shape, at least 0: the gaps |n1 - n0| between the vote counts.
         """
-        x = self._rate * distance
-        return np.exp(-x) * (1 + x / 2) / 2
+        x = self._rate * distance  # the gap in units of the noise scale
+        return np.exp(-x) * (1 + x / 2) / 2  # the tail of the difference beyond x
 
     def _add_noise(self, counts: np.ndarray, source: Randomness) -> np.ndarray:
         """Return vote counts plus two-sided geometric (discrete Laplace) noise, drawn exactly.
@@ -267,30 +276,37 @@ class NoisyArgmax(_NoisyVotes, PureMechanism):
             strictly: boolean, broadcasts to z; True: P(Z < z), False: P(Z <= z).
         """
         z = z - strictly  # of integers, Z < z is Z <= z - 1
-        tail_start = np.where(z < 0, -z, z + 1)  # the tail is P(|Z| >= tail_start) on one side
+        # One tail is P(Z >= t) = exp(-rate t) / (1 + exp(-rate)) for t >= 1. As Z is symmetric,
+        # P(Z <= z) is the tail from -z if z < 0, and 1 less the tail from z + 1 otherwise.
+        tail_start = np.where(z < 0, -z, z + 1)
         normaliser = 1 + math.exp(-self._rate)
         tail = np.exp(-self._rate * tail_start) / normaliser
         return np.where(z < 0, tail, 1 - tail)
 
     @property
     def _noise_quadrature(self) -> tuple[np.ndarray, np.ndarray]:
-        """A quadrature rule for expectations over two-sided geometric noise Z on a vote count.
+        """Values of two-sided geometric noise Z on a vote count and their weights.
 
-        ([q] integers, [q] weights with sum 1). If few enough integers are likely, they are the
-        values, with their probabilities as weights. Otherwise the values are quantiles with equal
-        weights.
+        The expectation of any f(Z) is approximately the sum of weights * f(values). Both are [q]
+        arrays, and the weights add up to 1. If few enough integers are likely, they are the values,
+        with their probabilities as weights. Otherwise the values are quantiles with equal weights.
         """
         rate = self._rate
         if 2 * _LAPLACE_END / rate < _NOISE_NODES:
-            end = math.ceil(_LAPLACE_END / rate)
-            z = np.arange(-end, end + 1)
-            probabilities = np.exp(-rate * abs(z)) * math.tanh(rate / 2)
+            last_value = math.ceil(_LAPLACE_END / rate)
+            z = np.arange(-last_value, last_value + 1)
+            # Over all integers, exp(-rate |z|) adds up to 1 / tanh(rate / 2).
+            normaliser = math.tanh(rate / 2)
+            probabilities = np.exp(-rate * abs(z)) * normaliser
             return z, probabilities
-        # Too many integers are likely, so quantiles of the continuous Laplace noise are rounded.
-        tail_levels = (np.arange(_NOISE_NODES // 2) + 0.5) * 2 / _NOISE_NODES
-        positive_nodes = -np.log(tail_levels) / rate
-        nodes = np.rint(np.concatenate([-positive_nodes, positive_nodes]))
-        return nodes, np.full(_NOISE_NODES, 1 / _NOISE_NODES)
+        # Too many integers are likely. Continuous Laplace noise is almost the same then. Each half
+        # of it is cut into parts of equal probability, and the median of a part is its value.
+        parts = _NOISE_NODES // 2
+        tail_levels = (np.arange(parts) + 0.5) / parts
+        positive_values = -np.log(tail_levels) / rate  # solves P(|Z| > z) = exp(-rate z) = level
+        values = np.rint(np.concatenate([-positive_values, positive_values]))
+        equal_weights = np.full(_NOISE_NODES, 1 / _NOISE_NODES)
+        return values, equal_weights
 
 
 @keyword_schema
@@ -354,12 +370,13 @@ class GaussianArgmax(_NoisyVotes):
 
     @property
     def _noise_quadrature(self) -> tuple[np.ndarray, np.ndarray]:
-        """A quadrature rule for expectations over the Gaussian noise on a vote count.
+        """Values of the Gaussian noise Z on a vote count and their weights.
 
-        ([181] equally spaced values from -9 to 9 standard deviations, [181] weights with sum 1,
-        proportional to the density).
+        The expectation of any f(Z) is approximately the sum of weights * f(values). The values are
+        equally spaced from -9 to 9 standard deviations. The weights are proportional to the
+        density, and add up to 1.
         """
-        x = np.linspace(-_GAUSSIAN_END, _GAUSSIAN_END, 181)
+        x = np.linspace(-_GAUSSIAN_END, _GAUSSIAN_END, _GAUSSIAN_NODES)  # in standard deviations
         densities = np.exp(-x * x / 2)
         weights = densities / densities.sum()
         return x * self._sigma, weights

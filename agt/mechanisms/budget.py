@@ -171,7 +171,11 @@ class Cost:
 
         Infinity is None.
         """
-        return {name: _amount_as_text(getattr(self, name)) for name in ("pure", "square", "leak")}
+        return {
+            "pure": _amount_as_text(self.pure),
+            "square": _amount_as_text(self.square),
+            "leak": _amount_as_text(self.leak),
+        }
 
     @classmethod
     def from_json(cls, node: Mapping[str, str | None]) -> "Cost":
@@ -183,9 +187,14 @@ class Cost:
         Raises:
             ConfigError: a key is missing, or a value is not the text of an amount of at least 0.
         """
+
+        def amount(name: str) -> Decimal:
+            """Return the amount that the file stores under a name."""
+            text = node[name]
+            return Decimal("Infinity") if text is None else Decimal(str(text))
+
         try:
-            amounts = [node[name] for name in ("pure", "square", "leak")]
-            return cls(*(Decimal("Infinity" if text is None else str(text)) for text in amounts))
+            return cls(amount("pure"), amount("square"), amount("leak"))
         except (InvalidOperation, KeyError, TypeError):
             raise ConfigError(
                 f"the recorded cost {node!r} cannot be read: its entries 'pure', 'square' and "
@@ -243,6 +252,7 @@ class Allowance(TotalBudget):
             delta = math.nextafter(delta, 0.0)
 
         def is_within_delta(mu: float) -> bool:
+            """Return whether mu-GDP is (eps, delta)-DP with the budget's eps."""
             return mills_delta(self.eps, mu) <= delta
 
         largest_within, _ = bisect(is_within_delta, 0.0, _MAX_TOTAL_MU, midpoint)
@@ -264,9 +274,11 @@ class Allowance(TotalBudget):
         # Lemma 6 of docs/proofs/budget.md: these limits make all releases (eps, delta)-DP. It
         # joins Lemma 3 of docs/proofs/budget.md (the sum of mu^2), Lemma 4 of
         # docs/proofs/budget.md (the sum of eps) and Lemma 5 of docs/proofs/budget.md (leaks).
-        return cost.leak <= self.leak_limit and (
-            cost.pure <= printed_decimal(self.eps) or cost.square <= self.squared_mu_limit
-        )
+        if cost.leak > self.leak_limit:
+            return False
+        if cost.pure <= printed_decimal(self.eps):
+            return True
+        return cost.square <= self.squared_mu_limit
 
     def admits(self, spent: Cost, lot: Lot) -> bool:
         """Return whether a lot may still be released within the budget.
@@ -298,15 +310,19 @@ class Allowance(TotalBudget):
             """Return whether the budget admits a lot of so many releases; 0 releases always fit."""
             return size == 0 or self.admits(spent, Lot(guarantee, size))
 
-        fitting_size = refused_size = requested
-        # Step down from the requested size by 1, 2, 4, ... until a size fits: usually most of it
-        # does. Then bisect between the last two sizes.
-        while not fits(fitting_size):
-            refused_size = fitting_size
-            fitting_size = max(0, 2 * fitting_size - requested - 1)
-        if fitting_size == refused_size:
-            return fitting_size
-        return bisect(fits, fitting_size, refused_size, whole_midpoint)[0]
+        if fits(requested):
+            return requested
+        # Usually most of the requested size fits. So step down from it by 1, 2, 4, ... until a size
+        # fits, and then bisect between this size and the last one that was refused.
+        refused_size = requested
+        step = 1
+        tried_size = max(0, refused_size - step)
+        while not fits(tried_size):
+            refused_size = tried_size
+            step *= 2
+            tried_size = max(0, refused_size - step)
+        largest_fitting, _ = bisect(fits, tried_size, refused_size, whole_midpoint)
+        return largest_fitting
 
     def delta_of(self, eps: float) -> float:
         """Return the delta for which all that is ever admitted is (eps, delta)-DP, rounded up.
@@ -319,14 +335,16 @@ class Allowance(TotalBudget):
         """
         # Lemma 8 of docs/proofs/budget.md: delta is at most the sum of the limit for leaks, the
         # delta of one pure-DP release of the budget's eps, and the delta of mu_limit-GDP.
-        gaussian_delta = mills_delta(eps, self.mu_limit) if self.mu_limit else 0.0
+        gaussian_delta = 0.0
+        if self.mu_limit > 0:
+            gaussian_delta = mills_delta(eps, self.mu_limit)
         pure_delta = 0.0
         if eps < self.eps:
             # The budget's eps is the decimal that it prints as, which may exceed the float.
             pure_delta = delta_of_pure(next_up(self.eps), eps)
         parts = (float(self.leak_limit), pure_delta, gaussian_delta)
         if not any(parts):
-            return 0.0
+            return 0.0  # exactly 0, which rounding up would exceed
         # Once up for the sum's rounding, and once for that of leak_limit.
         return min(1.0, next_up(next_up(math.fsum(parts))))
 
@@ -340,9 +358,10 @@ class Allowance(TotalBudget):
             lot: a group of releases with one guarantee.
         """
         try:
-            return total(lot.guarantee, lot.size, self.delta).eps <= self.eps
-        except ConfigError:  # no bound applies
+            total_of_lot = total(lot.guarantee, lot.size, self.delta)
+        except ConfigError:  # no composition theorem applies, so no total is known
             return False
+        return total_of_lot.eps <= self.eps
 
 
 @lru_cache(maxsize=256)
@@ -363,9 +382,11 @@ def eps_so_far(allowance: Allowance, spent: Cost) -> float:
         return 0.0
 
     def holds_spent(eps: float) -> bool:
+        """Return whether a budget of this eps would hold what was spent."""
         return replace(allowance, eps=eps).holds(spent)
 
-    return smallest_holding(holds_spent, 1e-300, allowance.eps)
+    smallest_eps = 1e-300  # far below any cost, because a budget's eps must be above 0
+    return smallest_holding(holds_spent, smallest_eps, allowance.eps)
 
 
 def _check_amount(amount: Decimal, may_be_infinite: bool = False) -> None:

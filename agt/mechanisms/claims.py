@@ -22,7 +22,7 @@ from agt.facts import Declaration, Standing, with_code
 from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.composition import Total, delta_of, total
 from agt.mechanisms.curves import Curve, sample_curve
-from agt.mechanisms.guarantees import Guarantee
+from agt.mechanisms.guarantees import ApproximateDP, Guarantee
 from agt.mechanisms.output import Output
 from agt.relations import RELATIONS
 from agt.settings import (
@@ -163,11 +163,14 @@ class Claim:
         Returns:
             The input in the same form; input of any other type is returned as it is.
         """
-        given = values.kwargs if isinstance(values, ArgsKwargs) else values
-        if not isinstance(given, dict):
+        is_call = isinstance(values, ArgsKwargs)  # the constructor was called, with keywords
+        fields_by_name = values.kwargs if is_call else values
+        if not isinstance(fields_by_name, dict):
             return values
-        stored = {key: value for key, value in given.items() if key not in _DERIVED}
-        return ArgsKwargs(values.args, stored) if isinstance(values, ArgsKwargs) else stored
+        remaining = {key: value for key, value in fields_by_name.items() if key not in _DERIVED}
+        if is_call:
+            return ArgsKwargs(values.args, remaining)
+        return remaining
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -189,7 +192,9 @@ class Claim:
     @property
     def declared_in_words(self) -> bool:
         """Whether a declaration is a sentence of an earlier version instead of a coded fact."""
-        return any(known.fact.in_words for known in self.declared or ())
+        if self.declared is None:  # a claim of version 1, which has no declarations as fields
+            return False
+        return any(declaration.fact.in_words for declaration in self.declared)
 
     @property
     def neighbours(self) -> str:
@@ -210,7 +215,9 @@ class Claim:
         """Sentences that say what all releases spend together, one for each total, at least one."""
         if not self.totals:
             return [sentences.spent_line(1, str(self.guarantee))]
-        queries = self.most or self.answers
+        queries = self.answers
+        if self.most is not None:  # a total covers the largest number of answers, given or not
+            queries = self.most
         return [sentences.spent_line(queries, str(total)) for total in self.totals]
 
     def lines(self, brief: bool = False) -> list[str]:
@@ -259,10 +266,13 @@ class Claim:
         totals = self.totals
         if not totals:
             # No totals were computed, so the guarantee of one release is judged.
-            own_delta = getattr(self.guarantee, "delta", SHOWN_DELTA)
-            totals = (total(self.guarantee, 1, own_delta),)
-        eps = min(shown.eps for shown in totals)
-        return budget_doubts(eps, min(shown.delta for shown in totals), size)
+            delta = SHOWN_DELTA
+            if isinstance(self.guarantee, ApproximateDP):
+                delta = self.guarantee.delta
+            totals = (total(self.guarantee, 1, delta),)
+        smallest_eps = min(stated.eps for stated in totals)
+        smallest_delta = min(stated.delta for stated in totals)
+        return budget_doubts(smallest_eps, smallest_delta, size)
 
     def with_account(self, counted: Account | Uncounted | None) -> "Claim":
         """Return a copy of the claim that names the ledger that counts the release.
@@ -271,9 +281,9 @@ class Claim:
             counted: the ledger's account, or why no ledger counts the release; None: a simulation,
                 which needs neither.
         """
-        account = counted if isinstance(counted, Account) else None
-        uncounted = counted if isinstance(counted, Uncounted) else None
-        return replace(self, account=account, uncounted=uncounted)
+        if isinstance(counted, Account):
+            return replace(self, account=counted, uncounted=None)
+        return replace(self, account=None, uncounted=counted)
 
     def for_file(self, issued: date | None = None) -> "Claim":
         """Return a copy of the claim as claim.json stores it: with curves, scope and sentences.
@@ -284,15 +294,23 @@ class Claim:
         account = self.account
         if account is not None:
             account = replace(account, curve=account.budget_curve)
+        # Totals and curves are only stated if they are proved. A curve is of a fixed number of
+        # releases, which answers that come one by one do not have.
+        totals: tuple[Total, ...] = ()
+        if self.proved:
+            totals = self.totals
         curve = None
         if self.proved and not self.one_by_one:
             curve = sample_curve(self.guarantee, self.releases)
+        day = None
+        if issued is not None:
+            day = issued.isoformat()
         return replace(
             self,
-            totals=self.totals if self.proved else (),
+            totals=totals,
             curve=curve,
             account=account,
-            issued=None if issued is None else issued.isoformat(),
+            issued=day,
             outside=sentences.OUTSIDE,
             words=tuple(self.lines()),
         )
@@ -315,7 +333,9 @@ def describe_neighbours(relation: RelationConfig) -> str:
 
 def weak_budget_warnings(eps: float) -> list[str]:
     """Return a list with one warning if eps is above ``WEAK_EPS``; otherwise an empty list."""
-    return [sentences.too_much(eps, WEAK_EPS)] if eps > WEAK_EPS else []
+    if eps <= WEAK_EPS:
+        return []
+    return [sentences.too_much(eps, WEAK_EPS)]
 
 
 def budget_doubts(eps: float, delta: float, size: float | None) -> list[str]:
@@ -400,9 +420,9 @@ def _with_fact(declaration: dict[str, Any]) -> dict[str, Any]:
         KeyError: an entry is missing.
         ValueError: an entry is out of range.
     """
-    rest = dict(declaration)
-    condition = rest.pop("condition")
-    return {"condition": condition, "fact": with_code({"standing": Standing.DECLARED, **rest})}
+    fact = dict(declaration)
+    condition = fact.pop("condition")  # what remains are the entries of the fact
+    return {"condition": condition, "fact": with_code({"standing": Standing.DECLARED, **fact})}
 
 
 def _from_first_version(node: dict[str, Any]) -> dict[str, Any]:
@@ -426,15 +446,14 @@ def _from_first_version(node: dict[str, Any]) -> dict[str, Any]:
             "the claim's entry 'reasons' must say why the guarantee is not proved, and be empty "
             "if it is proved"
         )
-    for holder in (node, account or {}):
-        if "curve" in holder:
-            curve = dict(holder["curve"].items())
-            curve.pop("over", None)
-            holder["curve"] = curve
-    # Version 1 had the budget's numbers in the account itself, and no sum of pure eps.
+    # The entry "over" of a privacy curve was a sentence, too. The claim may have a curve, and so
+    # may its account.
+    _remove_curve_sentence(node)
     if account is not None:
-        allowance = {key: account.pop(key) for key in ("eps", "delta", "leaks")}
-        account |= {"allowance": allowance, "spent": {"pure": None, **account["spent"]}}
+        _remove_curve_sentence(account)
+        # Version 1 had the budget's numbers in the account itself, and no sum of pure eps.
+        account["allowance"] = {key: account.pop(key) for key in ("eps", "delta", "leaks")}
+        account["spent"] = {"pure": None, **account["spent"]}
     node["schema"] = VERSION
     node["relation"] = {"name": neighbours["relation"], "unit_rows": neighbours["unit_rows"]}
     node["one_by_one"] = False
@@ -443,14 +462,29 @@ def _from_first_version(node: dict[str, Any]) -> dict[str, Any]:
     return node
 
 
+def _remove_curve_sentence(node: dict[str, Any]) -> None:
+    """Remove the sentence "over" from the privacy curve of a claim or account, if it has one.
+
+    Args:
+        node: the entries of the claim or account; they are changed.
+    """
+    if "curve" in node:
+        curve = dict(node["curve"].items())
+        curve.pop("over", None)
+        node["curve"] = curve
+
+
 def _check_numbers(claim: Claim) -> None:
     """Raise ConfigError if a claim says more than its guarantee and its budget prove.
 
     The totals and curves of the claim are compared with those that this machine computes. A claim
     whose number of answers was not fixed may have neither.
     """
-    releases = claim.most or claim.releases  # a fixed maximum counts, reached or not
-    if claim.one_by_one and (claim.curve or (claim.totals and not claim.most)):
+    releases = claim.releases
+    if claim.most is not None:
+        releases = claim.most  # a fixed maximum counts, reached or not
+    has_total = claim.curve is not None or (claim.totals != () and claim.most is None)
+    if claim.one_by_one and has_total:
         raise ConfigError(
             "the claim gives a total guarantee, but its answers were drawn one by one, and their "
             "number was not fixed before the first answer"
@@ -474,11 +508,12 @@ def _check_points(
 
     Args:
         points: pairs (eps, delta) that a file claims.
-        true_delta: returns the true delta at an eps.
+        true_delta: returns the delta at an eps that the guarantee proves.
     """
     for eps, delta in points:
         # The claim may have been written on a machine whose special functions round otherwise.
-        if true_delta(eps) > delta * (1 + _MACHINE_TOLERANCE) + _UNDERFLOW_ALLOWANCE:
+        largest_delta_here = delta * (1 + _MACHINE_TOLERANCE) + _UNDERFLOW_ALLOWANCE
+        if true_delta(eps) > largest_delta_here:
             raise ConfigError(
                 f"the claim states that (eps, delta) is ({eps!r}, {delta!r}), which is stronger "
                 "than what the mechanism's guarantee proves"

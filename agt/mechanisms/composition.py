@@ -117,8 +117,10 @@ def eps_by_bound(
     _check_arguments(queries, delta, bounds)
     eps_of: dict[BoundName, float] = {}
     for name, bound in _BOUND_FUNCTIONS.items():
-        eps = bound(guarantee, queries, delta) if name in bounds else None
-        if eps is not None:
+        if name not in bounds:
+            continue
+        eps = bound(guarantee, queries, delta)
+        if eps is not None:  # None: this bound does not apply
             eps_of[name] = eps
     return eps_of
 
@@ -279,7 +281,9 @@ def _gaussian_delta(eps: float, mu: float) -> float:
     Above ``_MAX_TOTAL_MU`` the rounding error is not bounded, and 1 is returned, which is always
     true.
     """
-    return mills_delta(eps, mu) if mu <= _MAX_TOTAL_MU else 1.0
+    if mu > _MAX_TOTAL_MU:
+        return 1.0
+    return mills_delta(eps, mu)
 
 
 def _basic_eps(guarantee: Guarantee, queries: int, delta: float) -> float | None:
@@ -342,7 +346,8 @@ def _optimal_eps(guarantee: Guarantee, queries: int, delta: float) -> float | No
         # Lemma 2 of docs/proofs/composition.md: delta = 1 - (1 - own delta)^Q (1 - pure delta).
         # It is solved for the pure delta; the division by (1 - own delta)^Q is left out, which
         # makes the result smaller, so that eps becomes larger.
-        no_leak_logarithm = queries * math.log1p(-guarantee.delta) * _ROUND_UP
+        # All logarithms and differences below are rounded towards a smaller result.
+        no_leak_logarithm = queries * math.log1p(-guarantee.delta) * _ROUND_UP  # it is negative
         if no_leak_logarithm <= -700:  # a leak is certain, up to the range of floats
             return None
         difference = delta * (1 - 2**-50) + math.expm1(no_leak_logarithm)
@@ -350,10 +355,12 @@ def _optimal_eps(guarantee: Guarantee, queries: int, delta: float) -> float | No
     if remaining < 0:
         return None
     pure = PureDP(guarantee.eps)
+
+    def is_within_delta(eps: float) -> bool:
+        return pure_delta(pure, queries, eps) <= remaining
+
     largest_eps = queries * guarantee.eps * _ROUND_UP  # basic composition: delta is 0 there
-    return smallest_holding(
-        lambda eps: pure_delta(pure, queries, eps) <= remaining, 0.0, largest_eps
-    )
+    return smallest_holding(is_within_delta, 0.0, largest_eps)
 
 
 def _gaussian_eps(guarantee: Guarantee, queries: int, delta: float) -> float | None:
@@ -374,10 +381,14 @@ def _gaussian_eps(guarantee: Guarantee, queries: int, delta: float) -> float | N
     total_mu = guarantee.mu * math.sqrt(queries) * _ROUND_UP
     if total_mu > _MAX_TOTAL_MU:
         return None
+
+    def is_within_delta(eps: float) -> bool:
+        return mills_delta(eps, total_mu) <= delta
+
     largest_eps = total_mu * (total_mu / 2 + 40)  # its delta is below 10^-300
-    if mills_delta(largest_eps, total_mu) > delta:
+    if not is_within_delta(largest_eps):
         return None
-    return smallest_holding(lambda eps: mills_delta(eps, total_mu) <= delta, 0.0, largest_eps)
+    return smallest_holding(is_within_delta, 0.0, largest_eps)
 
 
 _BOUND_FUNCTIONS: dict[BoundName, Callable[[Guarantee, int, float], float | None]] = {
@@ -416,7 +427,12 @@ def smallest_holding(holds: Callable[[float], bool], low: float, high: float) ->
     """
     if holds(low):
         return low
-    return bisect(lambda value: not holds(value), low, high, midpoint)[1]
+
+    def fails(value: float) -> bool:
+        return not holds(value)
+
+    _, smallest = bisect(fails, low, high, midpoint)
+    return smallest
 
 
 def largest_holding(holds: Callable[[float], bool], low: float, high: float) -> float:
@@ -432,7 +448,12 @@ def largest_holding(holds: Callable[[float], bool], low: float, high: float) -> 
     """
     if holds(high):
         return high
-    return bisect(holds, low, high, lambda a, b: math.sqrt(a * b))[0]
+
+    def geometric_mean(low: float, high: float) -> float:
+        return math.sqrt(low * high)
+
+    largest, _ = bisect(holds, low, high, geometric_mean)
+    return largest
 
 
 def _check_arguments(queries: int, delta: float, bounds: Sequence[str]) -> None:
@@ -443,7 +464,8 @@ def _check_arguments(queries: int, delta: float, bounds: Sequence[str]) -> None:
         delta: has to be in [0, 1).
         bounds: each has to be one of ``BOUNDS``.
     """
-    if isinstance(queries, bool) or not isinstance(queries, int) or not 1 <= queries <= MAX_QUERIES:
+    is_integer = isinstance(queries, int) and not isinstance(queries, bool)
+    if not is_integer or not 1 <= queries <= MAX_QUERIES:
         raise ConfigError(f"queries = {queries!r}: give a whole number from 1 to {MAX_QUERIES:.0e}")
     if not 0 <= delta < 1:
         raise ConfigError(

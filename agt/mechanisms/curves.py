@@ -85,7 +85,12 @@ def sample_curve(guarantee: Guarantee, releases: int) -> Curve:
         guarantee: the guarantee of each release.
         releases: the number of releases, at least 1, fixed before the first one.
     """
-    return _sample(lambda eps: delta_of(guarantee, releases, eps))
+
+    def delta_at(eps: float) -> float:
+        """Return the delta for which all releases together are (eps, delta)-DP."""
+        return delta_of(guarantee, releases, eps)
+
+    return _sample(delta_at)
 
 
 @lru_cache(maxsize=256)
@@ -108,7 +113,8 @@ def _sample(delta_at: Callable[[float], float]) -> Curve:
         delta_at: eps -> the delta for which the releases are (eps, delta)-DP, rounded up. It does
             not increase with eps, apart from rounding.
     """
-    limit = delta_at(1e300)  # the limit for large eps, which may be above 0
+    # Delta falls with eps to a limit, which is above 0 if the releases may leak the data.
+    limit = delta_at(1e300)
     # The curve ends where delta is within 1e-12, or within a thousandth, of its limit.
     end_delta = limit + max(_END_DELTA, limit / 1e3)
     # Doubling finds an eps beyond the end of the curve, and bisection then finds the end. The

@@ -72,10 +72,14 @@ def bound_normal(x: Decimal) -> NormalBounds:
     square_low = ROUND_DOWN.multiply(v, v)
     square_high = ROUND_UP.multiply(v, v)
     # ``decimal`` rounds exp and sqrt to the nearest number, so the neighbours of it are bounds.
-    exp_low = exp_lower(ROUND_UP.divide(square_high, _TWO).copy_negate())
-    exp_high = ROUND_UP.next_plus(ROUND_UP.exp(ROUND_DOWN.divide(square_low, _TWO).copy_negate()))
-    root_high = ROUND_UP.next_plus(ROUND_UP.sqrt(ROUND_UP.multiply(_TWO, PI_HIGH)))
-    root_low = ROUND_DOWN.next_minus(ROUND_DOWN.sqrt(ROUND_DOWN.multiply(_TWO, PI_LOW)))
+    lowest_exponent = ROUND_UP.divide(square_high, _TWO).copy_negate()  # of exp(-v^2 / 2)
+    exp_low = exp_lower(lowest_exponent)
+    highest_exponent = ROUND_DOWN.divide(square_low, _TWO).copy_negate()
+    exp_high = ROUND_UP.next_plus(ROUND_UP.exp(highest_exponent))
+    two_pi_high = ROUND_UP.multiply(_TWO, PI_HIGH)
+    root_high = ROUND_UP.next_plus(ROUND_UP.sqrt(two_pi_high))  # of sqrt(2 pi)
+    two_pi_low = ROUND_DOWN.multiply(_TWO, PI_LOW)
+    root_low = ROUND_DOWN.next_minus(ROUND_DOWN.sqrt(two_pi_low))
     density_low = ROUND_DOWN.divide(exp_low, root_high)
     density_high = ROUND_UP.divide(exp_high, root_low)
     series_low, series_high = _bound_series(v, square_low, square_high)
@@ -92,7 +96,11 @@ def _bound_series(v: Decimal, square_low: Decimal, square_high: Decimal) -> tupl
         square_low: a lower bound on v^2, at least 0.
         square_high: an upper bound on v^2.
     """
-    term_low = term_high = sum_low = sum_high = v
+    # The first term is v itself.
+    term_low = v
+    term_high = v
+    sum_low = v
+    sum_high = v
     odd = 1
     while True:
         odd += 2

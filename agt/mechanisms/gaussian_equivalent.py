@@ -29,12 +29,12 @@ def squared_mu(eps: float, releases: int) -> float:
     """
     # Lemma 2 of docs/proofs/gaussian_equivalent.md: mu^2 of all releases is at most the sum over
     # blocks of them.
-    full_blocks, rest = divmod(releases, BLOCK_RELEASES)
+    full_blocks, remaining_releases = divmod(releases, BLOCK_RELEASES)
     parts = []
-    if full_blocks:
+    if full_blocks > 0:
         parts.append(full_blocks * _squared_mu_of_block(eps, BLOCK_RELEASES))
-    if rest:
-        parts.append(_squared_mu_of_block(eps, rest))
+    if remaining_releases > 0:
+        parts.append(_squared_mu_of_block(eps, remaining_releases))
     # fsum rounds once, to nearest; the factor covers the products.
     return next_up(math.fsum(parts)) * (1 + 4 * UNIT)
 
@@ -70,13 +70,14 @@ def _squared_mu_of_block(eps: float, releases: int) -> float:
     """
     # Lemma 1 of docs/proofs/gaussian_equivalent.md: the releases are mu-GDP if mu is at least the
     # sum of the quantiles of both errors at every vertex; the second error of a vertex is the first
-    # error of its mirror image. Lemma 3 of docs/proofs/gaussian_equivalent.md: an error t of the
-    # logarithms moves the sum by at most 2.6 t.
-    quantiles, error = _tail_quantiles(eps, releases)
+    # error of its mirror image.
+    quantiles, logarithm_error = _tail_quantiles(eps, releases)
     mirrored = quantiles[::-1]
     inversion_error = _QUANTILE_ERROR * (np.abs(quantiles) + np.abs(mirrored))
     largest = float((quantiles + mirrored + inversion_error).max())
-    mu_of_vertices = next_up(largest + 2.6 * error)
+    # Lemma 3 of docs/proofs/gaussian_equivalent.md: an error t of the logarithms moves the sum of
+    # two quantiles by at most 2.6 t.
+    mu_of_vertices = next_up(largest + 2.6 * logarithm_error)
     squared_one_by_one = releases * single_mu(eps) ** 2
     return next_up(next_up(min(squared_one_by_one, mu_of_vertices**2)))
 
@@ -99,9 +100,10 @@ def _tail_quantiles(eps: float, releases: int) -> tuple[np.ndarray, float]:
     j = np.arange(releases + 1)
     log_factorial = gammaln(j + 1)
     log_binomial = log_factorial[-1] - log_factorial - log_factorial[::-1]
-    terms = log_binomial + j * log_false_rate + (releases - j) * log_true_rate
-    log_above = np.logaddexp.accumulate(terms[::-1])[::-1][1:]  # P(J >= j)
-    log_below = np.logaddexp.accumulate(terms)[:-1]  # P(J < j)
+    terms = log_binomial + j * log_false_rate + (releases - j) * log_true_rate  # log P(J = j)
+    sums_from_above = np.logaddexp.accumulate(terms[::-1])[::-1]
+    log_above = sums_from_above[1:]  # log P(J >= j) for j = 1..Q
+    log_below = np.logaddexp.accumulate(terms)[:-1]  # log P(J < j) for j = 1..Q
     # Lemma 3 of docs/proofs/gaussian_equivalent.md: a logarithm errs by at most
     # u (16 (T + 1) + 4 Q (M + 1)), where T is the largest number rounded within a term, and M the
     # largest term.

@@ -141,11 +141,11 @@ def refusal_of(condition: Condition) -> Message:
     """Return an error message that names a condition that does not hold, and how to meet it."""
     found = condition.evidence
     failed_codes = {fact.code for fact in found.facts if not fact.held}
+    # The sentences of some facts already say what to do. If all of the failed ones do, the refusal
+    # needs no remedy of its own.
+    names_remedy = failed_codes.issubset(NAMING_REMEDY)
     return sentences.condition_refusal(
-        condition.letter,
-        condition.name,
-        found.missing_message,
-        names_remedy=failed_codes <= NAMING_REMEDY,
+        condition.letter, condition.name, found.missing_message, names_remedy=names_remedy
     )
 
 
@@ -161,13 +161,15 @@ def _required_conditions(
         mechanism: what it reads of the model decides what it requires.
         counting: "index": condition a, a dense grid of k, is not required.
     """
-    known = {condition.letter: condition for condition in conditions}
-    not_assessed = evidence(not_held("not_assessed"))
-    letters = REQUIRED_CONDITIONS[mechanism.needs]
+    letters = REQUIRED_CONDITIONS[mechanism.needs]  # such as "abcdefg"
     # Lemma 4 of docs/proofs/judging.md: the number of certified values of a grid changes by at most
     # 1 between neighbours even if the grid is sparse, so condition a (a dense grid) is not needed.
     if counting == "index":
         letters = letters.replace("a", "")
-    return [
-        known.get(letter, Condition(letter, "not assessed", not_assessed)) for letter in letters
-    ]
+    assessed = {condition.letter: condition for condition in conditions}
+    not_assessed = evidence(not_held("not_assessed"))
+    required = []
+    for letter in letters:
+        as_not_held = Condition(letter, "not assessed", not_assessed)
+        required.append(assessed.get(letter, as_not_held))
+    return required

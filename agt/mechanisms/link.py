@@ -68,12 +68,16 @@ def link_slope(
     class_scores = weight @ released.sums  # [C, C] the sum of each score over each class
     squares = weight @ released.gram @ weight.T  # [C, C] the sum of products of two scores
     # Lemma 2 of docs/proofs/link.md: the weights were computed from the noise that the sums have,
-    # which makes the fit look better than it is. Simulated noise estimates by how much.
+    # which makes the fit look better than it is. Simulated noise estimates by how much, and the
+    # mean of these estimates is subtracted.
     rng = np.random.default_rng(0)  # a fixed seed: the factor is reproducible, and needs no secret
     for _ in range(BOOTSTRAPS):
-        drawn = draw_again(rng)
-        class_scores = class_scores - drawn.weight @ (drawn.sums - released.sums) / BOOTSTRAPS
-        squares = squares - drawn.weight @ (drawn.gram - positive) @ drawn.weight.T / BOOTSTRAPS
+        simulated = draw_again(rng)
+        sums_noise = simulated.sums - released.sums
+        gram_noise = simulated.gram - positive
+        fitted = simulated.weight  # to this noise
+        class_scores = class_scores - fitted @ sums_noise / BOOTSTRAPS
+        squares = squares - fitted @ gram_noise @ fitted.T / BOOTSTRAPS
     means = class_scores / class_counts  # [C, C] the mean of each score in each class
     covariance = squares / class_counts.sum() - (means * rates) @ means.T  # within classes
     scores = _model_scores(means, covariance)
@@ -109,5 +113,6 @@ def _model_scores(means: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
     root = vectors * np.sqrt(np.maximum(values, 0))  # root @ root.T is the covariance
     normals = np.random.default_rng(1).standard_normal((CLASS_DRAWS, len(means)))
-    normals = np.concatenate([normals, -normals])  # their mean is exactly 0
-    return means.T[:, None, :] + normals @ root.T
+    normals = np.concatenate([normals, -normals])  # with their mirror images, the mean is 0
+    class_means = means.T[:, None, :]  # [C, 1, C]: the same mean for all draws of a class
+    return class_means + normals @ root.T

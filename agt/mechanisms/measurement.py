@@ -170,9 +170,10 @@ class Measurement:
         Raises:
             UnsoundError: a count is not finite or at least 2^900.
         """
-        columns = (len(values.numbers), len(values.texts))
-        sigma = self.sigma(*columns)
-        threshold = self.threshold(*columns)
+        number_columns = len(values.numbers)
+        text_columns = len(values.texts)
+        sigma = self.sigma(number_columns, text_columns)
+        threshold = self.threshold(number_columns, text_columns)
         add_noise = partial(noisy, sigma=sigma, source=source)
         ranges = {
             column: _measure_range(numbers[~np.isnan(numbers)], sigma, add_noise)
@@ -184,13 +185,13 @@ class Measurement:
             # Sorted, so that the order of the published words does not depend on the rows' order.
             noised = noisy_counts(dict(sorted(counts.items())), sigma, source)
             lists[column] = tuple(word for word, count in noised.items() if count > threshold)
-        rows = np.array([float(values.rows)])
-        (noisy_rows,) = add_noise(rows).tolist()
+        (noisy_rows,) = add_noise(np.array([float(values.rows)])).tolist()
         # Two standard deviations are added, because a declared size that is too small makes
         # training refuse large batches. The noise leaves no more than three digits of meaning.
         enough_rows = noisy_rows + 2 * sigma
-        size = int(float(f"{enough_rows:.3g}"))
-        return TableConstants(ranges, lists, max(1, size))
+        three_digits = f"{enough_rows:.3g}"
+        declared_size = max(1, int(float(three_digits)))
+        return TableConstants(ranges, lists, declared_size)
 
 
 def noisy_counts(counts: Mapping[str, int], sigma: float, source: Randomness) -> dict[str, float]:
@@ -233,10 +234,12 @@ def _measure_range(values: np.ndarray, sigma: float, add_noise: AddNoise) -> tup
     Returns:
         (low, high), each with four significant digits.
     """
+    # The public buckets, with one more at each end for numbers beyond them.
     edges = np.concatenate([[2 * BUCKET_EDGES[0]], BUCKET_EDGES, [2 * BUCKET_EDGES[-1]]])
     counts = _count(values, edges, add_noise)
     clear = _clear_buckets(counts, sigma)
     if not len(clear):
+        # No bucket is clearly above 0, so the one with the largest noisy count is taken.
         clear = np.flatnonzero(counts == counts.max())
     first = clear[0]
     last = clear[-1]

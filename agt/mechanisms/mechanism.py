@@ -51,7 +51,7 @@ def register(kind: Named, registry: dict[str, Named]) -> None:
     Raises:
         ConfigError: another class has this name.
     """
-    name = vars(kind).get("name")
+    name = vars(kind).get("name")  # of the class itself; getattr would return a base's, too
     if name is None:
         return
     known = registry.setdefault(name, kind)
@@ -121,9 +121,12 @@ class Mechanism:
     @property
     def guarantee(self) -> Guarantee:
         """The privacy guarantee of one label, with this mechanism's budget parameters."""
-        return self.spends(**{name: getattr(self, name) for name in self.spends.parameter_names})
+        guarantee_kind = self.spends
+        # The mechanism's settings have the names of the guarantee's parameters, such as eps.
+        parameters = {name: getattr(self, name) for name in guarantee_kind.parameter_names}
+        return guarantee_kind(**parameters)
 
-    def for_changed_votes(self, touches: int) -> Self:
+    def for_changed_votes(self, changed_votes: int) -> Self:
         """Return a mechanism with this guarantee where one edit may change several members' votes.
 
         An edit is the smallest change of the training data that makes a neighbour, such as one
@@ -161,7 +164,8 @@ class Mechanism:
             ConfigError: the mechanism does not have the guarantee's parameters (smooth_cauchy has
                 no delta, say), or does not support as many classes.
         """
-        return validate(cls, {**guarantee.parameters, "classes": classes}, f"mechanism={cls.name}")
+        settings = {**guarantee.parameters, "classes": classes}
+        return validate(cls, settings, f"mechanism={cls.name}")
 
     def flip_probability(self, distance: np.ndarray) -> np.ndarray:
         """Return the probability that the released label is not the nominal one.
@@ -178,7 +182,8 @@ class Mechanism:
             ConfigError: the evidence is negative, or not integer.
         """
         evidence = _check_evidence(distance, self.needs, MAX_DISTANCE)
-        return np.maximum(self._flip(evidence.astype(np.float64)), self._minimum_flip)
+        by_formula = self._flip(evidence.astype(np.float64))
+        return np.maximum(by_formula, self._minimum_flip)
 
     def exact_flip(self, distance: int) -> Fraction:
         """Return the exact probability with which ``release`` flips a label, a multiple of 2^-128.
@@ -191,7 +196,8 @@ class Mechanism:
             ConfigError: the evidence is negative.
         """
         (evidence,) = _check_evidence(np.array([distance]), self.needs, MAX_DISTANCE)
-        return Fraction(self._flip_threshold(evidence), DRAW_VALUES)
+        flipping_values = self._flip_threshold(evidence)  # of the DRAW_VALUES = 2^128 of a draw
+        return Fraction(flipping_values, DRAW_VALUES)
 
     def release(
         self,
@@ -220,16 +226,23 @@ class Mechanism:
         Raises:
             ConfigError: shapes disagree, or values are out of range.
         """
-        largest = MAX_DISTANCE if max_evidence is None else min(max_evidence, MAX_DISTANCE)
+        largest = MAX_DISTANCE
+        if max_evidence is not None:
+            largest = min(max_evidence, MAX_DISTANCE)
         evidence = _check_evidence(distances, self.needs, largest)
         labels = self._check_labels(predictions, evidence)
-        table_end = int(evidence.max(initial=0)) if max_evidence is None else largest
-        # An audit may observe the draw: it is described by its distribution's name, its public
-        # parameters and its private input.
+        table_end = largest  # a public length of the table reveals nothing
+        if max_evidence is None:
+            table_end = int(evidence.max(initial=0))
+
+        def sample(source: Randomness) -> np.ndarray:
+            """Return labels that are drawn from ``source``."""
+            return self._draw_labels(labels, evidence, table_end, source)
+
+        # Usually ``draw_observably`` calls ``sample``. An audit may replace it, given this
+        # description: the distribution's name, its public parameters and its private input.
         draw = Draw("labels", (self, max_evidence, len(labels)), (labels, evidence))
-        return draw_observably(
-            source, draw, lambda source: self._draw_labels(labels, evidence, table_end, source)
-        )
+        return draw_observably(source, draw, sample)
 
     def _draw_labels(
         self, labels: np.ndarray, evidence: np.ndarray, table_end: int, source: Randomness
@@ -282,9 +295,12 @@ class Mechanism:
             labels: [n] the true labels.
         """
         flip = self.flip_probability(distances)
-        is_right = self._check_labels(predictions, np.asarray(distances)) == labels
-        other_label = flip / (self.classes - 1)
-        probability = np.where(is_right, 1 - flip, other_label)
+        nominal_labels = self._check_labels(predictions, np.asarray(distances))
+        is_right = nominal_labels == labels
+        # A flipped label is each of the other labels with the same probability. Where the nominal
+        # label is wrong, one of these is the true label.
+        one_other_label = flip / (self.classes - 1)
+        probability = np.where(is_right, 1 - flip, one_other_label)  # of the true label
         return float(probability.mean())
 
     @property
@@ -317,8 +333,8 @@ class Mechanism:
         )
         if max_evidence not in cache:
             thresholds = [self._flip_threshold(value) for value in range(max_evidence + 1)]
-            pairs = [divmod(threshold, 1 << 64) for threshold in thresholds]
-            threshold_words = np.array(pairs, dtype=np.uint64).reshape(-1, 2)
+            high_and_low_words = [divmod(threshold, 1 << 64) for threshold in thresholds]
+            threshold_words = np.array(high_and_low_words, dtype=np.uint64).reshape(-1, 2)
             cache.clear()
             cache[max_evidence] = (thresholds, threshold_words)
         return cache[max_evidence]
@@ -329,7 +345,8 @@ class Mechanism:
         Args:
             evidence: a stable distance or gap between vote counts, an integer >= 0.
         """
-        return (self.classes - 1) * self._table.entries_up_to(evidence)[evidence]
+        values_per_wrong_label = self._table.entries_up_to(evidence)[evidence]
+        return (self.classes - 1) * values_per_wrong_label
 
     def _requested_entry(self, distance: int) -> int:
         """Return the table entry that the formula ``_flip`` asks for, rounded up, at least 1.
@@ -339,9 +356,10 @@ class Mechanism:
         Args:
             distance: a stable distance or gap between vote counts, which is the index of the entry.
         """
-        flip = float(self._flip(np.array([float(distance)]))[0])
-        values = math.ldexp(flip, DRAW_BITS)
-        return max(1, math.ceil(values / (self.classes - 1)))
+        (flip,) = self._flip(np.array([float(distance)])).tolist()
+        flipping_values = math.ldexp(flip, DRAW_BITS)  # flip * 2^128
+        wrong_labels = self.classes - 1  # each gets an equal part of these values
+        return max(1, math.ceil(flipping_values / wrong_labels))
 
     def _check_labels(self, predictions: np.ndarray, evidence: np.ndarray) -> np.ndarray:
         """Return nominal labels as [n] int64.
@@ -354,7 +372,8 @@ class Mechanism:
             ConfigError: the labels are not integers in 0..C-1, one for each piece of evidence.
         """
         labels = np.asarray(predictions)
-        if labels.dtype.kind not in "iu" or labels.ndim != 1 or labels.shape != evidence.shape:
+        is_integer = labels.dtype.kind in "iu"  # signed or unsigned
+        if not is_integer or labels.ndim != 1 or labels.shape != evidence.shape:
             raise ConfigError(
                 f"mechanism={self.name}: predictions and distances must be one-dimensional arrays "
                 f"of integers, one for each query, but the predictions have type {labels.dtype} "
@@ -395,7 +414,7 @@ def _check_evidence(values: np.ndarray, need: Need, largest: int) -> np.ndarray:
     """
     evidence = np.asarray(values)
     kind = "unused" if need == "nothing" else need
-    if evidence.dtype.kind not in "iu":
+    if evidence.dtype.kind not in "iu":  # neither signed nor unsigned integers
         raise ConfigError(
             f"the evidence for each query ({kind}) must be given as integers, because it counts "
             f"records or votes, but its type is {evidence.dtype}"
@@ -407,6 +426,7 @@ def _check_evidence(values: np.ndarray, need: Need, largest: int) -> np.ndarray:
     if need == "nothing":
         return np.zeros(evidence.shape, dtype=np.int64)
     if need == "votes":
+        # ``largest`` where the gap has the same parity, else ``largest - 1``.
         largest_of_parity = largest - (evidence - largest) % 2
         return np.where(evidence > largest, largest_of_parity, evidence).astype(np.int64)
     return np.minimum(evidence, largest).astype(np.int64)

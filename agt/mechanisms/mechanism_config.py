@@ -34,7 +34,7 @@ def facts_of(kind: type[AnyMechanism]) -> MechanismFacts:
         releases=kind.output.value,  # type: ignore[arg-type]
         budget=tuple(key for key in BUDGET_KEYS if key in parameters),
         counts_votes=kind.needs == "votes",
-        reads_records=getattr(kind, "reads_records", False),
+        reads_records=getattr(kind, "reads_records", False),  # only weights mechanisms say so
     )
 
 
@@ -90,11 +90,10 @@ class MechanismConfig:
         Raises:
             ConfigError: ``node`` names no mechanism, or no budget is stated, or two are.
         """
-        kind = mechanism_kind(node)
+        kind = mechanism_kind(node)  # refuses everything that is not a mapping
+        settings = cast(Mapping[str, Any], node)
         given = {
-            key: value
-            for key, value in cast(Mapping[str, Any], node).items()
-            if key != "_target_" and value is not None
+            key: value for key, value in settings.items() if key != "_target_" and value is not None
         }
         config = cls(kind, given, total)
         config._check_budget()
@@ -130,23 +129,26 @@ class MechanismConfig:
             ConfigError: the total leaves too little for each query, or the mechanism does not
                 support as many classes.
         """
-        given = dict(self.given)
+        settings = dict(self.given)
         releases_labels = self.kind.output is Output.LABELS
+        # Answers that are numbers (of ``LaplaceMean``) have no classes.
         if releases_labels and not issubclass(self.kind, LaplaceMean):
             if classes is None:
                 raise ConfigError(
                     f"mechanism={self.kind.name} releases classes, but the labels are numbers: use "
                     "mechanism=laplace_mean"
                 )
-            given.setdefault("classes", classes)
+            settings.setdefault("classes", classes)
         total = self.total
         mechanism: AnyMechanism
         if total.eps is None:
-            mechanism = validate(self.kind, given, "mechanism")
+            mechanism = validate(self.kind, settings, "mechanism")  # with a budget of its own
         elif releases_labels:
-            budget = Budget(total.eps, total.delta, total.queries or queries)
-            mechanism = afford(self.kind, budget, given.get("classes", 0))
+            if total.queries is not None:
+                queries = total.queries
+            budget = Budget(total.eps, total.delta, queries)
+            mechanism = afford(self.kind, budget, settings.get("classes", 0))
         else:
             # Weights or a number are released once, and spend the whole total.
-            mechanism = self.kind.within(total.eps, total.delta, **given)
+            mechanism = self.kind.within(total.eps, total.delta, **settings)
         return mechanism

@@ -53,6 +53,9 @@ SOLVER_SHARE = 0.01
 # e^-72.
 _FAR_DEVIATIONS = 12.0
 
+# (the means [n, 1] of n logits, a function from eps and delta to their standard deviations [n])
+LogitDistribution = tuple[np.ndarray, Callable[[float, float], np.ndarray]]
+
 
 @dataclass(frozen=True)
 class ProblemConstants:
@@ -80,9 +83,10 @@ class ProblemConstants:
                 normaliser; None: the head's own.
         """
         trained = head.trained
-        decay = trained.training.weight_decay if weight_decay is None else weight_decay
+        if weight_decay is None:
+            weight_decay = trained.training.weight_decay
         return cls(
-            strength=decay * trained.plan.normalizer,
+            strength=weight_decay * trained.plan.normalizer,
             clamp=trained.loss.derivative_bound,
             records=trained.plan.n_max,
             width=trained.weight.shape[1],
@@ -131,8 +135,9 @@ class ObjectiveNoises:
             ConfigError: 99 % of eps is not larger than what the determinant costs
                 (``determinant_loss``). The message names a strength that is large enough.
         """
-        tilt = tilt_noise(constants, eps, delta)
+        tilt = tilt_noise(constants, eps, delta)  # the standard deviation of each number of b
         root_width = math.sqrt(constants.width)
+        # b has a length of about tilt * root_width, and almost never a larger one than this.
         longest_tilt = tilt * (root_width + _FAR_DEVIATIONS)
         tolerance = smallest_tolerance(
             constants.records, constants.width, constants.clamp, constants.strength, longest_tilt
@@ -196,8 +201,10 @@ def least_strength(clamp: float, eps: float) -> float:
         clamp: C, the bound on the loss's absolute derivative.
         eps: the budget of the whole release.
     """
+    # A strength Lambda is allowed if log(1 + beta / Lambda) < tilt_eps; this is solved for Lambda.
     tilt_eps = (1 - SOLVER_SHARE) * eps
-    return 1.002 * clamped_logistic_smoothness(clamp) / math.expm1(tilt_eps)
+    beta = clamped_logistic_smoothness(clamp)
+    return 1.002 * beta / math.expm1(tilt_eps)
 
 
 def release_objective(
@@ -431,15 +438,18 @@ class ObjectivePerturbation(WeightsMechanism):
             labels: [n] the true labels of the queries.
         """
         phi = head.phi(features)
-        # Budgets do not change the minimiser, so it is solved once for each weight decay.
-        logit_laws = cache(lambda weight_decay: expected_deviations(head, phi, weight_decay))
+
+        @cache  # budgets do not change the minimiser, so it is solved once for each weight decay
+        def logit_distribution(weight_decay: float | None) -> LogitDistribution:
+            """Return the means of the queries' logits, and their deviations for a budget."""
+            return expected_deviations(head, phi, weight_decay)
 
         def accuracy(mechanism: Self) -> float:
             """Return the expected accuracy of releases by one mechanism."""
-            mean, deviations_of_budget = logit_laws(mechanism.weight_decay)
+            mean, deviations_of_budget = logit_distribution(mechanism.weight_decay)
             deviations = deviations_of_budget(mechanism.eps, mechanism.delta)
             # The deviations already hold the noise's scale, so sigma is 1.
-            return expected_accuracy(mean, deviations, labels, 1.0)
+            return expected_accuracy(mean, deviations, labels, sigma=1.0)
 
         return accuracy
 
@@ -466,7 +476,7 @@ def build_problem(head: LinearModel, constants: ProblemConstants) -> ErmWithLine
 
 def expected_deviations(
     head: LinearModel, phi: np.ndarray, weight_decay: float | None = None
-) -> tuple[np.ndarray, Callable[[float, float], np.ndarray]]:
+) -> LogitDistribution:
     """Return the distribution of queries' logits in a release, to first order in the noise.
 
     The released minimiser is approximately theta - H^-1 b, where theta is the minimiser without

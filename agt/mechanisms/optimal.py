@@ -46,7 +46,9 @@ class RandomizedResponse(Mechanism):
     @property
     def guarantee(self) -> Guarantee:
         """PureDP, or ApproximateDP if delta > 0."""
-        return ApproximateDP(self.eps, self.delta) if self.delta else PureDP(self.eps)
+        if self.delta > 0:
+            return ApproximateDP(self.eps, self.delta)
+        return PureDP(self.eps)
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         """Return the least flip probability that the guarantee allows, in closed form.
@@ -60,12 +62,14 @@ class RandomizedResponse(Mechanism):
         # Lemma 2 of docs/proofs/optimal.md: the flip probability follows one affine recursion for
         # the early steps and another one after them, each of which is solved by powers of e^eps.
         early_steps = self._early_steps
-        early_right = self._right_after(np.minimum(distance, early_steps))
-        exponent = -self.eps * np.maximum(distance - early_steps, 0)
-        decay = np.exp(exponent)
-        late_wrong = self._late_start * decay + self._fixed_point * np.expm1(exponent)
-        late_wrong = np.maximum(late_wrong, 0)  # with delta > 0 it reaches 0
-        return np.where(distance < early_steps, 1 - early_right, late_wrong)
+        # Both solutions are computed for every distance. Each is used where its recursion holds.
+        right_if_early = self._right_after(np.minimum(distance, early_steps))
+        late_steps = np.maximum(distance - early_steps, 0)  # since the late recursion began
+        exponent = -self.eps * late_steps
+        # w = w_start e^(-eps steps) + c (e^(-eps steps) - 1) with c = delta / (e^eps - 1)
+        wrong_if_late = self._late_start * np.exp(exponent) + self._fixed_point * np.expm1(exponent)
+        wrong_if_late = np.maximum(wrong_if_late, 0)  # with delta > 0 it reaches 0
+        return np.where(distance < early_steps, 1 - right_if_early, wrong_if_late)
 
     @property
     def _fixed_point(self) -> float:
@@ -75,6 +79,7 @@ class RandomizedResponse(Mechanism):
     @property
     def _right_at_zero(self) -> float:
         """The probability of releasing the nominal label at stable distance 0."""
+        # r(0) = ((C - 1) delta + e^eps) / (C - 1 + e^eps), with both divided by e^eps
         wrong_labels = self.classes - 1
         inverse = math.exp(-self.eps)
         return (wrong_labels * self.delta * inverse + 1) / (1 + wrong_labels * inverse)
@@ -113,17 +118,20 @@ class RandomizedResponse(Mechanism):
         inverse = math.exp(-self.eps)
         # Lemma 2 of docs/proofs/optimal.md: a distance is early while the probability of the
         # nominal label is at most (1 - delta) / (1 + e^eps).
-        late_right = (1 - self.delta) * inverse / (1 + inverse)
-        gap = late_right - self._right_at_zero
-        if gap < 0:
+        largest_early = (1 - self.delta) * inverse / (1 + inverse)
+        gap = largest_early - self._right_at_zero
+        if gap < 0:  # not even distance 0 is early
             return 0.0
-        growth = math.log1p(gap / (self._right_at_zero + self._fixed_point))
-        return math.floor(growth / self.eps) + 1.0
+        # r(L) = r(0) e^(eps L) + c (e^(eps L) - 1) reaches the limit where eps L is this logarithm.
+        logarithm = math.log1p(gap / (self._right_at_zero + self._fixed_point))
+        return math.floor(logarithm / self.eps) + 1.0
 
     @property
     def _minimum_flip(self) -> float:
         """The smallest flip probability of a release; 0 if delta > 0, which allows it."""
-        return 0.0 if self.delta else super()._minimum_flip
+        if self.delta > 0:
+            return 0.0
+        return super()._minimum_flip
 
     def _requested_entry(self, distance: int) -> int:
         """Return 0, so that every table entry is the least that privacy allows."""

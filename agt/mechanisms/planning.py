@@ -175,12 +175,13 @@ class QueryEvidence(Evidence):
             counting: what distances count: "distance": edits of the training data; "index": values
                 of the grid of such numbers.
         """
+        prediction = certificates.prediction
         distance = evidence_of(certificates, counting)
-        if not isinstance(certificates, VoteCertificates):
-            return cls(labels, certificates.prediction, distance, classes)
+        if not isinstance(certificates, VoteCertificates):  # there is no ensemble
+            return cls(labels, prediction, distance, classes)
         return cls(
             labels,
-            certificates.prediction,
+            prediction,
             distance,
             classes,
             tally=certificates.tally,
@@ -196,7 +197,8 @@ class QueryEvidence(Evidence):
     @property
     def majority(self) -> float:
         """The accuracy of a constant answer: always the most frequent of the true labels."""
-        return float(np.bincount(self.labels).max() / len(self.labels))
+        largest_class = np.bincount(self.labels).max()  # how many queries it has
+        return float(largest_class / len(self.labels))
 
     @property
     def nominal(self) -> float:
@@ -480,7 +482,7 @@ def planned_weights(
     planned = []
     for option in options.values():
         for budget in budgets:
-            with suppress(ConfigError):
+            with suppress(ConfigError):  # raised if the budget is too small
                 planned.append(option.planned(budget))
     return planned
 
@@ -512,17 +514,20 @@ def max_queries_almost_nominal(evidence: Evidence, name: str, eps: float, delta:
     if not is_accurate(1):
         return 0
     low = 1  # accurate
-    high = 2  # not accurate, after the loop, or beyond the limit
+    high = 2  # after the loop: not accurate, or beyond the limit
     while high <= MOST_PLANNED_QUERIES and is_accurate(high):
         low = high
         high = 2 * high
     high = min(high, MOST_PLANNED_QUERIES + 1)
-    return bisect(is_accurate, low, high, _geometric_midpoint)[0]
+    largest_accurate, _ = bisect(is_accurate, low, high, _geometric_midpoint)
+    return largest_accurate
 
 
 def _geometric_midpoint(low: int, high: int) -> int:
     """Return a whole number between two: their geometric mean if they are far apart."""
-    return math.isqrt(low * high) if high > 4 * low else whole_midpoint(low, high)
+    if high > 4 * low:
+        return math.isqrt(low * high)
+    return whole_midpoint(low, high)
 
 
 E = TypeVar("E", bound=Evidence, covariant=True)
@@ -638,6 +643,11 @@ def best_for_one_query(
     """
     if not evidence.useful:
         return None
-    counts = [(max_queries_almost_nominal(evidence, name, eps, delta), name) for name in names]
-    count, name = max(counts, key=lambda counted: counted[0], default=(0, ""))
-    return (count, name) if count else None
+    best = None
+    most_queries = 0
+    for name in names:  # of equally good mechanisms, the first
+        queries = max_queries_almost_nominal(evidence, name, eps, delta)
+        if queries > most_queries:
+            most_queries = queries
+            best = (queries, name)
+    return best

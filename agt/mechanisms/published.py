@@ -71,6 +71,7 @@ class SmoothCauchy(PureMechanism):
         """
         # Lemma 1 of docs/proofs/published.md: with this probability labels are eps-DP.
         smooth_sensitivity = np.exp(-self.eps / 6 * distance)
+        # Cauchy noise exceeds x with probability atan(scale / x) / pi, here with x = 1/2.
         return np.arctan(12 / self.eps * smooth_sensitivity) / math.pi
 
 
@@ -127,6 +128,7 @@ class SmoothLaplace(_ApproximateMechanism):
         # table from which labels are drawn has a positive least probability.
         with np.errstate(over="ignore", under="ignore"):
             inverse_sensitivity = np.exp(self._beta * distance)  # 1 / S
+            # Laplace noise exceeds x with probability exp(-x / scale) / 2, here with x = 1/2.
             return np.exp(-self.eps / 4 * inverse_sensitivity) / 2
 
 

@@ -95,6 +95,7 @@ def certified_quantile(distances: np.ndarray, fraction: float) -> int:
     # Exact arithmetic: 0.1 of 10 queries is 1 query, although the double 0.1 is a little more.
     exact_fraction = Fraction(repr(float(fraction)))
     needed_queries = math.ceil(exact_fraction * len(distances))
+    # ``needed_queries`` queries reach the distance of this rank, and fewer reach a larger one.
     descending = np.sort(distances)[::-1]
     return int(descending[needed_queries - 1])
 
@@ -174,7 +175,7 @@ def two_sided_geometric(eps: float, source: Randomness, sensitivity: int = 1) ->
         if not _bernoulli_exp(Fraction(u, t), source):
             continue  # rejection sampling of u
         v = 0
-        while _bernoulli_exp(Fraction(1), source):
+        while _bernoulli_exp(Fraction(1), source):  # true with probability exp(-1)
             v += 1
         magnitude = (u + t * v) // s
         is_negative = source.below(2)

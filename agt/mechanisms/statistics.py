@@ -538,19 +538,25 @@ class NoisyStatistics(GaussianWeights):
             DataError: memory-mapped records were changed after training.
         """
         noises = self.noise_scales(head)
-        add_noise = partial(noisy, source=source)
+        add_noise = partial(noisy, source=source)  # draws exact Gaussian noise
         records = self.records(head)
-        # The sum M of the features is released first. The other two sums are taken around the
-        # centre that follows from it.
-        centre = self.centre(head, add_noise(records.total, noises.mean))
-        released = records.statistics(centre).noisy(noises, add_noise)
-        weight = self.weights_on_features(head, centre, released.solve(noises))
+        # The sum M of the features is released first. The other two sums, G of the features' second
+        # moments and S of the features times the labels, are taken around the centre that follows
+        # from M.
+        noisy_total = add_noise(records.total, noises.mean)
+        centre = self.centre(head, noisy_total)
+        exact_sums = records.statistics(centre)  # private
+        released_sums = exact_sums.noisy(noises, add_noise)
+        # From here on nothing reads the records.
+        solved_weight = released_sums.solve(noises)  # on the shifted and scaled features
+        weight = self.weights_on_features(head, centre, solved_weight)
         # Released weights are multiples of a public step, as those of every weights mechanism.
         step = step_of(noises.sums)
         on_lattice = np.rint(weight / step) * step
+        # For classes, the slope that turns scores into probabilities is computed when asked for.
         link = None
         if head.problem.dataset.target.numeric is None:
-            link = partial(released.link_slope, noises)
+            link = partial(released_sums.link_slope, noises)
         return ReleasedWeights(
             on_lattice, self.guarantee, self.noise(head), source.simulated, self.name, link
         )
@@ -581,11 +587,16 @@ class NoisyStatistics(GaussianWeights):
         def expected(mechanism: Self) -> float:
             """Return the score of one mechanism over simulated releases."""
             records = records_of(mechanism.width, mechanism.seed)
-            weights = mechanism._simulated_weights(head, records)
-            if numbers is None:
-                return float(np.mean([(labels_of(phi @ w.T) == labels).mean() for w in weights]))
-            answers = (numbers.unscaled((phi @ w.T)[:, 0]) for w in weights)
-            return math.sqrt(np.mean([np.square(given - labels).mean() for given in answers]))
+            scores = []
+            for weight in mechanism._simulated_weights(head, records):
+                if numbers is None:
+                    is_right = labels_of(phi @ weight.T) == labels
+                    scores.append(is_right.mean())
+                else:
+                    answers = numbers.unscaled((phi @ weight.T)[:, 0])
+                    scores.append(np.square(answers - labels).mean())
+            mean_score = float(np.mean(scores))
+            return mean_score if numbers is None else math.sqrt(mean_score)
 
         return expected
 
@@ -657,8 +668,9 @@ class NoisyStatistics(GaussianWeights):
             [d - 1, width - 1] public random integers; None if there are at most ``width`` features.
         """
         count = head.features.outputs
-        usual_width = count if count <= WIDE_FEATURES else PROJECTED_FEATURES
-        width = self.width or usual_width
+        width = self.width
+        if width is None:  # not set, so it depends on how many features there are
+            width = count if count <= WIDE_FEATURES else PROJECTED_FEATURES
         if count <= width:
             return None
         normals = np.random.default_rng(self.seed).standard_normal((count - 1, width - 1))

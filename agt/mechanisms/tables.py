@@ -15,7 +15,7 @@ from math import floor
 from threading import Lock
 
 from agt.mechanisms.enclosures import NORMAL_LEFT_END, ROUND_DOWN, ROUND_UP, bound_normal, exp_lower
-from agt.mechanisms.guarantees import GaussianDP, Guarantee
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee
 from agt.numeric import printed_decimal
 
 DRAW_BITS = 128  # of the uniform integer that is drawn for each label
@@ -184,7 +184,10 @@ def rule_for_guarantee(guarantee: Guarantee, classes: int, steps: int = 1) -> Ta
                 f"classes, but there are {classes}: use PureDP or ApproximateDP"
             )
         return GaussianRule(guarantee.mu, steps)
-    return RatioRule(guarantee.eps, getattr(guarantee, "delta", 0.0), classes, steps)
+    delta = 0.0
+    if isinstance(guarantee, ApproximateDP):
+        delta = guarantee.delta
+    return RatioRule(guarantee.eps, delta, classes, steps)
 
 
 class ThresholdTable:
@@ -230,7 +233,9 @@ class ThresholdTable:
         """
         last = self._entries[-1]
         requested = self._requested(len(self._entries))
-        following = last if self._is_constant else self._rule.next_entry(last, requested)
+        following = last
+        if not self._is_constant:
+            following = self._rule.next_entry(last, requested)
         # Lemma 7 of docs/proofs/tables.md: if the rule is asked for 0 and repeats an entry, all
         # later entries are equal, so the rule need not be asked again.
         if requested == 0 and following == last:

@@ -39,8 +39,10 @@ def totals_of_labels(guarantee: Guarantee, queries: int, delta: float) -> tuple[
     Raises:
         ConfigError: the sum of the labels' own deltas is at least ``delta``.
     """
-    own_deltas = queries * guarantee.delta if isinstance(guarantee, ApproximateDP) else 0.0
-    if delta and own_deltas >= delta:
+    own_deltas = 0.0
+    if isinstance(guarantee, ApproximateDP):
+        own_deltas = queries * guarantee.delta
+    if delta != 0 and own_deltas >= delta:
         raise ConfigError(
             Message(
                 "{config:total.delta}={delta:g} is too small, because the deltas of the {queries} "
@@ -51,13 +53,16 @@ def totals_of_labels(guarantee: Guarantee, queries: int, delta: float) -> tuple[
                 own_deltas=own_deltas,
             )
         )
-    # Twice the sum of the labels' own deltas leaves as much for composition.
-    chosen_delta = max(SHOWN_DELTA, min(0.5, 2 * own_deltas))
-    shown = total(guarantee, queries, delta or chosen_delta)
+    if delta == 0:
+        # Twice the sum of the labels' own deltas leaves as much for composition.
+        delta = max(SHOWN_DELTA, min(0.5, 2 * own_deltas))
+    total_at_delta = total(guarantee, queries, delta)
     if not isinstance(guarantee, PureDP):
-        return (shown,)
-    pure = total(guarantee, queries, 0.0)
-    return (pure, shown) if shown.eps < pure.eps else (pure,)
+        return (total_at_delta,)
+    pure_total = total(guarantee, queries, 0.0)
+    if total_at_delta.eps < pure_total.eps:
+        return pure_total, total_at_delta
+    return (pure_total,)
 
 
 def total_of_weights(guarantee: Guarantee, delta: float) -> Total:
@@ -68,6 +73,10 @@ def total_of_weights(guarantee: Guarantee, delta: float) -> Total:
         delta: the delta of the total; 0: the user gave none. Then it is 0 for a pure-DP release,
             the guarantee's own delta if it has one, and otherwise ``SHOWN_DELTA``.
     """
-    if not delta and isinstance(guarantee, PureDP):
-        return total(guarantee, 1, 0.0)
-    return total(guarantee, 1, delta or getattr(guarantee, "delta", SHOWN_DELTA))
+    if delta == 0:
+        if isinstance(guarantee, PureDP):
+            return total(guarantee, 1, 0.0)
+        delta = SHOWN_DELTA
+        if isinstance(guarantee, ApproximateDP):
+            delta = guarantee.delta
+    return total(guarantee, 1, delta)

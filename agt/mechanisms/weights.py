@@ -139,8 +139,9 @@ def noise_scale(sensitivity: float, guarantee: GaussianDP) -> float:
     Raises:
         ConfigError: the sensitivity is not a positive number.
     """
-    # A sensitivity of 0 or NaN gives NaN, which is refused below.
-    sigma = next_up(sensitivity / guarantee.mu) if sensitivity > 0 else math.nan
+    sigma = math.nan  # for a sensitivity of 0 or NaN, which is refused below
+    if sensitivity > 0:
+        sigma = next_up(sensitivity / guarantee.mu)
     if not math.isfinite(sigma):
         raise ConfigError(
             f"sensitivity = {sensitivity!r}: give a positive and finite bound on how far one "
@@ -215,13 +216,14 @@ def expected_accuracy(
         deviations = sigma * np.maximum(lengths, np.finfo(float).tiny)
         ratio = logits / deviations[:, None]
     if logits.shape[1] == 1:
+        # A positive logit gives label 1. ``signed`` is positive where the true label is given.
         signed = np.where(labels == 1, ratio[:, 0], -ratio[:, 0])
         return float(ndtr(signed).mean())
     rows = np.arange(len(logits))
-    lead = ratio[rows, labels][:, None] - ratio  # of the true class over each class
+    lead = ratio[rows, labels][:, None] - ratio  # [n, J] of the true class over each class
     is_other = np.ones_like(lead, dtype=bool)
     is_other[rows, labels] = False
-    lead_over_others = lead[is_other].reshape(len(logits), -1)
+    lead_over_others = lead[is_other].reshape(len(logits), -1)  # [n, J - 1]
     integrals = sum(
         weight * ndtr(node + lead_over_others).prod(axis=1)
         for node, weight in zip(_QUADRATURE_NODES, _QUADRATURE_WEIGHTS, strict=True)

@@ -67,7 +67,9 @@ class ReleasedWeights:
 
         It is computed when it is first asked for.
         """
-        return None if self.link is None else self.link()
+        if self.link is None:
+            return None
+        return self.link()
 
     @property
     def public_parameters(self) -> dict[str, float]:
@@ -158,7 +160,11 @@ class WeightsMechanism:
                     name=cls.name,
                 )
             )
-        head = model.release_head if cls.reads_records else model.linear_head
+        # Weights that are solved from the records again may be those of a head that is only for
+        # releases, as an ensemble of votes has beside it. Others are the model's own.
+        head = model.linear_head
+        if cls.reads_records:
+            head = model.release_head
         if head is None:
             raise no_linear_head(cls.name, cls.reads_records)
         return head
@@ -298,7 +304,8 @@ class WeightsMechanism:
         # Training an ensemble of votes does not check the records against the plan of the head
         # beside it, so they are checked here.
         check_unit_rows(units, unit_rows)
-        return np.concatenate(list(replace(head.plan, epochs=1).batches(units)))
+        plan_of_one_epoch = replace(head.plan, epochs=1)  # so that each record is in one batch
+        return np.concatenate(list(plan_of_one_epoch.batches(units)))
 
 
 def labels_from(model: Model, features: np.ndarray) -> Callable[[ReleasedWeights], np.ndarray]:
@@ -341,7 +348,8 @@ def weights_mechanisms() -> dict[str, type[WeightsMechanism]]:
 
     def rank(kind: type[WeightsMechanism]) -> tuple[int, int, str]:
         """Return the position in tables: exact first, then first order, then simulated."""
-        method = kind.accuracy_method
+        method = kind.accuracy_method  # only a simulation has draws
         return method.draws, int(method != EXACT), kind.name
 
-    return {kind.name: kind for kind in sorted(REGISTERED.values(), key=rank)}
+    ranked = sorted(REGISTERED.values(), key=rank)
+    return {kind.name: kind for kind in ranked}

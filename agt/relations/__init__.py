@@ -29,7 +29,9 @@ class RelationRegistry(Mapping[str, "Relation"]):
         """
         if name not in ENTRIES:
             raise KeyError(name)
-        relation: Relation = import_module(f"{__name__}.{name}").RELATION
+        # Each relation has a module of its name here, which is imported when it is first needed.
+        module = import_module(f"{__name__}.{name}")
+        relation: Relation = module.RELATION
         return relation
 
     def __iter__(self) -> Iterator[str]:

@@ -170,8 +170,9 @@ def bound_moved_features(features: Tensor, radius: float, ks: int) -> Interval:
     """
     precision = torch.finfo(features.dtype)
     exact = features.double()
-    # Added to the radius: twice the largest error of reading a feature in the run's precision,
-    # which also covers the rounding of the sums below (Lemma 9 of docs/proofs/relations.md).
+    # ``reach`` is the radius plus twice the largest error of reading a feature in the run's
+    # precision, which also covers the rounding of the sums below (Lemma 9 of
+    # docs/proofs/relations.md).
     reach = radius + 2 * precision.eps * (exact.abs() + radius) + 2 * precision.tiny
     lower = (exact - reach).to(features.dtype)
     upper = (exact + reach).to(features.dtype)

@@ -121,8 +121,9 @@ class Relation:
         Differential privacy needs a symmetric relation, so no mechanism may use the certificates of
         one that is not.
         """
-        undoing = {Edit(removed=edit.added, added=edit.removed) for edit in self.edits}
-        return undoing == set(self.edits)
+        # An edit is undone by adding the units that it removed, and removing those that it added.
+        undoing_edits = {Edit(removed=edit.added, added=edit.removed) for edit in self.edits}
+        return undoing_edits == set(self.edits)
 
     @property
     def edits_whole_records(self) -> bool:
@@ -190,9 +191,10 @@ class Relation:
             ConfigError: the largest r exceeds ``MOST_ROWS``, beyond which sums are not proved to
                 stay within int64 (Lemma 11 of docs/proofs/relations.md).
         """
-        # An edit of labels or features concerns one unit.
-        units = max((max(edit) for edit in self.edits), default=1)
-        rows_per_k = units * unit_rows
+        # Removed and added units are counted separately, so the larger number counts. An edit of
+        # labels or features concerns one unit.
+        units_per_edit = max((max(edit.removed, edit.added) for edit in self.edits), default=1)
+        rows_per_k = units_per_edit * unit_rows
         most_rows = max(ks) * rows_per_k
         if most_rows > MOST_ROWS:
             raise ConfigError(
@@ -223,9 +225,15 @@ class Relation:
                 "a public radius".
             k: the number of edits; None: the text says "k".
         """
-        units = "records" if unit_rows == 1 else f"units of up to {unit_rows} records"
-        radius_text = "a public radius" if radius is None else f"{radius:g}"
-        k_text = "k" if k is None else f"{k:,}"
+        units = "records"
+        if unit_rows > 1:
+            units = f"units of up to {unit_rows} records"
+        radius_text = "a public radius"
+        if radius is not None:
+            radius_text = f"{radius:g}"
+        k_text = "k"
+        if k is not None:
+            k_text = f"{k:,}"
         return self.ball_template.format(units=units, radius=radius_text, k=k_text)
 
     def describe_edit(self, unit_rows: int) -> str:
@@ -356,7 +364,8 @@ class Relation:
         Raises:
             ConfigError: there is an ensemble, and one edit removes or adds several units.
         """
-        if members > 1 and any(max(edit) > 1 for edit in self.edits):
+        concerns_several_units = any(edit.removed > 1 or edit.added > 1 for edit in self.edits)
+        if members > 1 and concerns_several_units:
             raise ConfigError(
                 Message(
                     "{config:ensemble.members}={members}: under relation={name}, one edit "
@@ -446,7 +455,8 @@ class Relation:
             public: [b] bool, which records of the batch are declared public.
         """
         if self.private_only:
-            return int((~public).sum())
+            is_private = ~public
+            return int(is_private.sum())
         return len(public)
 
     def count_selected(self, rows: int, batch: int, eligible: int) -> int:
@@ -463,7 +473,9 @@ class Relation:
         Returns:
             The smaller of r and ``eligible``; 0 if the relation's bounds need no selection.
         """
-        return min(rows, eligible) if self.selects else 0
+        if not self.selects:
+            return 0
+        return min(rows, eligible)
 
     def selection_shape(self, parameter: "Tensor") -> tuple[int, ...]:
         """Return the shape in which the kernels select a parameter's greatest and least bounds.
@@ -574,6 +586,7 @@ class Relation:
         """
         rows_of_k = add_parameter_axes(rows, sums.lower)
         sum_lower, sum_upper = self.bound_edited_sum(sums, rows_of_k)
+        # The normaliser in a tensor of the shape [K, 1, ...] (see ``divide_quanta``).
         divisor = rows_of_k.double().fill_(normalizer)
         lower = divide_quanta(sum_lower, divisor, clip)
         upper = divide_quanta(sum_upper, divisor, clip)
@@ -596,7 +609,7 @@ class Relation:
         """
         # The operations are those of ``bound_direction``, in the same order. Each is monotone as
         # rounded, so the result lies within its bounds (Lemma 12 of docs/proofs/relations.md).
-        divisor = total.new_zeros(()).double().fill_(normalizer)
+        divisor = total.new_zeros(()).double().fill_(normalizer)  # in a tensor of no axes
         return divide_quanta(total, divisor, clip)
 
 
@@ -610,8 +623,8 @@ def add_parameter_axes(values: "Tensor", like: "Tensor") -> "Tensor":
     Returns:
         [K, 1, ..., 1], with as many axes as ``like``; a view of ``values``.
     """
-    parameter_dimensions = like.dim() - 1
-    return values.view(-1, *[1] * parameter_dimensions)
+    parameter_axes = [1] * (like.dim() - 1)
+    return values.view(-1, *parameter_axes)
 
 
 def divide_quanta(total: "Tensor", divisor: "Tensor", clip: float) -> "Tensor":
@@ -628,4 +641,5 @@ def divide_quanta(total: "Tensor", divisor: "Tensor", clip: float) -> "Tensor":
     # The quotient comes before the scaling. A correctly rounded quotient is monotone in the exact
     # one, so means over batches of different sizes compare as the exact means do (Lemma 13 of
     # docs/proofs/relations.md).
-    return total.double() / divisor * (clip / QUANTA)
+    quantum = clip / QUANTA
+    return total.double() / divisor * quantum
