@@ -257,7 +257,7 @@ class BoxModel(ModelDefaults):
             queries = torch.from_numpy(block).to(getattr(torch, dtype))
             return compute(check_queries(queries, dtype))
 
-        return group().shared(len(features), QUERY_BLOCK_ROWS, compute_rows)
+        return group().map_blocks(len(features), QUERY_BLOCK_ROWS, compute_rows)
 
 
 def assess_boxes(

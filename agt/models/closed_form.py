@@ -296,7 +296,7 @@ class ClosedFormModel(ModelDefaults):
         def block_logits(rows: slice) -> np.ndarray:
             return self.logits(self.phi(features[rows]))
 
-        blocks = group().shared(len(features), ROWS, block_logits)
+        blocks = group().map_blocks(len(features), ROWS, block_logits)
         return gathered(blocks, len(features))
 
     def predict(self, features: np.ndarray) -> np.ndarray:
@@ -344,7 +344,7 @@ class ClosedFormModel(ModelDefaults):
         def certify_block(rows: slice) -> ClosedFormCertificates:
             return self.certify_phi(self.phi(features[rows]), grid)
 
-        blocks = group().shared(count, ROWS, certify_block, row_reporter(on_progress, count))
+        blocks = group().map_blocks(count, ROWS, certify_block, row_reporter(on_progress, count))
         certificates = ClosedFormCertificates.concatenate(blocks, count)
         if ks is None:
             return certificates

@@ -313,7 +313,7 @@ class EnsembleModel(ModelDefaults):
             margins = [member.envelope(features[rows], first_k).margin for member in self.members]
             return margin_labels(margins, clip)
 
-        parts = group().shared(len(features), ROWS, labels_and_means)
+        parts = group().map_blocks(len(features), ROWS, labels_and_means)
         labels, means = zip(*parts, strict=True)
         return np.concatenate(labels), np.concatenate(means)
 
@@ -411,7 +411,7 @@ class EnsembleModel(ModelDefaults):
                 envelopes.append(envelope)
             return margin_vote(envelopes, clip, touches=self._members_per_edit)
 
-        return Vote.concatenate([*group().shared(len(features), queries_at_once, vote_on)])
+        return Vote.concatenate([*group().map_blocks(len(features), queries_at_once, vote_on)])
 
 
 def vote_certificates(

@@ -165,7 +165,7 @@ def inverse_root(matrix: np.ndarray, power: float, ridge: float, fault: str) -> 
             )
         # A function of a symmetric matrix applies to its eigenvalues.
         powers = values ** (-power / 2)
-        return group().sent(integer_matrix((vectors * powers) @ vectors.T))
+        return group().broadcast(integer_matrix((vectors * powers) @ vectors.T))
 
 
 def choose_landmarks(rows: np.ndarray, count: int, seed: int) -> np.ndarray:

@@ -592,7 +592,7 @@ class FlipModel(VotesModel):
             return self._vote(features[rows])
 
         report = row_reporter(on_progress, count)
-        parts = group().shared(count, queries_at_once, vote_on, report)
+        parts = group().map_blocks(count, queries_at_once, vote_on, report)
         labels, distances, votes = zip(*parts, strict=True)
         vote = Vote.concatenate(votes)
         if ks is not None:

@@ -366,7 +366,7 @@ class Votes(ClosedFormModel):
             """Return the members' labels [T, rows] of a block of the queries."""
             return self.labels(self.phi(features[rows]))
 
-        parts = group().shared(count, ROWS, labels_of_rows, row_reporter(on_progress, count))
+        parts = group().map_blocks(count, ROWS, labels_of_rows, row_reporter(on_progress, count))
         labels = np.concatenate(list(parts), axis=1)
         # touches: the number of members whose shards one edit can change.
         vote = plain_vote(

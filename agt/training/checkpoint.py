@@ -172,7 +172,7 @@ class SharedCheckpoints(Checkpoints):
         own_state = None
         if self._is_first:
             own_state = self.first.last_state()
-        state = self.group.sent(own_state)  # the first process's state, in every process
+        state = self.group.broadcast(own_state)  # the first process's state, in every process
         if state is None:
             return None
         # Copies are aligned like PyTorch's own tensors, whatever memory the transfer used: a matrix
@@ -204,7 +204,7 @@ class SharedCheckpoints(Checkpoints):
         number = 0
         if self._is_first:
             number = self.first.draw_once(name, draw)
-        return self.group.sent(number)  # the first process's number, in every process
+        return self.group.broadcast(number)  # the first process's number, in every process
 
     @property
     def _is_first(self) -> bool:

@@ -186,7 +186,7 @@ def gradient_sum(loss: LinearLoss, theta: Tensor, records: Records, rows: np.nda
         return (total,)
 
     row_spans = spans(len(rows), GRADIENT_BLOCK_ROWS)
-    (total,) = group().summed(row_spans, sum_over_span)
+    (total,) = group().sum_spans(row_spans, sum_over_span)
     return total
 
 

@@ -362,7 +362,7 @@ class TrainingRun:
                         parameter, fragment_sum, fragment_sum
                     )
                     sums[parameter] += expanded.reshape(sums[parameter].shape)
-        processes().total([*sums.values()])  # adds the sums of all processes, in place
+        processes().sum_in_place([*sums.values()])  # adds the sums of all processes, in place
         return sums
 
     def bound_sums(self, rows: np.ndarray, eligible: int, group: slice) -> dict[str, BoundSums]:
@@ -410,7 +410,7 @@ class TrainingRun:
         tensors = [tensor for sums in sums_of.values() for tensor in sums if tensor is not None]
         # The sums of all processes are added, in place. Integers add up to the same sum in any
         # order and in any cut of the batch (Lemma 6 of docs/proofs/training.md).
-        processes().total(tensors)
+        processes().sum_in_place(tensors)
         # The loop has counted only this process's records.
         self.work_done = work_before + len(rows) * ks
         return sums_of

@@ -513,7 +513,7 @@ def minimise(
         factors = [cho_factor(matrix, lower=True) for matrix in hessian]
         if gradient.norm_bound <= tolerance:
             break
-        direction = group().sent(solve_newton_step(factors, gradient.value))
+        direction = group().broadcast(solve_newton_step(factors, gradient.value))
         weight = _line_search(values_at, weight, gradient.value, direction)
         steps_done = step + 1
         checkpoints.save_if_due(steps_done, partial(dict, weight=torch.from_numpy(weight)))
@@ -538,7 +538,7 @@ def minimise(
     return RemovalState(
         weight=weight,
         tilt=tilt,
-        served=group().sent(problem.serve(weight)),
+        served=group().broadcast(problem.serve(weight)),
         reference=reference,
         hessian=hessian,
         gram=gram_matrix,
@@ -568,7 +568,7 @@ def _polish(
     """
     for _ in range(POLISH_STEPS):
         step = solve_newton_step(factors, gradient.value)
-        next_weight = weight - group().sent(step)
+        next_weight = weight - group().broadcast(step)
         next_gradient = gradient_at(next_weight)
         if next_gradient.norm_bound >= gradient.norm_bound:
             break

@@ -50,7 +50,7 @@ def sum_over_rows(
         return tuple(map(torch.from_numpy, totals))
 
     row_spans = spans(count, block_rows)
-    totals = group().summed(row_spans, sum_of_span)
+    totals = group().sum_spans(row_spans, sum_of_span)
     return tuple(total.numpy() for total in totals)
 
 

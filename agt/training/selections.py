@@ -68,7 +68,7 @@ def _sum_least(group: Group, collected: Tensor, counts: Tensor) -> Tensor:
         padded[:, : chunk.shape[1]] = chunk
         sent = padded.view(ks, group.size, share, slots).transpose(0, 1)
         # Entry r of ``sent`` goes to process r; entry r of ``received`` comes from process r.
-        received = group.dealt(sent)  # [process, K, share, c]
+        received = group.all_to_all(sent)  # [process, K, share, c]
         candidates = received.permute(1, 2, 0, 3).flatten(2)  # [K, share, processes * c]
         smallest = candidates.topk(slots, largest=False).values  # ascending
         chosen = torch.where(is_counted & (smallest != EMPTY_SLOT), smallest, 0)

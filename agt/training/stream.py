@@ -118,7 +118,7 @@ class Stream:
         starts_after = range(boundary, len(rows), size)
         cuts = sorted({*starts_before, *starts_after, len(rows)})
         pieces = [slice(start, stop) for start, stop in pairwise(cuts)]
-        own = [pieces[index] for index in processes().mine(len(pieces))]
+        own = [pieces[index] for index in processes().own_pieces(len(pieces))]
         selected = [_as_slice(rows[piece]) for piece in own]
         if self.staged:
             pairs = self.staged.fragments(selected)
