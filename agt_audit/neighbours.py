@@ -275,8 +275,8 @@ def neighbour_of(model: Model, records: Records, ks: tuple[int, ...] | None = No
     """
     problem = model.problem
     problem.dataset.check_unchanged()
-    if model.keeps_draws:
-        return model.with_draws(neighbouring(problem, records))
+    if model.stores_noise:
+        return model.retrained_with_same_noise(neighbouring(problem, records))
     if not problem.settings.ensembled:
         return retrained(problem, records, ks)
     train = problem.dataset.train

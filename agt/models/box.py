@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from agt.bounds.box import Box
 from agt.bounds.network import Network
 from agt.certificates.box import Certificates, certify, check_queries, compute_envelope
-from agt.certificates.conditions import Condition, assess, stated_constants
+from agt.certificates.conditions import Condition, add_facts, assess, stated_constants
 from agt.certificates.envelopes import Envelope
 from agt.certificates.settings import BoxConfig
 from agt.data.arrays import Blocks, gathered
@@ -343,9 +343,7 @@ def assess_problem(problem: Problem, plan: BatchPlan | None = None) -> tuple[Con
         # Condition d (nested bounds): under noise, bounds compare trainings with the same draws.
         further_facts["d"] = (GIVEN_THE_DRAW,)
     conditions = assess_boxes(problem.dataset, problem.setup, plan, settings.choices)
-    return tuple(
-        condition.with_facts(*further_facts.get(condition.letter, ())) for condition in conditions
-    )
+    return add_facts(conditions, further_facts)
 
 
 def copy_initial_parameters(head: nn.Sequential, initial: Mapping[str, Tensor]) -> bool:

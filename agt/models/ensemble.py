@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from agt.certificates.box import Certificates, count_grid_steps
-from agt.certificates.conditions import Condition, shards_fact
+from agt.certificates.conditions import Condition, add_facts, shards_fact
 from agt.certificates.envelopes import MAX_MARGIN_EDITS
 from agt.certificates.margin_votes import margin_labels, margin_vote
 from agt.certificates.vote_certificates import VoteCertificates
@@ -21,7 +21,7 @@ from agt.data.arrays import ROWS
 from agt.data.dataset import Dataset
 from agt.data.records import Records, fingerprint
 from agt.distributed import group
-from agt.facts import proved
+from agt.facts import Fact, proved
 from agt.models.model import Model, ModelDefaults
 from agt.models.shares import logistic_shares
 from agt.models.store import FileReader, FileWriter
@@ -167,16 +167,13 @@ class EnsembleModel(ModelDefaults):
         """
         # Condition b (records are selected independently): which member a record trains depends on
         # the record's own id only.
-        vote_facts = {"b": shards_fact(len(self.members), self._members_per_edit)}
+        in_shards = shards_fact(len(self.members), self._members_per_edit)
+        vote_facts: dict[str, tuple[Fact, ...]] = {"b": (in_shards,)}
         if self._clip is not None:
             # Condition c (public constants): the clip level is public.
-            vote_facts["c"] = proved("margins_clipped", clip=self._clip, edits=MAX_MARGIN_EDITS)
-        conditions = []
-        for condition in self.members[0].conditions:
-            if condition.letter in vote_facts:
-                condition = condition.with_facts(vote_facts[condition.letter])
-            conditions.append(condition)
-        return tuple(conditions)
+            clipped = proved("margins_clipped", clip=self._clip, edits=MAX_MARGIN_EDITS)
+            vote_facts["c"] = (clipped,)
+        return add_facts(self.members[0].conditions, vote_facts)
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
@@ -511,10 +508,7 @@ def load_members(problem: Problem, reader: FileReader, indices: Sequence[int]) -
     """
     dataset = problem.dataset
     ensemble = problem.settings.ensemble
-    # Which member each record trains.
-    shard_of_rows = assign_shards(
-        dataset.train.units, ensemble
-    )  # the member that each record trains
+    shard_of_rows = assign_shards(dataset.train.units, ensemble)  # the member of each record
     member_size = None
     if dataset.declared_size is not None:
         # A public number, in contrast to the count of the member's own records.

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from agt.certificates.box import Certificates
-from agt.certificates.conditions import Condition
+from agt.certificates.conditions import Condition, add_facts
 from agt.certificates.flips import count_flips_to_beat, count_flips_to_win, fewest_edits_to_change
 from agt.certificates.settings import VotesConfig
 from agt.certificates.vote_certificates import VoteCertificates
@@ -512,13 +512,8 @@ class FlipModel(VotesModel):
         Condition d, that one edit changes the answer only by a bounded step, also names the fact
         that flipped labels are counted exactly.
         """
-        exact = proved("flips_counted")
-        conditions = []
-        for condition in super().conditions:
-            if condition.letter == "d":
-                condition = condition.with_facts(exact)
-            conditions.append(condition)
-        return tuple(conditions)
+        flips_are_counted = proved("flips_counted")
+        return add_facts(super().conditions, {"d": (flips_are_counted,)})
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
         """Return the fractions of the votes for each class, or the scores of a single member.

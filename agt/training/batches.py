@@ -122,6 +122,27 @@ class BatchPlan:
             ConfigError: a batch of any epoch has more than ``n_max`` records. All epochs are
                 checked before the first batch is yielded.
         """
+        for batch_numbers in self._checked_batch_numbers(units):
+            for batch in range(self.count):
+                yield np.flatnonzero(batch_numbers == batch)
+
+    def check_batch_sizes(self, units: np.ndarray) -> None:
+        """Raise ConfigError if a batch of any epoch has more than ``n_max`` records.
+
+        Args:
+            units: [n] str, each record's unit id.
+        """
+        self._checked_batch_numbers(units)
+
+    def _checked_batch_numbers(self, units: np.ndarray) -> list[np.ndarray]:
+        """Return for each epoch the batch number of each record, [n] int64, after a check.
+
+        Args:
+            units: [n] str, each record's unit id.
+
+        Raises:
+            ConfigError: a batch of any epoch has more than ``n_max`` records.
+        """
         if self.count == 1:
             # The only batch has every record, whatever its hash is; hashing takes long.
             hashes = np.zeros(len(units), dtype=np.uint64)
@@ -140,9 +161,7 @@ class BatchPlan:
                     n_max=self.n_max,
                 )
             )
-        for batch_numbers in epochs:
-            for batch in range(self.count):
-                yield np.flatnonzero(batch_numbers == batch)
+        return epochs
 
     def _batch_numbers(self, hashes: np.ndarray, epoch: int) -> np.ndarray:
         """Return the batch number of each record in one epoch.
