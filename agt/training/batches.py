@@ -86,10 +86,14 @@ class BatchPlan:
             # A shard (one ensemble member's part of the records) may be empty, and the normaliser
             # must not be 0.
             size = max(records, 1)
-        normalizer = config.normalizer or size / config.count
+        normalizer = config.normalizer
+        if normalizer is None:
+            normalizer = size / config.count
         # A huge normaliser is capped so that the default n_max is a finite integer. It is still
         # above MOST_ROWS then, so the constructor refuses it.
-        n_max = config.n_max or default_n_max(min(normalizer, 2 * MOST_ROWS))
+        n_max = config.n_max
+        if n_max is None:
+            n_max = default_n_max(min(normalizer, 2 * MOST_ROWS))
         minimum = _MIN_CAP_RATIO * normalizer
         if n_max < minimum:
             raise ConfigError(
