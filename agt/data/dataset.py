@@ -128,12 +128,12 @@ class Dataset:
         )
 
     @property
-    def bare(self) -> "Dataset":
+    def without_records(self) -> "Dataset":
         """This dataset without its training records: what every member of an ensemble shares."""
         none = self.train.take(np.empty(0, dtype=np.int64))
         return replace(self, train=none, pretrain=None, plane=None, shard=True)
 
-    def with_shard(self, records: Records, declared_size: float | None) -> "Dataset":
+    def with_training_records(self, records: Records, declared_size: float | None) -> "Dataset":
         """This dataset with one member's training records."""
         return replace(self, train=records, declared_size=declared_size, shard=True)
 

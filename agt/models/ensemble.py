@@ -236,7 +236,8 @@ class EnsembleModel(ModelDefaults):
             labels, _ = self._labels_and_mean_margins(features, self._clip)
             return labels
         member_labels = self._member_labels(features)
-        # Only the winner is needed here. It does not depend on the members' stable distances.
+        # Only the winner is needed here. It does not depend on the members' stable distances, so
+        # zeros stand for these.
         no_distances = np.zeros_like(member_labels)
         vote = certified_vote(
             member_labels, no_distances, self.problem.classes, touches=self._members_per_edit
@@ -340,9 +341,9 @@ class EnsembleModel(ModelDefaults):
             certificates.append(member_certificates)
             # A replaced record is two single edits, a removal and an addition, which may change two
             # members. A member that can count them separately is certified a second time.
-            counting = member.counting_single_edits
-            if counting is not member:
-                member_certificates = counting.certify(features, ks)
+            single_edit_member = member.counting_single_edits
+            if single_edit_member is not member:
+                member_certificates = single_edit_member.certify(features, ks)
             single_edit_certificates.append(member_certificates)
             on_progress(Progress(step=done, steps=count, done=done, total=count))
         label_vote = vote_certificates(certificates, single_edit_certificates, self.problem.classes)
@@ -372,8 +373,10 @@ class EnsembleModel(ModelDefaults):
         by_distance = self._margin_vote(features, ks, clip, in_steps=False)
         if ks is None and grid.dense:  # a step of a grid without gaps is one edit
             return by_distance, by_distance
-        step_ks = grid.ks if ks is None else ks
-        return by_distance, self._margin_vote(features, step_ks, clip, in_steps=True)
+        if ks is None:
+            ks = grid.ks
+        by_steps = self._margin_vote(features, ks, clip, in_steps=True)
+        return by_distance, by_steps
 
     def _margin_vote(
         self, features: np.ndarray, ks: tuple[int, ...] | None, clip: float, in_steps: bool
@@ -408,7 +411,9 @@ class EnsembleModel(ModelDefaults):
                 envelopes.append(envelope)
             return margin_vote(envelopes, clip, touches=self._members_per_edit)
 
-        return Vote.concatenate([*group().map_blocks(len(features), queries_at_once, vote_on)])
+        # The processes of a distributed job share the blocks.
+        votes = group().map_blocks(len(features), queries_at_once, vote_on)
+        return Vote.concatenate(list(votes))
 
 
 def vote_certificates(
@@ -471,10 +476,10 @@ def fit_members(
         Each member's model and a digest of what it was trained on, in the order of ``indices``.
     """
     dataset = problem.dataset
-    # ``bare`` is the dataset without records: a worker process gets only its own member's records.
-    train_member = partial(
-        _fit_member, problem.with_dataset(dataset.bare), training_environment(problem)
-    )
+    # A worker process gets only its own member's records.
+    problem_without_records = problem.with_dataset(dataset.without_records)
+    # ``train_members`` calls it with the remaining arguments of each member.
+    train_member = partial(_fit_member, problem_without_records, training_environment(problem))
 
     def report_member(done: int) -> None:
         """Report that ``done`` members have been trained."""
@@ -516,7 +521,7 @@ def load_members(problem: Problem, reader: FileReader, indices: Sequence[int]) -
     members = []
     for index in indices:
         records = dataset.train.take(shard_of_rows == index)
-        shard = dataset.bare.with_shard(records, member_size)
+        shard = dataset.without_records.with_training_records(records, member_size)
         count = None
         if isinstance(problem.stored_record_counts, tuple):
             count = problem.stored_record_counts[index]
@@ -568,7 +573,7 @@ def _fit_member(
         The member's model, which holds no records, and a digest of what it was trained on.
     """
     settings = replace(problem.settings, compute=setup.compute)
-    shard = problem.dataset.with_shard(records, setup.declared_size)
+    shard = problem.dataset.with_training_records(records, setup.declared_size)
     member_problem = replace(problem, dataset=shard, settings=settings)
     model = settings.certificate.fit(member_problem, checkpoints=checkpoints)
     # The process sends the model back, so its problem must be the one without records.

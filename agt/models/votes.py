@@ -75,6 +75,7 @@ from agt.training.ridge import (
 )
 from agt.training.settings import EnsembleConfig
 
+_SCORE_BITS = 51  # scores of a single member are sums of integers of about this size
 _FLIP_BYTES = 48  # working memory for each pair of a query and a member's record
 
 
@@ -253,9 +254,12 @@ class VotesModel(Votes):
             The letter of a condition of a privacy claim (docs/method.md) -> the facts that support
             it.
         """
-        stated = proved("members_stated")
-        exact = proved("sums_of_integers")
-        return {"b": (), "c": (stated,), "e": self.features.facts, "f": (exact,)}
+        return {
+            "b": (),  # a member depends on no record outside of its shard: shown by shards_fact
+            "c": (proved("members_stated"),),  # the members' settings are public constants
+            "e": self.features.facts,  # the feature map comes from public data only
+            "f": (proved("sums_of_integers"),),  # sums have no rounding error
+        }
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
@@ -270,9 +274,9 @@ class VotesModel(Votes):
         """
         queries = _to_integer_features(phi)
         weight = self.weight.numpy()
-        chunks = [
-            predict_labels(queries, weight[members]) for members in self._member_chunks(len(phi))
-        ]
+        chunks = []
+        for members in self._member_chunks(len(phi)):
+            chunks.append(predict_labels(queries, weight[members]))
         return np.concatenate(chunks)
 
     def _member_chunks(self, queries: int) -> Iterator[slice]:
@@ -531,7 +535,7 @@ class FlipModel(VotesModel):
         weight = self.weight[0].numpy().T.astype(np.float64)
         scores = _to_integer_features(phi) @ weight
         # Sums of products of integers, which are below 2^51.1 in size; divided to be about 1.
-        return np.ldexp(scores, -51)
+        return np.ldexp(scores, -_SCORE_BITS)
 
     def shares(self, features: np.ndarray) -> np.ndarray:
         """Return each class's fraction of the votes, [n, C] float64.
@@ -626,7 +630,10 @@ class FlipModel(VotesModel):
             else:
                 flips = count_flips_to_win(influence, member.labels, classes, impossible)
             flips_of_members.append(flips)
-        cheapest = [*map(fewest_edits_to_change, flips_of_members, labels)]
+        cheapest = [
+            fewest_edits_to_change(flips, answers)
+            for flips, answers in zip(flips_of_members, labels, strict=True)
+        ]
         distances = np.stack(cheapest) - 1  # one flip fewer cannot change the member's label
         flips_to_win = np.stack(flips_of_members, axis=1)  # [C, T, n]
         # The number of members whose shards one edit can change.
@@ -647,7 +654,7 @@ def _is_countable(member: MemberInfluence, classes: int) -> bool:
     # Lemma 4 of docs/proofs/flips.md: below this limit every sum in float64 is exact.
     if sum_of_row_lengths(member.influence.astype(float)) >= 2**INFLUENCE_BITS:
         return False
-    return set(member.labels.tolist()) <= {*range(classes)}
+    return set(member.labels.tolist()) <= set(range(classes))
 
 
 @schema
