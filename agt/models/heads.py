@@ -173,9 +173,10 @@ class ConvConfig(ConvSettings, HeadConfig):
         network = nn.Sequential(*layers)
         with torch.no_grad():
             if self.start == "he":
-                # PyTorch draws weights of variance 1 / (3 fan-in). Only biases have one axis.
+                # PyTorch draws weights of variance 1 / (3 fan-in), He's method of 2 / fan-in.
                 for parameter in network.parameters():
-                    parameter.mul_(6**0.5 if parameter.dim() > 1 else 0.0)
+                    is_bias = parameter.dim() == 1
+                    parameter.mul_(0.0 if is_bias else 6**0.5)
             for parameter in network[-1].parameters():
                 parameter.mul_(self.output_scale)
         return network.to(getattr(torch, training.dtype))
@@ -422,7 +423,7 @@ def _no_sequential(network: object, origin: str, needed: str = "") -> ConfigErro
         origin: where it comes from, for messages.
         needed: what else the network must be; empty: it is not known.
     """
-    kind = " ".join(filter(None, ("an nn.Sequential", needed)))
+    kind = f"an nn.Sequential {needed}".rstrip()
     return ConfigError(
         f"model: {origin} has the type {type(network).__name__}, but agt needs {kind}, because "
         "it computes bounds layer by layer"

@@ -256,7 +256,9 @@ class CheckpointFolder(Checkpoints):
         """
         self._since = time.monotonic()  # the training begins here, and so does the first pause
         paths = _state_paths(self.folder)
-        return _read_state(paths[-1], self.run) if paths else None
+        if not paths:
+            return None
+        return _read_state(paths[-1], self.run)
 
     def save_if_due(
         self, step: int, tensors: Callable[[], Tensors], is_last_step: bool = False
@@ -359,9 +361,9 @@ class CheckpointFolder(Checkpoints):
         Raises:
             OSError: the file cannot be written.
         """
-        # Old files are removed first, so that the new one finds space on the disk. The latest
-        # STORED_STATES - 1 files stay.
-        older_states = _state_paths(self.folder)[: 1 - STORED_STATES]
+        # Old files are removed first, so that the new one finds space on the disk.
+        staying_states = STORED_STATES - 1  # beside the new one
+        older_states = _state_paths(self.folder)[:-staying_states]
         for path in older_states:
             path.unlink(missing_ok=True)
         # ``save`` refuses tensors that share memory, so it gets copies.

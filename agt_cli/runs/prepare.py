@@ -32,7 +32,7 @@ from agt.data.records import Records
 from agt.errors import ConfigError
 from agt.facts import Fact, Standing, proved
 from agt.models.description import MODEL_FORMAT, READABLE_FORMATS, describe_dataset, read_dataset
-from agt.models.doubts import Certainty, certainty_on, sample_of
+from agt.models.doubts import CertifiedCounts, count_certified, sample_records
 from agt.models.fitting import fit as fit_model
 from agt.models.heads import CustomNetwork, HeadBuilder, from_layers, head_from_config
 from agt.models.kinds import certificate_config
@@ -601,9 +601,9 @@ def _judge(model: Model, test: Records) -> Judged:
     """On the test records; certified only where that takes no time, else some of them at k = 0."""
     prediction = model.predict(test.features)
     if not model.instant:
-        certainty = certainty_on(model, sample_of(test))
+        certainty = count_certified(model, sample_records(test))
         return judge(model, test, "test records", test.labels, prediction, None, certainty)
     certificates = model.certify(test.features)
-    certainty = Certainty.of(certificates, model.problem.settings)
+    certainty = CertifiedCounts.from_certificates(certificates, model.problem.settings)
     distance = certificates.stable_distance
     return judge(model, test, "test records", test.labels, prediction, distance, certainty)
