@@ -294,7 +294,7 @@ def assess_boxes(
         choices,
         every_k=facts["a"],
         constants=stated_constants(plan, "steps_stated", steps=plan.steps),
-        step=("inclusion-monotone rules", facts["d"]),
+        step=("inclusion-monotone rules", facts["d"]),  # the name of condition d, and its fact
         rounding=facts["f"],
     )
 
@@ -392,8 +392,8 @@ def build_starting_head(problem: Problem) -> nn.Sequential:
     fit, the parameters are the random ones that ``training.seed`` draws.
     """
     head = _build_head(problem)
-    # Leaves the drawn parameters in place where the initial ones do not fit.
-    copy_initial_parameters(head, problem.initial or {})
+    if problem.initial is not None:
+        copy_initial_parameters(head, problem.initial)  # changes nothing if they do not fit
     return head
 
 

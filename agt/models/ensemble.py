@@ -345,7 +345,7 @@ class EnsembleModel(ModelDefaults):
             if single_edit_member is not member:
                 member_certificates = single_edit_member.certify(features, ks)
             single_edit_certificates.append(member_certificates)
-            on_progress(Progress(step=done, steps=count, done=done, total=count))
+            on_progress(Progress.of_steps(done, count))
         label_vote = vote_certificates(certificates, single_edit_certificates, self.problem.classes)
         if self._clip is None:
             return label_vote
@@ -483,7 +483,7 @@ def fit_members(
 
     def report_member(done: int) -> None:
         """Report that ``done`` members have been trained."""
-        on_progress(Progress(step=done, steps=len(indices), done=done, total=len(indices)))
+        on_progress(Progress.of_steps(done, len(indices)))
 
     return train_members(
         train_member,

@@ -189,6 +189,7 @@ def choose_landmarks(rows: np.ndarray, count: int, seed: int) -> np.ndarray:
         UnsoundError: a row is not finite.
     """
     _check_finite(rows)
+    # Bytes of little-endian integers, so that hashes are the same on every machine.
     distinct = {row.tobytes() for row in rows.astype("<i8")}
     if len(distinct) < count:
         raise ConfigError(

@@ -193,7 +193,7 @@ class LinearModel(ClosedFormModel):
             problem.settings.choices,
             every_k=proved("every_k_in_closed_form"),
             constants=constants,
-            step=("every step non-expansive", movement),
+            step=("every step non-expansive", movement),  # the name of condition d, and its fact
             rounding=proved("sums_in_float64", share=rounding_share),
             features=self.features.facts,
         )

@@ -205,8 +205,7 @@ class OwnVotesModel(Votes):
             for index, shard_records in enumerate(self._member_records(records)):
                 shard = self._shard(index, shard_records)
                 members.append(self._learner.train_member(shard))
-                finished = index + 1
-                on_progress(Progress(step=finished, steps=count, done=finished, total=count))
+                on_progress(Progress.of_steps(index + 1, count))
         raised = np.array([member.raised for member in members], dtype=np.uint8)
         return replace(self, raised=raised, members=tuple(members), ballots={})
 

@@ -334,7 +334,7 @@ class Portable:
             weight=weight,
             noise=noise,
             words=tuple(node["words"]),
-            mechanism=node.get("mechanism") or mechanism_from_noise(noise),
+            mechanism=node.get("mechanism", mechanism_from_noise(noise)),
             brief=tuple(node.get("brief", ())),
         )
 

@@ -170,8 +170,7 @@ class VotesModel(Votes):
         for member, (features, labels) in enumerate(self._training_arrays(shards)):
             targets = encode_targets(labels, self.problem.classes)
             weight[member] = torch.from_numpy(learn(features, targets, self.config.strength))
-            finished = member + 1
-            on_progress(Progress(step=finished, steps=count, done=finished, total=count))
+            on_progress(Progress.of_steps(member + 1, count))
         return replace(self, weight=weight)
 
     def _training_arrays(
@@ -334,8 +333,7 @@ class NumberVotesModel(NumberVotes, VotesModel):
             integers, exponent = fit_number_ridge(features, targets, self.config.strength)
             weight[member, 0] = torch.from_numpy(integers)
             exponents[member] = exponent
-            finished = member + 1
-            on_progress(Progress(step=finished, steps=count, done=finished, total=count))
+            on_progress(Progress.of_steps(member + 1, count))
         return replace(self, weight=weight, exponents=exponents)
 
     @property
@@ -413,8 +411,7 @@ class FlipModel(VotesModel):
         for features, labels in self._training_arrays(shards):
             influence = label_influence(features, self.config.strength)
             members.append(MemberInfluence(influence, labels))
-            finished = len(members)
-            on_progress(Progress(step=finished, steps=count, done=finished, total=count))
+            on_progress(Progress.of_steps(len(members), count))
         return self._with_members(members)
 
     def _with_members(self, members: Sequence[MemberInfluence]) -> Self:

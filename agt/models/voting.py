@@ -299,7 +299,8 @@ class Votes(ClosedFormModel):
             # if D' is a neighbour of D, then D is one of D'
             "g": evidence(symmetric_fact(settings.relation)),
         }
-        return conditions_from(evidence_of, "a record moves one vote")
+        name_of_condition_d = "a record moves one vote"
+        return conditions_from(evidence_of, name_of_condition_d)
 
     @property
     def metrics(self) -> dict[str, float | int | str]:

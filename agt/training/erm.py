@@ -79,7 +79,7 @@ def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
                 "{usable:.2g} or more",
                 tolerance=tolerance,
                 rounding=rounding,
-                usable=4.01 * rounding,
+                usable=4.01 * rounding,  # slightly above the limit
             )
         )
     solutions_distance = next_up(2 * solver_distance)
@@ -210,7 +210,7 @@ def train_erm(
         checkpoints.save_if_due(step + 1, partial(dict, x=iterate, y=extrapolated))
         if step % REPORT_STEPS == 0:
             shown_step = min(step + 1, expected_steps)
-            on_progress(Progress(shown_step, expected_steps, shown_step, expected_steps))
+            on_progress(Progress.of_steps(shown_step, expected_steps))
     raise UnsoundError(
         Message(
             "{config:certificate.tolerance}={tolerance:g} was not reached in {iterations} "

@@ -134,7 +134,7 @@ def train_linear(
         state_tensors = partial(dict[str, Tensor], theta=theta, total=iterate_sum)
         checkpoints.save_if_due(steps_done, state_tensors, is_last_step=is_last)
         if step % REPORT_STEPS == 0 or is_last:
-            on_progress(Progress(steps_done, plan.steps, steps_done, plan.steps))
+            on_progress(Progress.of_steps(steps_done, plan.steps))
     weight = iterate_sum / average
     return LinearTrained(weight, loss, plan, sensitivity, setup.training)
 

@@ -57,6 +57,16 @@ class Progress:
     done: int
     total: int
 
+    @classmethod
+    def of_steps(cls, step: int, steps: int) -> "Progress":
+        """Return the progress of a run whose work is counted in steps.
+
+        Args:
+            step: the number of steps that were taken.
+            steps: the number of steps of the whole run.
+        """
+        return cls(step=step, steps=steps, done=step, total=steps)
+
 
 OnProgress = Callable[[Progress], None]
 
@@ -72,7 +82,7 @@ def row_reporter(on_progress: OnProgress, rows: int, ks: int = 1) -> Callable[[i
 
     def report(done: int) -> None:
         """Report that ``done`` rows are finished."""
-        on_progress(Progress(done, rows, done * ks, rows * ks))
+        on_progress(Progress(step=done, steps=rows, done=done * ks, total=rows * ks))
 
     return report
 
@@ -692,8 +702,13 @@ class TrainingRun:
         The unit of work is one record at one k in one epoch.
         """
         work_of_epoch = len(self.records) * len(self.ks)
-        work = self.plan.epochs * work_of_epoch
-        self.on_progress(Progress(self.steps_taken, self.plan.steps, self.work_done, work))
+        progress = Progress(
+            step=self.steps_taken,
+            steps=self.plan.steps,
+            done=self.work_done,
+            total=self.plan.epochs * work_of_epoch,
+        )
+        self.on_progress(progress)
 
 
 def _integer_zeros(bounds: dict[str, Interval]) -> Tensors:

@@ -370,7 +370,7 @@ class RemovalProblem:
                     tolerance=tolerance,
                     n_max=self.plan.n_max,
                     rounding=rounding,
-                    usable=4.01 * rounding,
+                    usable=4.01 * rounding,  # slightly above the limit
                 )
             )
         budget = removal_budget(self.config, self.objective.strength)
@@ -531,6 +531,7 @@ def minimise(
     objective = problem.objective
     tilt = problem.tilt
     tolerance = problem.config.tolerance
+    # Functions of the weights.
     gradient_at = partial(objective.gradient, features=features, targets=targets, tilt=tilt)
     values_at = partial(objective.values, features=features, targets=targets, tilt=tilt)
     weight = np.zeros_like(tilt) if start is None else start.astype(np.float64)
@@ -553,7 +554,7 @@ def minimise(
         weight = _line_search(values_at, weight, gradient.value, direction)
         steps_done = step + 1
         checkpoints.save_if_due(steps_done, partial(dict, weight=torch.from_numpy(weight)))
-        on_progress(Progress(steps_done, NEWTON_STEPS, steps_done, NEWTON_STEPS))
+        on_progress(Progress.of_steps(steps_done, NEWTON_STEPS))
     weight, gradient = _polish(gradient_at, factors, weight, gradient)
     # Lemma 1 of docs/proofs/removal.md: the computed norm plus its rounding bounds the exact
     # gradient's norm, however the weights were found.
