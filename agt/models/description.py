@@ -153,7 +153,7 @@ def read_dataset(
         preprocessing=evidence_from_json(node["preprocessing"]),
         size=None if size is None else fact_of(size),
         label_free=node.get("label_free") is True,
-        shard=True,  # only such a dataset, one member's part of the data, may be empty
+        may_be_empty=True,  # only such a dataset, one member's part of the data, may be empty
     )
     return dataset, records
 

@@ -77,12 +77,12 @@ def normalise_rows(rows: np.ndarray, radius: float, length: float) -> np.ndarray
         # np.add.accumulate adds the coordinates one by one. np.sum may add them in an order that
         # depends on the number of rows.
         partial_sums = np.add.accumulate(shares * shares, axis=1)
-        norms = np.sqrt(partial_sums[:, -1:])
-        scaled = shares / np.where(norms == 0, 1.0, norms) * length
-        if not radius:
-            return scaled
-        is_within = largest * norms < radius
-        return np.where(is_within, rows / radius * length, scaled)
+        norms_of_shares = np.sqrt(partial_sums[:, -1:])
+        full_length = shares / np.where(norms_of_shares == 0, 1.0, norms_of_shares) * length
+        if radius == 0:
+            return full_length
+        is_within_radius = largest * norms_of_shares < radius
+        return np.where(is_within_radius, rows / radius * length, full_length)
 
 
 def to_integers(rows: np.ndarray) -> np.ndarray:
@@ -762,9 +762,14 @@ def _public_fact(config: FeaturesConfig) -> Fact:
     or both, or the center of scattering features. Without whitening, only landmarks and the center
     use them.
     """
-    code = "centering_rows_public" if config.centers else "whitening_rows_public"
-    if config.map == "landmarks":
-        code = "whitening_and_landmark_rows_public" if config.whiten else "landmark_rows_public"
+    if config.centers:
+        code = "centering_rows_public"
+    elif config.map != "landmarks":
+        code = "whitening_rows_public"
+    elif config.whiten:
+        code = "whitening_and_landmark_rows_public"
+    else:
+        code = "landmark_rows_public"
     return declared(code, public=str(config.public), setting="certificate.features.public")
 
 

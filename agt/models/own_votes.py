@@ -359,7 +359,7 @@ class OwnVotesModel(Votes):
         if new:
             new_digests = [digests[query] for query in new]
             all_members = range(self.settings.ensemble.members)
-            votes = self._ask_members(phi[new], all_members).T
+            votes = self._ask_members(phi[new], all_members).T  # [new queries, T]
             self.ballots.update(zip(new_digests, votes, strict=True))
         return self._stored_votes(digests)
 

@@ -206,6 +206,7 @@ class RemovalModel(LinearModel):
         removal.safetensors holds weights without noise, so it is for the data owner only.
         """
         write_linear(writer, self.trained.weight, self.features.matrices, self.constants)
+        # Fields of the state are stored under their own names.
         tensors = {name: torch.tensor(getattr(self.state, name)) for name in _MATRICES}
         writer.write(STATE, save(tensors))
         objective = self.removal_problem.objective

@@ -240,10 +240,11 @@ class VotesModel(Votes):
         Raises:
             ConfigError: such a head does not support a setting of the training.
         """
-        certificate = ErmKind(features=self.settings.certificate.features)
-        settings = replace(self.settings, certificate=certificate, ensemble=EnsembleConfig())
+        head_kind = ErmKind(features=self.settings.certificate.features)
+        no_ensemble = EnsembleConfig()
+        settings = replace(self.settings, certificate=head_kind, ensemble=no_ensemble)
         problem = replace(self.problem, settings=settings)
-        return certificate.untrained_head(problem, self.features)
+        return head_kind.untrained_head(problem, self.features)
 
     @property
     def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
@@ -495,6 +496,7 @@ class FlipModel(VotesModel):
         The labels and their influence go into flips.safetensors, which is for the data owner only.
         """
         super().save(writer)
+        # The shards one after another; ``tensors`` has where each ends.
         influence = np.concatenate([member.influence for member in self.members])
         labels = np.concatenate([member.labels for member in self.members]).astype(np.int16)
         tensors = {"pulls": torch.from_numpy(influence), "given": torch.from_numpy(labels)}
@@ -633,10 +635,9 @@ class FlipModel(VotesModel):
         ]
         distances = np.stack(cheapest) - 1  # one flip fewer cannot change the member's label
         flips_to_win = np.stack(flips_of_members, axis=1)  # [C, T, n]
-        # The number of members whose shards one edit can change.
-        touches = RELATIONS[self.settings.relation.name].members_changed_per_edit
+        members_per_edit = RELATIONS[self.settings.relation.name].members_changed_per_edit
         vote = certified_vote(
-            labels, distances, classes, touches=touches, edits_to_win=flips_to_win
+            labels, distances, classes, touches=members_per_edit, edits_to_win=flips_to_win
         )
         return labels, distances, vote
 

@@ -160,13 +160,16 @@ def train_members(
         member_size = setup.declared_size / config.members
     compute = replace(setup.compute, threads=threads)
     member_setup = replace(setup, declared_size=member_size, compute=compute)
-    calls = []  # the arguments of ``member`` for each index
+    all_arguments = []  # of ``member`` for each index
     for index, shard in zip(indices, member_records(records, config, indices), strict=True):
-        calls.append((member_setup, shard, checkpoints.part(member_folder(index))))
+        member_checkpoints = checkpoints.part(member_folder(index))
+        all_arguments.append((member_setup, shard, member_checkpoints))
     if workers == 1 or group().size > 1:
-        return _collect((member(*arguments) for arguments in calls), on_done)
+        return _collect((member(*arguments) for arguments in all_arguments), on_done)
+    # ``delayed`` makes a call that joblib sends to a worker process.
+    calls = [delayed(member)(*arguments) for arguments in all_arguments]
     with worker_processes(workers, threads):
-        trained = Parallel(return_as="generator")(delayed(member)(*call) for call in calls)
+        trained = Parallel(return_as="generator")(calls)
         return _collect(trained, on_done)
 
 

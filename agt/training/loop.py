@@ -278,6 +278,7 @@ class TrainingRun:
                 report the progress.
         """
         device = self.rows_at_stake.device
+        # As in ``tensors``: ("nominal" or "lower" or "upper", parameter), ("buffer", key of Sgd).
         tensors: dict[BufferKey, Tensor] = {}
         for name, tensor in state.tensors.items():
             key = tuple(json.loads(name))

@@ -56,11 +56,12 @@ def _sum_least(group: Group, collected: Tensor, counts: Tensor) -> Tensor:
     flat = collected.flatten(1, -2)  # [K, parameters, c]
     ks, parameters, slots = flat.shape
     sums = torch.zeros((ks, parameters), dtype=torch.int64, device=collected.device)
+    if slots == 0:  # nothing is selected at any k
+        return sums.view(collected.shape[:-1])
     share = _share_size(group.size, ks, parameters, slots)
     chunk_size = share * group.size
+    # [K, 1, c]: whether the number at a position of the ascending order is summed at k.
     is_counted = torch.arange(slots, device=collected.device) < counts[:, None, None]
-    if slots == 0:  # nothing was collected
-        return sums.view(collected.shape[:-1])
     # Parameters are exchanged in chunks, of which each process gets ``share`` parameters.
     for start in range(0, parameters, chunk_size):
         chunk = flat[:, start : start + chunk_size]
