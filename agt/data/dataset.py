@@ -49,8 +49,8 @@ class Dataset:
         train, test: the records.
         declared_size: public constant: about how many training records there are; None if nobody
             declared it.
-        may_be_empty: ``train`` is one member's part of an ensemble's data: it may be empty or hold one
-            class only, because to refuse it would depend on private data.
+        may_be_empty: ``train`` is one member's part of an ensemble's data: it may be empty or hold
+            one class only, because to refuse it would depend on private data.
         scaling: the constants that scaled the features, for the record.
         settled: what ``load_queries`` needs beside the source's own settings, and only the data
             could tell: kept with a run, so that nobody needs the data again to ask about queries.
