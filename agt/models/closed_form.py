@@ -297,6 +297,7 @@ class ClosedFormModel(ModelDefaults):
             """Return the logits of a block of the queries."""
             return self.logits(self.phi(features[rows]))
 
+        # The processes of a distributed job share the blocks.
         blocks = group().map_blocks(len(features), ROWS, block_logits)
         return gathered(blocks, len(features))
 

@@ -493,17 +493,19 @@ def _require_rebuildable(network: nn.Sequential) -> None:
             the settings.
     """
     try:
-        again = from_layers(json.loads(json.dumps(describe_layers(network))))
+        # As if the network had been saved and were read back.
+        stored_layers = json.loads(json.dumps(describe_layers(network)))
+        rebuilt = from_layers(stored_layers)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(
             "model: a layer has a setting that is not a plain number or word, so agt could not "
             f"save the model ({error})"
         ) from None
     shapes = {name: tensor.shape for name, tensor in network.state_dict().items()}
-    described = {name: tensor.shape for name, tensor in again.state_dict().items()}
-    names = shapes.keys() | described.keys()
+    rebuilt_shapes = {name: tensor.shape for name, tensor in rebuilt.state_dict().items()}
+    names = shapes.keys() | rebuilt_shapes.keys()
+    different = sorted(name for name in names if shapes.get(name) != rebuilt_shapes.get(name))
     # ``describe_layers`` leaves out a layer that is None, so it is looked for as well.
-    different = sorted(name for name in names if shapes.get(name) != described.get(name))
     if different or None in network._modules.values():
         part = f"parameter {different[0]}" if different else "a layer that is None"
         raise ConfigError(

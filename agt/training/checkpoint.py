@@ -340,7 +340,7 @@ class CheckpointFolder(Checkpoints):
                 estimate from their size how long a checkpoint takes.
             is_last_step: True if no step follows.
         """
-        if self.every is not None:
+        if self.every is not None:  # the user gave an interval; 0: no checkpoints
             return self.every > 0 and (is_last_step or elapsed >= self.every)
         if elapsed < MIN_PAUSE_SECONDS and not is_last_step:
             return False

@@ -207,7 +207,7 @@ def loss_derivative(loss: LinearLoss, logits: Tensor, labels: Tensor) -> Tensor:
     else:
         target = torch.nn.functional.one_hot(labels, loss.outputs).double()
     head_axes = [1] * (logits.dim() - 2)
-    target = target.reshape(*target.shape, *head_axes)  # broadcast over the heads
+    target = target.reshape(*target.shape, *head_axes)  # [n, J] or [n, J, 1]: for all heads
     if loss.kind == "softmax":
         return torch.softmax(logits, dim=1) - target
     unclamped = torch.sigmoid(logits) - target

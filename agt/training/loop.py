@@ -457,15 +457,19 @@ class TrainingRun:
             selector: parameter name -> the selection of the most extreme bounds so far; empty: the
                 fragment's bounds are not selected.
         """
-        for (parameter, output_gradient, inputs), selectable in record_bounds:
-            ends = self.kernel.bound_sum(output_gradient, inputs, self.training.product)
+        for bounds, selectable in record_bounds:
+            name = bounds.parameter
+            # A record's gradient is the outer product of the two factors.
+            low, high = self.kernel.bound_sum(
+                bounds.left_factor, bounds.right_factor, self.training.product
+            )
             # For two classes the bounds are of one row, from which those of two rows follow.
-            low, high = self.network.expand_gradient_to_both_rows(parameter, *ends)
-            lower[parameter] += low.reshape(lower[parameter].shape)
-            upper[parameter] += high.reshape(upper[parameter].shape)
+            low, high = self.network.expand_gradient_to_both_rows(name, low, high)
+            lower[name] += low.reshape(lower[name].shape)
+            upper[name] += high.reshape(upper[name].shape)
             if selector:
-                for gradient in selectable:
-                    selector[parameter].update(gradient.left_factor, gradient.right_factor)
+                for candidate in selectable:
+                    selector[name].update(candidate.left_factor, candidate.right_factor)
 
     def _record_bounds(
         self, features: Tensor, labels: Tensor, k_slice: slice

@@ -196,6 +196,7 @@ def _copy_all(accelerator: Accelerator, read: ReadPart, rows: int, first: Pair) 
         rows: the number of records, at least 1.
         first: (features, labels) of one record, whose shapes and types all records have.
     """
+    # Tensors for all records on the device, not yet filled, of the types of the first record's.
     all_features, all_labels = (
         accelerator.copy(tensor).new_empty((rows, *tensor.shape[1:])) for tensor in first
     )
