@@ -46,7 +46,7 @@ from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.description import describe, read_problem
-from agt.models.doubts import certainty_on, sample_of
+from agt.models.doubts import count_certified, sample_records
 from agt.models.ensemble import training_environment
 from agt.models.erm import ErmKind
 from agt.models.fitting import fit as fit_model, load as load_model
@@ -989,10 +989,10 @@ def _doubts(model: Fitted) -> Iterator[str]:
     Args:
         model: a model that was just trained, with its records.
     """
-    sample = sample_of(model.model.problem.dataset.train)
-    certainty = certainty_on(model.model, sample)
+    sample = sample_records(model.model.problem.dataset.train)
+    certainty = count_certified(model.model, sample)
     if certainty is not None:
-        for doubt in (certainty.rounding_doubt, certainty.distance_doubt):
+        for doubt in (certainty.rounding_warning, certainty.distance_warning):
             if doubt is not None:
                 yield doubt.text(FIT_ARGUMENTS)
     largest = float(np.abs(sample.features).max(initial=0))

@@ -60,8 +60,8 @@ class PeerLost(AgtError):
 
 @dataclass(frozen=True)
 class Group:
-    """The processes of a job, and which of them this one is. Every method but ``mine`` is for all
-    to call alike, and raises PeerLost where another process is gone, or says nothing until the
+    """The processes of a job, and which of them this one is. Every method but ``own_pieces`` is for
+    all to call alike, and raises PeerLost where another process is gone, or says nothing until the
     timeout.
 
     Attributes:
@@ -76,7 +76,7 @@ class Group:
     timeout: float = TIMEOUT
     board: Any = field(default=None, compare=False)
 
-    def total(self, integers: list[Tensor]) -> None:
+    def sum_in_place(self, integers: list[Tensor]) -> None:
         """Replace int64 tensors, of the same shapes everywhere, by their sums over all
         processes.
         """
@@ -95,7 +95,7 @@ class Group:
         ):
             tensor.copy_(part.view_as(tensor))
 
-    def gathered(self, value: T) -> list[T]:
+    def all_gather(self, value: T) -> list[T]:
         """What every process has, by rank; tensors on the CPU may differ in shape."""
         if self.size == 1:
             return [value]
@@ -104,7 +104,7 @@ class Group:
             dist.all_gather_object(values, value)
         return values
 
-    def sent(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """What the first process has."""
         if self.size == 1:
             return value
@@ -113,7 +113,7 @@ class Group:
             dist.broadcast_object_list(box)
         return box[0]
 
-    def dealt(self, parts: Tensor) -> Tensor:
+    def all_to_all(self, parts: Tensor) -> Tensor:
         """[size, ...] of which row r goes to process r -> [size, ...] of which row r came from
         process r.
         """
@@ -124,11 +124,11 @@ class Group:
             dist.all_to_all_single(came, parts.contiguous())
         return came
 
-    def mine(self, count: int) -> range:
+    def own_pieces(self, count: int) -> range:
         """Which of ``count`` pieces this process sees to: an unbroken run of them."""
         return _run(count, self.rank, self.size)
 
-    def summed(
+    def sum_spans(
         self, spans: list[slice], part: Callable[[slice], tuple[Tensor, ...]]
     ) -> tuple[Tensor, ...]:
         """The sums of ``part`` over ``spans``, at least one, each computed once; added along one
@@ -147,7 +147,7 @@ class Group:
         added = [_added(branch, leaf) for branch in branches[self.rank]] or [part(slice(0, 0))]
         return added[0] if self.size == 1 else self._finished(branches, added)
 
-    def shared(
+    def map_blocks(
         self,
         rows: int,
         block: int,
@@ -166,12 +166,12 @@ class Group:
         """
         starts = range(0, rows or 1, block)
 
-        def mine() -> Iterator[T]:
-            for done, at in enumerate(self.mine(len(starts)), start=1):
+        def own_results() -> Iterator[T]:
+            for done, at in enumerate(self.own_pieces(len(starts)), start=1):
                 yield work(slice(starts[at], min(starts[at] + block, rows)))
                 on_done(min(rows, done * block * self.size))
 
-        return mine() if self.size == 1 else self._exchanged(mine())
+        return own_results() if self.size == 1 else self._exchanged(own_results())
 
     def _exchanged(self, mine: Iterator[T]) -> list[T]:
         """What all processes make, by rank."""
@@ -181,17 +181,17 @@ class Group:
                 made.extend(mine)
         except AgtError as error:
             failure = error
-        results = self.gathered((made, failure))
+        results = self.all_gather((made, failure))
         for _, failed in results:
             if failed is not None:
                 raise failed
         return [part for parts, _ in results for part in parts]
 
-    def agree(self, values: Mapping[str, object]) -> None:
+    def check_equal(self, values: Mapping[str, object]) -> None:
         """Raise ConfigError, in every process, where one has another value than the first; it
         and the key are named.
         """
-        first, *others = self.gathered(dict(values))
+        first, *others = self.all_gather(dict(values))
         for rank, other in enumerate(others, start=1):
             for key in sorted(first.keys() | other.keys()):
                 first_value = first.get(key)
@@ -215,7 +215,7 @@ class Group:
         given = torch.zeros((most, self.size * share), dtype=torch.float64)
         for row, tensors in zip(given, added, strict=False):
             row[: sum(sizes)] = torch.cat([tensor.reshape(-1) for tensor in tensors])
-        came = self.dealt(given.view(most, self.size, share).transpose(0, 1))
+        came = self.all_to_all(given.view(most, self.size, share).transpose(0, 1))
         known = {
             branch: (came[rank, i],)
             for rank, theirs in enumerate(branches)

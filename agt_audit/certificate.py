@@ -1086,7 +1086,7 @@ class Auditor:
     def trained_again(self) -> Model:
         """The model that training makes of the run's own records, by this agt."""
         records = self.problem.dataset.train
-        if self.model.keeps_draws:  # training would draw anew
+        if self.model.stores_noise:  # training would draw anew
             return neighbour_of(self.model, records)
         return retrained(self.problem, records)
 

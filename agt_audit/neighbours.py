@@ -277,7 +277,9 @@ def retrained_members(
             else max(count, 1) * float(members)
         )
         same = [index for index in which if counts[index] == count]
-        trained = fit_members(again.with_dataset(dataset.with_shard(records, size)), same)
+        trained = fit_members(
+            again.with_dataset(dataset.with_training_records(records, size)), same
+        )
         made |= {index: model for index, (model, _) in zip(same, trained, strict=True)}
     return [made[index] for index in which]
 
@@ -290,7 +292,7 @@ def neighbouring(problem: Problem, records: Records, ks: tuple[int, ...] | None 
         problem.settings if ks is None else replace(problem.settings, kgrid=KGridConfig(values=ks))
     )
     return replace(problem, settings=settings).with_dataset(
-        problem.dataset.with_shard(records, size)
+        problem.dataset.with_training_records(records, size)
     )
 
 
@@ -302,8 +304,8 @@ def neighbour_of(model: Model, records: Records, ks: tuple[int, ...] | None = No
     """
     problem = model.problem
     problem.dataset.check_unchanged()
-    if model.keeps_draws:
-        return model.with_draws(neighbouring(problem, records))
+    if model.stores_noise:
+        return model.retrained_with_same_noise(neighbouring(problem, records))
     if not problem.settings.ensembled:
         return retrained(problem, records, ks)
     train = problem.dataset.train
@@ -349,7 +351,7 @@ def _nominal(model: Model, gone: np.ndarray, come: tuple[Records, ...]) -> Model
         made = neighbour_of(model, Edited(model.problem.dataset.train, gone, come).records, NOMINAL)
     except AgtError as error:
         return error
-    return made.with_problem(model.problem.with_dataset(model.problem.dataset.bare))
+    return made.with_problem(model.problem.with_dataset(model.problem.dataset.without_records))
 
 
 def labels_of(margins: np.ndarray) -> np.ndarray:

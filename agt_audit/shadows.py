@@ -227,7 +227,7 @@ def halved(problem: Problem, pool: Pool) -> Problem:
     training = _scaled(problem, share)
     smaller = replace(settings, training=training, compute=compute, kgrid=KGridConfig(values=(0,)))
     return replace(problem, settings=smaller).with_dataset(
-        dataset.bare.with_shard(dataset.bare.train, size)
+        dataset.without_records.with_training_records(dataset.without_records.train, size)
     )
 
 
@@ -320,7 +320,7 @@ def _train(half: Problem, pool: Pool, side: np.ndarray, index: int, home: Path) 
     try:
         model = fit(
             half.with_dataset(
-                half.dataset.with_shard(_half_of(pool, side), half.dataset.declared_size)
+                half.dataset.with_training_records(_half_of(pool, side), half.dataset.declared_size)
             )
         )
         logits = class_logits(model, pool.records.features)

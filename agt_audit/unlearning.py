@@ -967,8 +967,9 @@ class Sides:
             weights.weight.ravel(),
             within=within,
             noise=partial(self._noise, weights.sigma, side),
-            seen=weights.served.ravel(),
-            sigma=weights.sigma if weights.drawn else None,  # a recorded seed repeats itself
+            seen=weights.noisy_weight.ravel(),
+            # a recorded seed repeats itself
+            sigma=weights.sigma if weights.noise_is_random else None,
             probes=probes,
             shown=model,
         )

@@ -59,7 +59,7 @@ class Team:
     @classmethod
     def of(cls, group: Group) -> "Team":
         """Every process makes it, at the same time."""
-        return cls(group, tuple(group.gathered(socket.gethostname())))
+        return cls(group, tuple(group.all_gather(socket.gethostname())))
 
     @contextmanager
     def at(self, task: str, *given: Any) -> Iterator[None]:
@@ -77,7 +77,7 @@ class Team:
             )
         self._waiting = False
         try:
-            self.group.sent((task, *given, trusted_names.get()))
+            self.group.broadcast((task, *given, trusted_names.get()))
             with joined(self.group):
                 yield
         except PeerLost:
@@ -97,7 +97,7 @@ class Team:
             made = make()
         except Exception as error:
             failed = error
-        reasons = self.group.gathered(None if failed is None else _as_sent(failed))
+        reasons = self.group.all_gather(None if failed is None else _as_sent(failed))
         if failed:
             raise failed
         for rank, reason in enumerate(reasons):
@@ -117,7 +117,7 @@ class Team:
             self.group.board.set(OVER, str(code))
         if self._waiting:
             with suppress(PeerLost):
-                self.group.sent((OVER, code))
+                self.group.broadcast((OVER, code))
 
     @property
     def described(self) -> dict[str, object]:

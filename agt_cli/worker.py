@@ -63,7 +63,7 @@ class Worker:
 
     def hear(self) -> int | None:
         """Do the next task; the exit code of the first process, if it has ended."""
-        sent: tuple[Any, ...] = self.team.group.sent(())
+        sent: tuple[Any, ...] = self.team.group.broadcast(())
         task, *given = sent
         if task == OVER:
             return int(given[0])

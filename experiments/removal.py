@@ -519,7 +519,7 @@ def _kept(trained: Removing, removals: int, words: str) -> Iterator[Line]:
     for removed, row in enumerate(gone, start=1):
         for one in (head, polished):
             one.remove(trained.x[[row]], trained.targets[[row]])
-        polished.polish(*trained.left(gone[:removed]))
+        polished.repeat_newton_steps(*trained.left(gone[:removed]))
         yield "rigorous", f"bound, Hessian kept up, {words}", removed, head.residual
         yield "rigorous", f"measured after each, {words}", removed, polished.residual
 

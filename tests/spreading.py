@@ -165,12 +165,12 @@ JOBS: dict[str, Callable[[], Fitted]] = {
 def in_order(
     self: Group, spans: list[slice], part: Callable[[slice], tuple[torch.Tensor, ...]]
 ) -> tuple[torch.Tensor, ...]:
-    """``Group.summed`` broken: each process adds up its own spans, and the sums are added by
+    """``Group.sum_spans`` broken: each process adds up its own spans, and the sums are added by
     rank.
     """
-    parts = [part(spans[i]) for i in self.mine(len(spans))] or [part(slice(0, 0))]
+    parts = [part(spans[i]) for i in self.own_pieces(len(spans))] or [part(slice(0, 0))]
     return tuple(
-        map(sum, zip(*self.gathered(tuple(map(sum, zip(*parts, strict=True)))), strict=True))
+        map(sum, zip(*self.all_gather(tuple(map(sum, zip(*parts, strict=True)))), strict=True))
     )
 
 
@@ -183,7 +183,7 @@ def each_its_own(
 
 
 BROKEN: dict[str, tuple[str, Any]] = {
-    "stability": ("agt.distributed.Group.summed", in_order),
+    "stability": ("agt.distributed.Group.sum_spans", in_order),
     "box, remove, public records": ("agt.training.loop.selected_sums", each_its_own),
     "box, paper_privacy": ("agt.training.loop.selected_sums", each_its_own),
 }

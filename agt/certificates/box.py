@@ -206,7 +206,7 @@ def certify(
     progress = row_reporter(on_progress, len(features), len(box.ks))
     with torch.no_grad():
         # Several processes, if there are, share the chunks of queries among them.
-        chunks = group().shared(len(features), boxed.queries_at_once, certify_chunk, progress)
+        chunks = group().map_blocks(len(features), boxed.queries_at_once, certify_chunk, progress)
         label_chunks, certified_chunks = zip(*chunks, strict=True)
     prediction = np.concatenate(label_chunks)
     certified = np.concatenate(certified_chunks, axis=1)
@@ -256,7 +256,7 @@ def compute_envelope(
 
     with torch.no_grad():
         # Several processes, if there are, share the chunks of queries among them.
-        chunks = group().shared(len(features), boxed.queries_at_once, bound_chunk)
+        chunks = group().map_blocks(len(features), boxed.queries_at_once, bound_chunk)
         margin_chunks, lower_chunks, upper_chunks = zip(*chunks, strict=True)
     margin = np.concatenate(margin_chunks)
     lower = np.concatenate(lower_chunks, axis=1)

@@ -282,6 +282,20 @@ def conditions_from(
     return tuple(conditions)
 
 
+def add_facts(
+    conditions: Sequence[Condition], facts_of: Mapping[str, tuple[Fact, ...]]
+) -> tuple[Condition, ...]:
+    """Return conditions with further facts as evidence for some of them.
+
+    Args:
+        conditions: the conditions, whose order stays.
+        facts_of: the letter of a condition -> the facts to add to it; other conditions stay.
+    """
+    return tuple(
+        condition.with_facts(*facts_of.get(condition.letter, ())) for condition in conditions
+    )
+
+
 def stated_constants(plan: BatchPlan, code: str, **values: Value) -> Fact:
     """Return the fact, as proved, that the configuration states certain public constants.
 

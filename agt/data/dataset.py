@@ -49,8 +49,8 @@ class Dataset:
         train, test: the records.
         declared_size: public constant: about how many training records there are; None if nobody
             declared it.
-        shard: ``train`` is one member's part of an ensemble's data: it may be empty or hold one
-            class only, because to refuse it would depend on private data.
+        may_be_empty: ``train`` is one member's part of an ensemble's data: it may be empty or hold
+            one class only, because to refuse it would depend on private data.
         scaling: the constants that scaled the features, for the record.
         settled: what ``load_queries`` needs beside the source's own settings, and only the data
             could tell: kept with a run, so that nobody needs the data again to ask about queries.
@@ -79,7 +79,7 @@ class Dataset:
     size: Fact | None = None
     pretrain: Records | None = None
     plane: Plane | None = field(default=None, compare=False)
-    shard: bool = False
+    may_be_empty: bool = False
     label_free: bool = False
     tested: bool = True
     notes: tuple[str, ...] = field(default=(), compare=False)
@@ -88,7 +88,7 @@ class Dataset:
     def __post_init__(self) -> None:
         for split, records in (("train", self.train), ("test", self.test)):
             if not len(records):
-                if self.shard or (split == "test" and not self.tested):
+                if self.may_be_empty or (split == "test" and not self.tested):
                     continue
                 raise DataError(
                     f"{self.name}: the {split} split has no records, but at least one is needed"
@@ -128,14 +128,14 @@ class Dataset:
         )
 
     @property
-    def bare(self) -> "Dataset":
+    def without_records(self) -> "Dataset":
         """This dataset without its training records: what every member of an ensemble shares."""
         none = self.train.take(np.empty(0, dtype=np.int64))
-        return replace(self, train=none, pretrain=None, plane=None, shard=True)
+        return replace(self, train=none, pretrain=None, plane=None, may_be_empty=True)
 
-    def with_shard(self, records: Records, declared_size: float | None) -> "Dataset":
+    def with_training_records(self, records: Records, declared_size: float | None) -> "Dataset":
         """This dataset with one member's training records."""
-        return replace(self, train=records, declared_size=declared_size, shard=True)
+        return replace(self, train=records, declared_size=declared_size, may_be_empty=True)
 
     @cached_property
     def digest(self) -> str:

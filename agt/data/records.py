@@ -131,7 +131,7 @@ class Records:
             rows=places if self.rows is None else self.rows[places],
         )
 
-    def seen_as(self, features: np.ndarray) -> "Records":
+    def with_features(self, features: np.ndarray) -> "Records":
         """These records with other features, finite ones, which are not looked at."""
         return self._unchecked(features=features)
 

@@ -302,4 +302,4 @@ def _shifted_progress(
         progress: how much of the piece is done.
     """
     done = start + size * progress.done // max(progress.total, 1)
-    on_progress(Progress(done, count, done, count))
+    on_progress(Progress.of_steps(done, count))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from agt.bounds.box import Box
 from agt.bounds.network import Network
 from agt.certificates.box import Certificates, certify, check_queries, compute_envelope
-from agt.certificates.conditions import Condition, assess, stated_constants
+from agt.certificates.conditions import Condition, add_facts, assess, stated_constants
 from agt.certificates.envelopes import Envelope
 from agt.certificates.settings import BoxConfig
 from agt.data.arrays import Blocks, gathered
@@ -33,7 +33,7 @@ from agt.relations import RELATIONS
 from agt.settings import KGridConfig, RelationConfig, schema
 from agt.store import as_json
 from agt.training.batches import BatchPlan
-from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints, Tensors
 from agt.training.loop import Noise, OnProgress, train
 from agt.training.noise import SEED, NoisePlan, draw_noise, noise_seed, plan_noise
 from agt.training.setup import TrainingSetup
@@ -140,11 +140,12 @@ class BoxModel(ModelDefaults):
         # ``Blocks`` read features from a file, which are finite already. A finite number can become
         # infinite only when float64 is converted to float32. In all other cases the file need not
         # be read here.
-        keeps_finite = features.dtype == np.float32 or self.settings.training.dtype == "float64"
-        if keeps_finite and isinstance(features, Blocks):
+        to_float32 = self.settings.training.dtype == "float32"
+        may_overflow = to_float32 and features.dtype != np.float32
+        if isinstance(features, Blocks) and not may_overflow:
             features = features[:0]
-        # The results are not needed: reading each block raises if a query is not finite.
-        for _ in self._for_blocks(features, lambda queries: None):
+        # Nothing is computed from the blocks: taking each one raises if a query is not finite.
+        for _ in self._map_blocks(features, lambda queries: None):
             pass
 
     def predict(self, features: np.ndarray) -> np.ndarray:
@@ -159,9 +160,11 @@ class BoxModel(ModelDefaults):
         network = self._network()
 
         def predict_block(queries: Tensor) -> np.ndarray:
+            """Return the labels of a block of the queries."""
             return network.predict(queries, self.box.nominal).numpy().astype(np.int64)
 
-        return gathered(self._for_blocks(features, predict_block), len(features))
+        blocks = self._map_blocks(features, predict_block)
+        return gathered(blocks, len(features))
 
     def margins(self, features: np.ndarray) -> np.ndarray:
         """Return the signed margins of queries under the trained network.
@@ -177,9 +180,12 @@ class BoxModel(ModelDefaults):
         network = self._network()
 
         def logits_of_block(queries: Tensor) -> np.ndarray:
+            """Return the logits of a block of the queries."""
             return network.logits(queries, self.box.nominal).numpy()
 
-        logits = gathered(self._for_blocks(features, logits_of_block), len(features))
+        blocks = self._map_blocks(features, logits_of_block)
+        logits = gathered(blocks, len(features))
+        # A loss of one output predicts class 1 above its threshold, so margins are 0 there.
         return signed_margins(logits - network.loss.threshold)
 
     def shares(self, features: np.ndarray) -> np.ndarray:
@@ -236,7 +242,7 @@ class BoxModel(ModelDefaults):
         """Return the network that maps queries and parameters, or bounds on them, to logits."""
         return Network.from_head(self.head, self.settings.training.loss, self.problem.classes)
 
-    def _for_blocks(self, features: np.ndarray, compute: Callable[[Tensor], T]) -> Iterable[T]:
+    def _map_blocks(self, features: np.ndarray, compute: Callable[[Tensor], T]) -> Iterable[T]:
         """Apply a function to successive blocks of queries and return its results in order.
 
         The processes of a distributed job share the blocks. The result can be iterated only once.
@@ -252,12 +258,14 @@ class BoxModel(ModelDefaults):
         dtype = self.settings.training.dtype
 
         def compute_rows(rows: slice) -> T:
+            """Convert and check some rows of the queries, and apply the function to them."""
             # A copy, because features may be read-only, about which PyTorch warns.
             block = np.array(features[rows], order="C")
             queries = torch.from_numpy(block).to(getattr(torch, dtype))
-            return compute(check_queries(queries, dtype))
+            finite_queries = check_queries(queries, dtype)
+            return compute(finite_queries)
 
-        return group().shared(len(features), QUERY_BLOCK_ROWS, compute_rows)
+        return group().map_blocks(len(features), QUERY_BLOCK_ROWS, compute_rows)
 
 
 def assess_boxes(
@@ -286,7 +294,7 @@ def assess_boxes(
         choices,
         every_k=facts["a"],
         constants=stated_constants(plan, "steps_stated", steps=plan.steps),
-        step=("inclusion-monotone rules", facts["d"]),
+        step=("inclusion-monotone rules", facts["d"]),  # the name of condition d, and its fact
         rounding=facts["f"],
     )
 
@@ -343,9 +351,7 @@ def assess_problem(problem: Problem, plan: BatchPlan | None = None) -> tuple[Con
         # Condition d (nested bounds): under noise, bounds compare trainings with the same draws.
         further_facts["d"] = (GIVEN_THE_DRAW,)
     conditions = assess_boxes(problem.dataset, problem.setup, plan, settings.choices)
-    return tuple(
-        condition.with_facts(*further_facts.get(condition.letter, ())) for condition in conditions
-    )
+    return add_facts(conditions, further_facts)
 
 
 def copy_initial_parameters(head: nn.Sequential, initial: Mapping[str, Tensor]) -> bool:
@@ -368,7 +374,10 @@ def copy_initial_parameters(head: nn.Sequential, initial: Mapping[str, Tensor]) 
             parameters[f"bias.{index}"] = layer.bias
     if parameters.keys() != initial.keys():
         return False
-    if any(parameter.shape != initial[name].shape for name, parameter in parameters.items()):
+    shapes_fit = all(
+        parameter.shape == initial[name].shape for name, parameter in parameters.items()
+    )
+    if not shapes_fit:
         return False
     with torch.no_grad():
         for name, parameter in parameters.items():
@@ -383,8 +392,8 @@ def build_starting_head(problem: Problem) -> nn.Sequential:
     fit, the parameters are the random ones that ``training.seed`` draws.
     """
     head = _build_head(problem)
-    # Leaves the drawn parameters in place where the initial ones do not fit.
-    copy_initial_parameters(head, problem.initial or {})
+    if problem.initial is not None:
+        copy_initial_parameters(head, problem.initial)  # changes nothing if they do not fit
     return head
 
 
@@ -435,14 +444,19 @@ def _make_noise(problem: Problem, head: nn.Module, checkpoints: Checkpoints) -> 
     parameters = {name: parameter.detach() for name, parameter in head.named_parameters()}
     parameter_count = sum(parameter.numel() for parameter in parameters.values())
     plan = _plan_step_noise(problem.settings, problem.plan, parameter_count)
-    if config is None or plan is None:
+    if config is None or plan is None:  # both are None, or neither
         return None
     if config.seed is not None:  # the user fixed the draws: a simulation without privacy
         seed = noise_seed(config)
     else:
         # The number that an earlier attempt drew and stored; a new one if there was no attempt.
         seed = checkpoints.draw_once(SEED, lambda: noise_seed(config))
-    return lambda step: draw_noise(parameters, plan, seed, step)
+
+    def noise_of_step(step: int) -> Tensors:
+        """Return the noise of a step, from 0: parameter name -> noise."""
+        return draw_noise(parameters, plan, seed, step)
+
+    return noise_of_step
 
 
 @schema
@@ -502,9 +516,9 @@ class BoxKind(BoxConfig, CertificateKind):
                 "has no use: leave out noise.epsilon, or train one model (ensemble.members=1)"
             )
         relation.check_noise()
-        # Called only because it raises if the relation has no sensitivity. The numbers of
-        # parameters and records do not matter for that, so 1 stands for them.
-        relation.step_sensitivity(settings.training.clip, 1, 1.0)
+        # The result is not needed: it raises if the relation has no sensitivity, whatever the
+        # number of parameters and the normaliser are.
+        relation.step_sensitivity(settings.training.clip, parameters=1, normalizer=1.0)
 
     def fit(
         self,

@@ -259,7 +259,7 @@ class ClosedFormModel(ModelDefaults):
         Args:
             features: [n, ...] the queries.
         """
-        self.phi(features[:0])  # called only because it raises
+        self.phi(features[:0])  # the result is not needed: it raises for another shape
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
         """Return the logits that the model gives to queries; a subclass implements it.
@@ -294,9 +294,11 @@ class ClosedFormModel(ModelDefaults):
         """
 
         def block_logits(rows: slice) -> np.ndarray:
+            """Return the logits of a block of the queries."""
             return self.logits(self.phi(features[rows]))
 
-        blocks = group().shared(len(features), ROWS, block_logits)
+        # The processes of a distributed job share the blocks.
+        blocks = group().map_blocks(len(features), ROWS, block_logits)
         return gathered(blocks, len(features))
 
     def predict(self, features: np.ndarray) -> np.ndarray:
@@ -305,7 +307,7 @@ class ClosedFormModel(ModelDefaults):
         def block_labels(rows: slice) -> np.ndarray:
             return self._block_labels(features[rows])
 
-        blocks = group().shared(len(features), ROWS, block_labels)
+        blocks = group().map_blocks(len(features), ROWS, block_labels)
         return gathered(blocks, len(features))
 
     def _block_labels(self, features: np.ndarray) -> np.ndarray:
@@ -357,9 +359,12 @@ class ClosedFormModel(ModelDefaults):
         count = len(features)
 
         def certify_block(rows: slice) -> ClosedFormCertificates:
+            """Return the certificates of a block of the queries."""
             return self.certify_phi(self.phi(features[rows]), grid)
 
-        blocks = group().shared(count, ROWS, certify_block, row_reporter(on_progress, count))
+        # The processes of a distributed job share the blocks.
+        report = row_reporter(on_progress, count)
+        blocks = group().map_blocks(count, ROWS, certify_block, report)
         certificates = ClosedFormCertificates.concatenate(blocks, count)
         if ks is None:
             return certificates

@@ -142,11 +142,12 @@ def convolve(image, kernel, stride):  # type: ignore[no-untyped-def]
     # which successive results multiply by one kernel entry are adjacent in memory.
     mirrored = np.zeros((stride, size + 2 * reach, columns))
     for y in range(size + 2 * reach):
+        # The row of the image that is mirrored to row y: at the upper edge, then at the lower one.
         from_y = y - reach
         from_y = -from_y if from_y < 0 else from_y
         from_y = 2 * (size - 1) - from_y if from_y >= size else from_y
         for x in range(size + 2 * reach):
-            from_x = x - reach
+            from_x = x - reach  # the same for columns
             from_x = -from_x if from_x < 0 else from_x
             from_x = 2 * (size - 1) - from_x if from_x >= size else from_x
             mirrored[x % stride, y, x // stride] = image[from_y, from_x]

@@ -79,7 +79,7 @@ def describe_dataset(problem: Problem) -> dict[str, Any]:
         "preprocessing": asdict(dataset.preprocessing),
         "size": None if dataset.size is None else asdict(dataset.size),
     }
-    # Left out where they are false, as in files of earlier versions, which had neither key.
+    # Keys that are left out where they are false: files of earlier versions had neither.
     if dataset.label_free:
         description["label_free"] = True
     if dataset.train.units_named:
@@ -153,7 +153,7 @@ def read_dataset(
         preprocessing=evidence_from_json(node["preprocessing"]),
         size=None if size is None else fact_of(size),
         label_free=node.get("label_free") is True,
-        shard=True,  # only such a dataset, one member's part of the data, may be empty
+        may_be_empty=True,  # only such a dataset, one member's part of the data, may be empty
     )
     return dataset, records
 
@@ -167,6 +167,7 @@ def _check_size(declared_size: Any, records: Any) -> None:
             of such numbers (one for each member of an ensemble), and None.
     """
     counts = records if isinstance(records, tuple) else (records,)
+    # ``type``, because isinstance() would accept True and False as integers.
     are_counts = all(type(count) is int and count >= 0 for count in counts)
     if declared_size is None and not are_counts:
         raise ValueError(f"records is {records!r}")

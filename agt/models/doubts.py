@@ -1,4 +1,4 @@
-"""Whether a model's answers are certified at all: what its owner is warned about."""
+"""How many of a model's answers are certified at all, and warnings to its owner if few are."""
 
 from dataclasses import dataclass
 
@@ -15,16 +15,16 @@ SAMPLE_ROWS = 1_000
 
 
 @dataclass(frozen=True)
-class Certainty:
-    """How many of some answers are certified at k = 0, and beyond.
+class CertifiedCounts:
+    """How many of a model's answers are certified at k = 0, and beyond.
 
-    It depends on private records, so it is for the data owner only.
+    The counts depend on private records, so they are for the data owner only.
 
     Attributes:
         count: the number of answers.
         uncertified: how many are not certified even at k = 0; 0 where the grid has no k = 0.
         stable: how many have a stable distance of at least 1.
-        settings: of the training.
+        settings: the settings of the training.
     """
 
     count: int
@@ -33,25 +33,27 @@ class Certainty:
     settings: Settings
 
     @classmethod
-    def of(cls, certificates: Certificates, settings: Settings) -> "Certainty":
-        """Return it of answers that were certified.
+    def from_certificates(cls, certificates: Certificates, settings: Settings) -> "CertifiedCounts":
+        """Count the certified answers.
 
         Args:
-            certificates: of n answers.
-            settings: of the training.
+            certificates: the certificates of n answers.
+            settings: the settings of the training.
         """
         count = len(certificates.prediction)
         uncertified = 0
         if certificates.ks[0] == 0:
-            uncertified = count - int(certificates.certified[0].sum())
-        return cls(count, uncertified, int((certificates.stable_distance > 0).sum()), settings)
+            certified_without_edits = int(certificates.certified[0].sum())
+            uncertified = count - certified_without_edits
+        stable = int((certificates.stable_distance > 0).sum())
+        return cls(count, uncertified, stable, settings)
 
     @property
-    def rounding_doubt(self) -> Message | None:
-        """That rounding leaves answers without any certificate, and the remedy; None: it does not.
+    def rounding_warning(self) -> Message | None:
+        """The warning that rounding leaves answers without a certificate; None: it leaves none.
 
-        The records of k = 0 are the training records themselves, so only the bounds on rounding
-        can keep an answer from being certified.
+        It names the remedy. The records of k = 0 are the training records themselves, so only the
+        bounds on rounding can keep an answer from being certified.
         """
         if not self.uncertified:
             return None
@@ -72,9 +74,13 @@ class Certainty:
         )
 
     @property
-    def distance_doubt(self) -> Message | None:
-        """That half of the answers or more have stable distance 0, and the remedy; None: fewer."""
-        if self.uncertified or 2 * self.stable > self.count:
+    def distance_warning(self) -> Message | None:
+        """The warning that half or more of the answers have stable distance 0; None: fewer have.
+
+        It names the remedy. It is left out if there is the warning about rounding.
+        """
+        most_are_stable = 2 * self.stable > self.count
+        if self.uncertified or most_are_stable:
             return None
         remedy = Message(
             "use a linear head ({config:certificate=stability model=linear}), fewer steps or a "
@@ -90,20 +96,25 @@ class Certainty:
         )
 
 
-def sample_of(records: Records) -> Records:
+def sample_records(records: Records) -> Records:
     """Return at most ``SAMPLE_ROWS`` of the records, evenly spaced."""
     rows = min(len(records), SAMPLE_ROWS)
     return records.take(np.linspace(0, len(records) - 1, rows, dtype=np.int64))
 
 
-def certainty_on(model: Model, sample: Records) -> Certainty | None:
-    """Certify some records at the first two k of the grid.
+def count_certified(model: Model, sample: Records) -> CertifiedCounts | None:
+    """Certify some records at the first two k of the grid, and count the certified answers.
+
+    Args:
+        model: a trained model.
+        sample: records on the scale of the model's own dataset.
 
     Returns:
-        None for an ensemble, whose members would all have to be asked, and for no records.
+        The counts; None for an ensemble, whose members would all have to be asked, and if there
+        are no records.
     """
     settings = model.problem.settings
     if settings.ensemble.members > 1 or not len(sample):
         return None
     certificates = model.certify(sample.features, settings.kgrid.ks[:2])
-    return Certainty.of(certificates, settings)
+    return CertifiedCounts.from_certificates(certificates, settings)

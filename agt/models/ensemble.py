@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from agt.certificates.box import Certificates, count_grid_steps
-from agt.certificates.conditions import Condition, shards_fact
+from agt.certificates.conditions import Condition, add_facts, shards_fact
 from agt.certificates.envelopes import MAX_MARGIN_EDITS
 from agt.certificates.margin_votes import margin_labels, margin_vote
 from agt.certificates.vote_certificates import VoteCertificates
@@ -21,7 +21,7 @@ from agt.data.arrays import ROWS
 from agt.data.dataset import Dataset
 from agt.data.records import Records, fingerprint
 from agt.distributed import group
-from agt.facts import proved
+from agt.facts import Fact, proved
 from agt.models.model import Model, ModelDefaults
 from agt.models.shards import ShardRecord
 from agt.models.shares import logistic_shares
@@ -136,16 +136,13 @@ class EnsembleModel(ModelDefaults):
         """
         # Condition b (records are selected independently): which member a record trains depends on
         # the record's own id only.
-        vote_facts = {"b": shards_fact(len(self.members), self._members_per_edit)}
+        in_shards = shards_fact(len(self.members), self._members_per_edit)
+        vote_facts: dict[str, tuple[Fact, ...]] = {"b": (in_shards,)}
         if self._clip is not None:
             # Condition c (public constants): the clip level is public.
-            vote_facts["c"] = proved("margins_clipped", clip=self._clip, edits=MAX_MARGIN_EDITS)
-        conditions = []
-        for condition in self.members[0].conditions:
-            if condition.letter in vote_facts:
-                condition = condition.with_facts(vote_facts[condition.letter])
-            conditions.append(condition)
-        return tuple(conditions)
+            clipped = proved("margins_clipped", clip=self._clip, edits=MAX_MARGIN_EDITS)
+            vote_facts["c"] = (clipped,)
+        return add_facts(self.members[0].conditions, vote_facts)
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
@@ -208,7 +205,8 @@ class EnsembleModel(ModelDefaults):
             labels, _ = self._labels_and_mean_margins(features, self._clip)
             return labels
         member_labels = self._member_labels(features)
-        # Only the winner is needed here. It does not depend on the members' stable distances.
+        # Only the winner is needed here. It does not depend on the members' stable distances, so
+        # zeros stand for these.
         no_distances = np.zeros_like(member_labels)
         vote = certified_vote(
             member_labels, no_distances, self.problem.classes, touches=self._members_per_edit
@@ -282,7 +280,7 @@ class EnsembleModel(ModelDefaults):
             margins = [member.envelope(features[rows], first_k).margin for member in self.members]
             return margin_labels(margins, clip)
 
-        parts = group().shared(len(features), ROWS, labels_and_means)
+        parts = group().map_blocks(len(features), ROWS, labels_and_means)
         labels, means = zip(*parts, strict=True)
         return np.concatenate(labels), np.concatenate(means)
 
@@ -312,11 +310,11 @@ class EnsembleModel(ModelDefaults):
             certificates.append(member_certificates)
             # A replaced record is two single edits, a removal and an addition, which may change two
             # members. A member that can count them separately is certified a second time.
-            counting = member.counting_single_edits
-            if counting is not member:
-                member_certificates = counting.certify(features, ks)
+            single_edit_member = member.counting_single_edits
+            if single_edit_member is not member:
+                member_certificates = single_edit_member.certify(features, ks)
             single_edit_certificates.append(member_certificates)
-            on_progress(Progress(step=done, steps=count, done=done, total=count))
+            on_progress(Progress.of_steps(done, count))
         label_vote = vote_certificates(certificates, single_edit_certificates, self.problem.classes)
         if self._clip is None:
             return label_vote
@@ -344,8 +342,10 @@ class EnsembleModel(ModelDefaults):
         by_distance = self._margin_vote(features, ks, clip, in_steps=False)
         if ks is None and grid.dense:  # a step of a grid without gaps is one edit
             return by_distance, by_distance
-        step_ks = grid.ks if ks is None else ks
-        return by_distance, self._margin_vote(features, step_ks, clip, in_steps=True)
+        if ks is None:
+            ks = grid.ks
+        by_steps = self._margin_vote(features, ks, clip, in_steps=True)
+        return by_distance, by_steps
 
     def _margin_vote(
         self, features: np.ndarray, ks: tuple[int, ...] | None, clip: float, in_steps: bool
@@ -380,7 +380,9 @@ class EnsembleModel(ModelDefaults):
                 envelopes.append(envelope)
             return margin_vote(envelopes, clip, touches=self._members_per_edit)
 
-        return Vote.concatenate([*group().shared(len(features), queries_at_once, vote_on)])
+        # The processes of a distributed job share the blocks.
+        votes = group().map_blocks(len(features), queries_at_once, vote_on)
+        return Vote.concatenate(list(votes))
 
 
 def vote_certificates(
@@ -443,14 +445,14 @@ def fit_members(
         Each member's model and a digest of what it was trained on, in the order of ``indices``.
     """
     dataset = problem.dataset
-    # ``bare`` is the dataset without records: a worker process gets only its own member's records.
-    train_member = partial(
-        _fit_member, problem.with_dataset(dataset.bare), training_environment(problem)
-    )
+    # A worker process gets only its own member's records.
+    problem_without_records = problem.with_dataset(dataset.without_records)
+    # ``train_members`` calls it with the remaining arguments of each member.
+    train_member = partial(_fit_member, problem_without_records, training_environment(problem))
 
     def report_member(done: int) -> None:
         """Report that ``done`` members have been trained."""
-        on_progress(Progress(step=done, steps=len(indices), done=done, total=len(indices)))
+        on_progress(Progress.of_steps(done, len(indices)))
 
     return train_members(
         train_member,
@@ -480,10 +482,7 @@ def load_members(problem: Problem, reader: FileReader, indices: Sequence[int]) -
     """
     dataset = problem.dataset
     ensemble = problem.settings.ensemble
-    # Which member each record trains.
-    shard_of_rows = assign_shards(
-        dataset.train.units, ensemble
-    )  # the member that each record trains
+    shard_of_rows = assign_shards(dataset.train.units, ensemble)  # the member of each record
     member_size = None
     if dataset.declared_size is not None:
         # A public number, in contrast to the count of the member's own records.
@@ -491,7 +490,7 @@ def load_members(problem: Problem, reader: FileReader, indices: Sequence[int]) -
     members = []
     for index in indices:
         records = dataset.train.take(shard_of_rows == index)
-        shard = dataset.bare.with_shard(records, member_size)
+        shard = dataset.without_records.with_training_records(records, member_size)
         count = None
         if isinstance(problem.stored_record_counts, tuple):
             count = problem.stored_record_counts[index]
@@ -543,7 +542,7 @@ def _fit_member(
         The member's model, which holds no records, and a digest of what it was trained on.
     """
     settings = replace(problem.settings, compute=setup.compute)
-    shard = problem.dataset.with_shard(records, setup.declared_size)
+    shard = problem.dataset.with_training_records(records, setup.declared_size)
     member_problem = replace(problem, dataset=shard, settings=settings)
     model = settings.certificate.fit(member_problem, checkpoints=checkpoints)
     # The process sends the model back, so its problem must be the one without records.

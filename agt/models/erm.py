@@ -101,17 +101,18 @@ class ErmKind(ErmConfig, LinearKind):
             docs/method.md: constants are public), and the fact why one edit moves the weights by no
             more than the sensitivity (condition d: bounds of neighbours are nested).
         """
+        # The codes ("objective_stated", ...) name the sentences that reports show for these facts.
         strength = trained.training.weight_decay
-        constants = stated_constants(
+        constants_are_public = stated_constants(
             trained.plan, "objective_stated", weight_decay=strength, tolerance=self.tolerance
         )
-        movement = proved(
+        movement_is_bounded = proved(
             "minimiser_of_loss",
             strength=strength,
             gradient=self.tolerance,
             **movement_values(trained),
         )
-        return constants, movement
+        return constants_are_public, movement_is_bounded
 
     def check_objective_perturbation(self, mechanism: str) -> None:
         """Accept every mechanism that adds a random linear term to the loss; never raise.

@@ -77,12 +77,12 @@ def normalise_rows(rows: np.ndarray, radius: float, length: float) -> np.ndarray
         # np.add.accumulate adds the coordinates one by one. np.sum may add them in an order that
         # depends on the number of rows.
         partial_sums = np.add.accumulate(shares * shares, axis=1)
-        norms = np.sqrt(partial_sums[:, -1:])
-        scaled = shares / np.where(norms == 0, 1.0, norms) * length
-        if not radius:
-            return scaled
-        is_within = largest * norms < radius
-        return np.where(is_within, rows / radius * length, scaled)
+        norms_of_shares = np.sqrt(partial_sums[:, -1:])
+        full_length = shares / np.where(norms_of_shares == 0, 1.0, norms_of_shares) * length
+        if radius == 0:
+            return full_length
+        is_within_radius = largest * norms_of_shares < radius
+        return np.where(is_within_radius, rows / radius * length, full_length)
 
 
 def to_integers(rows: np.ndarray) -> np.ndarray:
@@ -165,7 +165,8 @@ def inverse_root(matrix: np.ndarray, power: float, ridge: float, fault: str) -> 
             )
         # A function of a symmetric matrix applies to its eigenvalues.
         powers = values ** (-power / 2)
-        return group().sent(integer_matrix((vectors * powers) @ vectors.T))
+        root = integer_matrix((vectors * powers) @ vectors.T)
+        return group().broadcast(root)  # the first process's matrix, in every process
 
 
 def choose_landmarks(rows: np.ndarray, count: int, seed: int) -> np.ndarray:
@@ -188,6 +189,7 @@ def choose_landmarks(rows: np.ndarray, count: int, seed: int) -> np.ndarray:
         UnsoundError: a row is not finite.
     """
     _check_finite(rows)
+    # Bytes of little-endian integers, so that hashes are the same on every machine.
     distinct = {row.tobytes() for row in rows.astype("<i8")}
     if len(distinct) < count:
         raise ConfigError(
@@ -362,7 +364,10 @@ class FeatureMap:
             return features._with_landmarks(_public_rows(config, dataset))
         if config.centers:
             return features._with_center(_public_rows(config, dataset))
-        return replace(features, projection=_relu_directions(config, width))
+        if config.map == "relu":
+            directions = _relu_directions(width, features._direction_count, config.seed)
+            return replace(features, projection=directions)
+        return features
 
     def _with_landmarks(self, rows: np.ndarray) -> "FeatureMap":
         """Return this map with landmarks, and with the matrix that their kernel values need.
@@ -375,7 +380,8 @@ class FeatureMap:
         for start in range(0, len(rows), _CHUNK_ROWS):
             chunk = rows[start : start + _CHUNK_ROWS].astype(np.float64)
             chunks.append(to_integers(self._unit_rows(chunk)))
-        landmarks = choose_landmarks(np.concatenate(chunks), config.count or 0, config.seed)
+        unit_rows = np.concatenate(chunks)
+        landmarks = choose_landmarks(unit_rows, self._direction_count, config.seed)
         root = None
         if config.root:
             root = landmark_root(landmarks, config.bandwidth, config.root, config.ridge)
@@ -410,7 +416,7 @@ class FeatureMap:
         They depend only on the settings and the width, so a map without matrices has them too.
         """
         config = self.config
-        count = config.count or 0  # of ReLU directions or landmarks
+        count = self._direction_count
         shapes = {}
         if config.whiten:
             shapes["whitening"] = (self.width, self.width)
@@ -454,11 +460,20 @@ class FeatureMap:
     @property
     def outputs(self) -> int:
         """The number of coordinates of phi(x), including one for the bias."""
-        if self.config.map == "scattering":
-            return outputs_of(self.width) + 1
-        # Without a map the features are the record's own; ``count`` is None there.
-        inputs = self.width if self.config.map == "none" else 0
-        return inputs + (self.config.count or 0) + 1
+        match self.config.map:
+            case "none":
+                outputs = self.width
+            case "scattering":
+                outputs = outputs_of(self.width)
+            case "relu" | "landmarks":
+                outputs = self._direction_count
+        return outputs + 1  # the bias
+
+    @property
+    def _direction_count(self) -> int:
+        """The number of ReLU directions or of landmarks; 0 for maps that have neither."""
+        count = self.config.count
+        return 0 if count is None else count
 
     @property
     def only_normalises(self) -> bool:
@@ -473,7 +488,7 @@ class FeatureMap:
         settings use public data only.
         """
         config = self.config
-        count = config.count or 0
+        count = self._direction_count
         facts = [proved("norm_one")]
         if config.public is not None:
             facts.append(_public_fact(config))
@@ -500,11 +515,7 @@ class FeatureMap:
             ConfigError: a record has another number of features than the map expects.
             UnsoundError: a row of the result is not finite, or its norm exceeds 1.
         """
-        width = int(np.prod(x.shape[1:]))
-        if width != self.width:
-            raise ConfigError(
-                f"inputs: a query has {width} features, but the model was trained on {self.width}"
-            )
+        self.check_width(x)
         coded = self.coded(x, dtype)
         if coded is not None:
             return np.asarray(coded)
@@ -519,6 +530,18 @@ class FeatureMap:
             # that are not finite, and detects a faulty library or memory.
             check_norms(phi[rows])
         return phi
+
+    def check_width(self, x: np.ndarray) -> None:
+        """Raise ConfigError if records have another number of features than the map expects.
+
+        Args:
+            x: [n, ...] features as the dataset scales them.
+        """
+        width = int(np.prod(x.shape[1:]))
+        if width != self.width:
+            raise ConfigError(
+                f"inputs: a query has {width} features, but the model was trained on {self.width}"
+            )
 
     def phi_of_records(self, x: np.ndarray, dtype: str, memory_mb: int) -> np.ndarray:
         """Return the public features phi(x) of training records, which every step reads again.
@@ -613,13 +636,15 @@ class FeatureMap:
                 return normalise_rows(whitened, radius, length)
             case "relu":
                 values = exact_product(self._unit_rows(rows), self._directions)
-                return normalise_rows(np.maximum(values, 0.0), 0.0, length)
+                return normalise_rows(np.maximum(values, 0.0), radius=0.0, length=length)
             case "landmarks":
-                units = to_integers(self._unit_rows(rows))
-                values = gaussian_kernel(units, self._directions, self.config.bandwidth)
+                integers = to_integers(self._unit_rows(rows))
+                values = gaussian_kernel(integers, self._directions, self.config.bandwidth)
                 if self.root is not None:
-                    values = exact_product(normalise_rows(values, 0.0, 1.0), self.root)
-                return normalise_rows(values, 0.0, length)
+                    # exact_product needs rows of norm at most 1.
+                    unit_values = normalise_rows(values, radius=0.0, length=1.0)
+                    values = exact_product(unit_values, self.root)
+                return normalise_rows(values, radius=0.0, length=length)
             case "scattering":
                 if not self.config.centers:
                     return self._scattering_features(rows, length)
@@ -627,9 +652,8 @@ class FeatureMap:
                     "the file of the feature map lacks the center, which the map subtracts from "
                     "each record: train again"
                 )
-                centered = self._scattering_features(rows) - np.ldexp(
-                    self.center, -ROW_FRACTION_BITS
-                )
+                center = np.ldexp(self.center, -ROW_FRACTION_BITS)  # integers times 2^-22
+                centered = self._scattering_features(rows) - center
                 return normalise_rows(centered, CENTERED_RADIUS, length)
 
     def _scattering_features(self, rows: np.ndarray, length: float = 1.0) -> np.ndarray:
@@ -638,8 +662,8 @@ class FeatureMap:
         Averages of the image, of one wavelet and of two get the same weight.
         """
         groups = scattering(self._unit_rows(rows))
-        equal = [normalise_rows(group, 0.0, 1.0) for group in groups]
-        return normalise_rows(np.concatenate(equal, axis=1), 0.0, length)
+        unit_groups = [normalise_rows(group, radius=0.0, length=1.0) for group in groups]
+        return normalise_rows(np.concatenate(unit_groups, axis=1), radius=0.0, length=length)
 
     def _unit_rows(self, rows: np.ndarray) -> np.ndarray:
         """Whiten rows [n, width], if the map whitens, and scale them to norm 1 or less."""
@@ -662,8 +686,9 @@ class FeatureMap:
             return rows, radius
         # exact_product needs rows of norm at most 1. They are normalised before whitening, so the
         # radius has had its effect.
-        units = normalise_rows(rows, radius, 1.0)
-        return exact_product(units, self.whitening), 0.0
+        unit_rows = normalise_rows(rows, radius, length=1.0)
+        radius_after_whitening = 0.0
+        return exact_product(unit_rows, self.whitening), radius_after_whitening
 
     @property
     def _directions(self) -> np.ndarray:
@@ -674,20 +699,19 @@ class FeatureMap:
         return self.projection
 
 
-def _relu_directions(config: FeaturesConfig, width: int) -> np.ndarray | None:
+def _relu_directions(width: int, count: int, seed: int) -> np.ndarray:
     """Draw the public random directions of ReLU features, as integers for exact products.
 
     Args:
-        config: the number of directions and the public seed.
         width: the number of features of a record.
+        count: the number of directions.
+        seed: the public seed.
 
     Returns:
         [width, count] standard normal numbers times a power of two, rounded to integers, as
-        float64; None for every other map.
+        float64.
     """
-    if config.map != "relu":
-        return None
-    directions = np.random.default_rng(config.seed).standard_normal((width, config.count or 0))
+    directions = np.random.default_rng(seed).standard_normal((width, count))
     # The norm of a standard normal column is about sqrt(width), and practically never above
     # sqrt(width) + 16, which is below 2^exponent. So the integers' columns stay below 2^28.
     _, exponent = math.frexp(math.sqrt(width) + 16)
@@ -738,9 +762,14 @@ def _public_fact(config: FeaturesConfig) -> Fact:
     or both, or the center of scattering features. Without whitening, only landmarks and the center
     use them.
     """
-    code = "centering_rows_public" if config.centers else "whitening_rows_public"
-    if config.map == "landmarks":
-        code = "whitening_and_landmark_rows_public" if config.whiten else "landmark_rows_public"
+    if config.centers:
+        code = "centering_rows_public"
+    elif config.map != "landmarks":
+        code = "whitening_rows_public"
+    elif config.whiten:
+        code = "whitening_and_landmark_rows_public"
+    else:
+        code = "landmark_rows_public"
     return declared(code, public=str(config.public), setting="certificate.features.public")
 
 
@@ -825,10 +854,11 @@ def _covariance(rows: np.ndarray, chunk_rows: int) -> np.ndarray:
     products = np.zeros((width, width), dtype=np.int64)
     for start in range(0, count, chunk_rows):
         chunk = rows[start : start + chunk_rows].astype(np.float64)
-        units = np.rint(np.ldexp(normalise_rows(chunk, 0.0, 1.0), PUBLIC_ROW_FRACTION_BITS))
-        _check_finite(units)
-        total += units.sum(axis=0).astype(np.int64)
-        products += (units.T @ units).astype(np.int64)
+        unit_rows = normalise_rows(chunk, radius=0.0, length=1.0)
+        integers = np.rint(np.ldexp(unit_rows, PUBLIC_ROW_FRACTION_BITS))
+        _check_finite(integers)
+        total += integers.sum(axis=0).astype(np.int64)
+        products += (integers.T @ integers).astype(np.int64)
     mean = np.ldexp(total / count, -PUBLIC_ROW_FRACTION_BITS)
     second_moment = np.ldexp(products / count, -2 * PUBLIC_ROW_FRACTION_BITS)
     return second_moment - mean[:, None] * mean

@@ -59,7 +59,7 @@ def _fit(problem: Problem, on_progress: OnProgress, checkpoints: Checkpoints) ->
         ConfigError: another process has other data, settings or software.
     """
     if group().size > 1:
-        group().agree(_training_inputs(problem))  # raises ConfigError where processes differ
+        group().check_equal(_training_inputs(problem))  # raises ConfigError where processes differ
         # Only the first process reads and writes checkpoints, and it sends them to the others.
         checkpoints = SharedCheckpoints(group(), checkpoints)
     if problem.settings.ensembled:

@@ -173,9 +173,10 @@ class ConvConfig(ConvSettings, HeadConfig):
         network = nn.Sequential(*layers)
         with torch.no_grad():
             if self.start == "he":
-                # PyTorch draws weights of variance 1 / (3 fan-in). Only biases have one axis.
+                # PyTorch draws weights of variance 1 / (3 fan-in), He's method of 2 / fan-in.
                 for parameter in network.parameters():
-                    parameter.mul_(6**0.5 if parameter.dim() > 1 else 0.0)
+                    is_bias = parameter.dim() == 1
+                    parameter.mul_(0.0 if is_bias else 6**0.5)
             for parameter in network[-1].parameters():
                 parameter.mul_(self.output_scale)
         return network.to(getattr(torch, training.dtype))
@@ -422,7 +423,7 @@ def _no_sequential(network: object, origin: str, needed: str = "") -> ConfigErro
         origin: where it comes from, for messages.
         needed: what else the network must be; empty: it is not known.
     """
-    kind = " ".join(filter(None, ("an nn.Sequential", needed)))
+    kind = f"an nn.Sequential {needed}".rstrip()
     return ConfigError(
         f"model: {origin} has the type {type(network).__name__}, but agt needs {kind}, because "
         "it computes bounds layer by layer"
@@ -492,17 +493,19 @@ def _require_rebuildable(network: nn.Sequential) -> None:
             the settings.
     """
     try:
-        again = from_layers(json.loads(json.dumps(describe_layers(network))))
+        # As if the network had been saved and were read back.
+        stored_layers = json.loads(json.dumps(describe_layers(network)))
+        rebuilt = from_layers(stored_layers)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(
             "model: a layer has a setting that is not a plain number or word, so agt could not "
             f"save the model ({error})"
         ) from None
     shapes = {name: tensor.shape for name, tensor in network.state_dict().items()}
-    described = {name: tensor.shape for name, tensor in again.state_dict().items()}
-    names = shapes.keys() | described.keys()
+    rebuilt_shapes = {name: tensor.shape for name, tensor in rebuilt.state_dict().items()}
+    names = shapes.keys() | rebuilt_shapes.keys()
+    different = sorted(name for name in names if shapes.get(name) != rebuilt_shapes.get(name))
     # ``describe_layers`` leaves out a layer that is None, so it is looked for as well.
-    different = sorted(name for name in names if shapes.get(name) != described.get(name))
     if different or None in network._modules.values():
         part = f"parameter {different[0]}" if different else "a layer that is None"
         raise ConfigError(

@@ -194,7 +194,7 @@ class LinearModel(ClosedFormModel):
             problem.settings.choices,
             every_k=proved("every_k_in_closed_form"),
             constants=constants,
-            step=("every step non-expansive", movement),
+            step=("every step non-expansive", movement),  # the name of condition d, and its fact
             rounding=proved("sums_in_float64", share=rounding_share),
             features=self.features.facts,
         )
@@ -244,12 +244,12 @@ class LinearModel(ClosedFormModel):
         on the relation only through the number of rows that one edit changes.
         """
         relation = self.settings.relation
-        if (
-            RELATIONS[relation.name].members_changed_per_edit == 1
-        ):  # one edit changes one unit already
+        one_edit_changes_one_unit = RELATIONS[relation.name].members_changed_per_edit == 1
+        if one_edit_changes_one_unit:
             return self
         sensitivity = replace(self.trained.sensitivity, records_per_edit=relation.unit_rows)
-        return replace(self, trained=replace(self.trained, sensitivity=sensitivity))
+        trained = replace(self.trained, sensitivity=sensitivity)
+        return replace(self, trained=trained)
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
         """Return the logits [n, J] float64 of queries with public features ``phi`` [n, w]."""
@@ -402,8 +402,9 @@ class LinearKind(ClosedFormKind):
             checkpoints: where training saves its state, and resumes if it was interrupted.
         """
         # The feature map's values replace the features; labels, ids and units stay.
-        with_public_features = records.seen_as(head.phi_of_records(records.features))
-        trained = self.train(head.problem.setup, with_public_features, on_progress, checkpoints)
+        public_features = head.phi_of_records(records.features)
+        training_records = records.with_features(public_features)
+        trained = self.train(head.problem.setup, training_records, on_progress, checkpoints)
         return replace(head, trained=trained)
 
     def load(self, problem: Problem, reader: FileReader) -> LinearModel:

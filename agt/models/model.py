@@ -34,19 +34,19 @@ class RemovableWeights:
 
     Attributes:
         weight: [J, d] the weights before noise; J is 1 for two classes, else their number.
-        served: [J, d] the weights that predict: ``weight`` with noise.
+        noisy_weight: [J, d] the weights that predict: ``weight`` with noise.
         sigma: the standard deviation of the noise in each coordinate; 0: there is no noise.
-        drawn: True if the operating system drew the noise; False if a recorded seed did, so that
-            anybody who knows the seed can repeat it.
+        noise_is_random: True if the operating system drew the noise; False if a recorded seed did,
+            so that anybody who knows the seed can repeat it.
         distance: a bound on the l2 distance between ``weight`` and the exact minimiser.
         gradient: a function of (features [n, ...], labels [n]) that returns [J, d], the sum of the
             gradients of these records' losses at ``weight``, without the regulariser.
     """
 
     weight: np.ndarray
-    served: np.ndarray
+    noisy_weight: np.ndarray
     sigma: float
-    drawn: bool
+    noise_is_random: bool
     distance: float
     gradient: Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -212,17 +212,17 @@ class Model(Protocol):
         """
 
     @property
-    def keeps_draws(self) -> bool:
-        """True if the random noise of the training is stored, as ``with_draws`` needs."""
+    def stores_noise(self) -> bool:
+        """True if the noise of the training is stored, for ``retrained_with_same_noise``."""
 
-    def with_draws(self, problem: Problem) -> "Model":
+    def retrained_with_same_noise(self, problem: Problem) -> "Model":
         """Train on another problem with the same random noise as this model's training.
 
         Args:
             problem: other records, such as those of a neighbouring dataset, with equal settings.
 
         Raises:
-            ConfigError: the noise is not stored (``keeps_draws`` is False).
+            ConfigError: the noise is not stored (``stores_noise`` is False).
         """
 
     def with_problem(self, problem: Problem) -> Self:
@@ -340,11 +340,11 @@ class ModelDefaults:
         return None
 
     @property
-    def keeps_draws(self) -> bool:
+    def stores_noise(self) -> bool:
         """False: training added no noise, or its noise is not stored."""
         return False
 
-    def with_draws(self, problem: Problem) -> Model:
+    def retrained_with_same_noise(self, problem: Problem) -> Model:
         """Raise ConfigError: this kind of certificate does not store the noise of its training.
 
         Args:

@@ -211,7 +211,7 @@ class NumberVotes(Votes):
             return OrderedAnswers.from_members(self.labels(self.phi(features[rows])), self.touches)
 
         report = row_reporter(on_progress, len(features))
-        parts = [*group().shared(len(features), ROWS, ordered_answers, report)]
+        parts = [*group().map_blocks(len(features), ROWS, ordered_answers, report)]
         if not parts:
             no_answers = np.empty((self.settings.ensemble.members, 0), dtype=np.int32)
             parts = [OrderedAnswers.from_members(no_answers, self.touches)]
@@ -236,7 +236,7 @@ class NumberVotes(Votes):
             return self.labels(self.phi(features[rows])).sum(axis=0, dtype=np.int64)
 
         report = row_reporter(on_progress, len(features))
-        parts = group().shared(len(features), ROWS, block_sums, report)
+        parts = group().map_blocks(len(features), ROWS, block_sums, report)
         return gathered(parts, len(features))
 
     def mean_of(self, sums: np.ndarray) -> np.ndarray:

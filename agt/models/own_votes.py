@@ -59,6 +59,7 @@ from agt.training.learners import (
 from agt.training.loop import OnProgress, Progress
 
 BALLOTS = "ballots.safetensors"
+DIGEST_BYTES = 32  # of SHA-256
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,8 @@ class OwnVotesModel(Votes):
         learner = untrained._learner
         # Copied before the training, so that the copy has no state that training leaves behind.
         unused_learner = copy_for_fresh_process(learner)
-        width = untrained.phi(records.features[:0]).shape[1]
+        features_of_no_rows = untrained.phi(records.features[:0])
+        width = features_of_no_rows.shape[1]
         # An error on made-up rows depends on no record, so it may stop the training here.
         untrained._try_learner(learner, width)
         model = untrained.retrained(records, on_progress, checkpoints)
@@ -164,7 +166,9 @@ class OwnVotesModel(Votes):
         Raises:
             UnsoundError: a label differs.
         """
-        last_shards = deque(enumerate(self._member_records(records)), maxlen=RETRAINED_MEMBERS)
+        numbered_shards = enumerate(self._member_records(records))
+        # Such a deque keeps only the last items, so that not all shards are in memory at once.
+        last_shards = deque(numbered_shards, maxlen=RETRAINED_MEMBERS)
         last_shards.reverse()
         indices = [index for index, _ in last_shards]
         with single_threaded():
@@ -173,7 +177,8 @@ class OwnVotesModel(Votes):
         evenly_spaced = np.linspace(0, len(records) - 1, query_count)
         queries = records.take(evenly_spaced.astype(np.int64))
         phi = self.phi(queries.features)
-        check_retrained(unused_learner, shards, phi, self._ask_members(phi, indices))
+        earlier_labels = self._ask_members(phi, indices)
+        check_retrained(unused_learner, shards, phi, earlier_labels)
 
     def retrained(
         self,
@@ -200,8 +205,7 @@ class OwnVotesModel(Votes):
             for index, shard_records in enumerate(self._member_records(records)):
                 shard = self._shard(index, shard_records)
                 members.append(self._learner.train_member(shard))
-                finished = index + 1
-                on_progress(Progress(step=finished, steps=count, done=finished, total=count))
+                on_progress(Progress.of_steps(index + 1, count))
         raised = np.array([member.raised for member in members], dtype=np.uint8)
         return replace(self, raised=raised, members=tuple(members), ballots={})
 
@@ -287,7 +291,7 @@ class OwnVotesModel(Votes):
         """
         if not self._takes_raw_features:
             return super().phi(features).astype(np.float64)
-        super().phi(features[:0])  # called because it refuses features of another width
+        self.features.check_width(features)
         flat = features.reshape(len(features), self.features.width)
         return flat.astype(np.float64)
 
@@ -306,18 +310,24 @@ class OwnVotesModel(Votes):
             features: [n, ...] the queries.
         """
         for piece in pieces(features):
-            self._new_queries(_digests(self.phi(piece)))
+            digests = _digests(self.phi(piece))
+            self._check_can_answer(self._new_queries(digests), len(digests))
 
     def _new_queries(self, digests: Sequence[bytes]) -> list[int]:
         """Return the indices of the queries without stored votes.
 
         Args:
             digests: the digests of the queries (``_digests``).
-
-        Raises:
-            ConfigError: there is one, but the model was read back and has no members to answer it.
         """
-        new = [query for query, digest in enumerate(digests) if digest not in self.ballots]
+        return [query for query, digest in enumerate(digests) if digest not in self.ballots]
+
+    def _check_can_answer(self, new: Sequence[int], query_count: int) -> None:
+        """Raise ConfigError if there are new queries, but no members to answer them.
+
+        Args:
+            new: the indices of the queries without stored votes.
+            query_count: the number of all queries, for the message.
+        """
         if new and not self.members:
             raise ConfigError(
                 Message(
@@ -327,11 +337,10 @@ class OwnVotesModel(Votes):
                     "{config:dataset.test}). The figure 'map of the plane' asks other queries: "
                     "leave it out with map_resolution=0",
                     unknown=len(new),
-                    queries=len(digests),
+                    queries=query_count,
                     saved=len(self.ballots),
                 )
             )
-        return new
 
     def labels(self, phi: np.ndarray) -> np.ndarray:
         """Return each member's label of each query, [T, n] int16, and store it as its vote.
@@ -346,10 +355,11 @@ class OwnVotesModel(Votes):
         """
         digests = _digests(phi)
         new = self._new_queries(digests)
+        self._check_can_answer(new, len(digests))
         if new:
             new_digests = [digests[query] for query in new]
             all_members = range(self.settings.ensemble.members)
-            votes = self._ask_members(phi[new], all_members).T
+            votes = self._ask_members(phi[new], all_members).T  # [new queries, T]
             self.ballots.update(zip(new_digests, votes, strict=True))
         return self._stored_votes(digests)
 
@@ -387,10 +397,14 @@ class OwnVotesModel(Votes):
                     reader.folder / CONSTANTS, f"the number of queries is {count!r}", "train again"
                 )
             )
+        # Each expected tensor is one number, expanded to the shape, so that it takes no memory.
         byte = torch.zeros((), dtype=torch.uint8)
         label = torch.from_numpy(np.zeros(1, dtype=cls.vote_type))
-        expected = {"queries": byte.expand(count, 32), "votes": label.expand(members, count)}
-        expected["raised"] = byte.expand(members)
+        expected = {
+            "queries": byte.expand(count, DIGEST_BYTES),
+            "votes": label.expand(members, count),
+            "raised": byte.expand(members),
+        }
         tensors = read_tensors(reader, BALLOTS, expected)
         digests = tensors["queries"].numpy()
         votes = tensors["votes"].numpy()
@@ -422,7 +436,7 @@ class OwnVotesModel(Votes):
             self.labels(self.phi(piece))  # called because it stores the votes
         digests = sorted(self.ballots)  # so that the files do not depend on the order of queries
         digest_bytes = np.frombuffer(b"".join(digests), dtype=np.uint8)
-        queries = digest_bytes.reshape(-1, 32)
+        queries = digest_bytes.reshape(-1, DIGEST_BYTES)
         votes = self._stored_votes(digests)
         arrays = {"queries": queries, "votes": votes, "raised": self.raised}
         tensors = {name: torch.tensor(array) for name, array in arrays.items()}
@@ -456,10 +470,13 @@ class OwnVotesModel(Votes):
             members=min(RETRAINED_MEMBERS, self.max_distance),
             setting="certificate.learner",
         )
-        stated = proved("learner_stated")
-        integers = proved("votes_are_integers")
         map_facts = () if self._takes_raw_features else self.features.facts
-        return {"b": (is_function,), "c": (stated,), "e": map_facts, "f": (integers,)}
+        return {
+            "b": (is_function,),  # a member depends on no record outside of its shard
+            "c": (proved("learner_stated"),),  # the learner is a public constant
+            "e": map_facts,  # the feature map comes from public data only
+            "f": (proved("votes_are_integers"),),  # votes have no rounding error
+        }
 
     @property
     def metrics(self) -> dict[str, float | int | str]:

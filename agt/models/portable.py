@@ -287,9 +287,11 @@ class Portable:
                 ``digest`` is None and a spreadsheet program would run the name of a class as a
                 formula.
         """
-        inside = folder / "release"
-        location = inside if (inside / MANIFEST).is_file() else folder
-        portable = cls.read(Folder.open(location, COMMAND, digest, "release"))
+        subfolder = folder / "release"
+        is_record = (subfolder / MANIFEST).is_file()
+        reader = Folder.open(subfolder if is_record else folder, COMMAND, digest, "release")
+        portable = cls.read(reader)
+        # Whoever knows the digest trusts the release, and with it the names of its classes.
         if digest is None:
             _check_no_formulas(portable, folder)
         return portable
@@ -332,7 +334,7 @@ class Portable:
             weight=weight,
             noise=noise,
             words=tuple(node["words"]),
-            mechanism=node.get("mechanism") or mechanism_from_noise(noise),
+            mechanism=node.get("mechanism", mechanism_from_noise(noise)),
             brief=tuple(node.get("brief", ())),
         )
 
@@ -356,7 +358,7 @@ class Portable:
         Raises:
             ConfigError: the release answers with numbers.
         """
-        _ = self.target.classes  # read because it raises if answers are numbers
+        _ = self.target.classes  # the names are not needed: reading them raises for numbers
         labels = (labels_of(logits) for logits in self._logits(features))
         return gathered(labels, len(features))
 
@@ -407,10 +409,11 @@ class Portable:
         Raises:
             ConfigError: the class of the dataset cannot be imported, or is not trusted.
         """
-        formula = getattr(self.queries(), "formula", None)
-        if formula is None or not self.features.only_normalises:
+        # A method of datasets whose features a formula makes; other datasets do not have it.
+        dataset_formula = getattr(self.queries(), "formula", None)
+        if dataset_formula is None or not self.features.only_normalises:
             return {}
-        return formula()
+        return dataset_formula()
 
     def readme(self) -> str:
         """Return the text of README.md: the privacy claim, and how to label queries.
@@ -420,8 +423,9 @@ class Portable:
         """
         formula = self.formula
         if formula:
-            lines = VECTOR_LINES if "vectors" in formula else TABLE_LINES
-            lines += LABEL_LINES if self.target.numeric is None else NUMBER_LINES
+            code_of_features = VECTOR_LINES if "vectors" in formula else TABLE_LINES
+            code_of_answers = LABEL_LINES if self.target.numeric is None else NUMBER_LINES
+            lines = code_of_features + code_of_answers
             alone = (
                 "To answer queries with only NumPy (without agt), run this in this folder:\n\n"
                 f"```python\n{lines}```\n"
@@ -509,7 +513,8 @@ def _check_weight(weight: np.ndarray, features: FeatureMap, width: object) -> No
     if not fits_features or weight.dtype != np.float64 or not np.isfinite(weight).all():
         raise ValueError(
             f"the weights have shape {weight.shape} and type {weight.dtype}, but must be finite "
-            f"float64 numbers in {features.outputs} columns (width={width}, the number of features of a query)"
+            f"float64 numbers in {features.outputs} columns (width={width}, the number of "
+            "features of a query)"
         )
 
 

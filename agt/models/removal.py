@@ -2,10 +2,10 @@
 
 | file | content |
 |---|---|
-| model.safetensors | "weight" [J, d], the served weights (those that predict) |
+| model.safetensors | "weight" [J, d], the noisy weights (those that predict) |
 | features.safetensors, stability.json | as for every linear head (agt/models/linear.py) |
 | removal.safetensors | for the data owner only: weight, tilt, reference, hessian and gram |
-| | of ``RemovalState``; noise, the served weights minus weight |
+| | of ``RemovalState``; noise, the noisy weights minus weight |
 | removal.json | norm, residual, allowed, count and removed of ``RemovalState``; loss, strength |
 
 The method is that of paper 003 (docs/bibliography.md).
@@ -22,7 +22,7 @@ from safetensors.torch import save
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from agt.certificates.conditions import Condition, stated_constants
+from agt.certificates.conditions import Condition, add_facts, stated_constants
 from agt.certificates.settings import RemovalCertificateConfig
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError, altered
@@ -41,7 +41,7 @@ from agt.problem import Problem, Settings
 from agt.settings import schema
 from agt.store import as_json
 from agt.templates import upward
-from agt.training.batches import check_unit_rows
+from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.erm import check_minimiser_settings
 from agt.training.linear import LinearTrained
@@ -52,11 +52,12 @@ from agt.training.removal import (
     draw_tilt,
     minimise,
     removal_budget,
-    removal_loss,
 )
-from agt.training.sensitivity import LinearSetting
 from agt.training.settings import RemovalConfig
 from agt.unlearning.newton import (
+    MINIMISATION,
+    NEWTON_STEP,
+    REPEATED_STEPS,
     RemovableHead,
     promise_after_removal,
     reduce_residual,
@@ -112,6 +113,8 @@ class RemovalModel(LinearModel):
     ) -> "RemovalModel":
         """Return the head that has this state, which training or a removal left.
 
+        The head predicts with the state's noisy weights.
+
         Args:
             config: the settings of the certificate.
             problem: all other settings, and the records that remain.
@@ -120,17 +123,18 @@ class RemovalModel(LinearModel):
 
         Raises:
             ConfigError: no proof covers the settings.
-            UnsoundError: these settings cannot have given the served weights (those that predict).
+            UnsoundError: these settings cannot have given the noisy weights.
         """
-        removal_problem = build_removal_problem(config, problem, features, state.tilt)
-        removal_problem.check_served(state)
-        setting = removal_problem.setting
+        removal_problem = build_removal_problem(config, problem, state.tilt)
+        removal_problem.check_noisy_weight(state)
+        # How far one record moves the weights, if the residual is at most what the state allows.
+        sensitivity = removal_problem.sensitivity(state.allowed)
         trained = LinearTrained(
-            weight=torch.from_numpy(state.served),
+            weight=torch.from_numpy(state.noisy_weight),
             loss=removal_problem.loss,
-            plan=setting.plan,
-            sensitivity=removal_problem.sensitivity(state.allowed),
-            training=setting.training,
+            plan=removal_problem.plan,
+            sensitivity=sensitivity,
+            training=problem.setup.training,
         )
         return cls(problem, features, trained, state, config)
 
@@ -141,7 +145,7 @@ class RemovalModel(LinearModel):
             state: the weights and the matrices, after a removal for example.
 
         Raises:
-            UnsoundError: these settings cannot have given the served weights (those that predict).
+            UnsoundError: these settings cannot have given the noisy weights of the state.
         """
         return RemovalModel.from_state(self.config, self.problem, self.features, state)
 
@@ -150,6 +154,9 @@ class RemovalModel(LinearModel):
         """The weights before and after the noise that hides removals, and the noise itself."""
         state = self.state
         objective = self.removal_problem.objective
+        # The objective is strongly convex with the constant ``strength``, so the norm of its
+        # gradient bounds the distance from the minimiser.
+        distance_to_minimiser = state.residual / objective.strength
 
         def gradient(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
             """Return the sum of the gradients of these records' losses at the weights, [J, d]."""
@@ -158,20 +165,19 @@ class RemovalModel(LinearModel):
 
         return RemovableWeights(
             weight=state.weight,
-            served=state.served,
-            sigma=0.0 if self.config.masking == "none" else self.config.sigma,
-            drawn=self.config.seed is None,
-            # The objective is strongly convex with the constant ``strength``.
-            distance=state.residual / objective.strength,
+            noisy_weight=state.noisy_weight,
+            sigma=self.config.sigma,  # 0 with masking=none
+            noise_is_random=self.config.seed is None,
+            distance=distance_to_minimiser,
             gradient=gradient,
         )
 
     @property
-    def keeps_draws(self) -> bool:
+    def stores_noise(self) -> bool:
         """True: the noise of the training is stored in the state."""
         return True
 
-    def with_draws(self, problem: Problem) -> "RemovalModel":
+    def retrained_with_same_noise(self, problem: Problem) -> "RemovalModel":
         """Train on another problem with the same random noise as this head.
 
         Args:
@@ -191,7 +197,8 @@ class RemovalModel(LinearModel):
         with threadpool_limits(problem.settings.compute.threads, user_api="blas"):
             state = minimise(removal_problem, phi, targets, start=self.state.weight)
         # The noise on the weights is that of this head; ``minimise`` drew another one.
-        return self.with_weight(torch.from_numpy(state.weight + self.state.noise))
+        noisy_weight = state.weight + self.state.noise
+        return self.with_weight(torch.from_numpy(noisy_weight))
 
     def save(self, writer: FileWriter) -> None:
         """Write the files of a linear head, and the state in removal.safetensors and removal.json.
@@ -199,6 +206,7 @@ class RemovalModel(LinearModel):
         removal.safetensors holds weights without noise, so it is for the data owner only.
         """
         write_linear(writer, self.trained.weight, self.features.matrices, self.constants)
+        # Fields of the state are stored under their own names.
         tensors = {name: torch.tensor(getattr(self.state, name)) for name in _MATRICES}
         writer.write(STATE, save(tensors))
         objective = self.removal_problem.objective
@@ -214,7 +222,7 @@ class RemovalModel(LinearModel):
         The objective includes the random linear term ``tilt`` of the state, which is 0 unless
         ``masking=loss``.
         """
-        return build_removal_problem(self.config, self.problem, self.features, self.state.tilt)
+        return build_removal_problem(self.config, self.problem, self.state.tilt)
 
     @property
     def budget(self) -> float | None:
@@ -247,12 +255,7 @@ class RemovalModel(LinearModel):
         conditions = self._assess(constants, movement)
         if self.config.masking == "none":
             return conditions
-        given_noise = []
-        for condition in conditions:
-            if condition.letter == "d":
-                condition = condition.with_facts(GIVEN_THE_DRAW)
-            given_noise.append(condition)
-        return tuple(given_noise)
+        return add_facts(conditions, {"d": (GIVEN_THE_DRAW,)})
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
@@ -353,33 +356,33 @@ def _output_count(classes: int) -> int:
 
 
 def build_removal_problem(
-    config: RemovalConfig, problem: Problem, features: FeatureMap, tilt: np.ndarray
+    config: RemovalConfig, problem: Problem, tilt: np.ndarray
 ) -> RemovalProblem:
     """Return the objective of a training, and the public constants of its proofs.
 
     Args:
         config: the settings of the certificate.
         problem: all other settings; its records are not read.
-        features: the public feature map.
-        tilt: [J, d] the linear term b of the loss, which is random with masking=loss, and 0
-            otherwise.
+        tilt: [J, d] the linear term b of the loss, for J outputs and d public features. It is
+            random with masking=loss, and 0 otherwise.
 
     Raises:
         ConfigError: no proof covers the settings.
     """
     setup = problem.setup
-    # ``RemovalProblem`` reads only the number of outputs of this loss, and computes its own bounds.
-    loss = removal_loss(_output_count(problem.classes), smoothness=1.0, derivative_bound=1.0)
-    # A minimiser has no epochs. With 1 the plan describes one pass over the records.
-    plan = replace(setup.plan(problem.record_count), epochs=1)
-    setting = LinearSetting(
-        loss=loss,
-        width=features.outputs,
-        training=setup.training,
-        plan=plan,
-        relation=setup.relation,
-    )
-    return RemovalProblem.from_setting(config, setting, tilt)
+    plan = _plan_of_one_pass(problem)
+    weight_decay = setup.training.weight_decay
+    return RemovalProblem.from_plan(config, plan, setup.relation, weight_decay, tilt)
+
+
+def _plan_of_one_pass(problem: Problem) -> BatchPlan:
+    """Return the plan of a single batch of all records, for one epoch: a minimiser has no more.
+
+    Args:
+        problem: the settings; its records are counted only if no size was declared.
+    """
+    plan = problem.setup.plan(problem.record_count)
+    return replace(plan, epochs=1)
 
 
 def training_rows(problem: Problem, features: FeatureMap) -> tuple[np.ndarray, np.ndarray]:
@@ -396,17 +399,16 @@ def training_rows(problem: Problem, features: FeatureMap) -> tuple[np.ndarray, n
     records = problem.dataset.train
     setup = problem.setup
     check_unit_rows(records.units, setup.relation.unit_rows)
-    # Called because it refuses a batch of more than n_max records: the only batch has all of them.
-    next(replace(setup.plan(problem.record_count), epochs=1).batches(records.units))
+    _plan_of_one_pass(problem).check_batch_sizes(records.units)
     return features(records.features, setup.training.dtype), records.labels
 
 
 def _read_state(
     config: RemovalConfig, problem: Problem, features: FeatureMap, reader: FileReader
 ) -> RemovalState:
-    """Read the state of a head back, and check it against the settings and the served weights.
+    """Read the state of a head back, and check it against the settings and the noisy weights.
 
-    The served weights are those that predict.
+    The noisy weights are those that predict.
 
     Args:
         config: the settings of the certificate.
@@ -417,7 +419,7 @@ def _read_state(
     Raises:
         ConfigError: a file is missing or cannot be read.
         UnsoundError: a tensor has another shape than the settings imply; the stored noise is not
-            the served weights minus the weights; or the stored loss or strength of the regulariser
+            the noisy weights minus the weights; or the stored loss or strength of the regulariser
             is not that of the settings.
     """
     width = features.outputs
@@ -432,10 +434,11 @@ def _read_state(
     arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in tensors.items()}
     noise = arrays.pop("noise")
     numbers = reader.json(NUMBERS)
-    served = read_tensors(reader, MODEL, {"weight": expected["weight"]})["weight"].numpy()
+    # The weights in the model's own file are those that predict.
+    noisy_weight = read_tensors(reader, MODEL, {"weight": expected["weight"]})["weight"].numpy()
     try:
         state_numbers = {name: numbers[name] for name in _NUMBERS}
-        state = RemovalState(**arrays, served=served, **state_numbers)
+        state = RemovalState(**arrays, noisy_weight=noisy_weight, **state_numbers)
     except (KeyError, TypeError) as error:
         raise ConfigError(
             f"{reader.folder / NUMBERS}: this file cannot be read ({error}): train again"
@@ -448,7 +451,7 @@ def _read_state(
                 "train again",
             )
         )
-    objective = build_removal_problem(config, problem, features, state.tilt).objective
+    objective = build_removal_problem(config, problem, state.tilt).objective
     for name, implied in (("loss", objective.loss), ("strength", objective.strength)):
         stored = numbers.get(name)
         if stored != implied:
@@ -541,7 +544,7 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
         shape = (_output_count(problem.classes), features.outputs)
         # Drawn before any record is read, as the proof assumes.
         tilt = draw_tilt(self, shape, checkpoints)
-        removal_problem = build_removal_problem(self, problem, features, tilt)
+        removal_problem = build_removal_problem(self, problem, tilt)
         phi, labels = training_rows(problem, features)
         targets = removal_problem.objective.targets(labels, problem.classes)
         with threadpool_limits(problem.settings.compute.threads, user_api="blas"):
@@ -602,37 +605,39 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
         phi, labels = training_rows(before.problem, before.features)
         targets = removal_problem.objective.targets(labels, before.problem.classes)
         head = RemovableHead.from_state(removal_problem.objective, before.state)
-        allowed = _allowed_residual(self, before.budget)
+        max_residual = _max_residual(self, before.budget)
         started = time.perf_counter()
         with threadpool_limits(before.problem.settings.compute.threads, user_api="blas"):
-            stages, facts = _remove_from_head(before, erased, count, head, phi, targets, allowed)
+            methods, facts = _remove_from_head(
+                before, erased, count, head, phi, targets, max_residual
+            )
             residual = head.residual
             forming_started = time.perf_counter()
-            if not residual <= allowed:  # written so that NaN is refused, too
+            if not residual <= max_residual:  # written so that NaN is refused, too
                 values: dict[str, Value] = {
-                    "stages": tuple(stages),
+                    "stages": tuple(methods),
                     "spent": residual,
-                    "total": allowed,
+                    "total": max_residual,
                 }
                 raise CannotRemove(Remark("no_step_within_budget", values))
-            # The old matrices, and the noise on weights that were already served, depend on the
+            # The old matrices, and the noise on weights that have answered queries, depend on the
             # removed records. So both are replaced.
             head.form_matrices(phi)
             # Seeded noise is another draw for each number of records; draw 0 is that of training.
-            served = removal_problem.serve(head.weight, draw_index=1 + len(phi))
+            noisy_weight = removal_problem.add_noise(head.weight, draw_index=1 + len(phi))
             facts["seconds_settling"] = round(time.perf_counter() - forming_started, 4)
-            after = before.with_state(head.state(before.state, served, allowed))
+            after = before.with_state(head.state(before.state, noisy_weight, max_residual))
         seconds = time.perf_counter() - started
         facts = {
-            "removed_by": "+".join(stages),
+            "removed_by": "+".join(methods),
             "residual_before": before.state.residual,
             "residual": residual,
             **facts,
         }
         strength = after.removal_problem.objective.strength
         promise = promise_after_removal(self, after.state.residual, strength)
-        steps = _describe_steps(count, stages, after, head.distance)
-        budget = RemovalBudget(spent=residual, total=allowed)
+        steps = _describe_steps(count, methods, after, head.distance)
+        budget = RemovalBudget(spent=residual, total=max_residual)
         removal = Removal(
             promise=promise,
             records=count,
@@ -652,10 +657,12 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
             reader: the folder of a saved model.
         """
         numbers = reader.json(NUMBERS)
-        hidden = removal_budget(self, float(numbers["strength"]))
-        allowed = _allowed_residual(self, hidden)
+        budget = removal_budget(self, float(numbers["strength"]))
         return RemovalBounds(
-            spent=float(numbers["residual"]), total=allowed, hidden=hidden, noise=self.sigma
+            spent=float(numbers["residual"]),
+            total=_max_residual(self, budget),
+            hidden=budget,
+            noise=self.sigma,
         )
 
     def removal_promise(self, reader: FileReader, spent: float) -> Promise:
@@ -679,22 +686,22 @@ def _require_removal_model(model: Model) -> RemovalModel:
     return model
 
 
-def _allowed_residual(config: RemovalConfig, hidden: float | None) -> float:
+def _max_residual(config: RemovalConfig, budget: float | None) -> float:
     """Return the largest residual that a removal may leave.
 
     The residual is a bound on the l2 norm of the objective's gradient at the weights.
 
     Args:
         config: the settings of the certificate.
-        hidden: the largest residual that the noise hides; None: there is no noise.
+        budget: the largest residual that the noise hides; None: there is no noise.
 
     Returns:
-        ``hidden``; but without noise, or if every removal measures the residual
+        ``budget``; but without noise, or if every removal measures the residual
         (``bound=measured``), the tolerance that training has to meet as well.
     """
-    if hidden is None or config.bound == "measured":
+    if budget is None or config.bound == "measured":
         return config.tolerance
-    return hidden
+    return budget
 
 
 def _remove_from_head(
@@ -704,11 +711,11 @@ def _remove_from_head(
     head: RemovableHead,
     phi: np.ndarray,
     targets: np.ndarray,
-    allowed: float,
+    max_residual: float,
 ) -> tuple[list[str], dict[str, Any]]:
     """Remove records from a head in place, by the cheapest methods that suffice.
 
-    The caller must check ``head.residual`` afterwards, which may still exceed ``allowed``.
+    The caller must check ``head.residual`` afterwards, which may still exceed ``max_residual``.
 
     Args:
         model: the model before the removal.
@@ -717,33 +724,34 @@ def _remove_from_head(
         head: the weights and the matrices; changed in place.
         phi: [n, d] public features of the records that remain.
         targets: [n, J] the regression targets of these records.
-        allowed: the largest residual (norm of the objective's gradient) that is allowed.
+        max_residual: the largest residual (norm of the objective's gradient) that is allowed.
 
     Returns:
-        The names of the methods that were used, in their order (step, polish, refresh); and facts
-        about the Newton step for metrics.json, empty without one.
+        The codes of the methods that were used, in their order; and facts about the Newton step for
+        metrics.json, empty without one.
     """
-    config = model.config
+    bound = model.config.bound  # how the residual after a removal is bounded
+    methods: list[str] = []
     facts: dict[str, Any] = {}
     # One Newton step needs the removed records themselves, and that the others are unchanged.
-    all_erased_are_there = len(erased) == count
-    rest_is_unchanged = head.count - len(erased) == len(phi)
-    if all_erased_are_there and rest_is_unchanged:
-        stages = ["step"]
-        facts = _take_step(model, erased, head, phi)
-        if config.bound == "measured":
-            head.polish(phi, targets)
-            stages.append("polish")
+    has_all_removed_records = len(erased) == count
+    others_are_unchanged = head.count - len(erased) == len(phi)
+    if has_all_removed_records and others_are_unchanged:
+        facts = _take_newton_step(model, erased, head, phi)
+        methods.append(NEWTON_STEP)
+        if bound == "measured":
+            head.repeat_newton_steps(phi, targets)
+            methods.append(REPEATED_STEPS)
     else:
-        stages = ["refresh"]  # minimise over the records that remain
-        head.refresh(phi, targets)
+        head.minimise_again(phi, targets)
+        methods.append(MINIMISATION)
     # bound=worst charges the worst case over all data, and never measures the residual instead.
-    if config.bound != "worst":
-        stages += reduce_residual(head, phi, targets, allowed)
-    return stages, facts
+    if bound != "worst":
+        methods += reduce_residual(head, phi, targets, max_residual)
+    return methods, facts
 
 
-def _take_step(
+def _take_newton_step(
     model: RemovalModel, erased: Records, head: RemovableHead, phi: np.ndarray
 ) -> dict[str, Any]:
     """Remove records from a head in place, by one Newton step.
@@ -761,29 +769,32 @@ def _take_step(
     started = time.perf_counter()
     config = model.config
     objective = head.objective
+    erased_phi = model.phi(erased.features)
     erased_targets = objective.targets(erased.labels, model.problem.classes)
-    remaining = phi if config.factorisation == "fresh" else None
-    step = head.remove(model.phi(erased.features), erased_targets, remaining)
-    derivative_bound = model.removal_problem.loss.derivative_bound
-    worst_bound = worst_case(
+    # With ``fresh`` the Hessian is computed again, over the remaining records. Else (None) the
+    # removed records' terms are subtracted from the stored one.
+    rows_of_new_hessian = phi if config.factorisation == "fresh" else None
+    step = head.remove(erased_phi, erased_targets, rows_of_new_hessian)
+    worst_increase = worst_case(  # of the residual, over all data
         objective.curvature_lipschitz,
         removed=len(erased),
         remaining=head.count,
         strength=objective.strength,
-        derivative_bound=derivative_bound,
+        derivative_bound=model.removal_problem.loss.derivative_bound,
         outputs=len(head.weight),
     )
     if config.bound == "worst":
-        head.residual = max(step.after, step.before + worst_bound)
+        # ``after`` may be larger, because the worst case leaves out rounding and an old Hessian.
+        head.residual = max(step.after, step.before + worst_increase)
     return {
         "seconds_step": round(time.perf_counter() - started, 6),
         "bound_of_step": step.after - step.before,
-        "worst_case_of_step": worst_bound,
+        "worst_case_of_step": worst_increase,
     }
 
 
 def _describe_steps(
-    count: int, stages: Sequence[str], model: RemovalModel, distance: float
+    count: int, methods: Sequence[str], model: RemovalModel, distance: float
 ) -> tuple[Remark, ...]:
     """Return what was done in a removal, one remark for each step, in order.
 
@@ -791,16 +802,18 @@ def _describe_steps(
 
     Args:
         count: how many records were removed.
-        stages: the names of the methods that were used.
+        methods: the codes of the methods that were used.
         model: the model after the removal.
         distance: a bound on the l2 distance of its weights from the minimiser.
     """
     remarks = []
-    if "step" not in stages:  # no Newton step was possible, as rows are missing or have changed
+    if NEWTON_STEP not in methods:  # it was not possible, as rows are missing or have changed
         remarks.append(Remark("rows_gone", {"records": count}))
-    for stage in stages:
-        values: dict[str, Value] = {"records": count} if stage == "step" else {}
-        remarks.append(Remark(stage, values))
+    for method in methods:
+        values: dict[str, Value] = {}
+        if method == NEWTON_STEP:
+            values["records"] = count
+        remarks.append(Remark(method, values))
     bounds: dict[str, Value] = {
         "residual": model.state.residual,
         "distance": distance,

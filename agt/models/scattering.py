@@ -151,11 +151,19 @@ def scattering(images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
     channels, side = shape
     planes = np.ascontiguousarray(images, dtype=np.float64).reshape(-1, side, side)
-    fine, coarse, (first, second) = filters()
+    fine, coarse, (average, half_average) = filters()
     side_of_map = side // PLACE_PIXELS
     averages = np.empty((len(planes), AVERAGES, side_of_map, side_of_map))
-    run_jobs(scatter_planes, len(planes), planes, fine, coarse, first, second, averages)
+    # Several threads share the planes, and write their maps into ``averages``.
+    run_jobs(scatter_planes, len(planes), planes, fine, coarse, average, half_average, averages)
     of_images = averages.reshape(len(images), channels, AVERAGES, -1)
-    groups = (of_images[:, :, :1], of_images[:, :, 1:17], of_images[:, :, 17:])
-    one, two, three = (np.ascontiguousarray(group).reshape(len(images), -1) for group in groups)
-    return one, two, three
+    # The 81 averages of a channel: 1 of the image, 16 after one wavelet, 64 after two.
+    without_wavelet = np.ascontiguousarray(of_images[:, :, :1])
+    after_one = np.ascontiguousarray(of_images[:, :, 1:17])
+    after_two = np.ascontiguousarray(of_images[:, :, 17:])
+    count = len(images)
+    return (
+        without_wavelet.reshape(count, -1),
+        after_one.reshape(count, -1),
+        after_two.reshape(count, -1),
+    )

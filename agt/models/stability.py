@@ -78,14 +78,16 @@ class StabilityKind(StabilityConfig, LinearKind):
             the distance between the weights of two runs, because every learning rate is below the
             limit (condition d).
         """
-        constants = stated_constants(trained.plan, "steps_stated", steps=trained.plan.steps)
-        first_rate = learning_rate(trained.training, 0)  # the largest, because rates never rise
+        # The codes ("steps_stated", ...) name the sentences that reports show for these facts.
+        steps = trained.plan.steps
+        constants_are_public = stated_constants(trained.plan, "steps_stated", steps=steps)
+        largest_rate = learning_rate(trained.training, step=0)  # because rates never rise
         rate_limit = trained.sensitivity.rate_limit
-        assert rate_limit is not None  # None is for heads that are not trained in steps
-        movement = proved(
+        assert rate_limit is not None, "a head that is trained in steps has a limit on the rates"
+        movement_is_bounded = proved(
             "steps_do_not_expand",
-            rate=first_rate,
+            rate=largest_rate,
             limit=rate_limit,
             **movement_values(trained),
         )
-        return constants, movement
+        return constants_are_public, movement_is_bounded

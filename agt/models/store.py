@@ -166,21 +166,31 @@ def read_boxes(reader: FileReader, ks: tuple[int, ...], expected: Tensors) -> Bo
     expected_bounds: Tensors = {}
     for end in ("lower", "upper"):
         expected_bounds |= {f"{end}.{name}": tensor for name, tensor in expected.items()}
-    boxes = [read_tensors(reader, bounds_file(k), expected_bounds, {"k": str(k)}) for k in ks]
-    for k, box in zip(ks, boxes, strict=True):
-        path = reader.folder / bounds_file(k)
-        for name in expected:
-            is_ordered = box[f"lower.{name}"] <= box[f"upper.{name}"]
-            if not bool(is_ordered.all()):
-                raise UnsoundError(
-                    altered(path, f"a lower bound of {name} exceeds its upper bound", "train again")
-                )
+    files = [read_tensors(reader, bounds_file(k), expected_bounds, {"k": str(k)}) for k in ks]
+    for k, bounds in zip(ks, files, strict=True):
+        _check_bounds_are_ordered(bounds, list(expected), reader.folder / bounds_file(k))
     lower: Tensors = {}
     upper: Tensors = {}
     for name in expected:
-        lower[name] = torch.stack([box[f"lower.{name}"] for box in boxes])
-        upper[name] = torch.stack([box[f"upper.{name}"] for box in boxes])
+        lower[name] = torch.stack([bounds[f"lower.{name}"] for bounds in files])
+        upper[name] = torch.stack([bounds[f"upper.{name}"] for bounds in files])
     return Box.from_ends(ks, nominal, lower, upper)
+
+
+def _check_bounds_are_ordered(bounds: Tensors, parameters: list[str], path: Path) -> None:
+    """Raise UnsoundError if a lower bound exceeds its upper bound.
+
+    Args:
+        bounds: "lower.NAME" and "upper.NAME" -> the bounds on the parameter NAME.
+        parameters: the names of the parameters.
+        path: the file of the bounds, for the message.
+    """
+    for name in parameters:
+        is_ordered = bounds[f"lower.{name}"] <= bounds[f"upper.{name}"]
+        if not bool(is_ordered.all()):
+            raise UnsoundError(
+                altered(path, f"a lower bound of {name} exceeds its upper bound", "train again")
+            )
 
 
 def _check_files_of_grid(reader: FileReader, ks: tuple[int, ...]) -> None:

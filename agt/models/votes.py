@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from agt.certificates.box import Certificates
-from agt.certificates.conditions import Condition
+from agt.certificates.conditions import Condition, add_facts
 from agt.certificates.flips import count_flips_to_beat, count_flips_to_win, fewest_edits_to_change
 from agt.certificates.settings import VotesConfig
 from agt.certificates.vote_certificates import VoteCertificates
@@ -78,6 +78,7 @@ from agt.training.ridge import (
 )
 from agt.training.settings import EnsembleConfig
 
+_SCORE_BITS = 51  # scores of a single member are sums of integers of about this size
 _FLIP_BYTES = 48  # working memory for each pair of a query and a member's record
 
 
@@ -313,10 +314,11 @@ class VotesModel(Votes):
         Raises:
             ConfigError: such a head does not support a setting of the training.
         """
-        certificate = ErmKind(features=self.settings.certificate.features)
-        settings = replace(self.settings, certificate=certificate, ensemble=EnsembleConfig())
+        head_kind = ErmKind(features=self.settings.certificate.features)
+        no_ensemble = EnsembleConfig()
+        settings = replace(self.settings, certificate=head_kind, ensemble=no_ensemble)
         problem = replace(self.problem, settings=settings)
-        return certificate.untrained_head(problem, self.features)
+        return head_kind.untrained_head(problem, self.features)
 
     @property
     def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
@@ -326,9 +328,12 @@ class VotesModel(Votes):
             The letter of a condition of a privacy claim (docs/method.md) -> the facts that support
             it.
         """
-        stated = proved("members_stated")
-        exact = proved("sums_of_integers")
-        return {"b": (), "c": (stated,), "e": self.features.facts, "f": (exact,)}
+        return {
+            "b": (),  # a member depends on no record outside of its shard: shown by shards_fact
+            "c": (proved("members_stated"),),  # the members' settings are public constants
+            "e": self.features.facts,  # the feature map comes from public data only
+            "f": (proved("sums_of_integers"),),  # sums have no rounding error
+        }
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
@@ -562,6 +567,7 @@ class FlipModel(VotesModel):
         The labels and their influence go into flips.safetensors, which is for the data owner only.
         """
         super().save(writer)
+        # The shards one after another; ``tensors`` has where each ends.
         influence = np.concatenate([member.influence for member in self.members])
         labels = np.concatenate([member.labels for member in self.members]).astype(np.int16)
         tensors = {"pulls": torch.from_numpy(influence), "given": torch.from_numpy(labels)}
@@ -580,13 +586,8 @@ class FlipModel(VotesModel):
         Condition d, that one edit changes the answer only by a bounded step, also names the fact
         that flipped labels are counted exactly.
         """
-        exact = proved("flips_counted")
-        conditions = []
-        for condition in super().conditions:
-            if condition.letter == "d":
-                condition = condition.with_facts(exact)
-            conditions.append(condition)
-        return tuple(conditions)
+        flips_are_counted = proved("flips_counted")
+        return add_facts(super().conditions, {"d": (flips_are_counted,)})
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
         """Return the fractions of the votes for each class, or the scores of a single member.
@@ -604,7 +605,7 @@ class FlipModel(VotesModel):
         weight = self.weight[0].numpy().T.astype(np.float64)
         scores = _to_integer_features(phi) @ weight
         # Sums of products of integers, which are below 2^51.1 in size; divided to be about 1.
-        return np.ldexp(scores, -51)
+        return np.ldexp(scores, -_SCORE_BITS)
 
     def shares(self, features: np.ndarray) -> np.ndarray:
         """Return each class's fraction of the votes, [n, C] float64.
@@ -660,7 +661,7 @@ class FlipModel(VotesModel):
             return self._vote(features[rows])
 
         report = row_reporter(on_progress, count)
-        parts = group().shared(count, queries_at_once, vote_on, report)
+        parts = group().map_blocks(count, queries_at_once, vote_on, report)
         labels, distances, votes = zip(*parts, strict=True)
         vote = Vote.concatenate(votes)
         if ks is not None:
@@ -699,13 +700,15 @@ class FlipModel(VotesModel):
             else:
                 flips = count_flips_to_win(influence, member.labels, classes, impossible)
             flips_of_members.append(flips)
-        cheapest = [*map(fewest_edits_to_change, flips_of_members, labels)]
+        cheapest = [
+            fewest_edits_to_change(flips, answers)
+            for flips, answers in zip(flips_of_members, labels, strict=True)
+        ]
         distances = np.stack(cheapest) - 1  # one flip fewer cannot change the member's label
         flips_to_win = np.stack(flips_of_members, axis=1)  # [C, T, n]
-        # The number of members whose shards one edit can change.
-        touches = RELATIONS[self.settings.relation.name].members_changed_per_edit
+        members_per_edit = RELATIONS[self.settings.relation.name].members_changed_per_edit
         vote = certified_vote(
-            labels, distances, classes, touches=touches, edits_to_win=flips_to_win
+            labels, distances, classes, touches=members_per_edit, edits_to_win=flips_to_win
         )
         return labels, distances, vote
 
@@ -720,7 +723,7 @@ def _is_countable(member: MemberInfluence, classes: int) -> bool:
     # Lemma 4 of docs/proofs/flips.md: below this limit every sum in float64 is exact.
     if sum_of_row_lengths(member.influence.astype(float)) >= 2**INFLUENCE_BITS:
         return False
-    return set(member.labels.tolist()) <= {*range(classes)}
+    return set(member.labels.tolist()) <= set(range(classes))
 
 
 @schema

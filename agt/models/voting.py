@@ -250,7 +250,7 @@ class Votes(ClosedFormModel):
         Raises:
             ConfigError: a unit has more rows than ``relation.unit_rows``.
         """
-        # Not a generator function, so that the check is made when this is called.
+        # A generator is returned, and not made by ``yield``, so that this check is made at once.
         check_unit_rows(records.units, self.settings.relation.unit_rows)
         ensemble = self.settings.ensemble
         shard_of_rows = assign_shards(records.units, ensemble)
@@ -283,11 +283,11 @@ class Votes(ClosedFormModel):
         dataset = self.problem.dataset
         facts = self.member_facts
         # The number of members whose shards one edit can change.
-        touches = RELATIONS[settings.relation.name].members_changed_per_edit
-        in_shards = shards_fact(settings.ensemble.members, touches)
+        members_per_edit = RELATIONS[settings.relation.name].members_changed_per_edit
+        in_shards = shards_fact(settings.ensemble.members, members_per_edit)
         votes_change = proved("vote_changes")
-        if touches != 1:
-            votes_change = proved("votes_change", touches=touches)
+        if members_per_edit != 1:
+            votes_change = proved("votes_change", touches=members_per_edit)
         evidence_of = {
             # every k is certified
             "a": evidence(proved("every_k_counted")),
@@ -304,7 +304,8 @@ class Votes(ClosedFormModel):
             # if D' is a neighbour of D, then D is one of D'
             "g": evidence(symmetric_fact(settings.relation)),
         }
-        return conditions_from(evidence_of, "a record moves one vote")
+        name_of_condition_d = "a record moves one vote"
+        return conditions_from(evidence_of, name_of_condition_d)
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
@@ -371,16 +372,17 @@ class Votes(ClosedFormModel):
             """Return the members' labels [T, rows] of a block of the queries."""
             return self.labels(self.phi(features[rows]))
 
-        parts = group().shared(count, ROWS, labels_of_rows, row_reporter(on_progress, count))
-        labels = np.concatenate(list(parts), axis=1)
-        # touches: the number of members whose shards one edit can change.
-        vote = plain_vote(
-            count_votes(labels, classes), touches=RELATIONS[relation].members_changed_per_edit
-        )
+        # The processes of a distributed job share the blocks.
+        report = row_reporter(on_progress, count)
+        blocks = group().map_blocks(count, ROWS, labels_of_rows, report)
+        labels = np.concatenate(list(blocks), axis=1)
+        members_per_edit = RELATIONS[relation].members_changed_per_edit
+        vote = plain_vote(count_votes(labels, classes), touches=members_per_edit)
         if ks is not None:
             certified = np.array([vote.distance >= k for k in ks])
             return Certificates(ks, relation, vote.prediction, certified)
-        # A member's own stable distance is 0: any change of its shard may change its label.
+        # A member's own stable distance is 0: any change of its shard may change its label. All
+        # entries are a view of one number.
         member_distances = np.broadcast_to(np.int64(0), labels.shape)
         return VoteCertificates.from_members(
             relation, vote, vote, labels, member_distances, classes

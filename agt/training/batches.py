@@ -86,10 +86,14 @@ class BatchPlan:
             # A shard (one ensemble member's part of the records) may be empty, and the normaliser
             # must not be 0.
             size = max(records, 1)
-        normalizer = config.normalizer or size / config.count
+        normalizer = config.normalizer
+        if normalizer is None:
+            normalizer = size / config.count
         # A huge normaliser is capped so that the default n_max is a finite integer. It is still
         # above MOST_ROWS then, so the constructor refuses it.
-        n_max = config.n_max or default_n_max(min(normalizer, 2 * MOST_ROWS))
+        n_max = config.n_max
+        if n_max is None:
+            n_max = default_n_max(min(normalizer, 2 * MOST_ROWS))
         minimum = _MIN_CAP_RATIO * normalizer
         if n_max < minimum:
             raise ConfigError(
@@ -122,6 +126,27 @@ class BatchPlan:
             ConfigError: a batch of any epoch has more than ``n_max`` records. All epochs are
                 checked before the first batch is yielded.
         """
+        for batch_numbers in self._checked_batch_numbers(units):
+            for batch in range(self.count):
+                yield np.flatnonzero(batch_numbers == batch)
+
+    def check_batch_sizes(self, units: np.ndarray) -> None:
+        """Raise ConfigError if a batch of any epoch has more than ``n_max`` records.
+
+        Args:
+            units: [n] str, each record's unit id.
+        """
+        self._checked_batch_numbers(units)
+
+    def _checked_batch_numbers(self, units: np.ndarray) -> list[np.ndarray]:
+        """Return for each epoch the batch number of each record, [n] int64, after a check.
+
+        Args:
+            units: [n] str, each record's unit id.
+
+        Raises:
+            ConfigError: a batch of any epoch has more than ``n_max`` records.
+        """
         if self.count == 1:
             # The only batch has every record, whatever its hash is; hashing takes long.
             hashes = np.zeros(len(units), dtype=np.uint64)
@@ -140,11 +165,7 @@ class BatchPlan:
                     n_max=self.n_max,
                 )
             )
-        for batch_numbers in epochs:
-            # A stable sort leaves the records of each batch in increasing order.
-            by_batch = np.argsort(batch_numbers, kind="stable")
-            sizes = np.bincount(batch_numbers, minlength=self.count)
-            yield from np.split(by_batch, np.cumsum(sizes)[:-1])
+        return epochs
 
     def _batch_numbers(self, hashes: np.ndarray, epoch: int) -> np.ndarray:
         """Return the batch number of each record in one epoch.

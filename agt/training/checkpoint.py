@@ -172,7 +172,7 @@ class SharedCheckpoints(Checkpoints):
         own_state = None
         if self._is_first:
             own_state = self.first.last_state()
-        state = self.group.sent(own_state)  # the first process's state, in every process
+        state = self.group.broadcast(own_state)  # the first process's state, in every process
         if state is None:
             return None
         # Copies are aligned like PyTorch's own tensors, whatever memory the transfer used: a matrix
@@ -204,7 +204,7 @@ class SharedCheckpoints(Checkpoints):
         number = 0
         if self._is_first:
             number = self.first.draw_once(name, draw)
-        return self.group.sent(number)  # the first process's number, in every process
+        return self.group.broadcast(number)  # the first process's number, in every process
 
     @property
     def _is_first(self) -> bool:
@@ -256,7 +256,9 @@ class CheckpointFolder(Checkpoints):
         """
         self._since = time.monotonic()  # the training begins here, and so does the first pause
         paths = _state_paths(self.folder)
-        return _read_state(paths[-1], self.run) if paths else None
+        if not paths:
+            return None
+        return _read_state(paths[-1], self.run)
 
     def save_if_due(
         self, step: int, tensors: Callable[[], Tensors], is_last_step: bool = False
@@ -338,7 +340,7 @@ class CheckpointFolder(Checkpoints):
                 estimate from their size how long a checkpoint takes.
             is_last_step: True if no step follows.
         """
-        if self.every is not None:
+        if self.every is not None:  # the user gave an interval; 0: no checkpoints
             return self.every > 0 and (is_last_step or elapsed >= self.every)
         if elapsed < MIN_PAUSE_SECONDS and not is_last_step:
             return False
@@ -359,9 +361,9 @@ class CheckpointFolder(Checkpoints):
         Raises:
             OSError: the file cannot be written.
         """
-        # Old files are removed first, so that the new one finds space on the disk. The latest
-        # STORED_STATES - 1 files stay.
-        older_states = _state_paths(self.folder)[: 1 - STORED_STATES]
+        # Old files are removed first, so that the new one finds space on the disk.
+        staying_states = STORED_STATES - 1  # beside the new one
+        older_states = _state_paths(self.folder)[:-staying_states]
         for path in older_states:
             path.unlink(missing_ok=True)
         # ``save`` refuses tensors that share memory, so it gets copies.

@@ -99,9 +99,12 @@ def member_records(
     if indices is None:
         indices = range(config.members)
     shard_of_rows = assign_shards(records.units, config)
-    unordered = [records.take(shard_of_rows == index) for index in indices]
-    ordered = [shard.take(np.argsort(shard.ids, kind="stable")) for shard in unordered]
-    return [replace(shard, features=aligned_copy(shard.features)) for shard in ordered]
+    shards = []
+    for index in indices:
+        unordered = records.take(shard_of_rows == index)
+        ordered = unordered.take(np.argsort(unordered.ids, kind="stable"))
+        shards.append(replace(ordered, features=aligned_copy(ordered.features)))
+    return shards
 
 
 def aligned_copy(array: np.ndarray) -> np.ndarray:
@@ -152,16 +155,21 @@ def train_members(
     workers, threads = _divide_cores(config, setup.compute)
     # Lemma 3 of docs/proofs/ensembles.md: a member's size follows from public numbers, never from
     # the number of records in its shard.
-    share = None if setup.declared_size is None else setup.declared_size / config.members
+    member_size = None
+    if setup.declared_size is not None:
+        member_size = setup.declared_size / config.members
     compute = replace(setup.compute, threads=threads)
-    member_setup = replace(setup, declared_size=share, compute=compute)
-    calls = []  # the arguments of ``member`` for each index
+    member_setup = replace(setup, declared_size=member_size, compute=compute)
+    all_arguments = []  # of ``member`` for each index
     for index, shard in zip(indices, member_records(records, config, indices), strict=True):
-        calls.append((member_setup, shard, checkpoints.part(member_folder(index))))
+        member_checkpoints = checkpoints.part(member_folder(index))
+        all_arguments.append((member_setup, shard, member_checkpoints))
     if workers == 1 or group().size > 1:
-        return _collect((member(*arguments) for arguments in calls), on_done)
+        return _collect((member(*arguments) for arguments in all_arguments), on_done)
+    # ``delayed`` makes a call that joblib sends to a worker process.
+    calls = [delayed(member)(*arguments) for arguments in all_arguments]
     with worker_processes(workers, threads):
-        trained = Parallel(return_as="generator")(delayed(member)(*call) for call in calls)
+        trained = Parallel(return_as="generator")(calls)
         return _collect(trained, on_done)
 
 
@@ -207,7 +215,9 @@ def _divide_cores(config: EnsembleConfig, compute: ComputeConfig) -> tuple[int, 
         config: the number of members; more processes than members are of no use.
         compute: the device, and the number of threads (None: one for each core of the machine).
     """
-    cores = compute.threads or os.cpu_count() or 1
+    cores = compute.threads
+    if cores is None:
+        cores = os.cpu_count() or 1  # Python may not know the number of cores
     workers = 1  # one process uses the GPU, and trains one member after another
     if compute.device == "cpu":
         workers = min(cores, config.members)

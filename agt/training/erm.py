@@ -79,7 +79,7 @@ def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
                 "{usable:.2g} or more",
                 tolerance=tolerance,
                 rounding=rounding,
-                usable=4.01 * rounding,
+                usable=4.01 * rounding,  # slightly above the limit
             )
         )
     solutions_distance = next_up(2 * solver_distance)
@@ -185,28 +185,32 @@ def train_erm(
     goal = tolerance - gradient_rounding(setting, sensitivity.radius)
     smoothness = loss.smoothness * plan.n_max / plan.normalizer + strength
     (rows,) = plan.batches(records.units)  # one batch that holds every record
-    x = torch.zeros((loss.outputs, width), dtype=torch.float64)  # Nesterov's iterate
-    y = x  # the extrapolated point, where the gradient is computed
+    iterate = torch.zeros((loss.outputs, width), dtype=torch.float64)
+    extrapolated = iterate  # Nesterov's extrapolated point, where the gradient is computed
     expected_steps = iterations_to_tolerance(setting, tolerance)
     steps_done = 0
     state = checkpoints.last_state()
     if state:
-        x = state.tensors["x"]
-        y = state.tensors["y"]
+        iterate = state.tensors["x"]
+        extrapolated = state.tensors["y"]
         steps_done = state.step
     for step in range(steps_done, ITERATIONS_FACTOR * expected_steps):
-        mean_gradient = gradient_sum(loss, y, records, rows) / plan.normalizer
-        gradient = mean_gradient + y * strength
+        mean_gradient = gradient_sum(loss, extrapolated, records, rows) / plan.normalizer
+        gradient = mean_gradient + extrapolated * strength
         is_solved = norm_per_problem(loss, gradient) <= goal
         # The bound on rounding holds only for weights of norm at most the radius.
-        if is_solved and norm_per_problem(loss, y) <= sensitivity.radius:
-            checkpoints.save_if_due(step, partial(dict, x=x, y=y), is_last_step=True)
-            return LinearTrained(y, loss, plan, sensitivity, setup.training)
-        x, y = accelerated_step(x, y, gradient, smoothness, strength)
-        checkpoints.save_if_due(step + 1, partial(dict, x=x, y=y))
+        if is_solved and norm_per_problem(loss, extrapolated) <= sensitivity.radius:
+            # ``partial``: a function that returns the tensors, called only if a save is due.
+            solution = partial(dict[str, Tensor], x=iterate, y=extrapolated)
+            checkpoints.save_if_due(step, solution, is_last_step=True)
+            return LinearTrained(extrapolated, loss, plan, sensitivity, setup.training)
+        iterate, extrapolated = accelerated_step(
+            iterate, extrapolated, gradient, smoothness, strength
+        )
+        checkpoints.save_if_due(step + 1, partial(dict, x=iterate, y=extrapolated))
         if step % REPORT_STEPS == 0:
             shown_step = min(step + 1, expected_steps)
-            on_progress(Progress(shown_step, expected_steps, shown_step, expected_steps))
+            on_progress(Progress.of_steps(shown_step, expected_steps))
     raise UnsoundError(
         Message(
             "{config:certificate.tolerance}={tolerance:g} was not reached in {iterations} "

@@ -350,15 +350,17 @@ def _solve_by_acceleration(
     norm = math.inf
     loss_curvature = clamped_logistic_smoothness(erm.clamp) * (1 + NORM_SLACK) ** 2
     smoothness = loss_curvature * max_records + erm.strength
-    x = np.zeros(erm.x.shape[1])  # Nesterov's iterate
-    y = x  # the extrapolated point, where the gradient is computed
+    iterate = np.zeros(erm.x.shape[1])
+    extrapolated = iterate  # Nesterov's extrapolated point, where the gradient is computed
     steps = nesterov_iterations(max_records, erm.clamp, erm.strength, tilt_norm, tolerance)
     for _ in range(ITERATIONS_FACTOR * steps):
-        gradient = erm.gradient(y)
-        norm = erm.gradient_norm_bound(y, gradient)
+        gradient = erm.gradient(extrapolated)
+        norm = erm.gradient_norm_bound(extrapolated, gradient)
         if norm <= tolerance:
-            return y
-        x, y = accelerated_step(x, y, gradient, smoothness, erm.strength)
+            return extrapolated
+        iterate, extrapolated = accelerated_step(
+            iterate, extrapolated, gradient, smoothness, erm.strength
+        )
     raise AgtError(
         f"regularised ERM: the solver stopped at gradient norm {norm:.3g} (rounding included), "
         f"above tolerance={tolerance:g}, so nothing is released; raise the tolerance or the "

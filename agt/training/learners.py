@@ -88,7 +88,8 @@ class Member:
         if self.predict is None:
             return np.full(len(rows), self.classes[0], dtype=np.int16)
         try:
-            indices = np.asarray(self.predict(aligned_copy(rows))).reshape(len(rows))
+            predictions = np.asarray(self.predict(aligned_copy(rows)))
+            indices = predictions.reshape(len(rows))  # raises for another number of answers
             is_index = np.isin(indices, np.arange(len(self.classes)))
             # What is no index may be NaN or text, which must not be cast to an integer.
             valid = np.where(is_index, indices, 0).astype(np.int64)
@@ -135,10 +136,10 @@ class NumberMember:
         if self.predict is None:
             return middle
         try:
-            answers = np.asarray(self.predict(aligned_copy(rows)), dtype=np.float64)
-            finite = np.isfinite(answers.reshape(len(rows)))
-            inside = np.where(finite, answers.reshape(len(rows)), self.numbers.middle)
-            return to_lattice(self.numbers.scaled(inside))
+            predictions = np.asarray(self.predict(aligned_copy(rows)), dtype=np.float64)
+            answers = predictions.reshape(len(rows))  # raises for another number of answers
+            finite_answers = np.where(np.isfinite(answers), answers, self.numbers.middle)
+            return to_lattice(self.numbers.scaled(finite_answers))
         except MemoryError:
             raise
         except (Exception, SystemExit):
@@ -223,6 +224,7 @@ class Learner:
         """
         # A function with settings is a ``functools.partial``, which has ``func`` and ``keywords``.
         function = getattr(self.implementation, "func", self.implementation)
+        # A function or class has a qualified name; of an estimator the name of its class is taken.
         kind = function if hasattr(function, "__qualname__") else type(function)
         settings: dict[str, Any] = {}
         if hasattr(self.implementation, "get_params"):  # an estimator of scikit-learn

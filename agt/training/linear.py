@@ -130,11 +130,11 @@ def train_linear(
             iterate_sum += theta
         steps_done = step + 1
         is_last = steps_done == plan.steps
-        checkpoints.save_if_due(
-            steps_done, partial(dict, theta=theta, total=iterate_sum), is_last_step=is_last
-        )
+        # ``partial``: a function that returns the tensors, called only if a save is due.
+        state_tensors = partial(dict[str, Tensor], theta=theta, total=iterate_sum)
+        checkpoints.save_if_due(steps_done, state_tensors, is_last_step=is_last)
         if step % REPORT_STEPS == 0 or is_last:
-            on_progress(Progress(steps_done, plan.steps, steps_done, plan.steps))
+            on_progress(Progress.of_steps(steps_done, plan.steps))
     weight = iterate_sum / average
     return LinearTrained(weight, loss, plan, sensitivity, setup.training)
 
@@ -186,7 +186,7 @@ def gradient_sum(loss: LinearLoss, theta: Tensor, records: Records, rows: np.nda
         return (total,)
 
     row_spans = spans(len(rows), GRADIENT_BLOCK_ROWS)
-    (total,) = group().summed(row_spans, sum_over_span)
+    (total,) = group().sum_spans(row_spans, sum_over_span)
     return total
 
 
@@ -207,7 +207,7 @@ def loss_derivative(loss: LinearLoss, logits: Tensor, labels: Tensor) -> Tensor:
     else:
         target = torch.nn.functional.one_hot(labels, loss.outputs).double()
     head_axes = [1] * (logits.dim() - 2)
-    target = target.reshape(*target.shape, *head_axes)  # broadcast over the heads
+    target = target.reshape(*target.shape, *head_axes)  # [n, J] or [n, J, 1]: for all heads
     if loss.kind == "softmax":
         return torch.softmax(logits, dim=1) - target
     unclamped = torch.sigmoid(logits) - target
@@ -227,6 +227,7 @@ def iterate_record_blocks(records: Records, rows: np.ndarray) -> Iterator[tuple[
         matrix product may round differently at another address.
     """
     labels = torch.from_numpy(records.labels)
+    # ``Mapped`` computes rows when they are read; it is no array that PyTorch could take whole.
     made_on_demand = isinstance(records.features, Mapped)
     features: Any = records.features if made_on_demand else torch.from_numpy(records.features)
     # Consecutive rows are taken as a slice, which copies nothing.
@@ -240,5 +241,6 @@ def iterate_record_blocks(records: Records, rows: np.ndarray) -> Iterator[tuple[
         if made_on_demand:
             block = torch.from_numpy(block)
         block = block.double()
-        is_aligned = block.data_ptr() % ALIGNMENT_BYTES == 0
-        yield block if is_aligned else block.clone(), labels[block_rows]
+        if block.data_ptr() % ALIGNMENT_BYTES != 0:
+            block = block.clone()  # PyTorch allocates aligned memory
+        yield block, labels[block_rows]

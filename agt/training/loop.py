@@ -9,7 +9,6 @@ the data traffic are done once for all k. Records stream through in fragments, s
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -58,6 +57,16 @@ class Progress:
     done: int
     total: int
 
+    @classmethod
+    def of_steps(cls, step: int, steps: int) -> "Progress":
+        """Return the progress of a run whose work is counted in steps.
+
+        Args:
+            step: the number of steps that were taken.
+            steps: the number of steps of the whole run.
+        """
+        return cls(step=step, steps=steps, done=step, total=steps)
+
 
 OnProgress = Callable[[Progress], None]
 
@@ -73,7 +82,7 @@ def row_reporter(on_progress: OnProgress, rows: int, ks: int = 1) -> Callable[[i
 
     def report(done: int) -> None:
         """Report that ``done`` rows are finished."""
-        on_progress(Progress(done, rows, done * ks, rows * ks))
+        on_progress(Progress(step=done, steps=rows, done=done * ks, total=rows * ks))
 
     return report
 
@@ -127,8 +136,9 @@ def train(
         state = checkpoints.last_state()
         batches = run.plan.batches(records.units)
         if state:
-            # This takes the batches of the finished steps off the iterator; the loop has the rest.
-            run.restore(state, islice(batches, state.step))
+            # The batches of the finished steps are taken off the iterator; the loop has the rest.
+            finished_batches = islice(batches, state.step)
+            run.restore(state, finished_batches)
         elif on_epoch:
             on_epoch(0, run.result())
         for rows in batches:
@@ -167,7 +177,7 @@ class TrainingRun:
         point: parameter name -> the nominal parameters (those of ordinary training).
         bounds: parameter name -> bounds of shape [K, ...] on the parameters of all datasets within
             k edits. No tensor of ``point`` or ``bounds`` is ever changed: a step makes new ones.
-        groups: slices of the grid of k. Each group takes a pass of its own over every batch, where
+        k_groups: slices of the grid of k. Each takes a pass of its own over every batch, where
             memory does not suffice to select bounds for all k in one pass.
         steps_taken: the number of steps that were taken.
         work_done: the finished work, one for each record, k and epoch, as in ``Progress.done``.
@@ -225,10 +235,10 @@ class TrainingRun:
         numbers_per_record = self.network.numbers_per_record(record_shape, self.point)
         self.stream = Stream.for_head(records, setup, self.point, numbers_per_record)
         check_sizes(setup, self.plan, self.stream.parameters)
-        self.groups = [slice(0, len(self.ks))]
+        self.k_groups = [slice(0, len(self.ks))]
         if self.relation.selects:
             # The selected bounds of all k may not fit the memory at once.
-            self.groups = self.stream.groups(rows_at_stake, self.kernel.selection_bytes)
+            self.k_groups = self.stream.k_groups(rows_at_stake, self.kernel.selection_bytes)
         # The initial parameters are public, so they are the same for every neighbouring dataset.
         self.bounds = Box.point(self.ks, self.point).bounds
         self.sgd = Sgd(training)
@@ -268,6 +278,7 @@ class TrainingRun:
                 report the progress.
         """
         device = self.rows_at_stake.device
+        # As in ``tensors``: ("nominal" or "lower" or "upper", parameter), ("buffer", key of Sgd).
         tensors: dict[BufferKey, Tensor] = {}
         for name, tensor in state.tensors.items():
             key = tuple(json.loads(name))
@@ -310,20 +321,22 @@ class TrainingRun:
                 )
             )
         lr = learning_rate(self.training, self.steps_taken)
-        noise = self.noise(self.steps_taken) if self.noise else {}
+        noise: Tensors = {}
+        if self.noise is not None:
+            noise = self.noise(self.steps_taken)
         sgd_step = SgdStep(len(rows), lr, noise)
         nominal_sums = self.nominal_sums(rows)
         public = self.records.public[rows]
         if public.any():
             # Private records come first, so that those which an edit can change are a prefix.
             rows = np.concatenate([rows[~public], rows[public]])
-        eligible = self.relation.count_selectable(public)  # the length of that prefix
+        editable_count = self.relation.count_selectable(public)  # the length of that prefix
         # Lemma 3 of docs/proofs/training.md: bounds that contain the parameters of all datasets
         # within k edits before the step contain them after it.
         groups_after_step = []
-        for group in self.groups:
-            bound_sums = self.bound_sums(rows, eligible, group)
-            groups_after_step.append(self._step_box(group, bound_sums, sgd_step))
+        for k_group in self.k_groups:
+            bound_sums = self.bound_sums(rows, editable_count, k_group)
+            groups_after_step.append(self._step_box(k_group, bound_sums, sgd_step))
         self.bounds = _join_groups(groups_after_step)
         self.point = self._step_point(nominal_sums, sgd_step)
         self.steps_taken += 1
@@ -355,17 +368,23 @@ class TrainingRun:
                 # A record's gradient is the outer product of two factors. If the second one is
                 # None, the first one is the gradient.
                 for parameter, output_factor, input_factor in gradients:
-                    fragment_sum = self.kernel.nominal_sum(output_factor, input_factor)[None]
+                    fragment_sum = self.kernel.nominal_sum(output_factor, input_factor)
                     # For two classes the last layer is computed as one row, the difference of its
                     # two rows. The gradients in these two rows are the negative sum and the sum.
+                    # The method takes sums for several k, and both ends of their bounds. Here there
+                    # is one sum, so it gets an axis of length 1, and is both ends.
+                    as_bounds = fragment_sum[None]
                     expanded, _ = self.network.expand_gradient_to_both_rows(
-                        parameter, fragment_sum, fragment_sum
+                        parameter, as_bounds, as_bounds
                     )
                     sums[parameter] += expanded.reshape(sums[parameter].shape)
-        processes().total([*sums.values()])  # adds the sums of all processes, in place
+        # Each process has summed its own fragments.
+        processes().sum_in_place(list(sums.values()))
         return sums
 
-    def bound_sums(self, rows: np.ndarray, eligible: int, group: slice) -> dict[str, BoundSums]:
+    def bound_sums(
+        self, rows: np.ndarray, editable_count: int, k_group: slice
+    ) -> dict[str, BoundSums]:
         """Return the sums over a batch of lower and of upper bounds on the clipped gradients.
 
         For each k (number of edits of the dataset) the bounds on a gradient hold for all parameters
@@ -375,44 +394,49 @@ class TrainingRun:
         Args:
             rows: [b] int64, the indices of the batch's records. Those that an edit can remove or
                 change come first.
-            eligible: the number of records that an edit can remove or change.
-            group: the slice of the grid of k for which the sums are computed.
+            editable_count: the number of records that an edit can remove or change.
+            k_group: the slice of the grid of k for which the sums are computed.
 
         Returns:
             Parameter name -> int64 sums of shape [k of the group, ...], in units of clip / 2^30. If
             several processes share the training, each returns the sums over the whole batch.
         """
-        group_bounds = select_ks(self.bounds, group)
+        group_bounds = select_ks(self.bounds, k_group)
         lower = _integer_zeros(group_bounds)
         upper = _integer_zeros(group_bounds)
-        parts = self.stream.parts(group)  # slices for which the tensors of a fragment fit memory
-        selectors = [self._selectors(part, len(rows), eligible) for part in parts]
-        ks = group.stop - group.start
+        # Slices of the grid of k for which the tensors of a fragment fit the memory.
+        k_slices = self.stream.k_slices(k_group)
+        batch_size = len(rows)
+        selectors = [self._selectors(k_slice, batch_size, editable_count) for k_slice in k_slices]
+        ks = k_group.stop - k_group.start
         work_before = self.work_done
-        for piece, features, labels in self.stream.fragments(rows, eligible):
-            may_select = piece.start < eligible  # no fragment has rows on both sides of it
-            for part, selector in zip(parts, selectors, strict=True):
-                in_group = slice(part.start - group.start, part.stop - group.start)
+        for piece, features, labels in self.stream.fragments(rows, editable_count):
+            # Edits can remove or change all records of a fragment, or none of them.
+            is_editable = piece.start < editable_count
+            for k_slice, selector in zip(k_slices, selectors, strict=True):
+                in_group = slice(k_slice.start - k_group.start, k_slice.stop - k_group.start)
                 # Views into ``lower`` and ``upper``: adding to them fills the sums of the group.
-                lower_of_part = {name: sums[in_group] for name, sums in lower.items()}
-                upper_of_part = {name: sums[in_group] for name, sums in upper.items()}
-                record_bounds = self._record_bounds(features, labels, part)
-                selection = selector if may_select else {}
-                self._add_bounds(record_bounds, lower_of_part, upper_of_part, selection)
+                lower_of_slice = {name: sums[in_group] for name, sums in lower.items()}
+                upper_of_slice = {name: sums[in_group] for name, sums in upper.items()}
+                record_bounds = self._record_bounds(features, labels, k_slice)
+                selection = selector if is_editable else {}
+                self._add_bounds(record_bounds, lower_of_slice, upper_of_slice, selection)
             self.work_done += len(features) * ks
             self._report()
         sums_of = {name: BoundSums(lower[name], upper[name]) for name in lower}
         if self.relation.selects:
-            counts = [self._selected_counts(part, len(rows), eligible) for part in parts]
+            counts = [
+                self._selected_counts(k_slice, batch_size, editable_count) for k_slice in k_slices
+            ]
             for name, sums in sums_of.items():
                 selected = self._selected_sums(name, selectors, counts)
                 sums_of[name] = BoundSums(sums.lower, sums.upper, *selected)
         tensors = [tensor for sums in sums_of.values() for tensor in sums if tensor is not None]
         # The sums of all processes are added, in place. Integers add up to the same sum in any
         # order and in any cut of the batch (Lemma 6 of docs/proofs/training.md).
-        processes().total(tensors)
+        processes().sum_in_place(tensors)
         # The loop has counted only this process's records.
-        self.work_done = work_before + len(rows) * ks
+        self.work_done = work_before + batch_size * ks
         return sums_of
 
     def _add_bounds(
@@ -433,18 +457,22 @@ class TrainingRun:
             selector: parameter name -> the selection of the most extreme bounds so far; empty: the
                 fragment's bounds are not selected.
         """
-        for (parameter, output_gradient, inputs), selectable in record_bounds:
-            ends = self.kernel.bound_sum(output_gradient, inputs, self.training.product)
+        for bounds, selectable in record_bounds:
+            name = bounds.parameter
+            # A record's gradient is the outer product of the two factors.
+            low, high = self.kernel.bound_sum(
+                bounds.left_factor, bounds.right_factor, self.training.product
+            )
             # For two classes the bounds are of one row, from which those of two rows follow.
-            low, high = self.network.expand_gradient_to_both_rows(parameter, *ends)
-            lower[parameter] += low.reshape(lower[parameter].shape)
-            upper[parameter] += high.reshape(upper[parameter].shape)
+            low, high = self.network.expand_gradient_to_both_rows(name, low, high)
+            lower[name] += low.reshape(lower[name].shape)
+            upper[name] += high.reshape(upper[name].shape)
             if selector:
-                for gradient in selectable:
-                    selector[parameter].update(gradient.left_factor, gradient.right_factor)
+                for candidate in selectable:
+                    selector[name].update(candidate.left_factor, candidate.right_factor)
 
     def _record_bounds(
-        self, features: Tensor, labels: Tensor, part: slice
+        self, features: Tensor, labels: Tensor, k_slice: slice
     ) -> Iterator[tuple[Gradient, Iterable[Gradient]]]:
         """Return an iterator over the parameters, with bounds on the records' gradients in each.
 
@@ -453,20 +481,26 @@ class TrainingRun:
         Args:
             features: [n, ...], the features of a fragment (a part of a batch).
             labels: [n] int64.
-            part: the slice of the grid of k (numbers of edits) for which bounds are computed.
+            k_slice: the slice of the grid of k (numbers of edits) for which bounds are computed.
 
         Returns:
             An iterator over pairs: the bounds to add up, and the bounds from which the most extreme
             ones are selected.
         """
-        bounds_of = partial(self._gradient_bounds, labels=labels, part=part)
-        ks = part.stop - part.start
+
+        def gradient_bounds(inputs: Tensor | Interval) -> Iterator[Gradient]:
+            """Yield bounds on the gradients of the records if they had these features."""
+            return self._gradient_bounds(inputs, labels, k_slice)
+
+        k_count = k_slice.stop - k_slice.start
+        # The relation calls ``gradient_bounds`` with the features themselves or, where edits move
+        # features by up to ``radius``, with bounds on them. It may change what is selected from.
         return self.relation.record_bounds(
-            bounds_of, features, ks, self.radius, self.training.product
+            gradient_bounds, features, k_count, self.radius, self.training.product
         )
 
     def _gradient_bounds(
-        self, features: Tensor | Interval, labels: Tensor, part: slice
+        self, features: Tensor | Interval, labels: Tensor, k_slice: slice
     ) -> Iterator[Gradient]:
         """Yield bounds on the records' unclipped gradients, for one parameter after another.
 
@@ -476,30 +510,32 @@ class TrainingRun:
         Args:
             features: [n, ...], or bounds on them of shape [K or 1, n, ...].
             labels: [n] int64.
-            part: the slice of the grid of k for which bounds are computed.
+            k_slice: the slice of the grid of k for which bounds are computed.
         """
-        rounding = self.rounding[part]
-        bounds = select_ks(self.bounds, part)
+        rounding = self.rounding[k_slice]
+        bounds = select_ks(self.bounds, k_slice)
         for factors in self.network.factors(features, labels, bounds, rounding, self._scale):
             yield from self.network.gradients(factors, rounding)
 
-    def _selectors(self, part: slice, batch: int, eligible: int) -> dict[str, BoundSelection]:
+    def _selectors(
+        self, k_slice: slice, batch_size: int, editable_count: int
+    ) -> dict[str, BoundSelection]:
         """Return, for each parameter, an empty selection for its most extreme gradient bounds.
 
         A selection collects, at each k, the least upper and the greatest lower bounds on the
         gradients of a batch's records. Their sums bound what edits of records do to the total sum.
 
         Args:
-            part: the slice of the grid of k (numbers of edits) for which bounds are selected.
-            batch: b, the number of records in the batch.
-            eligible: the number of records in the batch that an edit can remove or change.
+            k_slice: the slice of the grid of k (numbers of edits) for which bounds are selected.
+            batch_size: b, the number of records in the batch.
+            editable_count: the number of records in the batch that an edit can remove or change.
 
         Returns:
             Parameter name -> selection; an empty dictionary if the relation needs no selection.
         """
         if not self.relation.selects:
             return {}
-        counts = self._selected_counts(part, batch, eligible)
+        counts = self._selected_counts(k_slice, batch_size, editable_count)
         capped = self.relation.caps_at_zero
         selectors = {}
         # For two classes the selection is made on the difference of the last layer's two rows.
@@ -510,23 +546,24 @@ class TrainingRun:
             )
         return selectors
 
-    def _selected_counts(self, part: slice, batch: int, eligible: int) -> Tensor:
+    def _selected_counts(self, k_slice: slice, batch_size: int, editable_count: int) -> Tensor:
         """Return how many gradient bounds of a batch are selected at each k, for each parameter.
 
         It is at most the number of rows that k edits of the dataset can remove or change.
 
         Args:
-            part: the slice of the grid of k.
-            batch: b, the number of records in the batch.
-            eligible: the number of records in the batch that an edit can remove or change.
+            k_slice: the slice of the grid of k.
+            batch_size: b, the number of records in the batch.
+            editable_count: the number of records in the batch that an edit can remove or change.
 
         Returns:
             [k of the part] int64.
         """
-        rows_at_stake = self.rows_at_stake[part]
+        # For each k, the most rows of one batch that k edits can remove, or can add.
+        rows_at_stake = self.rows_at_stake[k_slice]
         counts = []
         for rows in rows_at_stake.tolist():
-            counts.append(self.relation.count_selected(rows, batch, eligible))
+            counts.append(self.relation.count_selected(rows, batch_size, editable_count))
         return rows_at_stake.new_tensor(counts)
 
     def _selected_sums(
@@ -546,17 +583,19 @@ class TrainingRun:
             (sums of the greatest lower bounds, sums of the least upper bounds), int64 of shape
             [k of the group, ...], in units of clip / 2^30.
         """
-        lower_parts = []
-        upper_parts = []
+        lower_slices = []
+        upper_slices = []
         for selector, count in zip(selectors, counts, strict=True):
-            lower_part, upper_part = selected_sums(processes(), selector[name], count)
-            lower_parts.append(lower_part)
-            upper_parts.append(upper_part)
+            lower_slice, upper_slice = selected_sums(processes(), selector[name], count)
+            lower_slices.append(lower_slice)
+            upper_slices.append(upper_slice)
         # Decoding adds a term for each selected bound. Only one process may add it (the counts of
         # the others are 0), because the sums of all processes are added up.
-        counted_here = torch.cat(counts) * (processes().rank == 0)
-        lower = torch.cat(lower_parts)
-        upper = torch.cat(upper_parts)
+        counted_here = torch.cat(counts)
+        if processes().rank != 0:
+            counted_here = torch.zeros_like(counted_here)
+        lower = torch.cat(lower_slices)
+        upper = torch.cat(upper_slices)
         lower, upper = self.relation.decode_selected_sums(lower, upper, counted_here)
         # For two classes the selection was made on the difference of the last layer's two rows.
         parameter = self.network.convert_to_logit_difference(self.point)[name]
@@ -567,12 +606,12 @@ class TrainingRun:
     # -- the update --------------------------------------------------------------------------------
 
     def _step_box(
-        self, group: slice, sums: dict[str, BoundSums], sgd_step: SgdStep
+        self, k_group: slice, sums: dict[str, BoundSums], sgd_step: SgdStep
     ) -> dict[str, Interval]:
         """Return the bounds on all parameters after an SGD step, for some values of k.
 
         Args:
-            group: the slice of the grid of k (numbers of edits of the dataset).
+            k_group: the slice of the grid of k (numbers of edits of the dataset).
             sums: parameter name -> the sums of gradient bounds over the batch, for this slice.
             sgd_step: batch size, learning rate and noise of the step.
 
@@ -585,16 +624,16 @@ class TrainingRun:
         normalizer = self.plan.normalizer
         clip = self.training.clip
         # For each k, the most rows of one batch that k edits can remove, or can add.
-        rows_at_stake = self.rows_at_stake[group]
+        rows_at_stake = self.rows_at_stake[k_group]
         bounds_after_step = {}
-        for name, bounds in select_ks(self.bounds, group).items():
+        for name, bounds in select_ks(self.bounds, k_group).items():
             low, high = self.relation.bound_direction(
                 sums[name], rows_at_stake, sgd_step.batch_size, normalizer, clip
             )
             # A step subtracts the direction. So the lower bound on the parameters takes the upper
             # bound on the direction, and vice versa (Lemma 2 of docs/proofs/training.md).
-            lower_key = ("lower", name, group.start)
-            upper_key = ("upper", name, group.start)
+            lower_key = ("lower", name, k_group.start)
+            upper_key = ("upper", name, k_group.start)
             lower = self._after_step(lower_key, bounds.lower, high, sgd_step)
             upper = self._after_step(upper_key, bounds.upper, low, sgd_step)
             bounds_after_step[name] = Interval(lower, upper)
@@ -668,8 +707,13 @@ class TrainingRun:
         The unit of work is one record at one k in one epoch.
         """
         work_of_epoch = len(self.records) * len(self.ks)
-        work = self.plan.epochs * work_of_epoch
-        self.on_progress(Progress(self.steps_taken, self.plan.steps, self.work_done, work))
+        progress = Progress(
+            step=self.steps_taken,
+            steps=self.plan.steps,
+            done=self.work_done,
+            total=self.plan.epochs * work_of_epoch,
+        )
+        self.on_progress(progress)
 
 
 def _integer_zeros(bounds: dict[str, Interval]) -> Tensors:
@@ -684,21 +728,21 @@ def _integer_zeros(bounds: dict[str, Interval]) -> Tensors:
     }
 
 
-def _join_groups(groups: list[dict[str, Interval]]) -> dict[str, Interval]:
+def _join_groups(bounds_of_groups: list[dict[str, Interval]]) -> dict[str, Interval]:
     """Return the bounds of all parameters for the whole grid of k, from those of its groups.
 
     Args:
-        groups: for each group of k in order, parameter name -> bounds of shape [k of the group,
-            ...].
+        bounds_of_groups: for each group of k in order, parameter name -> bounds of shape [k of the
+            group, ...].
 
     Returns:
         Parameter name -> bounds of shape [K, ...].
     """
-    if len(groups) == 1:
-        return groups[0]
+    if len(bounds_of_groups) == 1:
+        return bounds_of_groups[0]
     joined = {}
-    for name in groups[0]:
-        lower = torch.cat([group[name].lower for group in groups])
-        upper = torch.cat([group[name].upper for group in groups])
+    for name in bounds_of_groups[0]:
+        lower = torch.cat([bounds[name].lower for bounds in bounds_of_groups])
+        upper = torch.cat([bounds[name].upper for bounds in bounds_of_groups])
         joined[name] = Interval.unchecked(lower, upper)  # the groups' bounds were checked
     return joined

@@ -148,11 +148,11 @@ class Objective:
                 losses = np.logaddexp(0, logits) - block_targets * logits
             return (losses.sum(axis=0),)
 
-        # ((strength / 2) w + b).w is the regulariser plus the linear term.
+        # For each output ((strength / 2) w + b).w, the regulariser plus the linear term.
         factor_of_weight = 0.5 * self.strength * weight + tilt
-        regulariser_values: np.ndarray = np.einsum("jd,jd->j", factor_of_weight, weight)
+        terms_without_records: np.ndarray = np.einsum("jd,jd->j", factor_of_weight, weight)
         (losses,) = sum_over_rows(len(features), sum_of_losses)
-        return regulariser_values + losses
+        return terms_without_records + losses
 
     def gradient(
         self, weight: np.ndarray, features: np.ndarray, targets: np.ndarray, tilt: np.ndarray
@@ -331,6 +331,7 @@ def gram(features: np.ndarray) -> np.ndarray:
     """
 
     def gram_of_rows(rows: slice) -> tuple[np.ndarray]:
+        """Return the lower triangle of the Gram matrix of some rows, as the only array."""
         return (lower_gram(float64_rows(features, rows)),)
 
     (total,) = sum_over_rows(len(features), gram_of_rows)
@@ -405,6 +406,7 @@ def lower_gram(rows: np.ndarray) -> np.ndarray:
         [d, d] float64, newly made. (BLAS could also add the product to an existing total, but would
         then round the whole total once for each of its internal panels.)
     """
+    # ``dsyrk`` computes the upper triangle of A A' for A = rows'. Its transpose is the lower one.
     return dsyrk(1.0, rows.T).T
 
 

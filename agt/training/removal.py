@@ -2,8 +2,8 @@
 
 Training minimises the objective L_b of training/objective.py, with strength s =
 ``training.weight_decay`` times the public normaliser. With ``masking=loss`` the linear term b is
-drawn before any record is read; with ``masking=output`` noise is added to the weights that are
-served. unlearning/newton.py removes records. Proofs: docs/proofs/removal.md.
+drawn before any record is read; with ``masking=output`` noise is added to the weights that answer
+queries. unlearning/newton.py removes records. Proofs: docs/proofs/removal.md.
 """
 
 import math
@@ -22,6 +22,7 @@ from agt.messages import Message
 from agt.numeric import (
     COVER,
     UNIT,
+    Randomness,
     SeededRandomness,
     SystemRandomness,
     gaussian_mu,
@@ -29,10 +30,12 @@ from agt.numeric import (
     noisy,
     step_of,
 )
+from agt.settings import RelationConfig
+from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.loop import OnProgress, Progress
 from agt.training.objective import ComputedGradient, Objective, gram, gram_rounding
-from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity, records_per_edit
+from agt.training.sensitivity import LinearLoss, Sensitivity, records_per_edit
 from agt.training.settings import RemovalConfig
 from agt.training.spectral import largest_eigenvalue
 
@@ -40,6 +43,7 @@ CholeskyFactor = tuple[np.ndarray, bool]
 """What ``scipy.linalg.cho_factor`` returns."""
 
 SEED_NAME = "removal"  # the name under which checkpoints store the seed of b
+SEED_BITS = 128  # the size of a Philox key
 NEWTON_STEPS = 100  # the largest number of Newton steps; a dozen are usual
 POLISH_STEPS = 30  # the largest number of steps with the last Hessian; two or three are usual
 STEP_HALVINGS = 40  # the largest number of halvings in a line search
@@ -57,8 +61,8 @@ class RemovalState:
     Attributes:
         weight: [J, d] float64, w, before the noise of ``masking=output``.
         tilt: [J, d] the linear term b of the objective; zeros unless ``masking=loss``.
-        served: [J, d] the weights that answer queries: w, or w with noise, rounded to a public
-            lattice.
+        noisy_weight: [J, d] the weights that answer queries: w with noise, rounded to a public
+            lattice; w itself unless ``masking=output``.
         reference: [J, d] the weights w0 at which ``hessian`` was computed.
         hessian: [J, d, d] the Hessian of L_b at w0 over the remaining records. [1, d, d] for least
             squares, because its outputs share one Hessian.
@@ -77,7 +81,7 @@ class RemovalState:
 
     weight: np.ndarray
     tilt: np.ndarray
-    served: np.ndarray
+    noisy_weight: np.ndarray
     reference: np.ndarray
     hessian: np.ndarray
     gram: np.ndarray
@@ -90,7 +94,8 @@ class RemovalState:
     def __post_init__(self) -> None:
         """Raise UnsoundError unless shapes match, numbers are valid and the residual is allowed."""
         self._check_shapes()
-        for name in ("weight", "tilt", "served", "reference", "hessian", "gram", "norm", "allowed"):
+        arrays = ("weight", "tilt", "noisy_weight", "reference", "hessian", "gram")
+        for name in (*arrays, "norm", "allowed"):
             if not np.isfinite(getattr(self, name)).all():
                 raise _damaged(f"{name} is NaN or infinite")
         if min(self.norm, self.count, self.removed) < 0:
@@ -104,8 +109,10 @@ class RemovalState:
     def _check_shapes(self) -> None:
         """Raise UnsoundError unless all arrays have the shapes that ``weight`` implies."""
         outputs, width = self.weight.shape
-        shapes = dict.fromkeys(("weight", "tilt", "served", "reference"), (outputs, width))
-        for name, expected in {**shapes, "gram": (width, width)}.items():
+        shaped_like_weight = ("weight", "tilt", "noisy_weight", "reference")
+        expected_shapes = dict.fromkeys(shaped_like_weight, (outputs, width))
+        expected_shapes["gram"] = (width, width)
+        for name, expected in expected_shapes.items():
             shape = getattr(self, name).shape
             if shape != expected:
                 raise _damaged(f"{name} has the shape {shape} instead of {expected}")
@@ -118,8 +125,8 @@ class RemovalState:
 
     @property
     def noise(self) -> np.ndarray:
-        """[J, d] the served weights minus w, up to rounding; as private as w itself."""
-        return self.served - self.weight
+        """[J, d] the noise on w: ``noisy_weight`` minus w, up to rounding; as private as w."""
+        return self.noisy_weight - self.weight
 
 
 @dataclass(frozen=True)
@@ -130,20 +137,26 @@ class RemovalProblem:
 
     Attributes:
         config: the certificate's settings.
-        setting: number of features, batches and relation. Of its loss only the number of outputs is
-            read.
+        plan: the single batch of all records, with its public normaliser and largest size.
+        relation: which datasets are neighbours, that is, what one edit of a dataset is.
         objective: the loss and the regulariser.
         tilt: [J, d] the linear term b; zeros unless ``masking=loss``.
     """
 
     config: RemovalConfig
-    setting: LinearSetting
+    plan: BatchPlan
+    relation: RelationConfig
     objective: Objective
     tilt: np.ndarray
 
     @classmethod
-    def from_setting(
-        cls, config: RemovalConfig, setting: LinearSetting, tilt: np.ndarray
+    def from_plan(
+        cls,
+        config: RemovalConfig,
+        plan: BatchPlan,
+        relation: RelationConfig,
+        weight_decay: float,
+        tilt: np.ndarray,
     ) -> "RemovalProblem":
         """Return the minimisation problem that a training solves.
 
@@ -151,16 +164,19 @@ class RemovalProblem:
 
         Args:
             config: the certificate's settings.
-            setting: the public settings of the training.
-            tilt: [J, d] the linear term b of the loss.
+            plan: the single batch of all records.
+            relation: which datasets are neighbours.
+            weight_decay: the setting ``training.weight_decay``; above 0.
+            tilt: [J, d] the linear term b of the loss, for J outputs and d features.
 
         Raises:
             ConfigError: the relation divides by the actual batch size, or the normaliser was
                 counted from the records, so that it would change with every removal.
         """
-        # Called because it raises for a relation that divides by the actual batch size.
-        records_per_edit(setting.relation)
-        if not setting.plan.declared:
+        # The result is not needed here. It raises for a relation that divides by the actual batch
+        # size.
+        records_per_edit(relation)
+        if not plan.declared:
             raise ConfigError(
                 Message(
                     "{config:dataset.declared_size}: certificate=removal needs a declared size, "
@@ -168,9 +184,19 @@ class RemovalProblem:
                     "the size, or set {config:training.batch.normalizer}",
                 )
             )
-        strength = setting.training.weight_decay * setting.plan.normalizer
+        strength = weight_decay * plan.normalizer
         objective = Objective(config.loss, strength)
-        return cls(config, setting, objective, tilt)
+        return cls(config, plan, relation, objective, tilt)
+
+    @property
+    def outputs(self) -> int:
+        """J, the number of outputs: 1 for two classes, else the number of classes."""
+        return self.tilt.shape[0]
+
+    @property
+    def width(self) -> int:
+        """d, the number of public features of a record."""
+        return self.tilt.shape[1]
 
     @property
     def minimiser_norm_bound(self) -> float:
@@ -179,7 +205,7 @@ class RemovalProblem:
         # logistic: min(n_max / s + q, q + sqrt(q^2 + 2 n_max ln 2 / s)),
         # squares: sqrt(n_max / s) / 2 + q, with q = |b| / s and s the strength.
         strength = self.objective.strength
-        n_max = self.setting.plan.n_max
+        n_max = self.plan.n_max
         tilt_part = _max_row_norm(self.tilt) / strength
         if self.config.loss == "least_squares":
             label_part = math.sqrt(n_max / strength) / 2
@@ -201,8 +227,7 @@ class RemovalProblem:
         derivative_bound = 1.0
         if self.config.loss == "least_squares":
             derivative_bound = next_up(1 + self.minimiser_norm_bound)
-        outputs = self.setting.loss.outputs
-        return removal_loss(outputs, self.objective.smoothness, derivative_bound)
+        return _linear_loss(self.outputs, self.objective.smoothness, derivative_bound)
 
     def weight_norm_bound(self, allowed: float) -> float:
         """Return an upper bound on the l2 norm of each output's computed weights.
@@ -216,22 +241,25 @@ class RemovalProblem:
         return (self.minimiser_norm_bound + solver_distance) * COVER
 
     @property
-    def served_limit(self) -> float:
-        """The limit that every served weight is clamped to with ``masking=output``.
+    def noisy_weight_limit(self) -> float:
+        """The limit that every noisy weight is clamped to with ``masking=output``.
 
-        Served weights are those that answer queries: the trained weights plus noise. The limit is a
-        power of two, the same before and after removals. It is larger than any weight with noise,
-        so no weight is ever changed by the clamp (Lemma 4 of docs/proofs/removal.md).
+        The limit is a power of two, the same before and after removals. It is larger than any
+        weight with noise, so no weight is ever changed by the clamp (Lemma 4 of
+        docs/proofs/removal.md).
         """
-        # The largest residual that any state may have, after training or after removals.
-        budget = removal_budget(self.config, self.objective.strength) or 0.0
-        max_allowed = max(budget, self.config.tolerance)
-        noise_tail = NOISE_TAIL_SIGMAS * self.config.sigma
+        # Training may leave a residual up to the tolerance, and removals one up to the budget.
+        max_residual = self.config.tolerance
+        budget = removal_budget(self.config, self.objective.strength)
+        if budget is not None:
+            max_residual = max(max_residual, budget)
+        largest_weight = self.weight_norm_bound(max_residual)
+        largest_noise = NOISE_TAIL_SIGMAS * self.config.sigma
         # COVER (slightly above 1) covers the roundings of this bound itself.
-        largest = (self.weight_norm_bound(max_allowed) + noise_tail) * COVER
-        return 2.0 ** math.ceil(math.log2(largest))
+        largest = (largest_weight + largest_noise) * COVER
+        return 2.0 ** math.ceil(math.log2(largest))  # the next power of two
 
-    def serve(self, weight: np.ndarray, draw_index: int = 0) -> np.ndarray:
+    def add_noise(self, weight: np.ndarray, draw_index: int = 0) -> np.ndarray:
         """Return the weights that answer queries, with newly drawn noise if ``masking=output``.
 
         Args:
@@ -242,71 +270,77 @@ class RemovalProblem:
         Returns:
             [J, d]: ``weight`` itself unless ``masking=output``. With it, weights with Gaussian
                 noise, rounded to multiples of the noise's lattice step and clamped to
-                ``served_limit``.
+                ``noisy_weight_limit``.
         """
         if self.config.masking != "output":
             return weight
-        seed = self.config.seed
-        source = SystemRandomness() if seed is None else SeededRandomness(seed + draw_index)
-        with_noise = noisy(weight, self.config.sigma, source)
-        limit = self.served_limit
+        randomness: Randomness = SystemRandomness()
+        if self.config.seed is not None:  # a simulation, which anybody can repeat
+            randomness = SeededRandomness(self.config.seed + draw_index)
+        with_noise = noisy(weight, self.config.sigma, randomness)
+        limit = self.noisy_weight_limit
         return np.clip(with_noise, -limit, limit)
 
-    def check_served(self, state: RemovalState) -> None:
-        """Raise UnsoundError if these settings cannot have produced a state's served weights.
+    def check_noisy_weight(self, state: RemovalState) -> None:
+        """Raise UnsoundError if these settings cannot have produced a state's noisy weights.
 
         Args:
             state: a state that was read from a file.
 
         Raises:
             UnsoundError: the state has a linear term or noise that ``masking`` excludes, or a
-                served weight is off the noise's lattice or beyond the limit.
+                noisy weight is off the noise's lattice or beyond the limit.
         """
         if self.config.masking != "loss" and state.tilt.any():
             raise _damaged("the loss has a random term, although masking is not 'loss'")
         if self.config.masking != "output":
-            if not np.array_equal(state.served, state.weight):
+            if not np.array_equal(state.noisy_weight, state.weight):
                 raise _damaged(
                     "the weights that are used for answers differ from the trained ones, although "
                     "masking adds no noise to them"
                 )
             return
+        # The noise is rounded, so that every noisy weight is a multiple of a public step.
         lattice_step = step_of(self.config.sigma)
-        is_off_lattice = np.fmod(state.served, lattice_step).any()
-        if is_off_lattice or np.abs(state.served).max() > self.served_limit:
+        is_off_lattice = np.fmod(state.noisy_weight, lattice_step).any()
+        if is_off_lattice or np.abs(state.noisy_weight).max() > self.noisy_weight_limit:
             raise _damaged(
                 "a weight that is used for answers exceeds its limit, or is not a multiple of the "
                 "step of its noise"
             )
 
     def sensitivity(self, allowed: float) -> Sensitivity:
-        """Bound how far one record moves the served weights, for fixed draws of b and the noise.
+        """Bound how far one record moves the noisy weights, for fixed draws of b and the noise.
 
-        Served weights are those that answer queries; b is the random linear term of the loss.
+        Noisy weights are those that answer queries; b is the random linear term of the loss.
 
         Args:
             allowed: public bound on the residual (the norm of the objective's gradient) of both
                 models that are compared.
 
         Formal guarantees:
-            - Served weights of two datasets that differ in k records are at most k ``per_k`` apart
+            - Noisy weights of two datasets that differ in k records are at most k ``per_k`` apart
               in l2 norm, for k >= 1, if both use the same b and the same noise (Lemma 5 of
               docs/proofs/removal.md).
             - The draws are independent of the records.
         """
         strength = self.objective.strength
+        # next_up after each operation keeps the result an upper bound. The objective is strongly
+        # convex, so weights of this residual are at most ``solver_distance`` from the minimiser.
         solver_distance = next_up(allowed / strength)
         radius = self.weight_norm_bound(allowed)
-        lattice_diameter = 0.0  # the diameter of one cell of the lattice of served weights
+        lattice_diameter = 0.0  # the diameter of one cell of the lattice of noisy weights
         if self.config.masking == "output":
-            root_width = math.sqrt(self.setting.width)
-            radius = root_width * self.served_limit * COVER
+            root_width = math.sqrt(self.width)
+            radius = root_width * self.noisy_weight_limit * COVER
             lattice_diameter = root_width * step_of(self.config.sigma)
+        # One record changes the gradient by at most derivative_bound, and so the minimiser by rho.
         rho = next_up(self.loss.derivative_bound / strength)
         # COVER (slightly above 1) covers the roundings of this bound itself.
-        served_rounding = (lattice_diameter / 2 + UNIT * radius) * COVER
-        rounding = 2 * next_up(solver_distance + served_rounding)
-        edited_records = records_per_edit(self.setting.relation)
+        lattice_rounding = (lattice_diameter / 2 + UNIT * radius) * COVER
+        # Each of two models is at most this far from its exact minimiser plus the noise.
+        rounding = 2 * next_up(solver_distance + lattice_rounding)
+        edited_records = records_per_edit(self.relation)
         return Sensitivity(
             rho=rho,
             rounding=rounding,
@@ -334,9 +368,9 @@ class RemovalProblem:
                     "{rounding:.2g}; use {usable:.2g} or more, or a larger "
                     "{config:training.weight_decay}",
                     tolerance=tolerance,
-                    n_max=self.setting.plan.n_max,
+                    n_max=self.plan.n_max,
                     rounding=rounding,
-                    usable=4.01 * rounding,
+                    usable=4.01 * rounding,  # slightly above the limit
                 )
             )
         budget = removal_budget(self.config, self.objective.strength)
@@ -358,19 +392,20 @@ class RemovalProblem:
 
         It depends on public numbers only.
         """
-        setting = self.setting
-        n_max = setting.plan.n_max
-        length = self.weight_norm_bound(self.config.tolerance)
-        regulariser_size = self.objective.strength * length + _max_row_norm(self.tilt)
+        n_max = self.plan.n_max
+        weight_norm = self.weight_norm_bound(self.config.tolerance)
+        regulariser_size = self.objective.strength * weight_norm + _max_row_norm(self.tilt)
+        derivative_sum = n_max * self.loss.derivative_bound
+        # One output stands for all, because these bounds hold for each of them.
         (rounding_of_output,) = self.objective.gradient_rounding(
-            weight_norms=np.array([length]),
+            weight_norms=np.array([weight_norm]),
             regulariser_sizes=np.array([regulariser_size]),
-            derivative_sums=np.array([n_max * self.loss.derivative_bound]),
+            derivative_sums=np.array([derivative_sum]),
             count=n_max,
-            width=setting.width,
+            width=self.width,
         )
         # The errors of J outputs, each within the same bound, add in squares.
-        return float(rounding_of_output) * math.sqrt(setting.loss.outputs) * COVER
+        return float(rounding_of_output) * math.sqrt(self.outputs) * COVER
 
 
 def _damaged(finding: str) -> UnsoundError:
@@ -378,7 +413,7 @@ def _damaged(finding: str) -> UnsoundError:
     return UnsoundError(altered("the stored state for later removals", finding, "train again"))
 
 
-def removal_loss(outputs: int, smoothness: float, derivative_bound: float) -> LinearLoss:
+def _linear_loss(outputs: int, smoothness: float, derivative_bound: float) -> LinearLoss:
     """Return the constants of a removable head's loss that certificates depend on.
 
     Args:
@@ -438,7 +473,7 @@ def draw_seed(config: RemovalConfig, checkpoints: Checkpoints = NO_CHECKPOINTS) 
     """
     if config.seed is not None:
         return config.seed
-    return checkpoints.draw_once(SEED_NAME, lambda: secrets.randbits(128))
+    return checkpoints.draw_once(SEED_NAME, lambda: secrets.randbits(SEED_BITS))
 
 
 def draw_tilt(
@@ -485,8 +520,8 @@ def minimise(
         start: [J, d] the weights to start from; None: 0.
 
     Returns:
-        The state, with a residual of at most the tolerance, and newly drawn noise on the served
-        weights if ``masking=output``.
+        The state, with a residual of at most the tolerance. With ``masking=output`` its noisy
+        weights have newly drawn noise.
 
     Raises:
         ConfigError: the tolerance is too small to be reached or too large for the removal budget.
@@ -496,6 +531,7 @@ def minimise(
     objective = problem.objective
     tilt = problem.tilt
     tolerance = problem.config.tolerance
+    # Functions of the weights.
     gradient_at = partial(objective.gradient, features=features, targets=targets, tilt=tilt)
     values_at = partial(objective.values, features=features, targets=targets, tilt=tilt)
     weight = np.zeros_like(tilt) if start is None else start.astype(np.float64)
@@ -513,11 +549,12 @@ def minimise(
         factors = [cho_factor(matrix, lower=True) for matrix in hessian]
         if gradient.norm_bound <= tolerance:
             break
-        direction = group().sent(solve_newton_step(factors, gradient.value))
+        # All processes use the first one's direction, so that their weights have the same bits.
+        direction = group().broadcast(solve_newton_step(factors, gradient.value))
         weight = _line_search(values_at, weight, gradient.value, direction)
         steps_done = step + 1
         checkpoints.save_if_due(steps_done, partial(dict, weight=torch.from_numpy(weight)))
-        on_progress(Progress(steps_done, NEWTON_STEPS, steps_done, NEWTON_STEPS))
+        on_progress(Progress.of_steps(steps_done, NEWTON_STEPS))
     weight, gradient = _polish(gradient_at, factors, weight, gradient)
     # Lemma 1 of docs/proofs/removal.md: the computed norm plus its rounding bounds the exact
     # gradient's norm, however the weights were found.
@@ -535,10 +572,12 @@ def minimise(
         )
     count = len(features)
     gram_matrix = gram(features)
+    # All processes use the noise that the first one drew.
+    noisy_weight = group().broadcast(problem.add_noise(weight))
     return RemovalState(
         weight=weight,
         tilt=tilt,
-        served=group().sent(problem.serve(weight)),
+        noisy_weight=noisy_weight,
         reference=reference,
         hessian=hessian,
         gram=gram_matrix,
@@ -568,7 +607,7 @@ def _polish(
     """
     for _ in range(POLISH_STEPS):
         step = solve_newton_step(factors, gradient.value)
-        next_weight = weight - group().sent(step)
+        next_weight = weight - group().broadcast(step)
         next_gradient = gradient_at(next_weight)
         if next_gradient.norm_bound >= gradient.norm_bound:
             break

@@ -319,10 +319,10 @@ def predict_labels(queries: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """
     members, outputs, width = weight.shape
     all_rows = weight.reshape(-1, width)
-    scores = queries @ all_rows.T.astype(np.float64)
+    scores = queries @ all_rows.T.astype(np.float64)  # [n, T J]
     if outputs == 1:
         labels = (scores > 0).T
         return np.ascontiguousarray(labels).astype(np.int16)
     member_scores = scores.reshape(-1, members, outputs)
-    labels = member_scores.argmax(axis=2).T
+    labels = member_scores.argmax(axis=2).T  # the first of equal scores
     return np.ascontiguousarray(labels).astype(np.int16)

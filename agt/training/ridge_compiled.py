@@ -30,7 +30,8 @@ def solve_positive_definite(matrix, right, strength):  # type: ignore[no-untyped
     columns = right.shape[1]
     for j in range(size):
         matrix[j, j] += strength
-    # The upper factor is written row by row, since rows are contiguous in memory.
+    # The upper factor R, for which the matrix is R^T R, is written over the matrix row by row,
+    # because rows are contiguous in memory.
     for j in range(size):
         pivot = matrix[j, j]
         if not pivot > 0.0:  # a NaN pivot ends here, too
@@ -42,7 +43,7 @@ def solve_positive_definite(matrix, right, strength):  # type: ignore[no-untyped
             factor = matrix[j, i]
             for c in range(i, size):
                 matrix[i, c] -= factor * matrix[j, c]
-    # Forward substitution with the transposed factor.
+    # Forward substitution: solve R^T Y = right.
     solution = right.copy()
     for j in range(size):
         for c in range(columns):
@@ -50,7 +51,7 @@ def solve_positive_definite(matrix, right, strength):  # type: ignore[no-untyped
         for i in range(j + 1, size):
             for c in range(columns):
                 solution[i, c] -= matrix[j, i] * solution[j, c]
-    # Back substitution with the factor.
+    # Back substitution: solve R X = Y.
     for j in range(size - 1, -1, -1):
         for c in range(columns):
             for i in range(j + 1, size):

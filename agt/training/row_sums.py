@@ -45,12 +45,14 @@ def sum_over_rows(
             blocks = [span]  # an empty slice, from which the shapes of the totals follow
         totals = sum_of_block(blocks[0])
         for rows in blocks[1:]:
-            for total, block_sum in zip(totals, sum_of_block(rows), strict=True):
+            block_sums = sum_of_block(rows)
+            for total, block_sum in zip(totals, block_sums, strict=True):
                 total += block_sum
-        return tuple(map(torch.from_numpy, totals))
+        return tuple(torch.from_numpy(total) for total in totals)
 
+    # Each process sums some of the spans, which are whole blocks.
     row_spans = spans(count, block_rows)
-    totals = group().summed(row_spans, sum_of_span)
+    totals = group().sum_spans(row_spans, sum_of_span)
     return tuple(total.numpy() for total in totals)
 
 

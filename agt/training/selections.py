@@ -56,19 +56,21 @@ def _sum_least(group: Group, collected: Tensor, counts: Tensor) -> Tensor:
     flat = collected.flatten(1, -2)  # [K, parameters, c]
     ks, parameters, slots = flat.shape
     sums = torch.zeros((ks, parameters), dtype=torch.int64, device=collected.device)
+    if slots == 0:  # nothing is selected at any k
+        return sums.view(collected.shape[:-1])
     share = _share_size(group.size, ks, parameters, slots)
     chunk_size = share * group.size
+    # [K, 1, c]: whether the number at a position of the ascending order is summed at k.
     is_counted = torch.arange(slots, device=collected.device) < counts[:, None, None]
-    # Parameters are exchanged in chunks, of which each process gets ``share`` parameters. With no
-    # slots there is nothing to sum.
-    for start in range(0, parameters if slots else 0, chunk_size):
+    # Parameters are exchanged in chunks, of which each process gets ``share`` parameters.
+    for start in range(0, parameters, chunk_size):
         chunk = flat[:, start : start + chunk_size]
         # The last chunk is filled up, because all processes must receive tensors of one shape.
         padded = flat.new_full((ks, chunk_size, slots), EMPTY_SLOT)
         padded[:, : chunk.shape[1]] = chunk
-        sent = padded.view(ks, group.size, share, slots).transpose(0, 1)
-        # Entry r of ``sent`` goes to process r; entry r of ``received`` comes from process r.
-        received = group.dealt(sent)  # [process, K, share, c]
+        parts = padded.view(ks, group.size, share, slots).transpose(0, 1)
+        # Entry r of ``parts`` goes to process r; entry r of ``received`` comes from process r.
+        received = group.all_to_all(parts)  # [process, K, share, c]
         candidates = received.permute(1, 2, 0, 3).flatten(2)  # [K, share, processes * c]
         smallest = candidates.topk(slots, largest=False).values  # ascending
         chosen = torch.where(is_counted & (smallest != EMPTY_SLOT), smallest, 0)

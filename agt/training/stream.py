@@ -1,7 +1,7 @@
 """Batches and the grid of k, cut into pieces that fit the working memory.
 
 A fragment is a part of a batch that is processed at once. A group is a slice of the grid of k for
-which one pass over a batch selects bounds, and a part is a slice of a group for which a fragment's
+which one pass over a batch selects bounds; it is cut again into slices for which a fragment's
 tensors fit.
 """
 
@@ -33,6 +33,11 @@ _MAX_FRAGMENT_RECORDS = {"cpu": 1024, "cuda": 8192}
 _SELECTION_MEMORIES = 8
 # The number of tensors of a layer's width that exist at once, for one record and one k.
 _TENSORS_PER_WIDTH = 12
+# The number of tensors of 8-byte numbers for each parameter and k in a step. Four things have a
+# lower and an upper side: the bounds before the step, those after it, the sums, and the directions.
+_TENSORS_OF_BOUNDS = 8
+_TENSORS_OF_MOMENTUM = 2  # the buffers of both sides
+_NUMBER_BYTES = 8
 _GIB = 2**30
 
 
@@ -118,16 +123,16 @@ class Stream:
         starts_after = range(boundary, len(rows), size)
         cuts = sorted({*starts_before, *starts_after, len(rows)})
         pieces = [slice(start, stop) for start, stop in pairwise(cuts)]
-        own = [pieces[index] for index in processes().mine(len(pieces))]
-        selected = [_as_slice(rows[piece]) for piece in own]
-        if self.staged:
-            pairs = self.staged.fragments(selected)
+        own_pieces = [pieces[index] for index in processes().own_pieces(len(pieces))]
+        record_indices = [_as_slice(rows[piece]) for piece in own_pieces]
+        if self.staged:  # records for a GPU
+            pairs = self.staged.fragments(record_indices)
         else:
-            pairs = (_read(self.records, self.dtype, part) for part in selected)
-        for piece, (features, labels) in zip(own, pairs, strict=True):
+            pairs = (_read(self.records, self.dtype, indices) for indices in record_indices)
+        for piece, (features, labels) in zip(own_pieces, pairs, strict=True):
             yield piece, features, labels
 
-    def groups(
+    def k_groups(
         self, rows_at_stake: list[int], selection_bytes: Callable[[int], int]
     ) -> list[slice]:
         """Cut the grid of k into slices whose selections fit the memory together.
@@ -151,11 +156,11 @@ class Stream:
         budget = _SELECTION_MEMORIES * self._memory_bytes
         if not on_cpu:
             budget = min(budget, device_bytes // 4)  # records and fragments need the rest
-        groups = []
+        k_groups = []
         start = 0  # the first k of the current group
         used = 0  # bytes of the current group
         for index, rows in enumerate(rows_at_stake):
-            cost = self.parameters * selection_bytes(rows)
+            cost = self.parameters * selection_bytes(rows)  # bytes of this k
             # Only a GPU refuses: on a CPU the operating system can swap memory to the disk.
             if cost > device_bytes and not on_cpu:
                 raise ConfigError(
@@ -170,26 +175,27 @@ class Stream:
                         available=device_bytes / _GIB,
                     )
                 )
-            if index > start and used + cost > budget:
-                groups.append(slice(start, index))
+            is_full = used + cost > budget
+            if is_full and index > start:  # a group has at least one k
+                k_groups.append(slice(start, index))
                 start = index
                 used = 0
             used += cost
-        return [*groups, slice(start, len(rows_at_stake))]
+        return [*k_groups, slice(start, len(rows_at_stake))]
 
-    def parts(self, group: slice) -> list[slice]:
+    def k_slices(self, k_group: slice) -> list[slice]:
         """Cut a group of k into slices for each of which a fragment's tensors fit the memory.
 
         Args:
-            group: a slice of the grid of k.
+            k_group: a slice of the grid of k.
 
         Returns:
             Consecutive slices of the grid that make up the group, with at least one k each.
         """
-        # The bytes of a fragment's tensors for one k are record bytes times records.
-        ks = max(1, self._memory_bytes // (self._record_bytes * self.fragment_records))
-        starts = range(group.start, group.stop, ks)
-        return [slice(start, min(start + ks, group.stop)) for start in starts]
+        fragment_bytes = self._record_bytes * self.fragment_records  # of all tensors for one k
+        k_count = max(1, self._memory_bytes // fragment_bytes)
+        starts = range(k_group.start, k_group.stop, k_count)
+        return [slice(start, min(start + k_count, k_group.stop)) for start in starts]
 
     @property
     def _memory_bytes(self) -> int:
@@ -220,23 +226,42 @@ def check_sizes(setup: TrainingSetup, plan: BatchPlan, parameters: int) -> None:
         ConfigError: fragments are larger than the largest batch; the relation is not proved for
             batches of this size; or the bounds for the whole grid of k exceed the device's memory.
     """
-    compute = setup.compute
-    ks = len(setup.kgrid.ks)
-    if compute.fragment != "auto" and compute.fragment > plan.n_max:
+    _check_fragment_size(setup.compute, plan.n_max)
+    RELATIONS[setup.relation.name].check_batch_size(plan.n_max)
+    _check_memory_of_bounds(setup, parameters)
+
+
+def _check_fragment_size(compute: ComputeConfig, n_max: int) -> None:
+    """Raise ConfigError if fragments are larger than the largest batch.
+
+    Args:
+        compute: the settings, with the records of a fragment (a part of a batch), or "auto".
+        n_max: the records of the largest possible batch.
+    """
+    if compute.fragment != "auto" and compute.fragment > n_max:
         raise ConfigError(
             Message(
                 "{config:compute.fragment}={fragment} exceeds the largest possible batch "
                 "(n_max={n_max}): use {config:compute.fragment}=auto, or a smaller number",
                 fragment=compute.fragment,
-                n_max=plan.n_max,
+                n_max=n_max,
             )
         )
-    RELATIONS[setup.relation.name].check_batch_size(plan.n_max)
-    # Tensors of 8-byte numbers for each k and parameter, with a lower and an upper side each: the
-    # bounds before and after the step, the sums and the directions; and with momentum the buffers.
-    tensors = 10 if setup.training.momentum else 8
-    needed_bytes = 8 * tensors * parameters * ks
-    device_bytes = device_memory(compute.device)
+
+
+def _check_memory_of_bounds(setup: TrainingSetup, parameters: int) -> None:
+    """Raise ConfigError if the bounds for the whole grid of k exceed the device's memory.
+
+    Args:
+        setup: the training setup, of which the grid of k, the momentum and the device are read.
+        parameters: the number of scalar parameters of the head.
+    """
+    tensors = _TENSORS_OF_BOUNDS
+    if setup.training.momentum:
+        tensors += _TENSORS_OF_MOMENTUM
+    k_count = len(setup.kgrid.ks)
+    needed_bytes = tensors * _NUMBER_BYTES * parameters * k_count
+    device_bytes = device_memory(setup.compute.device)
     if needed_bytes > device_bytes:
         raise ConfigError(
             Message(
@@ -244,7 +269,7 @@ def check_sizes(setup: TrainingSetup, plan: BatchPlan, parameters: int) -> None:
                 "{parameters} parameters need {needed:.1f} GiB, but this device has "
                 "{available:.1f} GiB: lower {config:kgrid.max}, or divide the values of k "
                 "among several runs",
-                ks=ks,
+                ks=k_count,
                 parameters=parameters,
                 needed=needed_bytes / _GIB,
                 available=device_bytes / _GIB,
@@ -263,19 +288,19 @@ def device_memory(device: str) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _read(records: Records, dtype: str, part: np.ndarray | slice) -> tuple[Tensor, Tensor]:
+def _read(records: Records, dtype: str, rows: np.ndarray | slice) -> tuple[Tensor, Tensor]:
     """Return the features and labels of some records as tensors on the CPU.
 
     Args:
         records: the training records.
         dtype: the type of the features, "float64" or "float32".
-        part: the indices of the records, or a slice.
+        rows: the indices of the records, or a slice.
 
     Returns:
         (features [n, ...], labels [n] int64).
     """
-    features = _as_tensor(records.features[part], dtype)
-    labels = _as_tensor(records.labels[part], "int64")
+    features = _as_tensor(records.features[rows], dtype)
+    labels = _as_tensor(records.labels[rows], "int64")
     return features, labels
 
 
@@ -314,4 +339,6 @@ def _as_tensor(array: np.ndarray, dtype: str) -> Tensor:
         ready = ready.copy()  # PyTorch warns about read-only arrays
     tensor = torch.from_numpy(ready)
     is_aligned = tensor.data_ptr() % ALIGNMENT_BYTES == 0
-    return tensor if is_aligned else tensor.clone()
+    if is_aligned:
+        return tensor
+    return tensor.clone()  # PyTorch allocates aligned memory

@@ -210,8 +210,12 @@ def _sgd_numbers(
         "weight_decay", "lr", "epochs" and "batch.count" -> number. The caller takes those that
         ``by_recipe`` lists.
     """
-    normalizer = training.batch.normalizer or records / count
-    n_max = training.batch.n_max or default_n_max(normalizer)
+    normalizer = training.batch.normalizer
+    if normalizer is None:
+        normalizer = records / count
+    n_max = training.batch.n_max
+    if n_max is None:
+        n_max = default_n_max(normalizer)
     # A step is nonexpansive for rates up to 2 / (2 weight_decay + smoothness n_max / normalizer).
     curvature = 2 * training.weight_decay + smoothness * (n_max / normalizer)
     max_rate = RATE_SHARE * 2 / curvature

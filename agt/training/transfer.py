@@ -94,7 +94,7 @@ class CudaDevice:
             features, labels = (
                 tensor.pin_memory().to(self.device, non_blocking=True) for tensor in pair
             )
-            copied = self._copying.record_event()
+            copied = self._copying.record_event()  # reached when both copies are finished
 
         def wait() -> Pair:
             """Let the current stream wait for the copy, and return the copied tensors."""
@@ -150,8 +150,19 @@ class StagedRecords:
             An iterator over (features [n, ...], labels [n]), in the order of the parts.
         """
         if self.resident is None:
-            return prefetch(parts, lambda part: self.accelerator.send(self.read(part)))
+            return prefetch(parts, self._send)
         return map(self._resident_part, parts)
+
+    def _send(self, part: Part) -> Callable[[], Pair]:
+        """Read some of the records, and start to copy them to the device.
+
+        Args:
+            part: the indices of the records, or a slice.
+
+        Returns:
+            A function that waits for the copy and returns it.
+        """
+        return self.accelerator.send(self.read(part))
 
     def _resident_part(self, part: Part) -> Pair:
         """Return the features and labels of some records out of those stored on the device.
@@ -162,14 +173,16 @@ class StagedRecords:
         Args:
             part: the indices of the records, or a slice.
         """
-        assert self.resident is not None
+        assert self.resident is not None, "the records are not stored on the device"
         index: Part | Tensor = part
         if not isinstance(part, slice):
             index = self.accelerator.copy(torch.from_numpy(part))
-        features, labels = (tensor[index] for tensor in self.resident)
-        # Indexing with a slice gives a view, which may begin at any address.
-        is_aligned = features.data_ptr() % ALIGNMENT_BYTES == 0
-        return features if is_aligned else features.clone(), labels
+        all_features, all_labels = self.resident
+        features = all_features[index]
+        # Indexing with a slice gives a view, which may begin at any address. A clone is aligned.
+        if features.data_ptr() % ALIGNMENT_BYTES != 0:
+            features = features.clone()
+        return features, all_labels[index]
 
 
 def _copy_all(accelerator: Accelerator, read: ReadPart, rows: int, first: Pair) -> Pair:
@@ -183,6 +196,7 @@ def _copy_all(accelerator: Accelerator, read: ReadPart, rows: int, first: Pair) 
         rows: the number of records, at least 1.
         first: (features, labels) of one record, whose shapes and types all records have.
     """
+    # Tensors for all records on the device, not yet filled, of the types of the first record's.
     all_features, all_labels = (
         accelerator.copy(tensor).new_empty((rows, *tensor.shape[1:])) for tensor in first
     )
@@ -213,7 +227,17 @@ def prefetch(parts: Iterable[Part], send: Callable[[Part], Callable[[], Pair]]) 
             # while the caller computes with the previous one.
             sending = worker.submit(send, part)
             if previous is not None:
-                yield previous.result()()  # the result of ``send``, called: it waits for the copy
+                yield _finished_copy(previous)
             previous = sending
         if previous is not None:
-            yield previous.result()()
+            yield _finished_copy(previous)
+
+
+def _finished_copy(sending: Future[Callable[[], Pair]]) -> Pair:
+    """Wait until a thread has sent a part of the records, and return its copy on the device.
+
+    Args:
+        sending: the call of ``send`` in the thread; it returns a function that waits for the copy.
+    """
+    wait_for_copy = sending.result()
+    return wait_for_copy()

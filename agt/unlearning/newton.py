@@ -7,8 +7,8 @@ measured it. What each method costs, and which residual it leaves:
 | method | reads of the data | the residual afterwards |
 |---|---|---|
 | ``remove`` | none, O(d^2) for each record | as before, plus a bound on what the step adds |
-| ``polish`` | a few of O(n d) | measured; little more than rounding, if it converges |
-| ``refresh`` | a few of O(n d^2) | as after ``polish``, from any weights |
+| ``repeat_newton_steps`` | a few of O(n d) | measured; little more than rounding, if it converges |
+| ``minimise_again`` | a few of O(n d^2) | as after ``repeat_newton_steps``, from any weights |
 
 Proofs: docs/proofs/removal.md of the bounds, docs/proofs/masking.md of what may be promised.
 """
@@ -243,6 +243,14 @@ MAX_POLISHING_STEPS = 12  # each step halves the residual or is the last
 # A pass over the data reduces the residual to 1/64 of what is allowed, so that later removals need
 # no pass.
 GOAL_DIVISOR = 64
+# Codes of the methods of removal in metrics.json and in remarks.
+NEWTON_STEP = "step"  # one Newton step for the removed records
+REPEATED_STEPS = "polish"  # Newton steps with the stored Hessian, each measuring the residual
+MINIMISATION = "refresh"  # minimising over the remaining records, with new Hessians
+# Codes of the methods of removal in metrics.json and in remarks.
+NEWTON_STEP = "step"  # one Newton step for the removed records
+REPEATED_STEPS = "polish"  # Newton steps with the stored Hessian, each measuring the residual
+MINIMISATION = "refresh"  # minimising over the remaining records, with new Hessians
 MAX_REFRESHES = 30  # iterations of Newton's method; each of the last few squares the error
 
 
@@ -342,7 +350,7 @@ class RemovableHead:
         head._set_matrices(state.reference, state.hessian, state.gram, state.norm, state.count)
         return head
 
-    def state(self, before: RemovalState, served: np.ndarray, allowed: float) -> RemovalState:
+    def state(self, before: RemovalState, noisy_weight: np.ndarray, allowed: float) -> RemovalState:
         """Return the state that later removals start from, to be stored.
 
         Call ``form_matrices`` before: the state does not hold the matrices' error bounds, and
@@ -350,7 +358,7 @@ class RemovableHead:
 
         Args:
             before: the state before the removal, whose number of removed records is continued.
-            served: [J, d] the weights that answer queries from now on.
+            noisy_weight: [J, d] the weights that answer queries from now on.
             allowed: public bound on the residual (the norm of the objective's gradient).
 
         Raises:
@@ -359,7 +367,7 @@ class RemovableHead:
         return RemovalState(
             weight=self.weight,
             tilt=self.tilt,
-            served=served,
+            noisy_weight=noisy_weight,
             reference=self.reference,
             hessian=np.stack([factor.hessian.matrix for factor in self.factors]),
             gram=self.gram.matrix,
@@ -429,7 +437,9 @@ class RemovableHead:
             self.form_matrices(remaining)
         return self._step(removed_gradient, before)
 
-    def polish(self, features: np.ndarray, targets: np.ndarray, goal: float = 0.0) -> bool:
+    def repeat_newton_steps(
+        self, features: np.ndarray, targets: np.ndarray, goal: float = 0.0
+    ) -> bool:
         """Measure the residual over the remaining records, and reduce it by Newton steps.
 
         The stored Hessian is used for all steps. The weights end at the smallest residual that was
@@ -466,11 +476,11 @@ class RemovableHead:
         self.weight = best_weight
         return is_reached
 
-    def refresh(self, features: np.ndarray, targets: np.ndarray, goal: float = 0.0) -> None:
+    def minimise_again(self, features: np.ndarray, targets: np.ndarray, goal: float = 0.0) -> None:
         """Minimise the objective over records by Newton's method, from any weights.
 
-        It computes the matrices and calls ``polish`` in turns, until the goal is reached or the
-        residual is no longer halved.
+        It computes the matrices and calls ``repeat_newton_steps`` in turns, until the goal is
+        reached or the residual is no longer halved.
 
         Args:
             features: [n, d] of any records. They are the head's records from now on.
@@ -480,7 +490,7 @@ class RemovableHead:
         before = math.inf
         for _ in range(MAX_REFRESHES):
             self.form_matrices(features)
-            if self.polish(features, targets, goal) or not self.residual < before / 2:
+            if self.repeat_newton_steps(features, targets, goal) or not self.residual < before / 2:
                 break
             before = self.residual
 
@@ -631,14 +641,18 @@ def reduce_residual(
         allowed: the largest residual that is allowed.
 
     Returns:
-        The names of the methods that were used, in order: "polish", "refresh", both or none. The
-            residual may still exceed ``allowed``; then only training again with new noise helps.
+        The codes of the methods that were used, in order: ``REPEATED_STEPS``, ``MINIMISATION``,
+            both or none. The residual may still exceed ``allowed``; then only training again with
+            new noise helps.
     """
+    goal = allowed / GOAL_DIVISOR
     methods = []
-    for name, reduce in (("polish", head.polish), ("refresh", head.refresh)):
-        if head.residual > allowed:
-            reduce(features, targets, allowed / GOAL_DIVISOR)
-            methods.append(name)
+    if head.residual > allowed:
+        head.repeat_newton_steps(features, targets, goal)
+        methods.append(REPEATED_STEPS)
+    if head.residual > allowed:
+        head.minimise_again(features, targets, goal)
+        methods.append(MINIMISATION)
     return tuple(methods)
 
 

@@ -115,7 +115,7 @@ def _retrain_models(problem: Problem, reader: FileReader, on_progress: OnProgres
     unaffected = [index for index in indices if index not in affected]
     members = dict(zip(unaffected, load_members(problem, reader, unaffected), strict=True))
     for index, member in members.items():
-        shard = problem.dataset.bare.with_shard(remaining[index], None)
+        shard = problem.dataset.without_records.with_training_records(remaining[index], None)
         _check_features(member, shard)
     trained = fit_members(problem, affected, on_progress)
     for index, (member, shard_record) in zip(affected, trained, strict=True):

@@ -12,7 +12,7 @@ import pandas as pd
 from pydantic import InstanceOf
 
 from agt.errors import ConfigError
-from agt.models.doubts import Certainty
+from agt.models.doubts import CertifiedCounts
 from agt.models.number_votes import NumberVotes
 from agt.settings import keyword_schema
 from agt.store import as_json
@@ -107,7 +107,7 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     )
 
     distance = certificates.stable_distance
-    certainty = Certainty.of(certificates, settings)
+    certainty = CertifiedCounts.from_certificates(certificates, settings)
     judged = judge(model, queries, where, labels, certificates.prediction, distance, certainty)
     owed = waiting.record_deferred(answered, record)
     least = write_tables(

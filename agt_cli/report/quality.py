@@ -277,9 +277,9 @@ class Judged:
         groups: column -> [n] the value of each record.
         ks: at which k certified shares are told.
         grid_end: the last k that was trained, beyond which no distance is known; None: every k is.
-        rounding_doubt: that answers are not certified even at k = 0, and the remedy; empty: all
+        rounding_warning: that answers are not certified even at k = 0, and the remedy; empty: all
             are.
-        distance_doubt: that half of the answers have stable distance 0; empty: fewer, or not
+        distance_warning: that half of the answers have stable distance 0; empty: fewer, or not
             known.
     """
 
@@ -292,8 +292,8 @@ class Judged:
     groups: Mapping[str, np.ndarray] | None = None
     ks: tuple[int, ...] = ()
     grid_end: int | None = None
-    rounding_doubt: str = ""
-    distance_doubt: str = ""
+    rounding_warning: str = ""
+    distance_warning: str = ""
 
     @property
     def score(self) -> np.ndarray | None:
@@ -408,7 +408,7 @@ class Quality(AnyQuality):
         advantage: 1 or -1 where accuracy differs from the majority's (sign test on the records
             where just one of the two is right, at the level of the intervals), else 0.
         balanced: mean recall of the classes that occur; None without labels.
-        rounding_doubt, distance_doubt: as of ``Judged``.
+        rounding_warning, distance_warning: as of ``Judged``.
     """
 
     records: str
@@ -418,8 +418,8 @@ class Quality(AnyQuality):
     exceptions: int
     advantage: int
     balanced: float | None
-    rounding_doubt: str = ""
-    distance_doubt: str = ""
+    rounding_warning: str = ""
+    distance_warning: str = ""
 
     @classmethod
     def of(cls, judged: Judged) -> "Quality":
@@ -430,7 +430,7 @@ class Quality(AnyQuality):
             judged.classes[int(answers.argmax())],
             int(answers.sum() - answers.max()),
         )
-        doubts = (judged.rounding_doubt, judged.distance_doubt)
+        doubts = (judged.rounding_warning, judged.distance_warning)
         if judged.labels is None:
             return cls(judged.records, groups, None, answer, exceptions, 0, None, *doubts)
         often = int(np.bincount(judged.labels).argmax())
@@ -524,8 +524,8 @@ class Quality(AnyQuality):
                 f"number of groups that are not shown here: {hidden} "
                 "(all are in tables/quality.csv)"
             )
-        if self.distance_doubt:
-            console.say(self.distance_doubt)
+        if self.distance_warning:
+            console.say(self.distance_warning)
 
     def _table(
         self, groups: Sequence[Subgroup], ks: Iterable[int], space: str
@@ -569,7 +569,7 @@ class Quality(AnyQuality):
         """What a reader must know first: answers without any certificate, or a model that is of no
         use or cannot be judged; empty: nothing of the kind is seen.
         """
-        return " ".join(filter(None, (self.rounding_doubt, self._usefulness)))
+        return " ".join(filter(None, (self.rounding_warning, self._usefulness)))
 
     @property
     def _usefulness(self) -> str:
@@ -587,7 +587,7 @@ class Quality(AnyQuality):
             f"{nearly}constant"
         )
         if self.majority is None or self.whole.accuracy is None or self.whole.majority is None:
-            if self.rounding_doubt:
+            if self.rounding_warning:
                 return f"{constant} here."
             return (
                 f"{constant} here. A constant answer is always certified, however inaccurate "
@@ -606,7 +606,7 @@ class Quality(AnyQuality):
         )
         if self._ranks:
             against = f"{against}. However, {self._ranks}"
-        if self.constant and self.rounding_doubt:
+        if self.constant and self.rounding_warning:
             return f"{constant}: {against}."
         if self.constant:
             return (

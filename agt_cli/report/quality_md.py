@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from agt.data.records import Records
-from agt.models.doubts import Certainty
+from agt.models.doubts import CertifiedCounts
 from agt.models.model import Model
 from agt.problem import Settings
 from agt_cli.report.quality import AnyQuality, Judged
@@ -20,7 +20,7 @@ def judge(
     labels: np.ndarray | None,
     prediction: np.ndarray,
     distance: np.ndarray | None,
-    certainty: Certainty | None = None,
+    certainty: CertifiedCounts | None = None,
 ) -> Judged:
     """Return some records together with what a model says of them.
 
@@ -36,8 +36,8 @@ def judge(
     end = grid_end(model.problem.settings)
     ks = _ks_of_shares(model.problem.settings, end)
     groups = queries.groups
-    rounding_doubt = certainty and certainty.rounding_doubt
-    distance_doubt = certainty and certainty.distance_doubt
+    rounding_warning = certainty and certainty.rounding_warning
+    distance_warning = certainty and certainty.distance_warning
     return Judged(
         classes,
         records,
@@ -48,8 +48,8 @@ def judge(
         groups,
         ks,
         end,
-        rounding_doubt=str(rounding_doubt or ""),
-        distance_doubt=str(distance_doubt or ""),
+        rounding_warning=str(rounding_warning or ""),
+        distance_warning=str(distance_warning or ""),
     )
 
 

@@ -32,7 +32,7 @@ from agt.data.records import Records
 from agt.errors import ConfigError
 from agt.facts import Fact, Standing, proved
 from agt.models.description import MODEL_FORMAT, READABLE_FORMATS, describe_dataset, read_dataset
-from agt.models.doubts import Certainty, certainty_on, sample_of
+from agt.models.doubts import CertifiedCounts, count_certified, sample_records
 from agt.models.fitting import fit as fit_model
 from agt.models.heads import CustomNetwork, HeadBuilder, from_layers, head_from_config
 from agt.models.kinds import certificate_config
@@ -600,10 +600,12 @@ def _judge(model: Model, prepared: Prepared) -> AnyQuality:
         certificates = model.certify(test.features)
         # The labels are those of ``model.predict``, which need not be made again.
         prediction = certificates.prediction
-        certainty: Certainty | None = Certainty.of(certificates, model.problem.settings)
+        certainty: CertifiedCounts | None = CertifiedCounts.from_certificates(
+            certificates, model.problem.settings
+        )
         distance = certificates.stable_distance
     else:
         prediction = model.predict(test.features)
-        certainty = certainty_on(model, sample_of(test))
+        certainty = count_certified(model, sample_records(test))
     judged = judge(model, test, "test records", test.labels, prediction, distance, certainty)
     return Quality.of(judged)

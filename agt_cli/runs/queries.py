@@ -175,7 +175,7 @@ class TrainedRun:
             if self.inputs is None
             else {f"the hash of inputs={self.inputs}": self._hash(self.inputs)}
         )
-        group.agree(
+        group.check_equal(
             {**inputs, **surroundings(self.settings.compute.device, self.settings.compute.threads)}
         )
 

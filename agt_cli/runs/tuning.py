@@ -66,7 +66,9 @@ class Candidate:
                 "`agt tune` chooses settings only on public data, but here the features of "
                 f"public rows depend on private records, because {reason}"
             )
-        return cls(replace(model, problem=model.problem.with_dataset(dataset.bare)), rows)
+        return cls(
+            replace(model, problem=model.problem.with_dataset(dataset.without_records)), rows
+        )
 
     def scores(self, folds: int, k: int, release: GaussianDP) -> np.ndarray:
         """[folds, 3] each fold's ``SCORES``.
@@ -99,7 +101,7 @@ class Candidate:
         settings = replace(
             problem.settings, training=replace(training, epochs=plan.steps, batch=batch)
         )
-        alike = Problem(problem.dataset.with_shard(rows, len(rows)), settings)
+        alike = Problem(problem.dataset.with_training_records(rows, len(rows)), settings)
         trained = linear_head(alike, self.model.features).retrained(replace(rows, units=rows.ids))
         return self.model.with_weight(trained.trained.weight)
 

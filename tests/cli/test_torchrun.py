@@ -197,7 +197,7 @@ class Counting(Group):
 
     tasks: ClassVar[list[str]] = []
 
-    def sent(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         self.tasks.append(value[0])
         return value
 

@@ -178,7 +178,9 @@ def test_members_of_an_ensemble_are_models_where_it_says_so(name: str) -> None:
 def test_its_model_keeps_its_answers_as_the_model_of_a_problem_without_records(name: str) -> None:
     model = fitted(name).model
     bare = model.with_problem(
-        model.problem.with_dataset(model.problem.dataset.bare, len(model.problem.dataset.train))
+        model.problem.with_dataset(
+            model.problem.dataset.without_records, len(model.problem.dataset.train)
+        )
     )
     queries = EXAMPLES[name].queries
     assert (bare.predict(queries) == model.predict(queries)).all()
@@ -222,7 +224,9 @@ def test_its_own_erasure_leaves_weights_as_near_to_those_of_training_again_as_it
     if not kind.own_erasure:
         return
     erased, remaining = dataset.train.take(np.arange(3)), dataset.train.take(np.arange(3, 42))
-    problem = model.problem.with_dataset(dataset.with_shard(remaining, dataset.declared_size))
+    problem = model.problem.with_dataset(
+        dataset.with_training_records(remaining, dataset.declared_size)
+    )
     now, removal = kind.remove_records(model.with_problem(problem), erased, 3)
     removed, trained = now.removable_weights, kind.fit(problem).removable_weights
     assert removed is not None

@@ -320,7 +320,9 @@ def _fit_closed(setting: Setting, data: Data) -> tuple[LinearTrained, FeatureMap
     assert not isinstance(certificate, BoxKind)
     target = ClassTarget(tuple(str(c) for c in range(case.classes)))
     known = evidence(proved("own_words", text="made for a test"))
-    dataset = Dataset("drawn", target, records, data.test, None, {}, known, known, shard=True)
+    dataset = Dataset(
+        "drawn", target, records, data.test, None, {}, known, known, may_be_empty=True
+    )
     features = FeatureMap.from_dataset(certificate.features, dataset)
     examples = replace(records, features=features(records.features, setting.dtype))
     setup = case.setup(setting.relation, dtype=setting.dtype)

@@ -68,7 +68,7 @@ def problem(loss, outputs=1, n=400, d=5, seed=0, strength=0.5, sigma=0.3):
     t = objective.targets(labels, max(2, outputs))
     tilt = rng.normal(size=(outputs, d)) * (sigma if loss == "logistic" else 0.0)
     head = RemovableHead.from_data(objective, np.zeros((outputs, d)), tilt, x, t)
-    head.refresh(x, t)
+    head.minimise_again(x, t)
     return SimpleNamespace(objective=objective, x=x, t=t, labels=labels, tilt=tilt, head=head)
 
 
@@ -123,7 +123,7 @@ def test_every_record_may_go():
         case.head.remove(case.x[row : row + 1], case.t[row : row + 1])
     exact = -case.tilt / case.objective.strength
     assert size(exact - case.head.weight) <= case.head.distance
-    case.head.refresh(case.x[:0], case.t[:0])
+    case.head.minimise_again(case.x[:0], case.t[:0])
     assert size(exact - case.head.weight) <= min(1e-13, case.head.distance)
 
 
@@ -274,7 +274,7 @@ def test_a_start_without_the_tilt_is_caught():
     forgot = RemovableHead.from_data(
         case.objective, np.zeros((1, 1)), 0 * case.tilt, case.x, case.t
     )
-    forgot.refresh(case.x, case.t)
+    forgot.minimise_again(case.x, case.t)
     assert (
         size(exact_gradient(case.objective, forgot.weight, case.x, case.t, case.tilt))
         > 10 * forgot.residual
@@ -363,7 +363,7 @@ def test_after_a_step_that_fails_nothing_is_known_until_it_is_measured():
         head.remove(case.x[:3], case.t[:3])
     assert head.residual == np.inf
     assert np.array_equal(head.weight, before)
-    head.refresh(case.x[3:], case.t[3:])
+    head.minimise_again(case.x[3:], case.t[3:])
     assert (
         size(exact_gradient(case.objective, head.weight, case.x[3:], case.t[3:], case.tilt))
         <= head.residual
@@ -420,7 +420,7 @@ def test_what_does_not_fit_is_refused():
             lambda: head.remove(np.zeros((21, 5)), np.zeros((21, 1))),
         ),
         (ValueError, "must together be 20", lambda: head.remove(x[:1], t[:1], x)),
-        (ValueError, r"\b19 records\b.*\b20\b", lambda: head.polish(x[1:], t[1:])),
+        (ValueError, r"\b19 records\b.*\b20\b", lambda: head.repeat_newton_steps(x[1:], t[1:])),
         (ValueError, r"targets .*\(1, 1\).*\(3, 1\)", lambda: head.remove(x[:3], t[:1])),
         (UnsoundError, "a norm above 1", lambda: head.remove(np.full((1, 5), 0.5), t[:1])),
         (UnsoundError, "a norm above 1", lambda: head.form_matrices(x * 2)),

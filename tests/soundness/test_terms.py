@@ -268,7 +268,8 @@ def test_two_computed_margins_round_even_where_no_record_counts(radius: float) -
 
 def removal(loss: str = "logistic", masking: str = "none", sigma: float = 0.0) -> RemovalProblem:
     config = RemovalConfig(loss=loss, masking=masking, sigma=sigma, tolerance=1e-4)  # type: ignore[arg-type]
-    return RemovalProblem.from_setting(config, setting(weight_decay=0.01), np.zeros((1, 3)))
+    given = setting()
+    return RemovalProblem.from_plan(config, given.plan, given.relation, 0.01, np.zeros((1, 3)))
 
 
 @pytest.mark.parametrize("loss", ["logistic", "least_squares"])
@@ -276,7 +277,7 @@ def test_two_states_lie_apart_by_both_residuals_and_a_records_steepest_pull(loss
     problem = removal(loss, *(("output", 0.1) if loss == "logistic" else ()))
     found, s = problem.sensitivity(1e-4), problem.objective.strength
     assert found.rounding >= 2 * 1e-4 / s
-    longest = 1.0 if loss == "logistic" else 1 + math.sqrt(problem.setting.plan.n_max / s) / 2
+    longest = 1.0 if loss == "logistic" else 1 + math.sqrt(problem.plan.n_max / s) / 2
     assert found.rho >= longest / s
 
 

@@ -151,7 +151,7 @@ def test_spans_are_whole_blocks_that_depend_on_rows_alone(rows: int) -> None:
 class Echo(Group):
     """One of two processes, whose other one does as this one does."""
 
-    def dealt(self, parts: torch.Tensor) -> torch.Tensor:
+    def all_to_all(self, parts: torch.Tensor) -> torch.Tensor:
         return torch.stack([parts[self.rank]] * self.size)
 
 
@@ -175,10 +175,10 @@ def test_selections_are_made_anew_from_what_processes_kept(kernel: str, counts: 
 
 def test_alone_nothing_is_exchanged() -> None:
     assert group() is ALONE
-    assert ALONE.gathered(3) == [3]
-    assert ALONE.sent("x") == "x"
-    assert [*ALONE.shared(5, 2, lambda rows: rows.stop - rows.start)] == [2, 2, 1]
-    assert [*ALONE.shared(0, 2, lambda rows: rows.stop - rows.start)] == [0]
+    assert ALONE.all_gather(3) == [3]
+    assert ALONE.broadcast("x") == "x"
+    assert [*ALONE.map_blocks(5, 2, lambda rows: rows.stop - rows.start)] == [2, 2, 1]
+    assert [*ALONE.map_blocks(0, 2, lambda rows: rows.stop - rows.start)] == [0]
 
 
 @dataclass(frozen=True)
@@ -187,18 +187,18 @@ class Second(Group):
 
     first: Any = None
 
-    def gathered(self, value: Any) -> list[Any]:
+    def all_gather(self, value: Any) -> list[Any]:
         return [self.first, value]
 
 
 def test_work_that_is_shared_out_is_done_alone_and_fails_for_all() -> None:
     with joined(Second(1, 2, first=([7], None))) as ours:
-        assert ours.shared(4, 2, lambda rows: (rows, group())) == [7, (slice(2, 4), ALONE)]
+        assert ours.map_blocks(4, 2, lambda rows: (rows, group())) == [7, (slice(2, 4), ALONE)]
     with (
         joined(Second(1, 2, first=([], UnsoundError("a query is NaN")))) as ours,
         pytest.raises(UnsoundError, match="NaN"),
     ):
-        ours.shared(4, 2, lambda rows: rows)
+        ours.map_blocks(4, 2, lambda rows: rows)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import agt
 from agt.certificates.box import Certificates
 from agt.errors import Doubtful, PrivacySumWarning
 from agt.fit_settings import FIT_ARGUMENTS
-from agt.models.doubts import Certainty
+from agt.models.doubts import CertifiedCounts
 from agt_cli.report.quality import Judged, Quality
 
 
@@ -22,15 +22,15 @@ def settings(dtype: str = "float64", covers_every_k: bool = False) -> Any:
     )
 
 
-def certainty(certified: list[list[bool]], dtype: str = "float64") -> Certainty:
+def certainty(certified: list[list[bool]], dtype: str = "float64") -> CertifiedCounts:
     array = np.array(certified)
     prediction = np.zeros(array.shape[1], dtype=np.int64)
     certificates = Certificates(tuple(range(len(array))), "add_remove", prediction, array)
-    return Certainty.of(certificates, settings(dtype))
+    return CertifiedCounts.from_certificates(certificates, settings(dtype))
 
 
 def test_answers_that_are_not_certified_at_k_0_are_doubted_with_float64_as_remedy() -> None:
-    doubt = certainty([[True, False], [True, False]], "float32").rounding_doubt
+    doubt = certainty([[True, False], [True, False]], "float32").rounding_warning
     assert doubt is not None
     assert "training.dtype=float64" in str(doubt)
     assert 'dtype="float64"' in doubt.text(FIT_ARGUMENTS)
@@ -38,17 +38,17 @@ def test_answers_that_are_not_certified_at_k_0_are_doubted_with_float64_as_remed
 
 def test_certified_answers_raise_no_doubt() -> None:
     found = certainty([[True, True], [True, True]])
-    assert (found.rounding_doubt, found.distance_doubt) == (None, None)
+    assert (found.rounding_warning, found.distance_warning) == (None, None)
 
 
 @pytest.mark.parametrize(("stable", "doubted"), [([True, False], True), ([True, True], False)])
 def test_half_of_the_answers_at_distance_0_are_doubted(stable: list[bool], doubted: bool) -> None:
-    assert (certainty([[True, True], stable]).distance_doubt is not None) == doubted
+    assert (certainty([[True, True], stable]).distance_warning is not None) == doubted
 
 
 def test_what_is_not_certified_at_k_0_comes_first() -> None:
     labels = np.arange(40) % 2
-    judged = Judged(("no", "yes"), "records", labels, labels * 0, rounding_doubt="Rounding.")
+    judged = Judged(("no", "yes"), "records", labels, labels * 0, rounding_warning="Rounding.")
     verdict = Quality.of(judged).verdict
     assert verdict.startswith("Rounding. ")
     assert "always certified" not in verdict

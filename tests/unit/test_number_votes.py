@@ -214,7 +214,7 @@ def test_noise_covers_as_many_members_as_an_edit_changes(relation: str, touches:
 def test_the_mean_is_over_all_members_whatever_the_records_are() -> None:
     votes = fitted().model.number_votes
     assert votes is not None
-    few: Any = votes.with_problem(votes.problem.with_dataset(votes.problem.dataset.bare))
+    few: Any = votes.with_problem(votes.problem.with_dataset(votes.problem.dataset.without_records))
     sums = votes.sums(X)
     assert np.array_equal(few.mean_of(sums), votes.mean_of(sums))
     assert few.mean_of(np.array([6 * LATTICE_STEPS])).tolist() == [10.0]

@@ -112,9 +112,8 @@ def test_no_record_moves_the_head_further_than_its_sensitivity(kind: str, classe
         assert other.trained.sensitivity == sensitivity, (
             "what is public may not change with a record"
         )
-        farthest = max(
-            farthest, float(np.linalg.norm(other.state.served - model.state.served, axis=1).max())
-        )
+        difference = other.state.noisy_weight - model.state.noisy_weight
+        farthest = max(farthest, float(np.linalg.norm(difference, axis=1).max()))
     assert farthest <= sensitivity.rho_fp
     least = 0.005 if "squares" in kind else 0.05
     assert farthest >= least * sensitivity.rho, (
@@ -132,7 +131,7 @@ def test_a_unit_of_several_rows_moves_it_as_often_and_one_too_large_is_refused()
         keep = np.flatnonzero(units != f"u{gone}")
         other = fit(KINDS["logistic"], keep=keep, units=units[keep], unit_rows=3)
         assert (
-            np.linalg.norm(other.state.served - model.state.served)
+            np.linalg.norm(other.state.noisy_weight - model.state.noisy_weight)
             <= model.trained.sensitivity.per_k
         )
     with pytest.raises(ConfigError, match=r"'u0'.*\b3\b.*unit_rows.*\b2\b"):
@@ -220,29 +219,36 @@ def test_draws_are_fresh_unless_a_seed_is_given_and_a_resumed_run_keeps_its_own(
 def test_what_is_served_is_on_a_public_lattice_and_drawn_anew() -> None:
     known = fit({"sigma": 0.01}).removal_problem
     weight, step = np.full((1, 3), 0.1), step_of(0.01)
-    one, two = known.serve(weight), known.serve(weight)
+    one, two = known.add_noise(weight), known.add_noise(weight)
     assert not np.fmod(one, step).any()
     assert (one != two).all()
     assert np.abs(one - weight).max() < 0.1
     simulated = fit(KINDS["output"]).removal_problem
-    assert np.array_equal(simulated.serve(weight), simulated.serve(weight))
-    assert not np.array_equal(simulated.serve(weight), simulated.serve(weight, draw_index=1))
+    assert np.array_equal(simulated.add_noise(weight), simulated.add_noise(weight))
+    assert not np.array_equal(
+        simulated.add_noise(weight), simulated.add_noise(weight, draw_index=1)
+    )
 
 
 def test_noise_in_floating_point_and_a_weight_beyond_the_clamp_are_no_state_of_a_run() -> None:
     model = fit(KINDS["output"])
     state, known = model.state, model.removal_problem
-    for served in (
+    for weight in (
         state.weight + 0.1 * RNG.normal(size=state.weight.shape),
-        state.served + 2 * known.served_limit,
+        state.noisy_weight + 2 * known.noisy_weight_limit,
     ):
         with pytest.raises(UnsoundError, match=r"damaged.*"):
-            known.check_served(replace(state, served=served))
-    assert np.abs(known.serve(np.full((1, 3), 2 * known.served_limit))).max() == known.served_limit
-    assert known.served_limit >= known.minimiser_norm_bound + 64 * known.config.sigma
+            known.check_noisy_weight(replace(state, noisy_weight=weight))
+    assert (
+        np.abs(known.add_noise(np.full((1, 3), 2 * known.noisy_weight_limit))).max()
+        == known.noisy_weight_limit
+    )
+    assert known.noisy_weight_limit >= known.minimiser_norm_bound + 64 * known.config.sigma
     plain = fit(KINDS["logistic"])
     with pytest.raises(UnsoundError, match=r"damaged.*noise"):
-        plain.removal_problem.check_served(replace(plain.state, served=plain.state.served + 1.0))
+        plain.removal_problem.check_noisy_weight(
+            replace(plain.state, noisy_weight=plain.state.noisy_weight + 1.0)
+        )
 
 
 def test_no_constant_that_is_recorded_depends_on_the_noise() -> None:
@@ -251,7 +257,7 @@ def test_no_constant_that_is_recorded_depends_on_the_noise() -> None:
     """
     one, two = (fit({**KINDS["output"], "seed": seed}) for seed in (3, 4))
     assert one.constants == two.constants
-    assert not np.array_equal(one.state.served, two.state.served)
+    assert not np.array_equal(one.state.noisy_weight, two.state.noisy_weight)
 
 
 def test_the_budget_covers_what_training_anew_leaves() -> None:
@@ -269,10 +275,10 @@ def test_a_program_s_checkpoint_folder_goes_with_its_seed(tmp_path: Path) -> Non
 def test_a_state_says_what_it_is() -> None:
     state = fit(KINDS["logistic"]).state
     assert (state.count, state.removed) == (N, 0)
-    assert np.array_equal(state.served, state.weight)
+    assert np.array_equal(state.noisy_weight, state.weight)
     noisy = fit(KINDS["output"]).state
     assert noisy.noise.all()
-    np.testing.assert_allclose(noisy.served, noisy.weight + noisy.noise, atol=1e-15)
+    np.testing.assert_allclose(noisy.noisy_weight, noisy.weight + noisy.noise, atol=1e-15)
     with pytest.raises(UnsoundError, match=r"residual .gradient norm. is 1,"):
         replace(state, residual=1.0)
     with pytest.raises(UnsoundError, match="gram"):

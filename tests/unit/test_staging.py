@@ -109,8 +109,8 @@ def test_a_part_that_cannot_be_read_is_an_error_and_the_others_are_used() -> Non
 def test_a_selection_beyond_a_gpus_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "device_memory", lambda device: 2**20)
     at = streamed(Fake(0), device="cuda")
-    assert at.groups([1, 2, 3], ReferenceKernel().selection_bytes) == [slice(0, 3)]
+    assert at.k_groups([1, 2, 3], ReferenceKernel().selection_bytes) == [slice(0, 3)]
     # a quarter of the memory at once
-    assert len(at.groups(list(range(900)), ReferenceKernel().selection_bytes)) > 4
+    assert len(at.k_groups(list(range(900)), ReferenceKernel().selection_bytes)) > 4
     with pytest.raises(ConfigError, match=r"kgrid: .*100000.*compute=default"):
-        at.groups([100_000], ReferenceKernel().selection_bytes)
+        at.k_groups([100_000], ReferenceKernel().selection_bytes)
