@@ -451,14 +451,12 @@ def numbers_of_a_run(seed: int, kind: type[NumberVotesModel], **settings: Any) -
     )
 
 
-def private_numbers(seed: int) -> Finding:
-    """Private numbers as they are, of both kinds of edits; of the findings the worst."""
+def private_numbers(seed: int, **settings: Any) -> Finding:
+    """Private numbers as they are, made up and of small runs; of the findings the worst."""
     made_up = audit_sums_alone(NUMBERS, 2, plan_of(seed, 500, SURE))[0]
-    trained = (
-        numbers_of_a_run(seed, NumberVotesModel, relation=relation, count=count)
-        for relation in ("add_remove", "substitute")
-        for count in (3, 20)
-    )
+    trained = [
+        numbers_of_a_run(seed, NumberVotesModel, count=count, **settings) for count in (3, 20)
+    ]
     drawn = tuple(finding for finding in made_up if finding.outcome is not Outcome.REPORTED)
     return worst((*drawn, *trained))
 
@@ -956,6 +954,9 @@ SOUND: dict[str, Plant] = {
     "control: unlearning that removes the requested records": removals,
     "control: unlearning by retraining, as agt does it": trained_again,
     "control: private numbers as agt releases them": private_numbers,
+    "control: private numbers as agt releases them, where records are replaced": partial(
+        private_numbers, relation="substitute"
+    ),
     "control: intervals of numbers as agt computes them": partial(
         intervals, kind=NumberVotesModel, relation="substitute"
     ),

@@ -6,14 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agt.certificates.intervals import OrderedAnswers
 from agt.data.target import ClassTarget, NumericTarget
 from agt.mechanisms.laplace_mean import LaplaceMean, NumberLabelling
+from agt.models.number_votes import NumberCertificates
 from agt.models.votes import NumberVotesModel
 from agt.numeric import SeededRandomness
 from agt.training.lattice import LATTICE_STEPS
 from agt_audit.estimates import Claimed, chosen, of_grain
 from agt_audit.events import ThresholdEvent
-from agt_audit.intervals import audit_intervals, edited_datasets
+from agt_audit.intervals import IntervalCounts, audit_intervals, edited_datasets
 from agt_audit.neighbours import other_label, tried_label
 from agt_audit.numbers import (
     NumberSide,
@@ -209,6 +211,17 @@ class TestIntervals:
         assert counts.neighbours == 12
         assert counts.answers > 0
         assert (counts.outside, counts.not_nested) == (0, 0)
+
+    def test_an_answer_outside_of_its_interval_is_counted(self) -> None:
+        points = np.array([[0], [LATTICE_STEPS // 2], [LATTICE_STEPS]])
+        far = np.full((3, 1), LATTICE_STEPS)
+        mine, theirs = (
+            NumberCertificates("add_remove", RANGE, OrderedAnswers(side, 1))
+            for side in (points, far)
+        )
+        counts = IntervalCounts()
+        counts.count(mine, theirs, 0)
+        assert (counts.answers, counts.outside) == (1, 1)
 
     def test_intervals_that_do_not_nest_are_counted(self) -> None:
         model: Any = flawed(OneChangedMember, run_of_numbers(0, relation="substitute"))
