@@ -3,6 +3,7 @@
 
     python scripts/bench_regression.py [--data-dir ../shared/data] [--only NAME ...] [--eps .1 1 4]
     python scripts/bench_regression.py --part votes [--only NAME ...]
+    python scripts/bench_regression.py --part strength
     python scripts/bench_regression.py --part speed
 
 It prints the root mean square error (RMSE) on test rows, the median over five splits at random, as
@@ -14,6 +15,8 @@ they are known, and what stands there already is not computed again.
 | weights | private linear regressions at the same total eps; delta is 1e-5 for agt, else 0   |
 | votes   | agt.CertifiedRegressor: RMSE, the median width of I_20, and private answers       |
 | speed   | training 1,000 members beside one Ridge of scikit-learn, answering 10,000 queries |
+| strength| the strength of imdb's members: the smallest of 0.1, 0.15, 0.2, ... at which half |
+|         | of the I_20 are at most 0.5 wide on a tenth of the first split's *training* rows  |
 
 Votes have one number of members for all lines of a set, which was fixed before anything was
 measured: 301 of imdb, 21 of every table.
@@ -69,13 +72,16 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 
 import agt
+from agt.training.ridge import FEATURE_EXPONENT, fit_number_ridge
 
 DELTA = 1e-5
 FRIEDMAN_ROWS = 10_000
 IMDB_TEST_SHARE = 0.1
+DEFAULT_STRENGTH = 0.1  # of ``certificate=votes``
 IMDB_MEMBERS = 301
 TABLE_MEMBERS = 21
-IMDB_STRENGTH = 0.25
+IMDB_STRENGTH = 0.35  # ``--part strength``
+MAX_WIDTH = 0.5
 VOTES_EPS = (0.05, 0.2)  # of each private answer
 WIDTH_K = 20
 SPEED_MEMBERS = 1000
@@ -318,31 +324,64 @@ def declared_size(train: np.ndarray) -> agt.Declared:
     return agt.Declared(size=int(train.sum()), features=True, settings=True, public=True)
 
 
-def ridge_votes(numbers: NumberSet, train: np.ndarray, test: np.ndarray) -> dict[str, float]:
-    """Return what the median of ridge regressions reaches, without noise and with it."""
-    is_imdb = numbers.data.name == "imdb, rating"
-    model = agt.fit(
+def fit_votes(numbers: NumberSet, train: np.ndarray, members: int, strength: float) -> agt.Fitted:
+    """Return votes of ridge regressions of the rows of ``train`` [n] bool."""
+    return agt.fit(
         numbers.coded[train],
         numbers.target[train],
         target="numeric",
         range=numbers.bounds,
-        members=IMDB_MEMBERS if is_imdb else TABLE_MEMBERS,
+        members=members,
         declared=declared_size(train),
-        certificate={"name": "votes", "strength": IMDB_STRENGTH if is_imdb else 0.1},
+        certificate={"name": "votes", "strength": strength},
     )
-    queries = numbers.coded[test]
-    target = numbers.target[test]
+
+
+def number_answers(model: agt.Fitted, queries: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return the answers [n] to queries [n, d], and the median width of their I_20."""
     answers = model.certify(queries)
     assert isinstance(answers, agt.NumberAnswers)
     lower, upper = answers.bounds(WIDTH_K)
-    found = {
-        "votes": rmse(answers.labels, target),
-        "width": float(np.median(upper - lower)),
-    }
+    return answers.labels, float(np.median(upper - lower))
+
+
+def ridge_votes(numbers: NumberSet, train: np.ndarray, test: np.ndarray) -> dict[str, float]:
+    """Return what the median of ridge regressions reaches, without noise and with it."""
+    is_imdb = numbers.data.name == "imdb, rating"
+    members = IMDB_MEMBERS if is_imdb else TABLE_MEMBERS
+    model = fit_votes(numbers, train, members, IMDB_STRENGTH if is_imdb else DEFAULT_STRENGTH)
+    queries = numbers.coded[test]
+    target = numbers.target[test]
+    labels, width = number_answers(model, queries)
+    found = {"votes": rmse(labels, target), "width": width}
     for eps in VOTES_EPS:
         published = model.release(queries, agt.LaplaceMean(eps=eps))
         found[f"an answer at {eps:g}"] = rmse(np.asarray(published.labels), target)
     return found
+
+
+def print_strengths(folder: Path) -> None:
+    """Print the median width of I_20 on a tenth of imdb's training rows until it is small enough.
+
+    No test row is read.
+    """
+    numbers = _imdb_set(folder)
+    if numbers is None:
+        print("# the files of imdb are not there", file=sys.stderr)
+        return
+    train, _ = next(numbers.splits())
+    rows = np.flatnonzero(train)
+    is_held_out = np.random.default_rng(0).permutation(len(rows)) < len(rows) // 10
+    held_out = np.zeros_like(train)
+    held_out[rows[is_held_out]] = True
+    for strength in np.arange(0.1, 1.0, 0.05):
+        model = fit_votes(numbers, train & ~held_out, IMDB_MEMBERS, float(strength))
+        labels, width = number_answers(model, numbers.coded[held_out])
+        print(
+            f"{strength:.2f}: width {width:.3f}, RMSE {rmse(labels, numbers.target[held_out]):.3f}"
+        )
+        if width <= MAX_WIDTH:
+            return
 
 
 def boosting_votes(numbers: NumberSet, train: np.ndarray, test: np.ndarray) -> dict[str, float]:
@@ -376,7 +415,6 @@ def measure_weights(
         seed: the number of the split, from which rivals draw their noise.
         budgets: the values of eps.
     """
-    yield from not_private(numbers, train, test).items()
     for name, method in PRIVATE.items():
         for eps in budgets:
             try:
@@ -389,12 +427,18 @@ def measure_votes(
     numbers: NumberSet, train: np.ndarray, test: np.ndarray, seed: int, budgets: list[float]
 ) -> Iterator[tuple[str, float]]:
     """Yield the name and value of everything that is measured of votes of a split."""
-    yield from not_private(numbers, train, test).items()
     yield from ridge_votes(numbers, train, test).items()
     yield from boosting_votes(numbers, train, test).items()
 
 
-PARTS = {"weights": measure_weights, "votes": measure_votes}
+def measure_usual(
+    numbers: NumberSet, train: np.ndarray, test: np.ndarray, seed: int, budgets: list[float]
+) -> Iterator[tuple[str, float]]:
+    """Yield the name and RMSE of the methods that are not private, of a split."""
+    yield from not_private(numbers, train, test).items()
+
+
+PARTS = {"usual": measure_usual, "weights": measure_weights, "votes": measure_votes}
 
 
 class Rows:
@@ -443,10 +487,13 @@ def measured(
     """
     tables = []
     for split, (train, test) in enumerate(numbers.splits()):
-        if (part, name, split) not in rows.found:
-            found = dict(PARTS[part](numbers, train, test, split, budgets))
-            rows.add(part, name, split, found)
-        tables.append(rows.found[part, name, split])
+        table = {}
+        for key in ("usual", part):
+            if (key, name, split) not in rows.found:
+                found = dict(PARTS[key](numbers, train, test, split, budgets))
+                rows.add(key, name, split, found)
+            table |= rows.found[key, name, split]
+        tables.append(table)
     return pd.DataFrame(tables).median()
 
 
@@ -468,19 +515,25 @@ def speed(folder: Path) -> None:
         seconds.setdefault(name, []).append(time.process_time() - start)
         return result
 
-    def fit_votes() -> Any:
-        return agt.fit(
-            features,
-            labels,
-            target="numeric",
-            range=numbers.bounds,
-            members=SPEED_MEMBERS,
-            declared=declared_size(train),
-        )
+    # The members alone, on shards that were made before, as for votes of classes.
+    integers = np.rint(np.ldexp(features, -FEATURE_EXPONENT))
+    scaled = np.interp(labels, numbers.bounds, (-1.0, 1.0))
+    shard_of_rows = np.random.default_rng(0).integers(SPEED_MEMBERS, size=len(labels))
+    shards = [
+        (integers[shard_of_rows == member], scaled[shard_of_rows == member])
+        for member in range(SPEED_MEMBERS)
+    ]
 
+    def train_members() -> None:
+        for rows, targets in shards:
+            fit_number_ridge(rows, targets, DEFAULT_STRENGTH)
+
+    train_members()  # Numba compiles, or reads what it compiled before
+    fit_all = partial(fit_votes, numbers, train, SPEED_MEMBERS, DEFAULT_STRENGTH)
     for _ in range(SPEED_ROUNDS):
         timed("Ridge of scikit-learn", lambda: Ridge().fit(features, labels))
-        model = timed("agt.fit, 1,000 members", fit_votes)
+        timed("1,000 members on their shards", train_members)
+        model = timed("agt.fit, 1,000 members", fit_all)
         timed("certify, 10,000 queries", partial(model.certify, queries))
         timed("predict, 10,000 queries", partial(model.predict, queries))
     print("| what | processor seconds, median |\n|---|---|")
@@ -494,7 +547,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data-dir", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--part", choices=[*PARTS, "speed"], default="weights")
+    parser.add_argument(
+        "--part", choices=["weights", "votes", "strength", "speed"], default="weights"
+    )
     parser.add_argument("--only", nargs="*", default=(), help="names of sets")
     parser.add_argument("--eps", nargs="*", type=float, default=[0.1, 1.0, 4.0])
     parser.add_argument("--rows", type=Path, help="a csv file of each split's numbers")
@@ -502,6 +557,9 @@ def main() -> None:
     warnings.simplefilter("ignore")
     if options.part == "speed":
         speed(options.data_dir)
+        return
+    if options.part == "strength":
+        print_strengths(options.data_dir)
         return
     shown = ["mean", "Ridge", "boosting"]
     if options.part == "weights":
