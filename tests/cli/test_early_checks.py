@@ -6,6 +6,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -17,9 +18,12 @@ from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.weights_mechanism import weights_mechanisms
 from agt.models.kinds import KINDS
 from agt.release_settings import MECHANISM_FACTS
+from agt.settings import PublicRows
 from agt.targets import OWN_SETTINGS
+from agt_cli.checks import check_tune
 from agt_cli.cli import main
 from agt_cli.command_settings import METHOD_CHOICES
+from agt_cli.composing import composed
 from agt_cli.unlearn.methods import METHODS
 
 HEAVY = ("torch", "numba", "numpy", "scipy", "pandas", "sklearn")
@@ -57,6 +61,12 @@ MISTAKES = (
     ["verify", "latest"],
     ["ledger", "show", "nobody"],
     ["ledger", "init", "people", "run=r", "head=nowhere/people.head"],
+)
+A_TABLE = (
+    "dataset=table",
+    "dataset.path=t.csv",
+    "dataset.label=y",
+    "+dataset.numeric={x:[0,1]}",
 )
 MISSING_FILES = (
     ["certify", "run=r", "inputs=queries.csv"],
@@ -131,6 +141,26 @@ def test_a_list_of_options_of_a_group_is_refused(
     monkeypatch.chdir(tmp_path)
     assert main(["train", word]) == ConfigError.exit_code
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("rows", get_args(PublicRows))
+def test_public_rows_of_the_dataset_are_not_taken_for_a_file(
+    rows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("x,y\n1,a\n")
+    config = composed("tune", [*A_TABLE, f"tune.public={rows}"])
+    check_tune(config)
+
+
+def test_public_rows_in_a_file_that_is_missing_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("x,y\n1,a\n")
+    config = composed("tune", [*A_TABLE, "tune.public=nowhere.csv"])
+    with pytest.raises(DataMissing):
+        check_tune(config)
 
 
 def test_an_unknown_key_is_told_the_new_names(
