@@ -83,10 +83,10 @@ def fit_number_ridge(
     # Integers, so that the products with features are exact.
     integer_targets = np.rint(np.ldexp(targets, -FEATURE_EXPONENT))[:, None]
     weight, weight_exponent = _ridge_weights(rows, integer_targets, strength)
-    integers = round_to_lattice(weight)[0]
+    integers, shift = _rounded_and_shift(weight)
     # The weight is in units of the targets, and a query's features are integers: 2^-22 each.
-    exponent = weight_exponent - _lattice_shift(weight) + 2 * FEATURE_EXPONENT
-    return integers, exponent
+    exponent = weight_exponent - shift + 2 * FEATURE_EXPONENT
+    return integers[0], exponent
 
 
 def predict_numbers(queries: np.ndarray, weight: np.ndarray, exponents: np.ndarray) -> np.ndarray:
@@ -287,21 +287,21 @@ def round_to_lattice(weight: np.ndarray) -> np.ndarray:
     Returns:
         [J, w] int32, whose rows have l2 norm below 2^28 (Lemma 4 of docs/proofs/ridge.md).
     """
-    weight = np.nan_to_num(weight, nan=0.0, posinf=0.0, neginf=0.0)
-    scaled = np.ldexp(weight, _lattice_shift(weight))
-    return np.rint(scaled).astype(np.int32)
+    integers, _ = _rounded_and_shift(weight)
+    return integers
 
 
-def _lattice_shift(weight: np.ndarray) -> int:
-    """Return the exponent of the power of two by which ``round_to_lattice`` scales weights.
+def _rounded_and_shift(weight: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the result of ``round_to_lattice`` and the exponent of the power of two it scales by.
 
     Args:
         weight: [J, w] float64. NaN and infinite entries count as 0.
     """
-    finite = np.nan_to_num(weight, nan=0.0, posinf=0.0, neginf=0.0)
+    finite = np.where(np.isfinite(weight), weight, 0.0)
     largest_entry = float(np.abs(finite).max())
     _, norm_exponent = math.frexp(largest_entry * math.sqrt(weight.shape[1]))
-    return WEIGHT_BITS - 1 - norm_exponent
+    shift = WEIGHT_BITS - 1 - norm_exponent
+    return np.rint(np.ldexp(finite, shift)).astype(np.int32), shift
 
 
 def predict_labels(queries: np.ndarray, weight: np.ndarray) -> np.ndarray:
