@@ -641,7 +641,7 @@ def _of_many(
     """
     (present, absent), third, bounds = (side[:, 0] for side in sides), len(sides[0]) // 3, []
     for claimed in (Claimed("epsilon", config.epsilon, config.delta), Claimed("mu", 0.0)):
-        event = chosen(present[:third], absent[:third], claimed, sure, labels=False)
+        event = chosen(present[:third], absent[:third], claimed, sure, "scores")
         for each in estimates(event.mistakes(present[third:], absent[third:]), config.delta, sure):
             if each.measure == claimed.measure:
                 epsilon = (

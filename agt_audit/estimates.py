@@ -533,20 +533,33 @@ def of_grain(halvings: int, finer: bool) -> Event:
     return Event(f"the released number is {negation}a multiple of 2^-{halvings}", holds)
 
 
+Outputs = Literal["labels", "released numbers", "scores"]
+"""What is drawn of two sides: labels; numbers exactly as they are released; or scores, which the
+attacker computes, and whose last bits therefore tell nothing about what is released.
+"""
+
+
 def chosen(
-    first: np.ndarray, second: np.ndarray, claimed: Claimed, confidence: float, labels: bool
+    first: np.ndarray, second: np.ndarray, claimed: Claimed, confidence: float, outputs: Outputs
 ) -> Event:
-    """The event that tells these draws of two sides apart best, to be counted on other draws; of
-    those that tell as much, which may be nothing, the one that is wrong least often.
+    """Return the event that tells the draws of two sides apart best.
+
+    It must be counted on other draws. Of events that tell as much, which may be nothing, it is the
+    one that is wrong least often.
 
     Args:
-        first, second: [n] outputs.
-        claimed: says in which measure.
-        labels: they are labels; else numbers.
+        first: [n] outputs of one side.
+        second: [n] outputs of the other side.
+        claimed: the claim, which says in which measure they are told apart.
+        confidence: of each bound.
+        outputs: what is drawn.
     """
-    events = (
-        _label_events(first, second) if labels else _number_events(np.concatenate([first, second]))
-    )
+    if outputs == "labels":
+        events = _label_events(first, second)
+    elif outputs == "released numbers":
+        events = _number_events(np.concatenate([first, second]))
+    else:
+        events = _tails(np.concatenate([first, second]))
     counts = [(event, event.mistakes(first, second)) for event in events]
     return max(counts, key=lambda one: (claimed.bound(one[1], confidence), -one[1].rate))[0]
 

@@ -9,7 +9,7 @@ import numpy as np
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import Guarantee
 from agt.numeric import Randomness, SystemRandomness, next_up
-from agt_audit.estimates import Claimed, TestedClaim, chosen, of_labels
+from agt_audit.estimates import Claimed, Outputs, TestedClaim, chosen, of_labels
 from agt_cli.report.findings import Finding, Outcome, Strength, least
 
 Choosing = Literal["split", "fixed"]
@@ -122,9 +122,8 @@ def attacked(
     """
     claimed, trials, shared = claim.claimed, plan.trials, 1
     if plan.choosing == "split":
-        event = chosen(
-            draws[0](trials), draws[1](trials), claimed, plan.confidence, classes is not None
-        )
+        outputs: Outputs = "released numbers" if classes is None else "labels"
+        event = chosen(draws[0](trials), draws[1](trials), claimed, plan.confidence, outputs)
         first, second = (draw(trials) for draw in draws)
         how = (
             f"the attacker chose the event that tells the two inputs apart best on {trials:,} "

@@ -406,7 +406,7 @@ def _distinguished(
     looks = [(pair, name, *scores) for pair in pairs for name, scores in _scores(pair, plan.trials)]
     trials, counts = list[Trial](), dict[Trial, Mistakes]()
     for pair, direction, mine, other in looks:
-        event = chosen_event(mine[:half], other[:half], held, plan.confidence, labels=False)
+        event = chosen_event(mine[:half], other[:half], held, plan.confidence, "scores")
         mistakes = event.mistakes(mine[half:], other[half:])
         bound = held.bound(mistakes, plan.confidence, len(looks))
         covered = claimed.adaptive or not pair.attack.adaptive

@@ -212,7 +212,7 @@ def test_a_tight_memory_splits_the_grid_without_changing_a_bound(
     def one_by_one(self: Stream, group: slice) -> list[slice]:
         return [slice(k, k + 1) for k in range(group.start, group.stop)]
 
-    monkeypatch.setattr(Stream, "groups", two)
+    monkeypatch.setattr(Stream, "k_groups", two)
     monkeypatch.setattr(Stream, "parts", one_by_one)
     split = train(head, setup, data)
     assert calls

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from agt_audit import estimates
 from agt_audit.estimates import (
     Claimed,
     Mistakes,
+    Outputs,
     TestedClaim,
     advantage,
     chosen,
@@ -168,15 +170,15 @@ class TestEvents:
             np.concatenate([rng.normal(size=950), np.full(50, 9.0)]),
             rng.normal(size=1000),
         )
-        event = chosen(first, second, Claimed("epsilon", 1.0), 0.95, labels=False)
+        event = chosen(first, second, Claimed("epsilon", 1.0), 0.95, "scores")
         assert not event.holds(second).any()
         assert event.holds(np.array([9.0])).all()
 
-    @pytest.mark.parametrize("labels", [True, False])
-    def test_of_events_that_show_nothing_the_one_that_errs_least(self, labels: bool) -> None:
+    @pytest.mark.parametrize("outputs", get_args(Outputs))
+    def test_of_events_that_show_nothing_the_one_that_errs_least(self, outputs: Outputs) -> None:
         first, second = np.repeat([0, 1], [30, 70]), np.repeat([0, 1], [40, 60])
         for sides in ((first, second), (second, first)):
-            event = chosen(*sides, Claimed("epsilon", 1.0), 0.95, labels)
+            event = chosen(*sides, Claimed("epsilon", 1.0), 0.95, outputs)
             assert event.mistakes(*sides).rate == pytest.approx(0.9)
 
 
