@@ -385,7 +385,12 @@ class OneChangedMember(NumberVotesModel):
 
 
 def made_up_sums(
-    seed: int, mechanism: Any = NUMBERS, members: int = 2, touches: int = 1, told: int | None = None
+    seed: int,
+    mechanism: Any = NUMBERS,
+    members: int = 2,
+    touches: int = 1,
+    told: int | None = None,
+    trials: int = 1000,
 ) -> Finding:
     """What draws say of sums between which ``touches`` members go from one end to the other.
 
@@ -395,10 +400,11 @@ def made_up_sums(
         members: T.
         touches: how many members change.
         told: how many the release believes; None: as many.
+        trials: how many draws choose the event, and how many count it.
     """
     side = NumberSide.without_data(0, members, touches if told is None else told)
     pair = SumPair(side, replace(side, total=touches * LATTICE_STEPS), members, MADE_UP)
-    return drawn_findings(mechanism, pair, plan_of(seed, 1000))[0]
+    return drawn_findings(mechanism, pair, plan_of(seed, trials))[0]
 
 
 def run_of_numbers(
@@ -895,7 +901,7 @@ PLANTED: dict[str, Plant] = {
         trained_again, kept=1
     ),
     "fault: private numbers whose noise is sized for 3 members, although there are 2": partial(
-        made_up_sums, mechanism=LeakyMechanism(NUMBERS, LaplaceMean(eps=3 / 2))
+        made_up_sums, mechanism=LeakyMechanism(NUMBERS, LaplaceMean(eps=3 / 2)), trials=4000
     ),
     (
         "fault: private numbers whose noise is sized for one changed member, although replacing "

@@ -213,7 +213,7 @@ def test_a_tight_memory_splits_the_grid_without_changing_a_bound(
         return [slice(k, k + 1) for k in range(group.start, group.stop)]
 
     monkeypatch.setattr(Stream, "k_groups", two)
-    monkeypatch.setattr(Stream, "parts", one_by_one)
+    monkeypatch.setattr(Stream, "k_slices", one_by_one)
     split = train(head, setup, data)
     assert calls
     for name in whole.nominal:
