@@ -8,7 +8,7 @@ The file is the one of ``agt ledger``. Each release opens, debits and closes it,
 pickles and parallel processes share one budget.
 
 Formal guarantees
-    What a release spends is on disk, in the ledger and in its second head (a copy of the newest
+    What a release spends is on disk, in the ledger and in its head file (a copy of the newest
     entry's hash, kept elsewhere), before anything is drawn.
 """
 
@@ -39,7 +39,7 @@ from agt.settings import RelationConfig, RelationName, check_number
 from agt.store import as_json
 
 HEAD_VARIABLE = "AGT_LEDGER_HEAD"
-"""An environment variable: the file or folder of every ledger's second head (a copy of its newest
+"""An environment variable: the file or folder of every ledger's head file (a copy of its newest
 hash); it takes precedence over the place that a ledger records."""
 
 LEDGER_ARGUMENTS = ArgumentNames(
@@ -177,7 +177,7 @@ class Ledger:
     Attributes:
         path: the file. ``create`` and ``open`` make it absolute, so that a process may change its
             working directory.
-        second_head: a file or folder for the second head (a copy of the newest entry's hash, which
+        second_head: a file or folder for the head file (a copy of the newest entry's hash, which
             shows that the file was not replaced by an older copy); None: the place that the ledger
             records.
     """
@@ -245,7 +245,7 @@ class Ledger:
 
         Raises:
             ConfigError: there is no such ledger.
-            CheckError: the ledger was edited, or is older than its second head.
+            CheckError: the ledger was edited, or is older than its head file.
         """
         ledger = cls(
             _absolute_path("path", path),
@@ -306,7 +306,7 @@ class Ledger:
 
     @property
     def _head(self) -> Path | None:
-        """Where the second head (a copy of the newest entry's hash) is kept.
+        """Where the head file (a copy of the newest entry's hash) is kept.
 
         None: neither the argument nor the environment names a place, so the ledger's own record
         counts.

@@ -435,7 +435,7 @@ def tables(population_unit: str, admitted: Sequence[UnitTable]) -> str:
 
 
 def lost_head(entry: int) -> str:
-    """Return that a ledger's second head was lost."""
+    """Return that a ledger's head file was lost."""
     return (
         f"entry {entry} created a new head file (which keeps a copy of the ledger's last entry), "
         "because the previous one was lost. Before this entry, an older copy of the ledger could "
@@ -444,7 +444,7 @@ def lost_head(entry: int) -> str:
 
 
 def moved_head(entry: int, time: str, before: str | None) -> str:
-    """Return that a second head took the place of another, or that it came later."""
+    """Return that a head file took the place of another, or that it came later."""
     if before:
         return f"entry {entry} (of {time}) moved the head file from {before} to another place"
     return (

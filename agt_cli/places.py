@@ -201,7 +201,7 @@ def check_ledger_of_environment(setting: object) -> None:
 
 
 def check_head_folder(head: str) -> None:
-    """Raise ConfigError unless there is the folder of a new second head.
+    """Raise ConfigError unless there is the folder of a new head file.
 
     Args:
         head: the file, or the folder that it is to lie in.

@@ -1,3 +1,3 @@
 """The account of one population's releases: an append-only chain of entries in SQLite, and a
-second head elsewhere.
+head file elsewhere.
 """

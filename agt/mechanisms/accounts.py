@@ -44,16 +44,16 @@ class CountedTable:
 
 @schema
 class MovedHead:
-    """A ledger entry that records that the ledger's second head has a new place.
+    """A ledger entry that records that the ledger's head file has a new place.
 
-    The second head is a copy of the hash of the newest entry, kept outside the ledger's file. It
+    The head file is a copy of the hash of the newest entry, kept outside the ledger's file. It
     shows when the ledger was replaced by an older copy.
 
     Attributes:
         entry: the number of the entry.
         time: when the entry was written.
-        lost: the earlier second head was lost, and a new one was started.
-        before: the earlier place; None: there was no second head.
+        lost: the earlier head file was lost, and a new one was started.
+        before: the earlier place; None: there was no head file.
     """
 
     entry: Count
@@ -112,10 +112,10 @@ class LedgerState:
 
     Attributes:
         tables: the tables whose people share the budget, in the order in which they were admitted.
-        moved: each change of the second head's place, in the order of the entries. (The second head
+        moved: each change of the head file's place, in the order of the entries. (The head file
             is a copy of the newest entry's hash, which shows that the ledger is no older copy.)
         declared: what the data owner declared about other ledgers, in the order of the entries.
-        second_head: where the second head is now: "away" from the ledger (on another disk), on the
+        second_head: where the head file is now: "away" from the ledger (on another disk), on the
             "same_disk", or nowhere ("none").
     """
 
@@ -127,9 +127,9 @@ class LedgerState:
     def lines(self, unit: str) -> list[str]:
         """Return the sentences that every claim on this ledger must contain.
 
-        They list the tables that share the budget, moves of the second head (a copy of the newest
+        They list the tables that share the budget, moves of the head file (a copy of the newest
         entry's hash, by which an older copy of the ledger is recognised) and declarations about
-        other ledgers. A last sentence warns if the second head is on the ledger's disk or does not
+        other ledgers. A last sentence warns if the head file is on the ledger's disk or does not
         exist.
 
         Args:

@@ -1,5 +1,5 @@
 """agt ledger init|show|verify|admit NAME: one population's budget; it writes the ledger and its
-second head alone.
+head file alone.
 """
 
 import re
@@ -144,7 +144,7 @@ class LedgerConfig:
 
     @property
     def second_head(self) -> Path | None:
-        """The file of the second head, where one was given.
+        """The file of the head file, where one was given.
 
         Raises:
             ConfigError: one is to be made where there is no folder: the other disk is not there.

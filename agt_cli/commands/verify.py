@@ -74,7 +74,7 @@ class VerifyConfig:
         digest: that it must have; None: any.
         page: where the audit is written to as well; None: nowhere.
         ledger: that counts a release, by name or path; None: where the release says.
-        head: where a ledger's chain ended at some time, or the file of its second head; None:
+        head: where a ledger's chain ended at some time, or the file of its head file; None:
             nobody said.
     """
 

@@ -56,7 +56,7 @@ def people_of_run(run: Run, name: str | None = None) -> ProtectedPeople:
 
 
 def second_head() -> Path | None:
-    """Where the second head must lie, whatever a ledger says: the environment's AGT_LEDGER_HEAD,
+    """Where the head file must lie, whatever a ledger says: the environment's AGT_LEDGER_HEAD,
     a file or a folder.
     """
     place = os.environ.get("AGT_LEDGER_HEAD")

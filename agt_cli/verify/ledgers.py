@@ -101,7 +101,7 @@ def look_at_ledger(
 
 
 def _opened(path: Path, known: NotedHead) -> Ledger:
-    """To look at, with its second head; a copy that is away from that, with a head that was
+    """To look at, with its head file; a copy that is away from that, with a head that was
     noted.
     """
     away = False

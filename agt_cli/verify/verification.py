@@ -137,7 +137,7 @@ class Verification:
         progress: told how many files of the present folder are hashed, and of how many.
         ledger: where the account of a release lies, by name or path; None: where it says itself.
         head: of a ledger: where its chain ended at some time, as somebody noted it, or where its
-            second head lies.
+            head file lies.
         steps: how far the present folder is from the first.
     """
 
