@@ -170,9 +170,8 @@ class Columns(ColumnsSettings):
             one number in place of a code.
 
         Raises:
-            ConfigError: a column is missing from the frame.
-            DataError: a value cannot be read, or the queries look like another population than the
-                declared one (``population_mismatches``).
+            DataError: a column is missing from the frame, a value cannot be read, or the queries
+                look like another population than the declared one (``population_mismatches``).
         """
         content = self._content(_reader_of(frame))
         if mismatches := population_mismatches(

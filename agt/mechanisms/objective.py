@@ -331,8 +331,9 @@ class ObjectivePerturbation(WeightsMechanism):
     def check_head(cls, head: LinearModel) -> None:
         """Raise ConfigError unless the proof covers this head and its records are available.
 
-        The records are those that the head was trained on. The proof is for the logistic loss of
-        two classes, and for neighbours that differ by one record added or removed.
+        The head must be a minimiser (``certificate=erm``), not one that was trained in steps, and
+        the records are those that it was trained on. The proof is for the logistic loss of two
+        classes, and for neighbours that differ by one record added or removed.
         """
         loss = head.trained.loss
         relation = head.settings.relation

@@ -247,8 +247,8 @@ class Portable:
         """Write the folder of the release, and return its digest.
 
         Args:
-            store: an empty folder.
-            claim: the content of claim.json, the privacy claim as fields.
+            store: an empty folder, ``agt.store.FileWriter(path)``.
+            claim: the content of claim.json: ``claim.for_file().content`` of the release's claim.
 
         Returns:
             The hash of manifest.json, which lists the hashes of all other files.
@@ -301,7 +301,8 @@ class Portable:
         """Read a release folder of unknown origin, without importing code that it names.
 
         Args:
-            reader: the folder, opened, which compares every file with the manifest.
+            reader: the opened folder, which compares every file with the manifest.
+                ``Portable.open(path)`` opens a folder and reads it.
 
         Raises:
             ConfigError: a file differs from what the manifest lists, or has content that ``save``
