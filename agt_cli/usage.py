@@ -495,7 +495,8 @@ def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
     for given in rest if missing and missing.key == "path" else ():
         key, equals, value = given.partition("=")
         if equals and key in ("run", "release", "folder", "file"):
-            folder = value or "PATH"
+            # `latest` stands for a run where a setting run=... is read, and is no path here.
+            folder = value if value not in ("", "latest") else "PATH"
             raise ConfigError(
                 f"agt {name} has no setting {key}=..., because it takes the path without a key: "
                 f"type agt {name} {folder}"

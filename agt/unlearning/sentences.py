@@ -55,7 +55,7 @@ TEMPLATES: dict[str, str] = {
         "a keyed hash of a record's id decides its shard (which member is trained on it), and "
         "the run recorded the key. So somebody who knows this key, or who saw answers of the "
         "model, may have chosen erasure requests that hit certain shards. To rule this out, give "
-        "fresh=true, which divides all records into new shards"
+        "new_seeds=true, which divides all records into new shards"
     ),
     # What is promised while a request waits.
     "answers_as_retrained": (
@@ -185,8 +185,8 @@ TEMPLATES: dict[str, str] = {
     "served_noise_drawn_anew": "new noise was drawn for the weights that are used for answers",
     # Why no Newton step was taken.
     "no_step_with_fresh_loss": (
-        "no Newton step was computed: fresh=true asks for a new random term in the loss, but the "
-        "stored state was computed with the previous term"
+        "no Newton step was computed: new_seeds=true asks for a new random term in the loss, but "
+        "the stored state was computed with the previous term"
     ),
     "no_step_from_other_records": (
         "no Newton step was computed, because the remaining records differ from those from which "

@@ -27,7 +27,7 @@ REQUESTS = {
     "adaptive for fixed keys": (
         "This guarantee holds for the seed and keys of this run, whoever chose the erasure "
         "requests. If the requests were chosen after looking at outputs of the model, the updated "
-        "model does NOT have the distribution of a model trained with new keys (fresh=true)"
+        "model does NOT have the distribution of a model trained with new keys (new_seeds=true)"
     ),
     "adaptive": (
         "This guarantee holds for erasure requests chosen by anyone, even after looking at "
@@ -82,7 +82,7 @@ def summary(account: ErasureReport) -> dict[str, str]:
     }
     if account.updated and account.training is not None:
         seconds = f"{account.training:.3g}"
-        rows["duration"] += f"; training the run took {seconds} s"
+        rows["duration"] += f"; the last training of this run took {seconds} s"
     facts = account.removal.facts
     if "test_answers_changed" in facts:
         queries = counted(int(facts["test_answers"]), "test record")

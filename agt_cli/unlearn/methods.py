@@ -351,7 +351,7 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     if job.fresh:  # with a fresh key no record keeps its shard, and no member stays
         if not job.may_retrain:
             raise CheckError(
-                "method=sisa with fresh=true trains all members again, but "
+                "method=sisa with new_seeds=true trains all members again, but "
                 "forbid_retraining=true forbids training: leave out one of these settings"
             )
         removal = retrain(job, record, console)

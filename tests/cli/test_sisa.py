@@ -191,7 +191,7 @@ def test_what_cannot_be_kept_is_refused(agt: Agt, tmp_path: Path) -> None:
         (
             sisa,
             job_of(many, fresh=True, may_retrain=False),
-            "fresh=true trains all members again",
+            "new_seeds=true trains all members again",
         ),
         (retrain, job_of(one, may_retrain=False), "forbid_retraining=true forbids (training|that)"),
         (retrain, job_of(noisy), "a second release about all remaining people"),
