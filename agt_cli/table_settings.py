@@ -149,6 +149,7 @@ class StartAnswers:
         public: the groups of values that are public; None: not answered.
         purpose: what the model is for; None: not answered.
         unit_rows: a public limit on the rows of one person; None: not answered.
+        id_permanent: whether ids that look like row numbers were declared to be permanent.
         eps: the total budget that is planned with; None: not answered.
         delta: see ``eps``.
     """
@@ -161,6 +162,7 @@ class StartAnswers:
     ) = None
     purpose: Literal["certificates", "answers", "both"] | None = None
     unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
+    id_permanent: bool = False
     eps: Annotated[float, Field(gt=0, le=MAX_TOTAL_EPS)] | None = None
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
 

@@ -338,6 +338,7 @@ def dataset_yaml(
     unsaid: Iterable[str] | None = None,
     size: int | None = None,
     unit_rows: int | None = None,
+    id_permanent: bool = False,
 ) -> str:
     """The configuration; every name and word in it is read back as it stands in the table.
 
@@ -345,6 +346,7 @@ def dataset_yaml(
         unsaid: what of ``from_data`` nobody has declared public; None: all of it.
         size: the number of training records that is declared public; None: none is.
         unit_rows: the public cap on the rows of one unit; None: each row is a unit of its own.
+        id_permanent: whether somebody declared that ids which look like row numbers are permanent.
 
     Raises:
         ConfigError: there is no feature, or a class that a configuration cannot hold.
@@ -393,7 +395,8 @@ def dataset_yaml(
     names = inspection.names
     declared_size = size or "null"
     missing = "indicator" if any(column.missing for column in features) else "error"
-    permanent = said and bool(names) and not any(column.counts_rows for column in names)
+    looks_like_row_numbers = any(column.counts_rows for column in names)
+    permanent = said and bool(names) and (id_permanent or not looks_like_row_numbers)
     lines = [
         *HEAD.format(file=visible(inspection.path.name)).splitlines(),
         "defaults:\n  - table\n  - _self_",

@@ -55,6 +55,7 @@ from agt_cli.runs.prepare import Prepared, fit, prepare, settings_to_train, writ
 from agt_cli.table_settings import GROUPS, StartAnswers
 
 QUESTIONS = ("label", "target", "range", "id", "unit_rows", "public", "purpose", "eps")
+DECLARED_AT_START = "To say so to agt start, give id_permanent=true force=true."
 NONE = "none"
 SHOWN = 20  # columns of each group, in a question
 MOST_COMPARED = 50_000  # training rows that other learners see
@@ -230,7 +231,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         *(f"{line}." for line in weak_budget_warnings(eps)),
         quality.verdict,
         *(line.sentence for line in inspection.doubts if line.code == "label_outside_range"),
-        *_lost(inspection),
+        *_lost(inspection, settings.id_permanent),
         *map(_telling, inspection.features),
         *(
             f"Column '{name}' has the same value in several rows: give id={name} if this "
@@ -438,8 +439,9 @@ def _numbered(ways: Sequence[str], proposed: int) -> Iterator[str]:
         yield f"  {number}. {way}{mark}"
 
 
-def _lost(inspection: Inspection) -> Iterator[str]:
-    # Columns that some cell kept from being used, or from being numbers.
+def _lost(inspection: Inspection, id_permanent: bool) -> Iterator[str]:
+    # Columns that some cell kept from being used, or from being numbers; and ids that may be row
+    # numbers, unless somebody declared that they are permanent.
     unread = [column for column in inspection.left_out if column.kind in ("unreadable", "date")]
     named = _repeating(inspection)
     text = ", ".join(
@@ -451,7 +453,12 @@ def _lost(inspection: Inspection) -> Iterator[str]:
         f"Column '{column.name}' is LEFT OUT, because {column.remark}." for column in unread
     )
     yield from (f"'{column.name}': {MIXED}." for column in names if column.mixed)
-    yield from (f"'{column.name}': {COUNTS_ROWS}." for column in names if column.counts_rows)
+    if not id_permanent:
+        yield from (
+            f"'{column.name}': {COUNTS_ROWS}. {DECLARED_AT_START}"
+            for column in names
+            if column.counts_rows
+        )
     if text:
         yield f"These columns are LEFT OUT, because they contain text: {text}."
     yield from (
@@ -482,7 +489,9 @@ def _write(settings: StartSettings, inspection: Inspection) -> None:
     mine |= set() if "classes" in settings.private_groups else {CLASSES}
     size = None if "size" in settings.private_groups else _size(inspection)
     unsaid = [name for name in from_data(inspection) if name not in mine]
-    text = dataset_yaml(inspection, settings.dataset, unsaid, size, settings.unit_rows)
+    text = dataset_yaml(
+        inspection, settings.dataset, unsaid, size, settings.unit_rows, settings.id_permanent
+    )
     if (
         not settings.dataset_file.exists()
         or settings.dataset_file.read_text(encoding="utf-8") != text
@@ -506,7 +515,7 @@ def ask(settings: StartSettings, console: Console) -> tuple[StartSettings, Inspe
     if settings.open_questions(inspection) and (
         console.json or not (sys.stdin.isatty() and sys.stdout.isatty())
     ):
-        asked = questions(inspection)
+        asked = questions(inspection, settings.id_permanent)
         missing = ", ".join(f"{key}={asked[key][1]}" for key in settings.open_questions(inspection))
         raise ConfigError(
             "this terminal is not interactive, so answer the questions on the command line: give "
@@ -514,7 +523,7 @@ def ask(settings: StartSettings, console: Console) -> tuple[StartSettings, Inspe
         )
     while unanswered := settings.open_questions(inspection):
         key = unanswered[0]
-        text, _, usual = questions(inspection)[key]
+        text, _, usual = questions(inspection, settings.id_permanent)[key]
         given = {name: getattr(settings, name) for name in StartSettings.__dataclass_fields__}
         try:
             now: StartSettings = validate(
@@ -546,7 +555,9 @@ def _say_doubts(
     return (*said, *new)
 
 
-def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
+def questions(
+    inspection: Inspection, id_permanent: bool = False
+) -> dict[str, tuple[str, str, str]]:
     """Key -> what is asked, what may be answered, and what an empty answer means; nothing is
     claimed by one.
     """
@@ -556,7 +567,7 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
     label = f"{table}: {rows:,} rows. Which column should be predicted?"
     parts = _grouped(inspection)
     groups = "".join(f"\n  {name}: {what}" for name, what in parts.items())
-    groups += "".join(f"\n  {line}" for line in _lost(inspection))
+    groups += "".join(f"\n  {line}" for line in _lost(inspection, id_permanent))
     again = "".join(f" ('{name}' repeats)" for name in _repeating(inspection))
     again += "".join(
         f" (perhaps '{column.name}')" for column in inspection.columns if column.possible_id
@@ -734,7 +745,7 @@ def ways(
             released then.
     """
     evidence, cost = planned.evidence, f"eps = {eps:g}, delta = {planned.delta:g}"
-    weights = singly = "not yet" if not held else "none"
+    weights = singly = "not yet (see the remarks)" if not held else "none"
     if not held and measures:
         weights = "not before everything that is not public is measured (see below)"
     settings_of_release = ""
