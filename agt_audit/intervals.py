@@ -92,7 +92,7 @@ class IntervalCounts:
             float(self.outside) if self.answers else None,
             f"{self.outside} of {self.answers:,} answers lie outside of their interval"
             if self.answers
-            else "not tested: no neighbouring dataset was trained at a distance k at which an "
+            else "no neighbouring dataset was trained at a distance k at which an "
             "interval is narrower than the whole range",
             "this audit detects a single answer outside of its interval",
         )
@@ -107,7 +107,7 @@ class IntervalCounts:
             f"{self.not_nested} of {self.intervals:,} intervals of neighbouring datasets are not "
             "inside of the run's"
             if self.intervals
-            else "not tested: every interval beyond the tried distances is the whole range",
+            else "every interval beyond the tried distances is the whole range",
         )
         return {INTERVALS: contained, NESTING_INTERVALS: nested}
 

@@ -75,7 +75,7 @@ def check_edges(name: str, edges: Sequence[float]) -> None:
         )
 
 
-MAX_LABEL = 1e150
+MAX_LABEL = 1e100
 """The largest number that labels may be: sums of squared errors of larger ones overflow."""
 
 

@@ -201,7 +201,8 @@ class Book:
             answers may still be added.
         batches: the answers, in order: an item for each entry since the newest checkpoint, and an
             item for the checkpoint.
-        earlier_than_before: the numbers of entries with an earlier time than the entry before.
+        earlier_than_before: the numbers of entries, checkpoints left out, with an earlier time than
+            the entry before.
         moved: each move of the head file, as claims state it.
         declared: what the owner declared about other ledgers: ``identity_of`` a file that is no
             ledger of these people; or ``first_entry`` of a ledger that was in this one's place.
@@ -282,7 +283,7 @@ class Book:
                 book._take_named(entry, body["answered"])
             book.answered = body["first"] + body["size"] - 1
             book.spent = Cost.from_json(body["spent"])
-            book.earlier_than_before = list(body["backwards"])
+            book.earlier_than_before = _check_entry_numbers(body["backwards"])
             book.last = checkpoint
             book.checkpoint = checkpoint
             book.batches = [Answered.of(checkpoint)]
@@ -376,7 +377,8 @@ class Book:
             else:
                 self._check_recorded(spent, entry)
                 self.spent = Cost.from_json(body["spent"])
-        if entry.time < self.last.time:
+        # A checkpoint's own time is not noted: whoever resumes from it could not tell.
+        if entry.kind != "checkpoint" and entry.time < self.last.time:
             self.earlier_than_before.append(entry.number)
         self.last = entry
         self.kinds[entry.kind] += 1
@@ -477,9 +479,14 @@ class Book:
         self.lasting_hashes[entry.number] = entry.hash
 
     def _take_checkpoint(self, entry: Entry, body: Mapping[str, Any]) -> None:
-        """Check that a checkpoint records what the entries before it amount to."""
+        """Check that a checkpoint records what the entries before it amount to.
+
+        Its notes about the clock are not compared, because no check relies on times; and earlier
+        versions noted a checkpoint's own time in some processes and not in others.
+        """
+        _check_entry_numbers(body["backwards"])
         for name, value in self.state().items():
-            if body[name] != value:
+            if name != "backwards" and body[name] != value:
                 raise AlteredLedger(
                     f"entry {entry.number} is a checkpoint that does not fit the entries before "
                     f"it: '{name}' should be {value}"
@@ -565,6 +572,17 @@ def digest_of(rows: Iterable[tuple[int, bytes, int]]) -> str:
         raise AlteredLedger(
             "at least one answer in the ledger does not have the form in which agt stores answers"
         ) from None
+
+
+def _check_entry_numbers(numbers: object) -> list[int]:
+    """Return a list of numbers of entries, after checking that it is one.
+
+    Raises:
+        TypeError: it is not; ``_reading`` makes an AlteredLedger of it.
+    """
+    if not isinstance(numbers, list) or any(type(number) is not int for number in numbers):
+        raise TypeError(f"{numbers!r} is not a list of numbers of entries")
+    return [*numbers]
 
 
 def _is_same_cost(cost: Cost, recorded: Mapping[str, Any]) -> bool:

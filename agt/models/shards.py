@@ -91,6 +91,8 @@ def read_shards(reader: FileReader, members: int) -> tuple[ShardRecord, ...]:
         ):
             if type(digest) is not str or type(records) is not int or records < 0:
                 raise ValueError("a digest is no text, or a number of records is no whole number")
+            if not isinstance(node["made"][index], Mapping):
+                raise ValueError("an environment has no names")
             shards.append(ShardRecord(digest, node["made"][index], records))
         if len(shards) != members:
             raise ValueError(f"there are {len(shards)} entries for {members} members")

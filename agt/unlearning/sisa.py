@@ -16,12 +16,12 @@ from agt.certificates.conditions import Condition
 from agt.certificates.votes import count_selected_votes
 from agt.data.dataset import Dataset
 from agt.data.records import fingerprint
-from agt.errors import CheckError, ConfigError, UnsoundError
+from agt.errors import CheckError, ConfigError, UnsoundError, altered
 from agt.facts import Fact
 from agt.models.ensemble import EnsembleModel, fit_members, load_members
 from agt.models.fitting import load
 from agt.models.model import Model
-from agt.models.shards import ShardRecord, read_shards
+from agt.models.shards import SHARDS, ShardRecord, read_shards
 from agt.models.store import FileReader
 from agt.models.votes import VotesModel
 from agt.problem import Problem, Settings
@@ -40,10 +40,13 @@ class Retrained:
     Attributes:
         model: the ensemble on the remaining records.
         trained: the indices of the members that were trained again, in ascending order.
+        removed: how many records the members lost, by what was recorded of each; None if their
+            numbers of records were not recorded.
     """
 
     model: EnsembleModel | VotesModel
     trained: tuple[int, ...]
+    removed: int | None = None
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -138,12 +141,24 @@ def _retrain_members(problem: Problem, reader: FileReader, on_progress: OnProgre
     records = problem.dataset.train
     remaining = model.shard_records(records)
     affected = _changed_shards(recorded, [shard.digest for shard in remaining])
+    removed = 0
+    for index, (before, now) in enumerate(zip(recorded, remaining, strict=True)):
+        lost = (before.records or 0) - (now.records or 0)
+        if lost and index not in affected:
+            raise UnsoundError(
+                altered(
+                    reader.folder / SHARDS,
+                    f"member {index} has {now.records} records, not {before.records}",
+                    "train again",
+                )
+            )
+        removed += lost
     shards = [*recorded]
     for index in affected:
         shards[index] = remaining[index]
     if affected:
         model = model.with_members_retrained(records, affected, on_progress)
-    return Retrained(replace(model, shards=tuple(shards)), tuple(affected))
+    return Retrained(replace(model, shards=tuple(shards)), tuple(affected), removed)
 
 
 def _changed_shards(recorded: Sequence[ShardRecord], digests: Sequence[str]) -> list[int]:

@@ -366,6 +366,12 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
             job.run,
             lambda at: report(at.step, at.steps, at.done, at.total),
         )
+    if done.removed not in (None, job.count):
+        raise CheckError(
+            f"method=sisa: by the run's shards.json its members lost {done.removed} records, but "
+            f"{job.count} are to be erased, so shards.json was altered or damaged after agt wrote "
+            "it: give method=retrain"
+        )
     seconds = time.perf_counter() - started
     write_trained(record, job.prepared, settings, done.model, seconds)
     members = settings.ensemble.members

@@ -7,6 +7,7 @@ import random
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -233,12 +234,37 @@ def test_without_a_second_head_a_forged_checkpoint_is_found_by_who_verifies(tmp_
         ledger.verify()
 
 
+def test_a_clock_that_goes_back_at_a_checkpoint_leaves_the_ledger_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clock(datetime):
+        seconds = 0
+
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> "Clock":
+            cls.seconds += 1
+            return cls.fromtimestamp(1_700_000_000 + cls.seconds, tz)
+
+    monkeypatch.setattr(ledger_module, "datetime", Clock)
+    with new(tmp_path) as ledger:
+        while ledger.book.last.number % ledger_module.EVERY:
+            ledger.debit(charge(), 1)
+        Clock.seconds -= 60
+        ledger.debit(charge(), 1)  # after a checkpoint, which is earlier than the entry before
+        assert ledger.book.kinds["checkpoint"] == 1
+    with Ledger.open(ledger.path) as resumed:
+        while resumed.book.kinds["checkpoint"] < 2:
+            resumed.debit(charge(), 1)
+    with Ledger.open(ledger.path) as whole:
+        assert whole.verify().earlier_than_before == []
+
+
 REWRITTEN: dict[str, Callable[[dict[str, Any]], Any]] = {
     "answers kept": lambda body: body.update(size=body["size"] + 1),
     "lots": lambda body: body["answered"].update({next(iter(body["answered"])): 0}),
     "what it rests on": lambda body: body["entries"].pop("2"),
     "the one before": lambda body: body.update(earlier=None),
-    "the clock": lambda body: body.update(backwards=[5]),
+    "the clock": lambda body: body.update(backwards=["5"]),
     "answers": lambda body: body.update(digest="0" * 64),
 }
 
@@ -256,7 +282,7 @@ def test_a_checkpoint_that_was_rewritten_is_held_to_the_rules(tmp_path: Path, wh
 
     rewritten(path, change)
     found = (
-        "not fit the entries before it|the answers of entry|as many answers as|"
+        "not fit the entries before it|not have the form|the answers of entry|as many answers as|"
         "not the next ones that its debit paid for|data that the ledger does not count"
     )
     with pytest.raises(CheckError, match=found), Ledger.open(path, away=True) as ledger:
