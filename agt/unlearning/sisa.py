@@ -145,7 +145,7 @@ def _retrain_members(problem: Problem, reader: FileReader, on_progress: OnProgre
     for index, (before, now) in enumerate(zip(recorded, remaining, strict=True)):
         lost = (before.records or 0) - (now.records or 0)
         if lost and index not in affected:
-            raise UnsoundError(
+            raise CheckError(
                 altered(
                     reader.folder / SHARDS,
                     f"member {index} has {now.records} records, not {before.records}",

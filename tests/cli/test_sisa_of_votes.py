@@ -122,15 +122,37 @@ def keep_every_shard(recorded: Sequence[object], digests: Sequence[str]) -> list
 
 
 @TARGETS
-def test_a_shard_that_is_kept_does_not_verify(
-    target: Sequence[str],
-    table: None,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_a_shard_that_is_kept_is_noticed_before_anything_changes(
+    target: Sequence[str], table: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained(target, "run")
+    before = Path("run/model.safetensors").read_bytes()
     monkeypatch.setattr(sisa, "_changed_shards", keep_every_shard)
-    assert unlearn("ids=ids.txt", "method=sisa", "hydra.run.dir=account") == 0
+    assert unlearn("ids=ids.txt", "method=sisa", "hydra.run.dir=account") == 3
+    assert Path("run/model.safetensors").read_bytes() == before
+
+
+@TARGETS
+def test_shards_of_a_training_without_the_records_do_not_pass_for_an_erasure(
+    target: Sequence[str], table: None
+) -> None:
+    trained(target, "run")
+    node = json.loads(Path("run", SHARDS).read_text())
+    node["records"][0] -= 1
+    Path("run", SHARDS).write_text(json.dumps(node))
+    reseal(Path("run"))
+    assert unlearn("ids=ids.txt", "method=sisa", "hydra.run.dir=account") == 3
+
+
+@TARGETS
+def test_a_shard_that_is_kept_does_not_verify(
+    target: Sequence[str], table: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(target, "run")
+    node = json.loads(Path("run", SHARDS).read_text())
+    node["records"][0] += 1
+    Path("run", SHARDS).write_text(json.dumps(node))
+    reseal(Path("run"))
     capsys.readouterr()
     assert main(["verify", "run", "--json"]) == 3
     assert SHARDS in capsys.readouterr().out
