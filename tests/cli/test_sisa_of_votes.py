@@ -138,6 +138,7 @@ def test_shards_of_a_training_without_the_records_do_not_pass_for_an_erasure(
 ) -> None:
     trained(target, "run")
     node = json.loads(Path("run", SHARDS).read_text())
+    node["digests"][0] = "0" * 32  # this member is trained again in any case
     node["records"][0] -= 1
     Path("run", SHARDS).write_text(json.dumps(node))
     reseal(Path("run"))
