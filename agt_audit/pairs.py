@@ -187,19 +187,30 @@ def _code(side: Labelling, queries: np.ndarray) -> np.ndarray:
 
 
 def _beside(reads: list[Read], begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Queries around the two places where what is read of each side changes, of the lines where
-    both do.
+    """Return queries around the places where what is read of the two sides changes.
+
+    Only lines on which both change are used; first come those on which the places are farthest
+    apart.
+
+    Args:
+        reads: what is read of each of the two sides.
+        begin: [n, ...] where the lines begin.
+        end: [n, ...] where they end.
     """
-    changes = np.logical_and(*(read(begin) != read(end) for read in reads))
-    begin, end = begin[changes], end[changes]
+    first_read, second_read = reads
+    first_changes = first_read(begin) != first_read(end)
+    both_change = first_changes & (second_read(begin) != second_read(end))
+    begin = begin[both_change]
+    end = end[both_change]
     if not len(begin):
         return begin
-    first, second = (np.mean(bisected(read, begin, end), axis=0) for read in reads)
-    widest = np.argsort(-np.abs(second - first), kind="stable")
-    begin, end, first, second = begin[widest], end[widest], first[widest], second[widest]
-    return np.concatenate(
-        [on_line(begin, end, place) for place in first + BESIDE[:, None] * (second - first)]
-    )
+    # The place on each line, from 0 to 1, at which a side changes.
+    first = np.mean(bisected(first_read, begin, end), axis=0)
+    second = np.mean(bisected(second_read, begin, end), axis=0)
+    order = np.argsort(-np.abs(second - first), kind="stable")
+    between = (second - first)[order]
+    places = first[order] + BESIDE[:, None] * between
+    return np.concatenate([on_line(begin[order], end[order], place) for place in places])
 
 
 def segments(

@@ -141,9 +141,37 @@ def _retrain_members(problem: Problem, reader: FileReader, on_progress: OnProgre
     records = problem.dataset.train
     remaining = model.shard_records(records)
     affected = _changed_shards(recorded, [shard.digest for shard in remaining])
+    removed = _count_lost_records(recorded, remaining, affected, reader)
+    shards = [*recorded]
+    for index in affected:
+        shards[index] = remaining[index]
+    if affected:
+        model = model.with_members_retrained(records, affected, on_progress)
+    return Retrained(replace(model, shards=tuple(shards)), tuple(affected), removed)
+
+
+def _count_lost_records(
+    recorded: Sequence[ShardRecord],
+    remaining: Sequence[ShardRecord],
+    affected: Collection[int],
+    reader: FileReader,
+) -> int:
+    """Return how many records the members lost since they were trained.
+
+    Args:
+        recorded: what each member was trained on, with its number of records.
+        remaining: the same of the remaining records.
+        affected: the members whose digest changed.
+        reader: the folder of the model, for the error.
+
+    Raises:
+        CheckError: a member whose digest did not change has another number of records.
+    """
     removed = 0
     for index, (before, now) in enumerate(zip(recorded, remaining, strict=True)):
-        lost = (before.records or 0) - (now.records or 0)
+        assert before.records is not None  # ``read_shards`` and ``shard_records`` count them
+        assert now.records is not None
+        lost = before.records - now.records
         if lost and index not in affected:
             raise CheckError(
                 altered(
@@ -153,12 +181,7 @@ def _retrain_members(problem: Problem, reader: FileReader, on_progress: OnProgre
                 )
             )
         removed += lost
-    shards = [*recorded]
-    for index in affected:
-        shards[index] = remaining[index]
-    if affected:
-        model = model.with_members_retrained(records, affected, on_progress)
-    return Retrained(replace(model, shards=tuple(shards)), tuple(affected), removed)
+    return removed
 
 
 def _changed_shards(recorded: Sequence[ShardRecord], digests: Sequence[str]) -> list[int]:

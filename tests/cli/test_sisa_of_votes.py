@@ -159,6 +159,25 @@ def test_a_shard_that_is_kept_does_not_verify(
     assert SHARDS in capsys.readouterr().out
 
 
+def test_records_whose_request_waited_are_removed_with_those_of_a_later_one(table: None) -> None:
+    trained(CLASSES, "run")
+    Path("waits.txt").write_text(ERASED[0])
+    assert unlearn("ids=waits.txt", "method=certificate", "hydra.run.dir=first") == 0
+    Path("ids.txt").write_text("\n".join(ERASED[1:]))
+    assert unlearn("ids=ids.txt", "method=sisa", "hydra.run.dir=account") == 0
+    write_table(without=ERASED)
+    trained(CLASSES, "fresh")
+    assert model_files("run") == model_files("fresh")
+
+
+def test_rows_that_are_gone_from_the_file_are_removed(table: None) -> None:
+    trained(NUMBERS, "run")
+    write_table(without=ERASED)
+    assert unlearn("ids=ids.txt", "method=sisa", "hydra.run.dir=account") == 0
+    trained(NUMBERS, "fresh")
+    assert model_files("run") == model_files("fresh")
+
+
 def test_a_run_that_recorded_no_shards_is_trained_again(table: None) -> None:
     trained(CLASSES, "run")
     Path("run", SHARDS).unlink()
