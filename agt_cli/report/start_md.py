@@ -71,10 +71,16 @@ class Comparison:
         score, *further = self.scoring.keys
         rows: list[dict[str, Any]] = []
         for name, (first, *others) in self.scores.items():
-            row = {"name": name, score: _known(first).value}
-            row |= {"low": _known(first).low, "high": _known(first).high}
-            values = [other and other.value for other in others]
-            rows.append(row | dict(zip(further, values, strict=True)))
+            estimate = _known(first)
+            row: dict[str, object] = {
+                "name": name,
+                score: estimate.value,
+                "low": estimate.low,
+                "high": estimate.high,
+            }
+            for key, other in zip(further, others, strict=True):
+                row[key] = None if other is None else other.value
+            rows.append(row)
         if self.private is not None:
             rows.insert(1, {"name": self._private_name, score: self.private})
         return pd.DataFrame(rows, columns=["name", score, "low", "high", *further])
