@@ -51,7 +51,8 @@ from agt.numeric import COVER
 from agt.problem import Problem
 from agt.provenance import CODE, code_digest
 from agt.settings import KGridConfig, TrainingConfig, default_n_max, plain_of, schema
-from agt.store import as_json, write_atomic
+from agt.store.atomic import write_atomic
+from agt.store.json_text import as_json
 from agt.training.ensemble import aligned_copy, worker_processes
 from agt_audit.job import AuditInputs
 from agt_audit.neighbours import with_added

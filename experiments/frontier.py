@@ -32,7 +32,7 @@ from agt.errors import ConfigError
 from agt.numeric import bisect, whole_midpoint
 from agt.relations import RELATIONS
 from agt.settings import STRICT, Count, build
-from agt.store import resolve
+from agt.store.locations import resolve
 from agt.targets import targets_of, trusting
 from agt_cli.composing import composed
 from agt_cli.report.sections_md import ball

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from agt.data.column_reader import ColumnReader
 from agt.data.dataset import Dataset, Plane
-from agt.data.files import ColumnReader, open_columns, same_shape
+from agt.data.files import open_columns, same_shape
 from agt.data.ids import default_ids
 from agt.data.labelled import queries, query_labels
 from agt.data.meanings import label_free_facts

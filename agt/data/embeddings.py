@@ -15,16 +15,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from agt.data.column_reader import ColumnReader
 from agt.data.dataset import Dataset
 from agt.data.erasure import IsErased
-from agt.data.files import ColumnReader, arrays_in, same_shape
+from agt.data.files import arrays_in, same_shape
 from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
 from agt.data.records import Records
 from agt.data.settings import EmbeddingsSettings, FileConstants
 from agt.errors import DataError, DataMissing
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
 from agt.settings import schema
-from agt.store import file_sha256, places, unseal
+from agt.store.locations import possible_paths
+from agt.store.reading import file_sha256
+from agt.store.sealed import unseal
 
 FORMAT = 2
 PREPARED = "prepared.json"
@@ -77,7 +80,7 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
         return {"vectors": key | {"unit_norm": self.unit_norm, "scale": self.scale}}
 
     def _open(self) -> ColumnReader:
-        tried = places(self.path, self.data_dir)
+        tried = possible_paths(self.path, self.data_dir)
         require_finished(next((place for place in tried if place.exists()), tried[-1]), self.obtain)
         return super()._open()
 

@@ -22,8 +22,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from agt.data.column_reader import ColumnReader
 from agt.data.dataset import Dataset
-from agt.data.files import ColumnReader, open_columns, same_length, same_shape
+from agt.data.files import open_columns, same_length, same_shape
 from agt.data.ids import default_ids, hash_split, uniform
 from agt.data.labelled import class_indices, queries, query_labels, read_labels
 from agt.data.meanings import split_fact
@@ -33,7 +34,7 @@ from agt.data.target import ClassTarget
 from agt.errors import ConfigError, DataError, DataMissing, nearest
 from agt.facts import Evidence, Fact, Value, declared, evidence, not_held, proved
 from agt.settings import keyword_schema, schema, validate
-from agt.store import locate, resolve
+from agt.store.locations import locate, resolve
 
 INSTALL = "pip install --no-deps medmnist"
 _UNCHECKED = " (a local file, whose hash is not checked)"

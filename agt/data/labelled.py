@@ -17,18 +17,12 @@ import numpy as np
 import pandas as pd
 
 from agt.data.arrays import Blocks, as_array, row_numbers, row_words
+from agt.data.cell_values import missing_word
+from agt.data.column_reader import ColumnReader
+from agt.data.csv_format import CsvFormat
 from agt.data.dataset import Dataset
 from agt.data.erasure import IsErased, check_last, never
-from agt.data.files import (
-    ColumnReader,
-    CsvFormat,
-    changed_of,
-    is_large,
-    missing_word,
-    open_blocks,
-    open_columns,
-    same_length,
-)
+from agt.data.files import changed_of, is_large, open_blocks, open_columns, same_length
 from agt.data.ids import (
     counts_rows,
     default_digests,
@@ -51,7 +45,7 @@ from agt.data.target import ClassTarget, NumericTarget, Target, check_numbers
 from agt.errors import ConfigError, DataError, few, nearest
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
 from agt.settings import MOST_ROWS, schema, validate
-from agt.store import locate
+from agt.store.locations import locate
 
 MAX_FOUND = 100
 """How many classes may be found in the data; more of them must be listed."""

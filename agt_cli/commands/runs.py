@@ -12,7 +12,7 @@ from pydantic import Field
 
 from agt.errors import ConfigError, nearest
 from agt.settings import schema, validate
-from agt.store import flat
+from agt.store.dotted_keys import flatten_keys
 from agt_cli import SWEEP_SUFFIX, usage
 from agt_cli.report.console import Console, cell
 from agt_cli.report.finished import Run, RunState
@@ -195,7 +195,7 @@ def side_by_side(
     """Of a part of each run's record, by dotted keys, what is not the same in all; None: a run
     has no such.
     """
-    columns = [flat(part(run)) for run in runs]
+    columns = [flatten_keys(part(run)) for run in runs]
     keys = dict.fromkeys(key for column in columns for key in column)
     rows = {key: [column.get(key) for column in columns] for key in keys}
     return {key: row for key, row in rows.items() if any(value != row[0] for value in row)}

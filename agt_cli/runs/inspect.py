@@ -18,7 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agt.data.files import ID_KINDS, ColumnReader, CsvFormat, as_word, open_columns
+from agt.data.cell_values import as_word
+from agt.data.column_reader import ID_KINDS, ColumnReader
+from agt.data.csv_format import CsvFormat
+from agt.data.files import open_columns
 from agt.data.formats import COMMA, ISO_DATE, DateFormat, DeclaredFormat, NumberFormat, reads
 from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names

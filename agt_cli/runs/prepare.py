@@ -45,7 +45,9 @@ from agt.settings import (
     RelationConfig,
     build,
 )
-from agt.store import as_json, file_sha256, home, locate, parse_json
+from agt.store.json_text import as_json, parse_json
+from agt.store.locations import expand_home, locate
+from agt.store.reading import file_sha256
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.loop import OnProgress
 from agt.training.settings import read_noise_config
@@ -198,7 +200,7 @@ def data_files(source: DataSource) -> dict[str, dict[str, str]]:
     the run elsewhere.
     """
     given = {key: getattr(source, key, None) for key in FILES}
-    data_dir = home(Path(getattr(source, "data_dir", "")))
+    data_dir = expand_home(Path(getattr(source, "data_dir", "")))
     there = {
         key: locate(path, data_dir, f"dataset.{key}").resolve()
         for key, path in given.items()

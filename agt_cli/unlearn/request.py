@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from agt.data.csv_format import SEPARATORS
 from agt.data.dataset import Dataset, DataSource
 from agt.data.erasure import families, part
-from agt.data.files import SEPARATORS, open_columns
+from agt.data.files import open_columns
 from agt.data.ids import CONTENT
 from agt.errors import ConfigError, few
-from agt.store import refusing
+from agt.store.folder import broken_as_config_error
 from agt_cli.command_settings import By
 from agt_cli.places import check_file_of_ids, no_file_of_ids
 from agt_cli.report.finished import Run
@@ -104,7 +105,7 @@ class TrainingRecords:
                 looked at later.
         """
         log, source = Log.of(run), stated(run, settings)
-        with refusing(run.folder, run.key):
+        with broken_as_config_error(run.folder, run.key):
             there = log.entries or run.holds(RECORD_INDEX_FILE)
             key = log.check_key(HashKey.of(run.folder)) if there else HashKey.made(run.folder)
         data = part(source, named(key, log.erased)).rest if log.erased else source.load()

@@ -17,7 +17,7 @@ import numpy as np
 from agt.data.erasure import part
 from agt.data.records import Records
 from agt.errors import AgtError
-from agt.store import Broken
+from agt.store.reading import Broken
 from agt.training.checkpoint import RUN_FILE
 from agt.unlearning.sentences import Remark
 from agt_cli.report.audit_files import SHADOWS

@@ -13,7 +13,8 @@ import yaml
 from erasing import erase, pending
 
 from agt.data.blobs import Blobs
-from agt.store import MANIFEST_FILE as MANIFEST, Lock, Manifest
+from agt.store.lock import Lock
+from agt.store.manifest import MANIFEST_FILE as MANIFEST, Manifest
 from agt.targets import imported, trusting
 from agt_audit.selftest import PLANTED, Plant
 from agt_cli import config_files

@@ -18,7 +18,8 @@ from synthetic import refused
 
 from agt.errors import ConfigError
 from agt.facts import evidence, not_held
-from agt.store import Lock, seal
+from agt.store.lock import Lock
+from agt.store.sealed import seal
 from agt_cli._experiments import reproduce, runs as module
 from agt_cli.report.console import Console
 from agt_cli.report.opening import open_run

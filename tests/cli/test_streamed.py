@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from agt.store import _Hashing
+from agt.store.folder import _Hashing
 from agt_cli.cli import main
 from agt_cli.releasing import spent as spending
 
@@ -22,9 +22,9 @@ N, WIDTH, ROWS = 60, 3, 7
 EACH = ("mechanism.eps=1", "accounting=paper")
 WEIGHTS = ("mechanism=release_weights", "total.eps=1", "total.delta=1e-5")
 MANY = f"""
-from agt.data import arrays, files, ids, labelled
+from agt.data import arrays, cell_values, files, ids, labelled
 from agt_cli.releasing import label_table as publish
-for module in (arrays, ids, files, publish): module.ROWS = {ROWS}
+for module in (arrays, cell_values, ids, files, publish): module.ROWS = {ROWS}
 publish.MAX_LABELS_SHOWN = 10
 labelled.is_large = lambda path: True
 """
@@ -73,6 +73,7 @@ def many(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
             "agt.data.arrays",
             "agt.data.ids",
             "agt.data.files",
+            "agt.data.cell_values",
             "agt_cli.releasing.label_table",
         ):
             monkeypatch.setattr(f"{module}.ROWS", ROWS)

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from agt.store import Lock
+from agt.store.lock import Lock
 from agt_cli import sweeps
 from agt_cli.cli import main
 from agt_cli.commands import train

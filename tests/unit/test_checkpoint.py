@@ -20,7 +20,7 @@ import agt
 from agt.bounds.box import Box
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
-from agt.store import Lock
+from agt.store.lock import Lock
 from agt.training import checkpoint
 from agt.training.checkpoint import NO_CHECKPOINTS, CheckpointFolder, Checkpoints, open_checkpoints
 from agt.training.ensemble import train_members

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agt.data.files import CsvFormat, open_columns
+from agt.data.csv_format import CsvFormat
+from agt.data.files import open_columns
 from agt.errors import DataError
 from agt_cli.runs.inspect import inspect_table
 from agt_cli.runs.sniffing import sniffed

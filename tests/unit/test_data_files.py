@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from agt.data.files import CsvFormat, open_columns
+from agt.data.csv_format import CsvFormat
+from agt.data.files import open_columns
 from agt.errors import ConfigError, DataError, DataMissing
 from agt.settings import validate
-from agt.store import locate
+from agt.store.locations import locate
 
 
 def content(suffix: str, columns: dict[str, Any]) -> bytes:

@@ -14,8 +14,9 @@ import pytest
 import yaml
 
 import agt
-from agt.data.files import columns_of, open_columns
+from agt.data.files import open_columns
 from agt.data.formats import CellFormat, DateFormat, NumberFormat, days, reads
+from agt.data.sent_records import columns_of
 from agt.data.table import Table
 from agt.errors import ConfigError, DataError
 from agt.settings import validate

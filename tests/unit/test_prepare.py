@@ -26,7 +26,7 @@ from agt.data.embeddings import Embeddings, read_prepared
 from agt.data.ids import uniform
 from agt.errors import ConfigError, DataError, DataMissing
 from agt.settings import build, validate
-from agt.store import seal, unseal
+from agt.store.sealed import seal, unseal
 from agt.targets import trusting
 from agt_cli.config_files import options
 

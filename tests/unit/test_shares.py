@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from agt.store import _apart
+from agt.store.lock import _apart
 from agt_cli import sweeps
 from agt_cli.configuration import compose_with_hydra
 from agt_cli.process import visible_gpus

@@ -16,7 +16,8 @@ from typing import Any, BinaryIO
 import pytest
 
 from agt.errors import ConfigError
-from agt.store import Lock, Pending
+from agt.store.atomic import Pending
+from agt.store.lock import Lock
 from agt_cli.report import next_state
 from agt_cli.report.finished import COMMIT, NEXT, STATE_LOCK, has_pending_commit
 from agt_cli.report.next_state import commit, run_lock
