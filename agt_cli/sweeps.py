@@ -539,7 +539,7 @@ def _check_inputs(command: str, jobs: Sequence[Job]) -> None:
 def _take_lock(sweep: Path, console: Console) -> Lock:
     """Keep other processes from running the same sweep, as long as this one lives."""
     lock = Lock(sweep / LOCK)
-    if not lock.take():
+    if not lock.acquire():
         raise ConfigError(
             f"{sweep}: another process is running this sweep: wait until it ends, or give "
             "another name with sweep=NAME"

@@ -154,7 +154,7 @@ def open_folder(out: Path, settings: Mapping[str, Any]) -> Iterator[ArrayFolder]
     folder = ArrayFolder(out, settings)
     folder.work.mkdir(parents=True, exist_ok=True)
     lock = Lock(out.with_name(f"{out.name}.lock"))
-    if not lock.take():
+    if not lock.acquire():
         raise ConfigError(
             f"{folder.work}: another process is preparing this folder. Wait until it ends"
         )

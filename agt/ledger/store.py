@@ -92,7 +92,7 @@ def copy_folder(seconds: float) -> Iterator[Path]:
         with folder_alone(home, seconds):
             folder = Path(held.enter_context(TemporaryDirectory(dir=home)))
             lock = Lock(folder / _LOCK)
-            lock.take()
+            lock.acquire()
             held.callback(lock.release)
             for left in home.iterdir() if lock.works else ():
                 if not is_locked(left / _LOCK):

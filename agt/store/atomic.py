@@ -9,91 +9,125 @@ from pathlib import Path
 from threading import get_ident
 from typing import BinaryIO
 
-_BLOCK_BYTES = 2**20
-_PART = re.compile(r"\.part\d+-\d+$")
+_RESERVED_BLOCK_BYTES = 2**20
+_PARTIAL_FILE = re.compile(r"\.part\d+-\d+$")
+_NO_FOLDER_SYNC = (
+    errno.EINVAL,
+    errno.ENOTSUP,
+    errno.EBADF,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+)
+"""Errors by which a platform or a file system says that it cannot sync a folder."""
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write ``content`` so that ``path`` holds either all of it or what it held before, also after
-    a power cut.
+    """Write a file so that it holds either all of ``content`` or what it held before.
+
+    That is true after a power cut, too.
 
     Raises:
-        OSError: with ``filename`` set, also where the system names no file (a full disk).
+        OSError: the file cannot be written. ``filename`` is set, also where the system names no
+            file (a full disk).
     """
     Pending(path).write(content)
 
 
 class Pending:
-    """A file that is about to be written, with room for it on the disk.
+    """A file that is about to be written, for which space on the disk can be reserved.
+
+    The content goes into a partial file beside ``path`` first, which takes the name ``path`` when
+    it is whole.
 
     Args:
-        path: of the file, which appears when it is whole.
-        size: bytes to take hold of at once, so that a disk too full for them is found out now. A
-            file system that copies on writing may still run full later.
+        path: the file.
+        size: the number of bytes to reserve at once, so that a disk that is too full is noticed
+            now. A file system that copies on writing may still run full later.
 
     Raises:
         OSError: as ``write_atomic``.
     """
 
     def __init__(self, path: Path, size: int = 0) -> None:
-        self.path, self._part = path, path.with_name(f"{path.name}.part{os.getpid()}-{get_ident()}")
-        with self._cleared():
-            made = [folder for folder in path.parents if not folder.exists()]
+        self.path = path
+        # The process and the thread are in the name, so that two writers never share a file.
+        self._partial_path = path.with_name(f"{path.name}.part{os.getpid()}-{get_ident()}")
+        with self._discarding_on_error():
+            missing_folders = [folder for folder in path.parents if not folder.exists()]
             path.parent.mkdir(parents=True, exist_ok=True)
-            for folder in made:
+            for folder in missing_folders:
                 sync_folder(folder.parent)
             if size:
-                with self._part.open("wb") as file:
-                    for start in range(0, size, _BLOCK_BYTES):
-                        file.write(bytes(min(_BLOCK_BYTES, size - start)))
-                    file.flush()
-                    os.fsync(file.fileno())
+                self._reserve(size)
+
+    def _reserve(self, size: int) -> None:
+        """Fill the partial file with ``size`` zero bytes, durably."""
+        with self._partial_path.open("wb") as file:
+            for start in range(0, size, _RESERVED_BLOCK_BYTES):
+                file.write(bytes(min(_RESERVED_BLOCK_BYTES, size - start)))
+            file.flush()
+            os.fsync(file.fileno())
 
     def write(self, content: bytes) -> None:
-        """Write the file, durably."""
+        """Write the whole file, durably.
+
+        Raises:
+            OSError: as ``write_atomic``.
+        """
         with self.opened() as file:
             file.write(content)
 
     @contextmanager
     def opened(self) -> Iterator[BinaryIO]:
-        """Write the file part after part; it appears, durably, when all of them are written, and
-        not if that fails.
+        """Open the file for writing piece by piece.
+
+        It appears, durably, at the end of the block. If the block fails, nothing of it remains.
+
+        Raises:
+            OSError: as ``write_atomic``.
         """
-        with self._cleared():
-            with self._part.open("r+b" if self._part.exists() else "wb") as file:
-                yield file
+        with self._discarding_on_error():
+            mode = "r+b" if self._partial_path.exists() else "wb"  # r+b keeps what was reserved
+            with self._partial_path.open(mode) as file:
+                yield file  # type: ignore[misc]  # both modes are binary
                 file.truncate()
                 file.flush()
                 os.fsync(file.fileno())
-            self._part.replace(self.path)
+            self._partial_path.replace(self.path)
             sync_folder(self.path.parent)
 
     def discard(self) -> None:
-        """Give the room back, if the file was not written."""
+        """Remove the partial file, and with it the reserved space, if there is one."""
         with suppress(OSError):
-            self._part.unlink(missing_ok=True)
+            self._partial_path.unlink(missing_ok=True)
 
     @contextmanager
-    def _cleared(self) -> Iterator[None]:
-        """Leave nothing half written behind, and name the file."""
+    def _discarding_on_error(self) -> Iterator[None]:
+        """Remove the partial file if the block fails, and name the file in an ``OSError``."""
         try:
             yield
         except BaseException as error:
             self.discard()
             if isinstance(error, OSError):
-                raise OSError(error.errno, error.strerror or str(error), str(self.path)) from error
+                reason = error.strerror or str(error)
+                raise OSError(error.errno, reason, str(self.path)) from error
             raise
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove what killed processes left half written in a folder, and in those below it."""
+    """Remove the partial files that killed processes left in a folder and in those below it."""
     for path in folder.rglob("*.part*"):
-        if _PART.search(path.name):
+        if _PARTIAL_FILE.search(path.name):
             path.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable; nothing where the platform or the file system cannot."""
+    """Make the names in a folder durable, where the platform and the file system can do that.
+
+    Raises:
+        OSError: the disk failed.
+    """
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:  # Windows opens no folders
@@ -101,14 +135,7 @@ def sync_folder(folder: Path) -> None:
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno not in (
-            errno.EINVAL,
-            errno.ENOTSUP,
-            errno.EBADF,
-            errno.EACCES,
-            errno.EPERM,
-            errno.EROFS,
-        ):
+        if error.errno not in _NO_FOLDER_SYNC:
             raise
     finally:
         os.close(handle)

@@ -5,9 +5,19 @@ from typing import Any
 
 
 def flatten_keys(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted keys."""
+    """Return nested settings as one mapping with dotted keys.
+
+    For example ``{"training": {"lr": 1}}`` becomes ``{"training.lr": 1}``. An empty mapping stays a
+    value.
+
+    Args:
+        node: the settings.
+        prefix: what stands in front of every key.
+    """
     dotted: dict[str, Any] = {}
     for key, value in node.items():
-        inside = isinstance(value, Mapping) and value
-        dotted |= flatten_keys(value, f"{prefix}{key}.") if inside else {f"{prefix}{key}": value}
+        if isinstance(value, Mapping) and value:
+            dotted |= flatten_keys(value, f"{prefix}{key}.")
+        else:
+            dotted[f"{prefix}{key}"] = value
     return dotted

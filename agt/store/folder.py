@@ -19,53 +19,70 @@ from agt.store.yaml_text import parse_yaml
 
 
 class FolderWriter:
-    """A folder that is being written (a ``models.store.FileWriter``): each file whole or not at
-    all, its hash noted.
+    """A folder that is being written: each file whole or not at all, and its hash noted.
+
+    It is an ``agt.models.store.FileWriter``.
 
     Args:
-        folder: where its files go.
-        command: what writes it.
+        folder: where the files go.
+        command: the command that writes them, for the manifest.
 
     Attributes:
-        digest: once it is finished; None before.
+        folder: where the files go; of a ``part``, the subfolder.
+        command: the command that writes them.
+        digest: the digest of the folder once it is finished; None before.
     """
 
+    digest: str | None
+
     def __init__(self, folder: Path, command: str) -> None:
-        self.folder, self.command, self.digest = folder, command, cast("str | None", None)
-        self._home, self._hashes = folder, dict[str, str]()  # parts write into the same list
+        self.folder = folder
+        self.command = command
+        self.digest = None
+        self._manifest_folder = folder
+        self._hashes: dict[str, str] = {}  # the parts of a folder write into the same dict
 
     def write(self, name: str, content: bytes) -> Path:
-        """Write one file; returns its path."""
+        """Write one file, and return its path.
+
+        Raises:
+            OSError: it cannot be written.
+        """
         with self.opened(name) as file:
             file.write(content)
         return self.folder / name
 
     def opened(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """``write`` for a file that is written part after part: it appears at the end, or never."""
+        """Open a file for writing piece by piece: it appears at the end of the block, or never."""
         return self._opened(Pending(self.folder / name))
 
     @contextmanager
     def _opened(self, pending: Pending) -> Iterator[BinaryIO]:
+        """Open a pending file for writing, and note its hash at the end."""
         if self.digest is not None:
             raise RuntimeError(
                 f"{pending.path}: this file cannot be written, because the run is finished and "
                 "no file can be added to a finished run: write into a new folder"
             )
         with pending.opened() as file:
-            hashing = _Hashing(file)
+            hashing = _HashingFile(file)
             yield cast(BinaryIO, hashing)
-        self._hashes[pending.path.relative_to(self._home).as_posix()] = hashing.hexdigest()
+        name = pending.path.relative_to(self._manifest_folder).as_posix()
+        self._hashes[name] = hashing.hexdigest()
 
     def part(self, name: str) -> Self:
-        """A subfolder; its files go into the same manifest."""
+        """Return a writer of a subfolder, whose files go into the same manifest."""
         part = copy(self)
         part.folder = self.folder / name
         return part
 
     def finish(self) -> str:
-        """Write the manifest, last: a folder without one is not whole. Returns the digest."""
+        """Write the manifest, and return the digest of the folder.
+
+        The manifest comes last, so that a folder without one is known not to be whole.
+        """
         manifest = Manifest(self.command, self._hashes)
-        write_atomic(self._home / MANIFEST_FILE, manifest.content)
+        write_atomic(self._manifest_folder / MANIFEST_FILE, manifest.content)
         self.digest = manifest.digest
         return self.digest
 
@@ -86,11 +103,12 @@ class NewFolder(FolderWriter):
         super().__init__(folder, command)
 
 
-class _Hashing(RawIOBase):
-    """A file that is only added to, with the hash of what was written."""
+class _HashingFile(RawIOBase):
+    """A file that is only appended to, with the hash of what was written."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file, self._hash = file, sha256()
+        self._file = file
+        self._hash = sha256()
         self.hexdigest = self._hash.hexdigest
 
     def writable(self) -> bool:
@@ -106,13 +124,15 @@ class _Hashing(RawIOBase):
 
 @dataclass(frozen=True)
 class Folder:
-    """A finished folder; every file of it through ``read`` (a ``models.store.FileReader``).
+    """A finished folder, of which every file is checked as it is read.
+
+    It is an ``agt.models.store.FileReader``.
 
     Attributes:
-        folder: where it lies; of a part, the subfolder.
-        home: the whole, which holds the manifest.
+        folder: where it lies; of a ``part``, the subfolder.
+        home: the whole folder, which holds the manifest.
         manifest: what its files must be.
-        key: the setting that names it, for messages; empty: none.
+        key: the setting that names it, for messages; empty: none does.
     """
 
     folder: Path
@@ -122,18 +142,20 @@ class Folder:
 
     @classmethod
     def open(cls, folder: Path, command: str, digest: str | None = None, key: str = "") -> Self:
-        """Read the manifest, and verify every file that it lists.
+        """Read the manifest of a folder, and verify every file that it lists.
 
         Args:
-            command: what must have written the folder.
-            digest: the folder must be the one of this digest; None: any.
+            folder: the folder.
+            command: the command that must have written it.
+            digest: the digest that it must have; None: any.
+            key: the setting that names it, for messages; empty: none does.
 
         Raises:
-            ConfigError: another command's folder, or another than ``digest``, or a file that is not
+            ConfigError: the folder is another command's, or has another digest, or a file is not
                 what was written.
         """
         with broken_as_config_error(folder, key):
-            manifest = _manifest(folder)
+            manifest = _open_manifest(folder)
             if manifest.command != command:
                 raise Broken(
                     f"{MANIFEST_FILE} says that `agt {manifest.command}` made this folder, but "
@@ -151,52 +173,72 @@ class Folder:
 
     @property
     def digest(self) -> str:
-        """The name of the whole, wherever its folder lies."""
+        """The digest of the whole folder, wherever it lies."""
         return self.manifest.digest
 
     def part(self, name: str) -> Self:
-        """A subfolder; the same manifest lists its files."""
+        """Return a reader of a subfolder, whose files the same manifest lists."""
         return replace(self, folder=self.folder / name)
 
     def read(self, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
-        """One file, if its bytes are those that the manifest lists.
+        """Return the bytes of one file, which are those that the manifest lists.
+
+        Args:
+            name: the file's path in this folder.
+            limit: the largest number of bytes that it may have.
 
         Raises:
-            ConfigError: they are not, or more than ``limit``, or it is gone or not listed; names
-                it.
+            ConfigError: the bytes are others, or more than ``limit``, or the file is gone or not
+                listed. The message names it.
         """
         with broken_as_config_error(self.home, self.key):
-            return self.manifest.load(self.home, self._listed(name), limit)
+            return self.manifest.load(self.home, self._listed_name(name), limit)
 
     def json(self, name: str) -> dict[str, Any]:
-        """The JSON object in a file. Raises ConfigError as ``read``, or where it is none."""
+        """Return the JSON object in a file.
+
+        Raises:
+            ConfigError: as ``read``; or the file holds no JSON object.
+        """
         with broken_as_config_error(self.home, self.key):
             return parse_object(self.read(name, MAX_TEXT_BYTES), name)
 
     def yaml(self, name: str) -> dict[str, Any]:
-        """The mapping in a YAML file. Raises ConfigError as ``read``, or where it is none."""
+        """Return the mapping in a YAML file.
+
+        Raises:
+            ConfigError: as ``read``; or the file holds no mapping in YAML.
+        """
         with broken_as_config_error(self.home, self.key):
             return parse_yaml(self.read(name, MAX_TEXT_BYTES), name)
 
     def names(self, folder: str) -> set[str]:
-        """The listed files of a subfolder, without its name."""
-        inside = f"{self._listed(folder)}/"
+        """Return the listed files of a subfolder, by their paths in it."""
+        inside = f"{self._listed_name(folder)}/"
         return {
             name.removeprefix(inside) for name in self.manifest.files if name.startswith(inside)
         }
 
     def holds(self, name: str) -> bool:
-        """Whether a file is listed."""
-        return self._listed(name) in self.manifest.files
+        """Return whether a file is listed."""
+        return self._listed_name(name) in self.manifest.files
 
-    def _listed(self, name: str) -> str:
-        """How the manifest calls one of this part's files."""
+    def _listed_name(self, name: str) -> str:
+        """Return what the manifest calls a file of this folder: its path in the whole folder."""
         return (self.folder / name).relative_to(self.home).as_posix()
 
 
 @contextmanager
 def broken_as_config_error(folder: Path, key: str = "") -> Iterator[None]:
-    """Say of a broken file which folder it is in, and by which setting that was named."""
+    """Turn ``Broken`` from the block into a ConfigError that names the folder.
+
+    Args:
+        folder: the folder whose files are read in the block.
+        key: the setting that names it; empty: none does.
+
+    Raises:
+        ConfigError: a file is broken.
+    """
     try:
         yield
     except Broken as error:
@@ -207,7 +249,12 @@ def broken_as_config_error(folder: Path, key: str = "") -> Iterator[None]:
         ) from None
 
 
-def _manifest(folder: Path) -> Manifest:
+def _open_manifest(folder: Path) -> Manifest:
+    """Return the manifest of a folder that a user named.
+
+    Raises:
+        Broken: the folder or its manifest does not exist, or the manifest is wrong.
+    """
     if not folder.is_dir():
         raise Broken("this folder does not exist: give the folder of a finished run")
     if not os.path.lexists(folder / MANIFEST_FILE):

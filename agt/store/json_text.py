@@ -6,30 +6,37 @@ from typing import Any
 
 from agt.store.reading import Broken
 
-MAX_DEPTH = 100  # of nested JSON and YAML
-MAX_DIGITS = 40  # of a whole number
+MAX_DEPTH = 100
+"""The largest depth of nested JSON and YAML."""
+MAX_DIGITS = 40
+"""The largest number of digits of a whole number."""
 
 
 def as_json(value: object) -> bytes:
-    """JSON for people to read."""
+    """Return JSON for people to read, with an entry a line and a newline at the end.
+
+    What JSON has no form for becomes text.
+    """
     return (json.dumps(value, indent=2, default=str) + "\n").encode()
 
 
 def parse_json(content: bytes, name: str) -> Any:
-    """Any JSON.
+    """Return the value that a JSON text stands for.
 
     Args:
-        name: of the file, for messages.
+        content: the text.
+        name: what messages call the file.
 
     Raises:
-        Broken: it is none, has a key twice or a number that is none, or is nested beyond measure.
+        Broken: it is not JSON, has a key twice, a number that is NaN, infinite or very long, or is
+            nested deeper than ``MAX_DEPTH``.
     """
     try:
         value = json.loads(
             content.decode(),
-            object_pairs_hook=_unique_keys,
-            parse_constant=_finite,
-            parse_float=_finite,
+            object_pairs_hook=_object_with_unique_keys,
+            parse_constant=_finite_float,
+            parse_float=_finite_float,
             parse_int=_bounded_int,
         )
         _check_depth(value)
@@ -41,14 +48,27 @@ def parse_json(content: bytes, name: str) -> Any:
 
 
 def parse_object(content: bytes, name: str) -> dict[str, Any]:
-    """A JSON object. Raises Broken as ``parse_json``."""
+    """Return the JSON object that a text stands for.
+
+    Args:
+        content: the text.
+        name: what messages call the file.
+
+    Raises:
+        Broken: as ``parse_json``; or it is another value than an object.
+    """
     value = parse_json(content, name)
     if not isinstance(value, dict):
         raise Broken(f"{name} does not contain a JSON object")
     return value
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object_with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object from its (key, value) pairs.
+
+    Raises:
+        ValueError: a key occurs twice.
+    """
     value = dict(pairs)
     if len(value) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -60,20 +80,30 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_depth(value: Any) -> None:
+    """Raise RecursionError if objects and lists are nested deeper than ``MAX_DEPTH``."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        nested = [
-            node.values() if isinstance(node, dict) else node
-            for node in level
-            if isinstance(node, dict | list)
-        ]
-        if not nested:
+        next_level: list[Any] = []
+        has_containers = False
+        for node in level:
+            if isinstance(node, dict):
+                has_containers = True
+                next_level.extend(node.values())
+            elif isinstance(node, list):
+                has_containers = True
+                next_level.extend(node)
+        if not has_containers:
             return
-        level = [part for parts in nested for part in parts]
+        level = next_level
     raise RecursionError
 
 
-def _finite(digits: str) -> float:
+def _finite_float(digits: str) -> float:
+    """Return the number that digits, ``NaN`` or ``Infinity`` stand for.
+
+    Raises:
+        ValueError: it is NaN, infinite, or too large for a float.
+    """
     value = float(digits)
     if not math.isfinite(value):
         raise ValueError(f"the number {digits[:20]} is NaN, infinite, or too large for a float")
@@ -81,6 +111,11 @@ def _finite(digits: str) -> float:
 
 
 def _bounded_int(digits: str) -> int:
+    """Return a whole number from its digits.
+
+    Raises:
+        ValueError: there are more than ``MAX_DIGITS`` digits, which would take long to read.
+    """
     if len(digits) > MAX_DIGITS:
         raise ValueError(f"a whole number has more than {MAX_DIGITS} digits")
     return int(digits)

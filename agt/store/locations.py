@@ -7,36 +7,49 @@ from agt.errors import DataMissing
 
 
 def expand_home(path: Path) -> Path:
-    """``path`` with ~ as the expand_home directory; where nobody has that name, it is a name as any
-    other.
+    """Return ``path`` with ``~`` replaced by the home directory.
+
+    ``~name`` stays as it is if no user has that name.
     """
     return Path(os.path.expanduser(path))
 
 
 def resolve(path: Path, data_dir: Path) -> Path:
-    """``path``, taken relative to ``data_dir`` unless absolute: where something is to be
-    written.
+    """Return where something is to be written: ``path``, relative to ``data_dir`` unless absolute.
+
+    Args:
+        path: as the user gave it, perhaps with ``~``.
+        data_dir: the folder of the data, perhaps with ``~``.
     """
     return expand_home(data_dir) / expand_home(path)
 
 
 def possible_paths(path: Path, data_dir: Path) -> tuple[Path, ...]:
-    """Where a person's file may lie, first the working directory and then ``data_dir``; an
-    absolute path is one place.
+    """Return where a user's file may lie: in the working directory first, then in ``data_dir``.
+
+    For an absolute path that is one place.
+
+    Args:
+        path: as the user gave it, perhaps with ``~``.
+        data_dir: the folder of the data, perhaps with ``~``.
     """
     return tuple(dict.fromkeys((expand_home(path), resolve(path, data_dir))))
 
 
 def locate(path: Path, data_dir: Path, setting: str) -> Path:
-    """The first of its ``possible_paths`` where a file or folder is.
+    """Return the first of the ``possible_paths`` where a file or folder exists.
 
-    Raises DataMissing naming all of them.
+    Args:
+        path: as the user gave it, perhaps with ``~``.
+        data_dir: the folder of the data, perhaps with ``~``.
+        setting: the setting that named the path, for the message.
+
+    Raises:
+        DataMissing: none exists. The message names all of them.
     """
     tried = possible_paths(path, data_dir)
-    there = next((place for place in tried if place.exists()), None)
-    if there is None:
-        nor = "".join(f", and {place} does not exist either" for place in tried[1:])
-        raise DataMissing(
-            f"{tried[0]} does not exist{nor}: put the file there, or change {setting}"
-        )
-    return there
+    for place in tried:
+        if place.exists():
+            return place
+    nor = "".join(f", and {place} does not exist either" for place in tried[1:])
+    raise DataMissing(f"{tried[0]} does not exist{nor}: put the file there, or change {setting}")

@@ -16,101 +16,131 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-
-_NETWORK = ("nfs", "nfs4", "lustre")
-_LOCAL = {"nolock", "local_lock=flock", "local_lock=all", "localflock"}  # options of theirs
+_NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "lustre")
+_LOCAL_LOCK_OPTIONS = {"nolock", "local_lock=flock", "local_lock=all", "localflock"}
+"""Options of network file systems by which locks stay on this machine."""
+_LOCK_ATTEMPTS = 5
+_SECONDS_BETWEEN_ATTEMPTS = 0.02
 
 
 class Lock:
-    """A lock on a file, which the operating system lets go of when its process ends, however it
-    ends.
+    """A lock on a file, which the operating system frees when its process ends, however it ends.
 
-    A process that holds it is alive: on this machine, or on another that shares the file system and
-    its locks.
+    So a process that holds the lock is alive: on this machine, or on another one that shares the
+    file system and its locks.
 
     Attributes:
-        works: False where the system or the file system keeps no locks: then it tells nothing.
+        works: False where the system or the file system has no locks. Then the lock says nothing
+            about other processes. Known once ``acquire`` was called.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._file, self.works = path, -1, True
+        self._path = path
+        self._handle = -1
+        self.works = True
 
-    def take(self) -> bool:
-        """Take it if nobody has it; True: it is ours, or there are no locks here.
+    def acquire(self) -> bool:
+        """Take the lock if no other process holds it.
 
-        Raises OSError as opening a file does.
+        Returns:
+            True if the lock is this process's now, or if there are no locks here (``works``).
+
+        Raises:
+            OSError: the file of the lock cannot be opened.
         """
-        # somebody may just be asking who holds it, or be about to remove the file
-        for _ in range(5):
+        # A failed attempt may mean no more than that another process asks just now who holds the
+        # lock, or is about to remove the file.
+        for _ in range(_LOCK_ATTEMPTS):
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
-            got = _flock(handle)
-            if got and _same(handle, self._path):
-                self._file = handle
+            is_locked_now = _try_to_lock(handle)
+            if is_locked_now and _is_same_file(handle, self._path):
+                self._handle = handle
                 return True
             os.close(handle)
-            if got is None:
+            if is_locked_now is None:
                 self.works = False
                 self._path.unlink(missing_ok=True)  # it would look like a dead process's
                 return True
-            time.sleep(0.02)
+            time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
         return False
 
     def release(self) -> None:
-        """Let it go, and leave no file of it. Twice is as good as once."""
-        if self._file >= 0:
+        """Free the lock and remove its file. Without a lock, do nothing."""
+        if self._handle >= 0:
             self._path.unlink(missing_ok=True)
-            os.close(self._file)
-            self._file = -1
+            os.close(self._handle)
+            self._handle = -1
 
     def abandon(self) -> None:
-        """Let it go as a killed process would: the file stays."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        """Free the lock as a killed process would: its file stays."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
 
     def __del__(self) -> None:
         self.abandon()
 
 
 def is_locked(path: Path) -> bool | None:
-    """Whether a living process holds the lock of this file; None: there is no such file, or
-    nobody can tell.
+    """Return whether a living process holds the lock of a file.
+
+    Returns:
+        None if the file does not exist, or if the system cannot tell.
     """
     with suppress(OSError), path.open("rb") as file:
-        got = _flock(file.fileno(), shared=True)
-        return None if got is None else not got
+        is_locked_now = _try_to_lock(file.fileno(), shared=True)
+        return None if is_locked_now is None else not is_locked_now
     return None
 
 
-def _flock(handle: int, shared: bool = False) -> bool | None:
-    """Take the lock of an open file, if it is free; None: there are no locks here."""
-    if fcntl is None or _apart(os.fstat(handle).st_dev):
+def _try_to_lock(handle: int, shared: bool = False) -> bool | None:
+    """Take the lock of an open file, if it is free.
+
+    Args:
+        handle: the open file.
+        shared: take a lock that others may share, which tells only whether one exists.
+
+    Returns:
+        True if the lock was taken, False if another process holds it, None if there are no locks
+        here.
+    """
+    if fcntl is None or _has_local_locks(os.fstat(handle).st_dev):
         return None
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
-        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except OSError as error:
-        return False if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        return None
     return True
 
 
 @cache
-def _apart(device: int, mounts: str = "/proc/self/mountinfo") -> bool:
-    """Whether a network's file system is mounted here so that its locks stay on this machine: they
-    tell nothing of others.
+def _has_local_locks(device: int, mounts: str = "/proc/self/mountinfo") -> bool:
+    """Return whether a network's file system is mounted so that locks stay on this machine.
 
-    Linux says so, in proc_pid_mountinfo(5); elsewhere nobody asks.
+    Such locks say nothing about processes of other machines. Linux tells it, in
+    proc_pid_mountinfo(5); elsewhere the answer is False.
+
+    Args:
+        device: the number of the device, as ``os.stat`` gives it.
+        mounts: the list of mounts.
     """
-    place = f"{os.major(device)}:{os.minor(device)}"
+    device_number = f"{os.major(device)}:{os.minor(device)}"
     with suppress(OSError):
         for line in Path(mounts).read_text(errors="replace").splitlines():
-            mount, _, system = line.partition(" - ")
-            if mount.split()[2] == place and system.split()[0] in _NETWORK:
-                return bool(_LOCAL & set(system.split()[2].split(",")))
+            mount, _, file_system = line.partition(" - ")
+            if mount.split()[2] != device_number:
+                continue
+            if file_system.split()[0] in _NETWORK_FILE_SYSTEMS:
+                options = set(file_system.split()[2].split(","))
+                return bool(_LOCAL_LOCK_OPTIONS & options)
     return False
 
 
-def _same(handle: int, path: Path) -> bool:
-    """Whether the file is still what its name stands for."""
+def _is_same_file(handle: int, path: Path) -> bool:
+    """Return whether an open file is still the one that its name stands for."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:

@@ -31,21 +31,24 @@ from agt.store.reading import MAX_FILE_BYTES, Broken, open_plain, read_file
 from agt.store.sealed import seal, unseal
 
 FORMAT = 1
+"""The format of manifests that this version writes."""
 MANIFEST_FILE = "manifest.json"
 HASH = re.compile("[0-9a-f]{64}")
+"""A sha256 in hexadecimal."""
 MANIFEST_KEYS = {"command", "files", "format"}
+"""The entries of a manifest, beside its seal."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The files of one finished run.
+    """The list of the files of one finished folder, with their hashes.
 
     Attributes:
-        command: that wrote them.
+        command: the command that wrote the files.
         files: path in the folder, with forward slashes -> sha256 in hexadecimal.
 
     Raises:
-        Broken: a path leads out of the folder, or a hash is none.
+        Broken: a path leads out of the folder, or a hash is not a sha256.
     """
 
     command: str
@@ -53,13 +56,7 @@ class Manifest:
 
     def __post_init__(self) -> None:
         for name, digest in self.files.items():
-            path = PurePosixPath(name)
-            if (
-                path.is_absolute()
-                or ".." in path.parts
-                or str(path) != name
-                or name in (".", MANIFEST_FILE)
-            ):
+            if not _is_file_name(name):
                 raise Broken(
                     altered(
                         MANIFEST_FILE, f"the listed name {name!r} cannot be a file of this folder"
@@ -70,11 +67,11 @@ class Manifest:
 
     @classmethod
     def read(cls, content: bytes) -> "Manifest":
-        """From manifest.json's bytes.
+        """Return the manifest that the bytes of a manifest.json hold.
 
         Raises:
-            Broken: they are not a manifest's, byte for byte, or in a format that this version does
-                not know.
+            Broken: the bytes are not those that agt would write for this list, or have a format
+                that this version does not know.
         """
         value = unseal_manifest(content, MANIFEST_FILE)
         if (
@@ -88,50 +85,81 @@ class Manifest:
 
     @classmethod
     def open(cls, folder: Path) -> "Manifest":
-        """A folder's own. Raises Broken as ``read``, or where there is none."""
+        """Return the manifest of a folder.
+
+        Raises:
+            Broken: as ``read``; or there is no manifest.
+        """
         return cls.read(read_file(folder / MANIFEST_FILE))
 
     @property
     def content(self) -> bytes:
-        """manifest.json's bytes; the same list gives the same bytes."""
+        """The bytes of manifest.json. The same list gives the same bytes."""
         return seal_manifest({"command": self.command, "files": dict(self.files)})
 
     @property
     def digest(self) -> str:
-        """``sha256:`` and the hash of ``content``: the name of this run."""
+        """The name of this folder: ``sha256:`` and the hash of ``content``."""
         return f"sha256:{sha256(self.content).hexdigest()}"
 
     def check(self, name: str, content: bytes) -> None:
-        """Raise Broken unless these are the bytes listed for ``name``."""
+        """Compare the bytes of a file with its listed hash.
+
+        Args:
+            name: the file's path in the folder.
+            content: the bytes.
+
+        Raises:
+            Broken: the file is not listed, or has another hash.
+        """
         self._compare(name, sha256(content).hexdigest())
 
     def load(self, folder: Path, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
-        """The bytes of one file, checked: what the caller parses is what was hashed.
+        """Return the bytes of one file, checked: what the caller parses is what was hashed.
+
+        Args:
+            folder: where the files lie.
+            name: the file's path in the folder.
+            limit: the largest number of bytes that it may have.
 
         Raises:
-            Broken: it is not listed, is gone, is a link or lies behind one, cannot be read, has
-                more bytes than ``limit``, or others.
+            Broken: the file is not listed, is gone, is a link or lies behind one, cannot be read,
+                has more bytes than ``limit``, or another hash.
         """
-        self._listed(name)
+        self._hash_of(name)  # it raises unless the file is listed, before anything is opened
         content = read_file(_path_inside(folder, name), limit, name)
         self.check(name, content)
         return content
 
     def check_file(self, folder: Path, name: str) -> None:
-        """Read one listed file, in pieces; raises Broken as ``load``."""
+        """Read one listed file in pieces, and compare it with its hash.
+
+        Args:
+            folder: where the files lie.
+            name: the file's path in the folder.
+
+        Raises:
+            Broken: as ``load``.
+        """
         with open_plain(_path_inside(folder, name), name=name) as file:
             digest = file_digest(file, "sha256").hexdigest()
         self._compare(name, digest)
 
     def verify(self, folder: Path) -> None:
-        """Read every listed file once, and raise Broken, as ``load`` does, at the first that is
-        not right.
+        """Read every listed file once, and compare it with its hash.
+
+        Args:
+            folder: where the files lie.
+
+        Raises:
+            Broken: as ``load``, for the first file that is wrong.
         """
         for name in self.files:
             self.check_file(folder, name)
 
     def _compare(self, name: str, digest: str) -> None:
-        expected = self._listed(name)
+        """Raise Broken unless ``digest`` is the hash that is listed for a file."""
+        expected = self._hash_of(name)
         if digest != expected:
             raise Broken(
                 altered(
@@ -141,7 +169,12 @@ class Manifest:
                 )
             )
 
-    def _listed(self, name: str) -> str:
+    def _hash_of(self, name: str) -> str:
+        """Return the hash that is listed for a file.
+
+        Raises:
+            Broken: the file is not listed.
+        """
         if name not in self.files:
             raise Broken(
                 f"{name} is not listed in {MANIFEST_FILE}, so it does not belong to this "
@@ -150,11 +183,27 @@ class Manifest:
         return self.files[name]
 
 
+def _is_file_name(name: str) -> bool:
+    """Return whether a name can be the path of a file in a folder, written in its one form."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        return False
+    return str(path) == name and name not in (".", MANIFEST_FILE)
+
+
 def _path_inside(folder: Path, name: str) -> Path:
-    """Where a listed file lies. Raises Broken where a folder on the way is a link to another."""
+    """Return where a listed file lies.
+
+    Args:
+        folder: the folder of the manifest.
+        name: the file's path in the folder, with forward slashes.
+
+    Raises:
+        Broken: a folder on the way is a link to another one.
+    """
     path = folder
-    for part in name.split("/")[:-1]:
-        path /= part
+    for folder_name in name.split("/")[:-1]:
+        path /= folder_name
         if path.is_symlink():
             raise Broken(
                 f"{name} is not read, because {path.name} on its path is a link, which agt "
@@ -164,20 +213,26 @@ def _path_inside(folder: Path, name: str) -> Path:
 
 
 def seal_manifest(value: Mapping[str, Any]) -> bytes:
-    """Canonical JSON (sorted keys, two spaces, a newline at the end) with the format's number
-    and the hash of the rest.
+    """Return the bytes of a sealed file: canonical JSON with a format and a hash.
+
+    Keys are sorted, lines are indented by two spaces, and a newline stands at the end.
+
+    Args:
+        value: the content, to which ``format`` and ``seal`` (the hash of the rest) are added.
     """
     return seal({**value, "format": FORMAT}, canonical=True)
 
 
 def unseal_manifest(content: bytes, name: str) -> dict[str, Any]:
-    """What ``seal_manifest`` made, read back: the value and its ``format``.
+    """Return the content of a file that ``seal_manifest`` made, with its ``format``.
 
     Args:
-        name: of the file, for messages.
+        content: the bytes of the file.
+        name: what messages call the file.
 
     Raises:
-        Broken: not the bytes that ``seal_manifest`` makes of it, or another format.
+        Broken: these are not the bytes that ``seal_manifest`` makes of the content, or have another
+            format.
     """
     try:
         number = json.loads(content).get("format")
@@ -195,10 +250,13 @@ def unseal_manifest(content: bytes, name: str) -> dict[str, Any]:
 
 
 def read_digest(text: str) -> str:
-    """A digest as a user gives it, with or without ``sha256:``, as ``Manifest.digest`` gives it.
+    """Return a digest that a user gave in the form of ``Manifest.digest``.
+
+    Args:
+        text: 64 hexadecimal digits, with or without ``sha256:`` in front.
 
     Raises:
-        ValueError: it is none.
+        ValueError: this is not a digest.
     """
     number = text.strip().lower().removeprefix("sha256:")
     if not HASH.fullmatch(number):

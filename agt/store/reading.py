@@ -8,23 +8,29 @@ from hashlib import file_digest
 from io import BufferedReader
 from pathlib import Path
 
-MAX_FILE_BYTES = 2**36  # of a file that is hashed
-MAX_TEXT_BYTES = 2**24  # of a file that is parsed
-READ_FLAGS = os.O_RDONLY | sum(
-    getattr(os, f"O_{name}", 0) for name in ("NOFOLLOW", "NONBLOCK", "CLOEXEC", "NOCTTY", "BINARY")
-)
+MAX_FILE_BYTES = 2**36
+"""The largest size of a file that is hashed."""
+MAX_TEXT_BYTES = 2**24
+"""The largest size of a file that is parsed."""
+_READ_FLAG_NAMES = ("NOFOLLOW", "NONBLOCK", "CLOEXEC", "NOCTTY", "BINARY")
+READ_FLAGS = os.O_RDONLY | sum(getattr(os, f"O_{name}", 0) for name in _READ_FLAG_NAMES)
+"""Flags of ``os.open`` that follow no link and wait for no pipe, where the platform has them."""
 
 
 class Broken(Exception):
-    """A file is not what was recorded; the message names it, relative to its folder, and says
-    what is wrong.
+    """A file is not what was recorded.
+
+    The message names the file, relative to its folder, and says what is wrong.
     """
 
 
 def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file, read in pieces, as hexadecimal digits; links are followed.
+    """Return the SHA-256 of a file as hexadecimal digits. Links are followed.
 
-    Raises OSError.
+    The file is read in pieces.
+
+    Raises:
+        OSError: the file cannot be read.
     """
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
@@ -32,15 +38,18 @@ def file_sha256(path: Path) -> str:
 
 @contextmanager
 def open_plain(path: Path, limit: int = MAX_FILE_BYTES, name: str = "") -> Iterator[BufferedReader]:
-    """A plain file, open; what it is, is asked of the handle, so that nothing can be put in its
-    place in between.
+    """Open a regular file for reading.
+
+    What it is, is asked of the open handle, so that nothing can be put in its place in between.
 
     Args:
-        limit: bytes that it may have.
-        name: for messages; empty: its own.
+        path: the file.
+        limit: the largest number of bytes that it may have.
+        name: what messages call it; empty: its own name.
 
     Raises:
-        Broken: it is gone, no plain file, larger than ``limit``, or cannot be read.
+        Broken: the file is gone, is not a regular file, is larger than ``limit``, or cannot be
+            read.
     """
     name = name or path.name
     try:
@@ -67,10 +76,19 @@ def open_plain(path: Path, limit: int = MAX_FILE_BYTES, name: str = "") -> Itera
 
 
 def read_file(path: Path, limit: int = MAX_TEXT_BYTES, name: str = "") -> bytes:
-    """The bytes of a plain file. Arguments and errors as ``open_plain``."""
+    """Return the bytes of a regular file.
+
+    Args:
+        path: the file.
+        limit: the largest number of bytes that it may have.
+        name: what messages call it; empty: its own name.
+
+    Raises:
+        Broken: as ``open_plain``; or the file grew while it was read.
+    """
     with open_plain(path, limit, name) as file:
         size = os.fstat(file.fileno()).st_size
-        content = file.read(size + 1)
+        content = file.read(size + 1)  # one byte more, which is there only if the file grew
     if len(content) > size:
         raise Broken(
             f"{name or path.name} grew while agt was reading the file, so another process is "
@@ -80,7 +98,11 @@ def read_file(path: Path, limit: int = MAX_TEXT_BYTES, name: str = "") -> bytes:
 
 
 def file_kind(mode: int) -> str:
-    """What a file's mode says that it is, in words; empty: a plain file."""
+    """Return in words what kind of file a mode says; empty for a regular file.
+
+    Args:
+        mode: ``st_mode`` of ``os.stat``.
+    """
     kinds = {
         stat.S_IFREG: "",
         stat.S_IFDIR: "a folder",
@@ -91,12 +113,11 @@ def file_kind(mode: int) -> str:
 
 
 def _why_not_opened(path: Path, error: OSError | ValueError) -> str:
+    """Return in words why ``os.open`` refused a path."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return "is gone"
-    if isinstance(error, ValueError):  # a NUL in its name
+    if isinstance(error, ValueError):  # there is a NUL in the name
         return f"cannot be read ({error})"
-    return (
-        "is a link, which agt does not follow: replace the link by the file itself"
-        if os.path.islink(path)
-        else f"cannot be read ({error.strerror or error})"
-    )
+    if os.path.islink(path):
+        return "is a link, which agt does not follow: replace the link by the file itself"
+    return f"cannot be read ({error.strerror or error})"

@@ -8,16 +8,25 @@ from typing import Any, ClassVar
 from agt.store.json_text import MAX_DEPTH, MAX_DIGITS
 from agt.store.reading import Broken
 
-MAX_YAML_BYTES = 2**20  # its reader is slow
+MAX_YAML_BYTES = 2**20
+"""The largest size of a YAML text, which is slow to read."""
 _LONG_NUMBER = re.compile(rf"[-+.:_\d]{{{MAX_DIGITS},}}")
+_ESCAPED_INTERPOLATION = re.compile(r"(\\*)\\\$\{")
 
 
 def parse_yaml(content: bytes, name: str) -> dict[str, Any]:
-    r"""A mapping from YAML. Interpolations stay text, as nothing of this machine belongs into them;
-    ``\${`` is ``${``.
+    r"""Return the mapping that a YAML text stands for.
+
+    Interpolations such as ``${oc.env:HOME}`` stay text, because a record must not read anything of
+    this machine. ``\${`` becomes ``${``.
+
+    Args:
+        content: the text.
+        name: what messages call the file.
 
     Raises:
-        Broken: it is none, or holds what a record's never does: an alias, an object, a key twice.
+        Broken: it is not a mapping in YAML; or has what agt never writes: an alias, a tag, a very
+            long number, a key twice.
     """
     yaml, loader = _yaml_loader()
     try:
@@ -27,37 +36,54 @@ def parse_yaml(content: bytes, name: str) -> dict[str, Any]:
         _check_events(yaml.parse(text, loader))
         value = yaml.load(text, loader)
     except (ValueError, TypeError, OverflowError, RecursionError, yaml.YAMLError) as error:
-        raise Broken(f"{name} cannot be read ({' '.join(str(error).split())[:200]})") from None
+        reason = " ".join(str(error).split())[:200]
+        raise Broken(f"{name} cannot be read ({reason})") from None
     if not isinstance(value, dict):
         raise Broken(f"{name} does not contain a mapping (key: value)")
     return {str(key): unescaped(node) for key, node in value.items()}
 
 
 def unescaped(node: Any) -> Any:
-    """A configuration as it was before ``to_yaml`` kept its text from being an interpolation."""
+    r"""Return a configuration as it was before ``to_yaml`` escaped its interpolations.
+
+    In all of its text, ``\${`` becomes ``${``, and of 2n backslashes before that, n stay.
+
+    Args:
+        node: a value, list or mapping.
+    """
     if isinstance(node, str):
-        return (
-            re.sub(r"(\\*)\\\$\{", lambda start: start[1][: len(start[1]) // 2] + "${", node)
-            if "${" in node
-            else node
-        )
+        if "${" not in node:
+            return node
+        return _ESCAPED_INTERPOLATION.sub(_without_escape, node)
     if isinstance(node, dict):
         return {key: unescaped(value) for key, value in node.items()}
-    return [unescaped(value) for value in node] if isinstance(node, list) else node
+    if isinstance(node, list):
+        return [unescaped(value) for value in node]
+    return node
+
+
+def _without_escape(match: re.Match[str]) -> str:
+    """Return ``${`` with half of the backslashes that stood before the escaped one."""
+    backslashes = match[1]
+    return backslashes[: len(backslashes) // 2] + "${"
 
 
 @cache
 def _yaml_loader() -> tuple[Any, Any]:
-    """(the yaml package, a safe loader that refuses a key twice); loaded when first needed."""
+    """Return the yaml package, and a safe loader class that refuses a key that occurs twice.
+
+    The package is loaded when it is first needed. Dates stay text, as OmegaConf reads them.
+    """
     import yaml  # type: ignore[import-untyped]
 
     base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    rules_without_dates = {
+        first_character: [(tag, rule) for tag, rule in rules if not tag.endswith(":timestamp")]
+        for first_character, rules in base.yaml_implicit_resolvers.items()
+    }
 
     class Loader(base):  # type: ignore[misc, valid-type]
-        yaml_implicit_resolvers: ClassVar = {  # dates stay text, as OmegaConf reads them
-            first: [(tag, rule) for tag, rule in rules if not tag.endswith(":timestamp")]
-            for first, rules in base.yaml_implicit_resolvers.items()
-        }
+        yaml_implicit_resolvers: ClassVar = rules_without_dates
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
             value: dict[Any, Any] = super().construct_mapping(node, deep)
@@ -71,14 +97,26 @@ def _yaml_loader() -> tuple[Any, Any]:
 
 
 def _check_events(events: Iterator[Any]) -> None:
-    """Raise ValueError at what no record has, before a reader makes anything of it."""
+    """Refuse a YAML text with what no record has, before a reader makes objects of it.
+
+    Args:
+        events: the events of PyYAML's parser.
+
+    Raises:
+        ValueError: there is an alias, a tag, a number with very many digits, or a depth beyond
+            ``MAX_DEPTH``.
+    """
     depth = 0
     for event in events:
         kind = type(event).__name__
-        depth += kind.endswith("StartEvent") - kind.endswith("EndEvent")
+        if kind.endswith("StartEvent"):
+            depth += 1
+        elif kind.endswith("EndEvent"):
+            depth -= 1
         if kind == "AliasEvent":
             raise ValueError("the file contains a YAML alias (*name), which agt never writes")
-        if getattr(event, "tag", None) or _LONG_NUMBER.fullmatch(getattr(event, "value", "")):
+        has_tag = bool(getattr(event, "tag", None))
+        if has_tag or _LONG_NUMBER.fullmatch(getattr(event, "value", "")):
             raise ValueError(
                 "the file contains a YAML tag (!name) or a number with very many digits, "
                 "which agt never writes"

@@ -443,7 +443,7 @@ def checkpoint_folder(
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = Lock(folder.with_name(f"{folder.name}.lock"))
-    if not lock.take():
+    if not lock.acquire():
         raise ConfigError(
             f"checkpoint={folder}: another process is training with this folder: wait for it, "
             "or give another folder"

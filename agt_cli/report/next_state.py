@@ -157,7 +157,7 @@ def _take_lock(folder: Path) -> Lock:
     lock = Lock(folder / STATE_LOCK)
     try:
         (folder / HOME).mkdir(exist_ok=True)
-        got = lock.take()
+        got = lock.acquire()
     except OSError as error:
         file = error.filename or STATE_LOCK
         reason = error.strerror or error

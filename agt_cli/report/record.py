@@ -213,7 +213,7 @@ class RunRecord(FolderWriter):
     def _claim(self) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            if (self.folder / "status.json").exists() or not self._lock.take():
+            if (self.folder / "status.json").exists() or not self._lock.acquire():
                 raise FileExistsError
             # Exclusive creation is atomic: of two runs given one folder, the second stops here.
             with (self.folder / "status.json").open("x") as file:
@@ -235,7 +235,7 @@ class RunRecord(FolderWriter):
 
     def _take_up(self, again: Run, now: str) -> None:
         """Go on in a folder whose process is gone: of two that try, one gets its lock."""
-        if not self._lock.take():
+        if not self._lock.acquire():
             raise still_running(again.folder)
         if not self._lock.works:
             raise ConfigError(
@@ -308,7 +308,7 @@ class RunRecord(FolderWriter):
         """Where the finished run is to be read: the folder that its key lies in
         (agt_cli/unlearn/log.py).
         """
-        return self._home
+        return self._manifest_folder
 
     @property
     def metrics(self) -> dict[str, float | int | str]:

@@ -238,7 +238,7 @@ def test_what_a_killed_audit_left_is_removed_and_a_living_ones_stays(audited: Ag
         scratch.mkdir(parents=True)
     (dead.parent / LOCK).touch()
     lock = Lock(living.parent / LOCK)
-    assert lock.take()
+    assert lock.acquire()
     assert audited("audit", "toy", "run=latest").code == 0
     lock.release()
     assert (dead.exists(), living.exists()) == (False, True)
