@@ -5,8 +5,6 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.parquet
 
 from agt.data.arrays import ROWS
 
@@ -19,7 +17,7 @@ _CAST_TO_TEXT = (
 
 
 def is_text(column: pa.Array) -> bool:
-    """Whether a column holds text."""
+    """Return whether a column holds text."""
     return pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
 
 
@@ -30,12 +28,12 @@ def to_plain_type(column: pa.Array) -> pa.Array:
     did).
 
     Raises:
-        ArrowInvalid: bytes that are not text in UTF-8.
+        ArrowInvalid: some bytes are not text in UTF-8.
     """
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
         if kind.extension_name == "arrow.uuid":
-            return pa.array([as_word(value) for value in column.to_pylist()], pa.string())
+            return to_text(column)
         if kind.extension_name == "arrow.bool8":
             return column.storage.cast(pa.bool_())
         if kind.extension_name == "arrow.json":
@@ -51,29 +49,42 @@ def to_plain_type(column: pa.Array) -> pa.Array:
 
 
 def as_word(value: object) -> str | None:
-    """A value as text, a whole number without a decimal point; None: it is missing."""
+    """Return a value as text, a whole number without a decimal point; None if it is missing.
+
+    Args:
+        value: a cell as Python has it; None or NaN is missing.
+    """
     if value is None or value != value:
         return None
-    if isinstance(value, Decimal):  # whose digits behind the point are as many as the column's
-        whole, _, rest = f"{value:f}".partition(".")
-        return f"{whole}.{rest}".rstrip("0").rstrip(".") if rest else whole
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    if isinstance(value, Decimal):
+        # Arrow writes as many decimals as the whole column has, so trailing zeros say nothing.
+        whole, _, decimals = f"{value:f}".partition(".")
+        if not decimals:
+            return whole
+        return f"{whole}.{decimals}".rstrip("0").rstrip(".")
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
 
 
 def to_text(column: pa.Array) -> pa.Array:
+    """Return each value of a column as text, as ``as_word`` writes it; missing ones are null."""
     return pa.array([as_word(value) for value in column.to_pylist()], pa.string())
 
 
 def missing_word(word: str | None) -> bool:
-    """Whether a value stands for none: in a csv it is one of these words or blank, and elsewhere
-    text may say so too.
-    """
+    """Return whether text stands for a missing value: None, blank, or one of the ``NULLS``."""
     return word is None or word.strip() in NULLS
 
 
 def to_numpy_text(words: pa.Array) -> np.ndarray:
-    # [n] str, in pieces: there may be millions.
-    names = np.empty(len(words), f"U{pc.max(pc.utf8_length(words)).as_py() or 1}")
+    """Return text as a NumPy array [n] of str, whose width is that of the longest value.
+
+    Args:
+        words: text, none missing. It is copied in pieces, because there may be millions.
+    """
+    width = pc.max(pc.utf8_length(words)).as_py() or 1
+    names = np.empty(len(words), f"U{width}")
     for start in range(0, len(words), ROWS):
         names[start : start + ROWS] = words[start : start + ROWS].to_numpy(zero_copy_only=False)
     return names

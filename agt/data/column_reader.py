@@ -19,8 +19,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.parquet
 
 from agt.data.arrays import not_finite, row_words
 from agt.data.cell_values import (
@@ -34,44 +32,50 @@ from agt.data.cell_values import (
 )
 from agt.data.csv_format import CsvFormat, open_text
 from agt.data.damaged import DAMAGE_ERRORS, describe_damage
-from agt.data.formats import (
-    CellFormat,
-    days_since_1970,
-    reads,
-)
+from agt.data.formats import CellFormat, days_since_1970, reads
 from agt.data.ids import most_frequent
 from agt.errors import DataError, nearest
 from agt.messages import Message
 
-_TURNED_ROWS = 2**11  # rows of columns that are brought side by side
+_STACKED_ROWS = 2**11
+"""Rows of columns that are brought side by side at once: few enough to stay in the cache."""
 _FLAGS = {"1": True, "true": True, "test": True, "0": False, "false": False, "train": False}
+"""Text in lower case -> whether the record is a test record."""
 ID_KINDS = {"a whole number": r"^[+-]?\d+$", "a decimal number": r"^[+-]?\d*\.\d+([eE][+-]?\d+)?$"}
-_EXACT_BITS = {16: 11, 32: 24}  # below 2 to this, numbers of so many bits tell whole ones apart
+"""Kind of number, in words -> what cells of a csv with such a number look like."""
+_EXACT_BITS = {16: 11, 32: 24, 64: 53}
+"""Bits of a floating-point type -> b such that its whole numbers below 2**b are exact."""
 
 
 @dataclass(frozen=True)
 class ColumnReader:
     """An open file, read column by column.
 
+    In every method, ``name`` is a column and ``setting`` the configuration key that chose it, which
+    messages name.
+
     Attributes:
         path: the file, for messages.
         names: its columns, or the keys of an npz.
-        read: the raw column: a numpy array (npz, npy) or an Arrow column (csv, parquet).
-        form: how a csv, whose cells are text, was cut into them; None: another kind of file.
-        first: these are some of a large file's rows, beginning with the one of this index; None:
-            all of them.
-        sent: by a program, as JSON: true is no number there, and a list of one value is none
-            either.
-        numbers_among_text: of what a program sent, the numbers in a column that has text, too, as
-            float64; null where the value is text. None: no value was sent.
+        read: column -> its values: a numpy array (npz, npy) or an Arrow column (csv, parquet).
+        csv_format: how a csv, whose cells are text, was cut into them; None: another kind of file.
+        first_row: the index of the first of these rows in the file, if this is a block of a large
+            file; None: these are all of its rows.
+        is_from_json: True for records that a program sent as JSON. There true is not a number, and
+            a list of one value is not a value.
+        numbers_among_text: column -> float64 of the numbers among the values that a program sent,
+            null where the value is text; None: no program sent the values.
+
+    Raises:
+        DataError: two columns have the same name.
     """
 
     path: Path
     names: tuple[str, ...]
     read: Callable[[str], np.ndarray | pa.Array]
-    form: CsvFormat | None = None
-    first: int | None = None
-    sent: bool = False
+    csv_format: CsvFormat | None = None
+    first_row: int | None = None
+    is_from_json: bool = False
     numbers_among_text: Callable[[str], pa.Array] | None = None
 
     def __post_init__(self) -> None:
@@ -83,27 +87,28 @@ class ColumnReader:
             )
 
     def raw(self, name: str, setting: str) -> np.ndarray | pa.Array:
-        """The column called ``name``; ``setting`` is the configuration key that chose it.
+        """Return a column as the file has it.
 
-        Raises DataError.
+        Raises:
+            DataError: there is no such column, or it cannot be read.
         """
         if name not in self.names:
-            cut = ""
-            if self.form and len(self.names) == 1:
-                cut = (
-                    f". The lines were split at {self.form.separator!r}. If the file uses "
+            hint = ""
+            if self.csv_format and len(self.names) == 1:
+                hint = (
+                    f". The lines were split at {self.csv_format.separator!r}. If the file uses "
                     "another separator, give it as dataset.csv.separator"
                 )
             raise DataError(
                 f"{self.path}: there is no column or key '{name}', which {setting} "
-                f"names{nearest(name, self.names)}{cut}"
+                f"names{nearest(name, self.names)}{hint}"
             )
-        with self._reading(name):
+        with self._naming_column(name):
             return self.read(name)
 
     @contextmanager
-    def _reading(self, name: str) -> Iterator[None]:
-        # What numpy and Arrow refuse, refused by the column's name.
+    def _naming_column(self, name: str) -> Iterator[None]:
+        """Turn what NumPy and Arrow raise in the block into a DataError that names the column."""
         try:
             yield
         except DAMAGE_ERRORS as error:
@@ -113,20 +118,23 @@ class ColumnReader:
             ) from None
 
     def row(self, row: int) -> str:
-        """How messages name the row with this index: counted from 1; of a csv also the line, where
-        that is certain.
+        """Return how messages name a row: counted from 1; of a csv also its line, if certain.
 
-        Each row of a csv takes a line at least, and blank lines are no rows: so if the file has as
-        many lines as rows and a header, each of them is one line, and otherwise nothing is said.
+        Each row of a csv takes at least one line, and blank lines are not rows. So if the file has
+        as many lines as rows and a header, each of them is one line. Otherwise no line is named.
+
+        Args:
+            row: the row's index in this block or file.
         """
-        if self.first is not None or self.form is None or not self.names:
-            return row_words(row + (self.first or 0))
+        if self.first_row is not None or self.csv_format is None or not self.names:
+            return row_words(row + (self.first_row or 0))
         with open_text(self.path, "latin-1") as file:  # any bytes; only line ends matter
-            lines = sum(1 for _ in file)
-        if lines != len(self.raw(self.names[0], "")) + self.form.header:
+            line_count = sum(1 for _ in file)
+        row_count = len(self.raw(self.names[0], ""))
+        if line_count != row_count + self.csv_format.header:
             return row_words(row)
         row_in_words = row_words(row)
-        line = row + 1 + self.form.header
+        line = row + 1 + self.csv_format.header
         return f"{row_in_words} (line {line} of the file)"
 
     def refuse(
@@ -140,8 +148,11 @@ class ColumnReader:
         """Raise DataError for the first row of a column that is bad, if there is one.
 
         Args:
+            name: the column.
+            setting: the configuration key that chose it.
             bad: [n] bool.
-            values: [n], the column's; or in words, what such a row has.
+            values: [n], the column's values; or text that says what a bad row has.
+            remedy: what to do about it.
         """
         rows = np.flatnonzero(bad)
         if not len(rows):
@@ -165,45 +176,58 @@ class ColumnReader:
         )
 
     def column(self, name: str, setting: str, missing: Sequence[str] = ()) -> pa.Array:
-        """One value a row; bytes become text. Raises DataError.
+        """Return a column of one value a row, in a type that every function of Arrow takes.
+
+        Bytes become text.
 
         Args:
-            missing: text that stands for no value, beside what does so anyway.
+            name: the column.
+            setting: the configuration key that chose it.
+            missing: text that stands for a missing value, beside what does so anyway.
+
+        Raises:
+            DataError: there is no such column, it has vectors, or it cannot be read.
         """
-        column = self._plain(self._stored(name, setting), name, setting)
+        stored = self._one_value_a_row(name, setting)
+        column = self._in_plain_type(stored, name, setting)
         if not missing or not is_text(column):
             return column
-        return pc.if_else(
-            pc.is_in(column, pa.array(list(missing), column.type)),
-            pa.scalar(None, column.type),
-            column,
-        )
+        is_missing = pc.is_in(column, pa.array(list(missing), column.type))
+        return pc.if_else(is_missing, pa.scalar(None, column.type), column)
 
-    def _stored(self, name: str, setting: str) -> pa.Array:
-        # One value a row, of the type that the file has.
+    def _one_value_a_row(self, name: str, setting: str) -> pa.Array:
+        """Return a column of one value a row, in the type that the file has.
+
+        Raises:
+            DataError: as ``column``.
+        """
         column = self.raw(name, setting)
-        if (
-            isinstance(column, np.ndarray)
-            and column.ndim == 2
-            and column.shape[1] == 1
-            and not self.sent
-        ):
-            column = column[:, 0]
-        if column.ndim != 1 if isinstance(column, np.ndarray) else pa.types.is_nested(column.type):
+        if isinstance(column, np.ndarray):
+            is_one_wide = column.ndim == 2 and column.shape[1] == 1
+            if is_one_wide and not self.is_from_json:
+                column = column[:, 0]
+            has_vectors = column.ndim != 1
+        else:
+            has_vectors = pa.types.is_nested(column.type)
+        if has_vectors:
             raise DataError(
                 f"{self.path}: column '{name}' contains vectors, but {setting} needs a single "
                 "value per row"
             )
-        with self._reading(name):
-            # of an array of text Arrow takes each value up to its first NUL
+        with self._naming_column(name):
             if isinstance(column, np.ndarray):
+                # Of an array of text, Arrow would take each value only up to its first NUL.
                 column = pa.array(column.tolist() if column.dtype.kind in "SU" else column)
             if pa.types.is_dictionary(column.type):
                 column = column.cast(column.type.value_type)
         return column
 
-    def _plain(self, column: pa.Array, name: str, setting: str) -> pa.Array:
-        # The same values in a type that every function of Arrow takes.
+    def _in_plain_type(self, column: pa.Array, name: str, setting: str) -> pa.Array:
+        """Return the same values in a type that every function of Arrow takes.
+
+        Raises:
+            DataError: some bytes are not text.
+        """
         try:
             return to_plain_type(column)
         except pa.ArrowInvalid:
@@ -214,9 +238,10 @@ class ColumnReader:
             ) from None
 
     def array(self, name: str, setting: str) -> np.ndarray:
-        """The numbers under a key of an npz, or in an npy file, whatever their shape.
+        """Return the numbers under a key of an npz, or in an npy file, whatever their shape.
 
-        Raises DataError.
+        Raises:
+            DataError: there is no such array, or it has something else than finite numbers.
         """
         array = self.raw(name, setting)
         if (
@@ -230,15 +255,20 @@ class ColumnReader:
         return array
 
     def refuse_missing_words(self, setting: str, values: Iterable[str | int]) -> None:
-        """Raise DataError where a list names what in a csv stands for a missing value, so that
-        it would never be met.
+        """Raise DataError if a list has a word that is read as a missing value in a csv.
+
+        Such a value would never occur in the data.
+
+        Args:
+            setting: the configuration key that lists the values.
+            values: the listed values.
         """
-        met = {*map(str, values)} & {*NULLS}
-        if met and self.form:
+        never_read = {*map(str, values)} & {*NULLS}
+        if never_read and self.csv_format:
             raise DataError(
-                f"{self.path}: {setting} lists '{min(met)}', but in a csv file this word is read "
-                f"as a missing value: use another word in the file and in {setting}, or give the "
-                "data as parquet"
+                f"{self.path}: {setting} lists '{min(never_read)}', but in a csv file this word is "
+                f"read as a missing value: use another word in the file and in {setting}, or give "
+                "the data as parquet"
             )
 
     def numbers(
@@ -248,33 +278,41 @@ class ColumnReader:
         missing: Sequence[str] = (),
         form: CellFormat | None = None,
     ) -> np.ndarray:
-        """[n] float64; a missing value is NaN, a date, or a date and time, days since 1970-01-01.
+        """Return the numbers of a column, [n] float64, NaN where a value is missing.
+
+        A date, or a date and time, becomes days since 1970-01-01.
 
         Args:
-            missing: as in ``column``.
+            name: the column.
+            setting: the configuration key that chose it.
+            missing: text that stands for a missing value, beside what does so anyway.
             form: how the column's text is declared to be written; None: as the file's text is.
 
         Raises:
-            DataError: naming the first value that is none of these.
+            DataError: a value is none of these. The message names the first.
         """
         column = self.column(name, setting, missing)
+        is_date = pa.types.is_date(column.type) or pa.types.is_timestamp(column.type)
+        # Some declared formats read digits as something else than a number: 20240131 as a date.
+        reads_digits_as_text = form is not None and not form.takes_numbers
         if pa.types.is_decimal(column.type):
             # Arrow chooses the scale of decimals from the whole column, so their text depends on
             # other cells: no declared format may read it.
-            if form is None or form.takes_numbers:
+            if reads_digits_as_text:
+                column = column.cast(pa.float64())
+            else:
                 form = CsvFormat()
                 column = column.cast(pa.string())
-            else:
-                column = column.cast(pa.float64())
-        dated = pa.types.is_date(column.type) or pa.types.is_timestamp(column.type)
-        if form is not None and not form.takes_numbers and not dated and not is_text(column):
+        if reads_digits_as_text and not is_date and not is_text(column):
             column = to_text(column)
         if is_text(column):
-            column = self._read_text(column, name, setting, form or self.form or CsvFormat())
-        if dated:
-            with self._reading(name):
+            cell_format = form or self.csv_format or CsvFormat()
+            column = self._read_text(column, name, setting, cell_format)
+        if is_date:
+            with self._naming_column(name):
                 column = days_since_1970(column)
-        if pa.types.is_null(column.type) or (pa.types.is_boolean(column.type) and not self.sent):
+        is_number_as_bool = pa.types.is_boolean(column.type) and not self.is_from_json
+        if pa.types.is_null(column.type) or is_number_as_bool:
             column = column.cast(pa.int8())
         if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
             raise DataError(
@@ -284,7 +322,11 @@ class ColumnReader:
         return column.to_numpy(zero_copy_only=False).astype(np.float64)
 
     def _read_text(self, column: pa.Array, name: str, setting: str, form: CellFormat) -> pa.Array:
-        # float64 of text. Numbers that a program sent among text are their own values.
+        """Return float64 of a column of text. Numbers that a program sent among text stay.
+
+        Raises:
+            DataError: a value is not in the format. The message names the first.
+        """
         numbers = None
         if self.numbers_among_text is not None and form.takes_numbers:
             numbers = self.numbers_among_text(name)
@@ -292,53 +334,89 @@ class ColumnReader:
         try:
             read = form.numbers(column)
         except pa.ArrowInvalid:
-            words = pc.unique(column.drop_null())
-            unread = next(word for word in words if not reads(form, pa.array([word.as_py()])))
-            bad = pc.equal(column, unread)
-            values = pc.utf8_trim_whitespace(column)
-            self.refuse(name, setting, pc.fill_null(bad, False), values, form.expected)
+            distinct = pc.unique(column.drop_null())
+            unread = next(word for word in distinct if not reads(form, pa.array([word.as_py()])))
+            is_unread = pc.fill_null(pc.equal(column, unread), False)
+            trimmed = pc.utf8_trim_whitespace(column)
+            self.refuse(name, setting, is_unread, trimmed, form.expected)
         return read if numbers is None else pc.coalesce(numbers, read)
 
     def words(self, name: str, setting: str, missing: Sequence[str] = ()) -> np.ndarray:
-        """[n] object: each value as text, a whole number without a decimal point; None where it
-        is missing.
+        """Return each value of a column as text, [n] object, None where it is missing.
+
+        A whole number has no decimal point.
+
+        Args:
+            name: the column.
+            setting: the configuration key that chose it.
+            missing: text that stands for a missing value, beside what does so anyway.
+
+        Raises:
+            DataError: as ``column``.
         """
         column = self.column(name, setting, missing)
-        with self._reading(name):
-            coded = column.dictionary_encode()
-            known = np.array([*map(as_word, coded.dictionary.to_pylist()), None], dtype=object)
-        return known[pc.fill_null(coded.indices, len(known) - 1).to_numpy(zero_copy_only=False)]
+        with self._naming_column(name):
+            encoded = column.dictionary_encode()
+            # Missing values point at the last entry, None.
+            word_of = np.array([*map(as_word, encoded.dictionary.to_pylist()), None], dtype=object)
+        indices = pc.fill_null(encoded.indices, len(word_of) - 1)
+        return word_of[indices.to_numpy(zero_copy_only=False)]
 
     def flags(self, name: str, setting: str) -> np.ndarray:
-        """[n] bool: True for 1, true or test; False for 0, false or train.
+        """Return a column of flags, [n] bool: True for 1, true or test; False for 0, false, train.
 
-        Raises DataError for anything else.
+        Raises:
+            DataError: a value is none of these.
         """
         words = self.words(name, setting)
-        flags = {word: _FLAGS.get((word or "").strip().lower()) for word in set(words.tolist())}
-        found = np.array([flags[word] for word in words.tolist()], dtype=object)
+        flag_of = {word: _FLAGS.get((word or "").strip().lower()) for word in set(words.tolist())}
+        flags = np.array([flag_of[word] for word in words.tolist()], dtype=object)
         self.refuse(
             name,
             setting,
-            pd.isna(found),
+            pd.isna(flags),
             words,
             "expected 0, false or train for a training record; 1, true or test for a test record",
         )
-        return found.astype(bool)
+        return flags.astype(bool)
 
     def ids(self, name: str, setting: str, as_text: bool = False) -> np.ndarray:
-        """[n] str: names of records or units, none missing and all of one kind; they may repeat.
+        """Return names of records or units, [n] str. They may repeat.
 
         Args:
+            name: the column.
+            setting: the configuration key that chose it.
             as_text: take any mixture of numbers and text as text.
 
         Raises:
             DataError: an id is missing or a decimal number, numbers and text are mixed, or two
                 differ by spaces alone.
         """
-        stored = self._stored(name, setting)
-        column = self._plain(stored, name, setting)
+        stored = self._one_value_a_row(name, setting)
+        column = self._in_plain_type(stored, name, setting)
         words = column if is_text(column) else to_text(column)
+        self._refuse_missing_ids(words, name, setting)
+        if pa.types.is_floating(column.type):
+            # Numbers that rounding cannot have made equal are ids, if the user wants text.
+            exact_below = 0.0
+            if as_text:
+                exact_below = 2.0 ** _EXACT_BITS[stored.type.bit_width]
+            sizes = np.abs(column.to_numpy(zero_copy_only=False).astype(np.float64))
+            self.refuse(
+                name,
+                setting,
+                sizes >= exact_below,
+                column,
+                "ids must be text, or whole numbers that are stored without rounding: store the "
+                "ids as text",
+            )
+        elif self.csv_format and not as_text:
+            self._check_one_kind(words, name, setting)
+        self._refuse_ids_equal_but_for_spaces(words, name, setting)
+        return to_numpy_text(words)
+
+    def _refuse_missing_ids(self, words: pa.Array, name: str, setting: str) -> None:
+        """Raise DataError if an id is missing, or has a NUL character."""
         trimmed = pc.utf8_trim_whitespace(words)
         self.refuse(
             name,
@@ -354,41 +432,43 @@ class ColumnReader:
             words,
             "remove the NUL character (code 0), which text in this column must not contain",
         )
-        if pa.types.is_floating(column.type):
-            numbers = np.abs(column.to_numpy(zero_copy_only=False).astype(np.float64))
-            exact = 2.0 ** _EXACT_BITS.get(stored.type.bit_width, 53) if as_text else 0.0
-            why = (
-                "ids must be text, or whole numbers that are stored without rounding: store the "
-                "ids as text"
-            )
-            self.refuse(name, setting, numbers >= exact, column, why)
-        elif self.form and not as_text:
-            self._check_one_kind(words, name, setting)
-        if pc.any(pc.not_equal(trimmed, words)).as_py() and len(pc.unique(trimmed)) < len(
-            pc.unique(words)
-        ):
+
+    def _refuse_ids_equal_but_for_spaces(self, words: pa.Array, name: str, setting: str) -> None:
+        """Raise DataError if two ids differ by spaces at their ends alone."""
+        trimmed = pc.utf8_trim_whitespace(words)
+        if not pc.any(pc.not_equal(trimmed, words)).as_py():
+            return
+        if len(pc.unique(trimmed)) < len(pc.unique(words)):
             raise DataError(
                 f"{self.path}: column '{name}' ({setting}) has values that differ only in "
                 "spaces: always write a value in the same form"
             )
-        return to_numpy_text(words)
 
     def _check_one_kind(self, words: pa.Array, name: str, setting: str) -> None:
-        # Refuse cells of a csv that are numbers and text, or decimal numbers.
-        found = {kind: pc.match_substring_regex(words, shape) for kind, shape in ID_KINDS.items()}
-        found["text"] = pc.invert(pc.match_substring_regex(words, "|".join(ID_KINDS.values())))
-        kinds = [kind for kind, cells in found.items() if pc.any(cells).as_py()]
-        why = (
-            f"the column contains {' and '.join(kinds)}: write all values as whole numbers, or "
-            "all as text, or give dataset.id_as_text=true"
-        )
+        """Raise DataError if ids of a csv are both numbers and text, or decimal numbers."""
+        cells_of = {
+            kind: pc.match_substring_regex(words, pattern) for kind, pattern in ID_KINDS.items()
+        }
+        any_number = "|".join(ID_KINDS.values())
+        cells_of["text"] = pc.invert(pc.match_substring_regex(words, any_number))
+        kinds = [kind for kind, cells in cells_of.items() if pc.any(cells).as_py()]
         if len(kinds) > 1 or kinds == ["a decimal number"]:
-            self.refuse(name, setting, found[kinds[-1]], words, why)
+            why = (
+                f"the column contains {' and '.join(kinds)}: write all values as whole numbers, or "
+                "all as text, or give dataset.id_as_text=true"
+            )
+            self.refuse(name, setting, cells_of[kinds[-1]], words, why)
 
     def unique_ids(self, name: str, setting: str, as_text: bool = False) -> np.ndarray:
-        """[n] str: as ``ids``, and no value occurs twice.
+        """Return names of records, [n] str, none of which occurs twice.
 
-        Raises DataError naming the column and one that does.
+        Args:
+            name: the column.
+            setting: the configuration key that chose it.
+            as_text: take any mixture of numbers and text as text.
+
+        Raises:
+            DataError: as ``ids``; or an id occurs twice.
         """
         ids = self.ids(name, setting, as_text)
         repeated = most_frequent(ids)
@@ -401,38 +481,47 @@ class ColumnReader:
         return ids
 
     def matrix(self, name: str, setting: str) -> np.ndarray:
-        """[n, ...] numbers: an npz array, a column of lists, or the columns NAME0, NAME1, ... (also
-        NAME_0, ...).
+        """Return a vector of numbers for each record, [n, ...] with at least two axes.
+
+        Args:
+            name: the key of an npz array, a column of lists, or the common beginning of the columns
+                NAME0, NAME1, ... (also NAME_0, ...).
+            setting: the configuration key that chose it.
 
         Returns:
-            an npz array in its own dtype, otherwise float64, or float32 if all are stored so; at
-            least two axes.
+            An npz array in its own dtype; otherwise float64, or float32 if all are stored so.
 
         Raises:
-            DataError: not numeric, lists of different lengths, a numbered column is absent, or NaN
-                or inf (the row).
+            DataError: it is not numeric, lists have different lengths, a numbered column is absent,
+                or a value is NaN or infinite (the message names the row).
         """
-        array = (
-            self._stacked(name, setting) if name in self.names else self._numbered(name, setting)
-        )
+        if name in self.names:
+            array = self._array_or_lists(name, setting)
+        else:
+            array = self._stack_numbered_columns(name, setting)
         if array.dtype.kind not in "biuf" or array.ndim < 2:
             holds = f"an array of {array.dtype} of shape {array.shape}"
             raise DataError(
                 f"{self.path}: '{name}' contains {holds}, but {setting} needs a row of "
                 "numbers for each record"
             )
-        row = not_finite(array) if array.dtype.kind == "f" else None
-        bad = [] if row is None else np.arange(len(array)) == row
-        self.refuse(
-            name,
-            setting,
-            bad,
-            "NaN or inf",
-            "correct or remove this row",
-        )
+        bad_row = not_finite(array) if array.dtype.kind == "f" else None
+        if bad_row is not None:
+            self.refuse(
+                name,
+                setting,
+                np.arange(len(array)) == bad_row,
+                "NaN or inf",
+                "correct or remove this row",
+            )
         return array
 
-    def _stacked(self, name: str, setting: str) -> np.ndarray:
+    def _array_or_lists(self, name: str, setting: str) -> np.ndarray:
+        """Return an npz array as it is, or a column of lists of equal length as an array [n, d].
+
+        Raises:
+            DataError: the column has no lists, or lists of different lengths.
+        """
         column = self.raw(name, setting)
         if isinstance(column, np.ndarray):
             return column
@@ -452,10 +541,16 @@ class ColumnReader:
                 f"{self.path}: every row of column '{name}' must contain a list of the same length"
             )
         flat = pc.list_flatten(column).to_numpy(zero_copy_only=False)
-        flat = flat if flat.dtype == np.float32 else np.asarray(flat, dtype=np.float64)
+        if flat.dtype != np.float32:
+            flat = np.asarray(flat, dtype=np.float64)
         return flat.reshape(len(column), widths[0])
 
-    def _numbered(self, name: str, setting: str) -> np.ndarray:
+    def _stack_numbered_columns(self, name: str, setting: str) -> np.ndarray:
+        """Return the columns NAME0, NAME1, ... (or NAME_0, ...) side by side, [n, d].
+
+        Raises:
+            DataError: there are none, or a number is absent or occurs twice.
+        """
         pattern = re.compile(re.escape(name) + r"_?(\d+)")
         numbered = sorted(
             (int(match[1]), column) for column in self.names if (match := pattern.fullmatch(column))
@@ -470,16 +565,16 @@ class ColumnReader:
                 f"{self.path}: each of the columns {first_column} to {last_column} must exist "
                 "exactly once"
             )
-        columns = [self._single(column, setting) for _, column in numbered]
+        columns = [self._in_stored_precision(column, setting) for _, column in numbered]
         stacked = np.empty((len(columns[0]), len(columns)), np.result_type(*columns))
-        # a few rows, which stay in the cache while they are turned
-        for start in range(0, len(stacked), _TURNED_ROWS):
-            rows = slice(start, start + _TURNED_ROWS)
+        for start in range(0, len(stacked), _STACKED_ROWS):
+            rows = slice(start, start + _STACKED_ROWS)
             np.stack([column[rows] for column in columns], axis=1, out=stacked[rows])
         return stacked
 
-    def _single(self, name: str, setting: str) -> np.ndarray:
-        # ``numbers``, in single precision if that is what the file has.
+    def _in_stored_precision(self, name: str, setting: str) -> np.ndarray:
+        """Return the ``numbers`` of a column, float32 if the file stores that, else float64."""
         column = self.column(name, setting)
-        single = column.type == pa.float32() and not column.null_count
-        return column.to_numpy() if single else self.numbers(name, setting)
+        if column.type == pa.float32() and not column.null_count:
+            return column.to_numpy()
+        return self.numbers(name, setting)

@@ -5,8 +5,6 @@ import zipfile
 import zlib
 
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 
 from agt.errors import first_line
 
@@ -14,9 +12,15 @@ DAMAGE_ERRORS = (
     *(ValueError, OSError, EOFError, KeyError, OverflowError),
     *(struct.error, zlib.error, zipfile.BadZipFile, pa.ArrowException),
 )
+"""What NumPy, Arrow, zipfile and gzip raise of a file that is damaged or of another format."""
 
 
 def describe_damage(error: Exception) -> str:
+    """Return in words, for a message, why a library could not read a file.
+
+    Args:
+        error: one of the ``DAMAGE_ERRORS``.
+    """
     if "allow_pickle" in str(error) or "pickled" in str(error):
         return (
             "the file contains pickled Python objects, which could run code when agt reads "

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -20,24 +21,29 @@ from agt.data.arrays import ROWS, row_words
 from agt.data.column_reader import ColumnReader
 from agt.data.csv_format import CsvFormat, describe_odd_line, read_head
 from agt.data.damaged import DAMAGE_ERRORS, describe_damage
-from agt.data.disguised import (
-    check_compression,
-    check_parquet,
-    check_text_kind,
-)
+from agt.data.disguised import check_compression, check_parquet, check_text_kind
 from agt.data.suffixes import check_suffix, is_delimited
 from agt.errors import DataError, DataMissing
 from agt.store.locations import locate
 
-_WHOLE_BYTES = 2**23  # of text that is read as a whole; sixteen times as many of arrays
+_LARGE_TEXT_BYTES = 2**23
+"""A text file with more bytes is read in blocks."""
+_LARGE_ARRAY_BYTES = 16 * _LARGE_TEXT_BYTES
+"""Arrays with more bytes are read in blocks."""
+_ZIP_HEADER_LENGTHS_AT = 26
+"""Where the local header of a zip member has the lengths of its name and its extra field."""
+
+Block = tuple[tuple[str, ...], Callable[[str], np.ndarray | pa.Array], int]
+"""Some rows of a file: the names of the columns, column -> its values, the number of rows."""
 
 
 def check_kind(path: Path, encoding: str | None = None) -> None:
     """Raise DataError if a file is visibly another kind of file than its name says.
 
     Args:
-        path: it is there.
-        encoding: of the text of a csv; None: not known yet, so only the compression is checked.
+        path: the file, which exists.
+        encoding: the encoding of the text of a csv; None: it is not known yet, so that only the
+            compression is checked.
     """
     if path.suffix.lower() == ".parquet":
         check_parquet(path)
@@ -54,8 +60,14 @@ def check_kind(path: Path, encoding: str | None = None) -> None:
 
 
 def same_length(path: Path, n: int, columns: Mapping[str, np.ndarray | None]) -> None:
-    """Raise DataError unless every column that is there has one value for each of ``n`` records
-    (an npz promises none).
+    """Raise DataError unless every column has one value for each record.
+
+    An npz does not promise that.
+
+    Args:
+        path: the file, for messages.
+        n: the number of records.
+        columns: name -> values; None: there is no such column.
     """
     for name, values in columns.items():
         if values is not None and len(values) != n:
@@ -66,19 +78,34 @@ def same_length(path: Path, n: int, columns: Mapping[str, np.ndarray | None]) ->
 
 
 def same_shape(features: np.ndarray, shape: tuple[int, ...], path: Path) -> None:
-    """Raise DataError unless each row has ``shape``."""
+    """Raise DataError unless the features of each record have the shape of the training data's.
+
+    Args:
+        features: [n, ...].
+        shape: the shape of one record's features.
+        path: the file, for messages.
+    """
     if features.shape[1:] != shape:
-        got, expected = (
-            " x ".join(map(str, s)) or "a single number" for s in (features.shape[1:], shape)
-        )
+        got = _shape_in_words(features.shape[1:])
+        expected = _shape_in_words(shape)
         raise DataError(
             f"{path}: each record in this file has {got} features, but the model was trained on "
             f"{expected}: give a file with the same features as the training file"
         )
 
 
+def _shape_in_words(shape: tuple[int, ...]) -> str:
+    """Return a shape as text, such as "28 x 28"."""
+    return " x ".join(map(str, shape)) or "a single number"
+
+
 def require(path: Path, setting: str) -> None:
-    """Raise DataMissing unless ``path`` is a file."""
+    """Raise DataMissing unless ``path`` is a file.
+
+    Args:
+        path: the file.
+        setting: the setting that named it, for the message.
+    """
     if not path.is_file():
         raise DataMissing(
             f"{path} does not exist, or is not a file: put the file there, or change {setting}"
@@ -86,34 +113,44 @@ def require(path: Path, setting: str) -> None:
 
 
 def arrays_in(folder: Path) -> list[Path]:
-    """The npy files of a folder, by name."""
+    """Return the npy files of a folder, sorted by name."""
     return sorted(folder.glob("*.npy"))
 
 
 def changed_of(path: Path) -> tuple[tuple[str, int, int], ...]:
-    """(name, size, time of the last change) of a file, or of each array in a folder."""
-    # a folder's own time tells of its names alone
+    """Return what shows whether a file, or an array in a folder, was changed since.
+
+    Returns:
+        For each file its name, its size in bytes, and the time of its last change in nanoseconds. A
+        folder's own time changes only with the names in it, so each of its arrays is looked at.
+    """
     files = arrays_in(path) if path.is_dir() else [path]
-    return tuple(
-        (file.name, state.st_size, state.st_mtime_ns) for file in files for state in [file.stat()]
-    )
+    return tuple(map(_name_size_and_time, files))
+
+
+def _name_size_and_time(file: Path) -> tuple[str, int, int]:
+    """Return the name of a file, its size in bytes, and when it last changed, in nanoseconds."""
+    status = file.stat()
+    return file.name, status.st_size, status.st_mtime_ns
 
 
 def is_large(path: Path) -> bool:
-    """Whether a file has more rows, or bytes, than are read at once; what is no file of a known
-    format is not.
+    """Return whether a file has more rows, or bytes, than are read at once.
+
+    What is not a file of a known format is not large.
     """
     with suppress(*DAMAGE_ERRORS):
         if path.is_dir():
-            return sum(file.stat().st_size for file in arrays_in(path)) > 16 * _WHOLE_BYTES
+            return sum(file.stat().st_size for file in arrays_in(path)) > _LARGE_ARRAY_BYTES
         if path.suffix.lower() == ".parquet":
             return int(pa.parquet.read_metadata(path).num_rows) > 2 * ROWS
-        return path.stat().st_size > _WHOLE_BYTES * (16 if path.suffix.lower() == ".npz" else 1)
+        is_array = path.suffix.lower() == ".npz"
+        return path.stat().st_size > (_LARGE_ARRAY_BYTES if is_array else _LARGE_TEXT_BYTES)
     return False
 
 
 def open_columns(
-    path: Path, setting: str, data_dir: Path | None = None, form: CsvFormat | None = None
+    path: Path, setting: str, data_dir: Path | None = None, csv_format: CsvFormat | None = None
 ) -> ColumnReader:
     """Open a npz, csv or parquet file, or a folder of npy files, which are memory-mapped.
 
@@ -122,12 +159,13 @@ def open_columns(
         setting: the configuration key that named it, for messages.
         data_dir: where a relative path is looked for after the working directory; None: nowhere
             else.
-        form: of a csv; None: commas, UTF-8, with a header.
+        csv_format: how a csv is cut into cells; None: commas, UTF-8, with a header.
 
     Raises:
         DataMissing: there is no such file.
         DataError: the format is unknown, or the file is damaged.
     """
+    csv_format = csv_format or CsvFormat()
     path = path if data_dir is None else locate(path, data_dir, setting)
     if path.is_dir():
         if not arrays_in(path):
@@ -135,17 +173,15 @@ def open_columns(
                 f"{setting}: the folder '{path}' contains no .npy files: put .npy files into it, "
                 "or give a file instead"
             )
-        return _open_arrays(path)
+        return _open_folder(path)
     require(path, setting)
     check_suffix(path, setting)
-    check_kind(path, (form or CsvFormat()).codec)
+    check_kind(path, csv_format.codec)
     try:
-        if path.suffix.lower() == ".npz":
-            return _open_arrays(path)
-        return _open_table(path, form or CsvFormat())
+        return _open_file(path, csv_format)
     except DAMAGE_ERRORS as error:
         if is_delimited(path):
-            why = describe_odd_line(path, form or CsvFormat(), error)
+            why = describe_odd_line(path, csv_format, error)
             raise DataError(f"{path}: cannot be read as csv: {why}") from None
         raise DataError(
             f"{path}: this file is truncated, or is not a {path.suffix[1:]} file "
@@ -153,108 +189,173 @@ def open_columns(
         ) from None
 
 
-def _open_arrays(path: Path) -> ColumnReader:
-    if path.is_dir():
-        names = tuple(file.stem for file in arrays_in(path))
-        return ColumnReader(
-            path,
-            names,
-            lambda name: np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False),
-        )
+def _open_file(path: Path, csv_format: CsvFormat) -> ColumnReader:
+    """Open a file by the format that its name says."""
+    if path.suffix.lower() == ".npz":
+        return _open_npz(path)
+    if path.suffix.lower() == ".parquet":
+        return _open_parquet(path)
+    names = csv_format.column_names(path)
+    table = pa.csv.read_csv(path, *csv_format.arrow_options(names))
+    return ColumnReader(path, names, lambda name: table.column(name).combine_chunks(), csv_format)
+
+
+def _open_folder(folder: Path) -> ColumnReader:
+    """Open a folder of npy files, each of which is memory-mapped when it is asked for."""
+    names = tuple(file.stem for file in arrays_in(folder))
+    return ColumnReader(folder, names, partial(_map_npy, folder))
+
+
+def _map_npy(folder: Path, name: str) -> np.ndarray:
+    """Return an array of a folder, memory-mapped."""
+    array: np.ndarray = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+    return array
+
+
+def _open_npz(path: Path) -> ColumnReader:
+    """Open an npz, of which each array is read when it is asked for.
+
+    Raises:
+        ValueError: the file is not a zip archive.
+    """
     if not zipfile.is_zipfile(path):
         raise ValueError("the file is not a complete zip archive")
     with np.load(path, allow_pickle=False) as archive:
         names = tuple(archive.files)
-    return ColumnReader(path, names, partial(_member, path))
+    return ColumnReader(path, names, partial(_read_npz_array, path))
 
 
-def _member(path: Path, name: str) -> np.ndarray:
+def _read_npz_array(path: Path, name: str) -> np.ndarray:
+    """Return an array of an npz, read into memory."""
     with np.load(path, allow_pickle=False) as archive:
-        return archive[name]
+        array: np.ndarray = archive[name]
+        return array
 
 
-def _open_table(path: Path, form: CsvFormat) -> ColumnReader:
-    if path.suffix.lower() == ".parquet":
-        names = tuple(pa.parquet.read_schema(path).names)
-        table = partial(pa.parquet.read_table, path)
-        return ColumnReader(
-            path, names, lambda name: table(columns=[name]).column(name).combine_chunks()
-        )
-    names = form.names(path)
-    cells = pa.csv.read_csv(path, *form.options(names))
-    return ColumnReader(path, names, lambda name: cells.column(name).combine_chunks(), form)
+def _open_parquet(path: Path) -> ColumnReader:
+    """Open a parquet file, of which each column is read when it is asked for."""
+    names = tuple(pa.parquet.read_schema(path).names)
+
+    def read_column(name: str) -> pa.Array:
+        return pa.parquet.read_table(path, columns=[name]).column(name).combine_chunks()
+
+    return ColumnReader(path, names, read_column)
 
 
-def open_blocks(path: Path, form: CsvFormat | None = None) -> Iterator[ColumnReader]:
-    """The rows of a large file, ``ROWS`` or about as many at once.
+def open_blocks(path: Path, csv_format: CsvFormat | None = None) -> Iterator[ColumnReader]:
+    """Yield the rows of a large file in blocks of ``ROWS``, or about as many.
 
     An array of an npz that is compressed is held as a whole, and so is one whose length is not the
     number of rows.
 
     Args:
-        path: it is there, and of a known format.
-        form: of a csv; None: commas, UTF-8, with a header.
+        path: the file or folder, which exists and has a known format.
+        csv_format: how a csv is cut into cells; None: commas, UTF-8, with a header.
 
     Raises:
         DataError: the file is damaged.
     """
-    first = 0
+    csv_format = csv_format or CsvFormat()
     if path.is_file():
-        check_kind(path, (form or CsvFormat()).codec)
+        check_kind(path, csv_format.codec)
+    format_of_cells = csv_format if is_delimited(path) else None
+    first_row = 0
     try:
-        for names, read, rows in _blocks(path, form or CsvFormat()):
-            yield ColumnReader(
-                path, names, read, form or CsvFormat() if is_delimited(path) else None, first
-            )
-            first += rows
+        for names, read, row_count in _blocks_of(path, csv_format):
+            yield ColumnReader(path, names, read, format_of_cells, first_row)
+            first_row += row_count
     except DAMAGE_ERRORS as error:
         raise DataError(
-            f"{path}: this file is damaged after {row_words(first)} ({describe_damage(error)}): "
-            "restore an intact copy of the file"
+            f"{path}: this file is damaged after {row_words(first_row)} "
+            f"({describe_damage(error)}): restore an intact copy of the file"
         ) from None
 
 
-def _blocks(
-    path: Path, form: CsvFormat
-) -> Iterator[tuple[tuple[str, ...], Callable[[str], np.ndarray | pa.Array], int]]:
-    # (names, column of a block, rows) of each block.
-    if path.is_dir() or path.suffix.lower() == ".npz":
-        whole = _open_arrays(path)
-        held = {
-            name: whole.read(name) if path.is_dir() else _mapped(path, name) for name in whole.names
-        }
-        rows = max((len(array) for array in held.values() if array.ndim), default=0)
-        for start in range(0, rows, ROWS):
-            yield whole.names, partial(_part, held, rows, start), min(ROWS, rows - start)
-        return
+def _blocks_of(path: Path, csv_format: CsvFormat) -> Iterator[Block]:
+    """Return the blocks of a file or folder, by the format that its name says."""
+    if path.is_dir():
+        reader = _open_folder(path)
+        return _blocks_of_arrays({name: reader.read(name) for name in reader.names})
+    if path.suffix.lower() == ".npz":
+        names = _open_npz(path).names
+        return _blocks_of_arrays({name: _map_npz_array(path, name) for name in names})
+    return _blocks_of_table(path, csv_format)
+
+
+def _blocks_of_arrays(arrays: Mapping[str, np.ndarray]) -> Iterator[Block]:
+    """Yield the rows of arrays in blocks of ``ROWS``.
+
+    Args:
+        arrays: name -> array. The longest has a row for each record.
+    """
+    row_count = max((len(array) for array in arrays.values() if array.ndim), default=0)
+    for start in range(0, row_count, ROWS):
+        read = partial(_rows_of_array, arrays, row_count, start)
+        yield tuple(arrays), read, min(ROWS, row_count - start)
+
+
+def _rows_of_array(
+    arrays: Mapping[str, np.ndarray], row_count: int, start: int, name: str
+) -> np.ndarray:
+    """Return ``ROWS`` rows of an array, or all of one that has no row for each record."""
+    array = arrays[name]
+    if array.ndim and len(array) == row_count:
+        return np.array(array[start : start + ROWS])
+    return array
+
+
+def _blocks_of_table(path: Path, csv_format: CsvFormat) -> Iterator[Block]:
+    """Yield the rows of a csv or parquet file in the batches in which Arrow reads them."""
+    batches: Iterable[pa.RecordBatch]
     if is_delimited(path):
-        names = form.names(path)
-        batches: Iterable[pa.RecordBatch] = pa.csv.open_csv(path, *form.options(names))
+        names = csv_format.column_names(path)
+        batches = pa.csv.open_csv(path, *csv_format.arrow_options(names))
     else:
         file = pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=2**20)
-        names, batches = tuple(file.schema_arrow.names), file.iter_batches(ROWS)
+        names = tuple(file.schema_arrow.names)
+        batches = file.iter_batches(ROWS)
     for batch in batches:
         yield names, batch.column, batch.num_rows
 
 
-def _part(held: Mapping[str, np.ndarray], rows: int, start: int, name: str) -> np.ndarray:
-    array = held[name]
-    return np.array(array[start : start + ROWS]) if array.ndim and len(array) == rows else array
-
-
-def _mapped(path: Path, name: str) -> np.ndarray:
-    # An array of an npz, memory-mapped if it is stored as it is: behind a local header of 30 bytes
-    # and two names.
+def _map_npz_array(path: Path, name: str) -> np.ndarray:
+    """Return an array of an npz: memory-mapped if it is stored without compression, else read."""
     with zipfile.ZipFile(path) as archive, path.open("rb") as file:
-        info = archive.getinfo(f"{name}.npy")
-        file.seek(info.header_offset + 26)
-        file.seek(sum(struct.unpack("<HH", file.read(4))), 1)
-        if info.compress_type == zipfile.ZIP_STORED:
-            read = {
-                (1, 0): np.lib.format.read_array_header_1_0,
-                (2, 0): np.lib.format.read_array_header_2_0,
-            }
-            shape, fortran, dtype = read[np.lib.format.read_magic(file)](file)
-            if not dtype.hasobject and shape and 0 not in shape:
-                return np.memmap(path, dtype, "r", file.tell(), shape, "F" if fortran else "C")
-    return _member(path, name)
+        member = archive.getinfo(f"{name}.npy")
+        _seek_content(file, member)
+        if member.compress_type == zipfile.ZIP_STORED:
+            mapped = _map_npy_at(path, file)
+            if mapped is not None:
+                return mapped
+    return _read_npz_array(path, name)
+
+
+def _seek_content(file: BinaryIO, member: zipfile.ZipInfo) -> None:
+    """Move to where a member of a zip archive begins, behind its local header.
+
+    The header has 30 bytes. Its last four are the lengths of two fields that follow it.
+    """
+    file.seek(member.header_offset + _ZIP_HEADER_LENGTHS_AT)
+    name_length, extra_length = struct.unpack("<HH", file.read(4))
+    file.seek(name_length + extra_length, 1)  # from here on
+
+
+def _map_npy_at(path: Path, file: BinaryIO) -> np.ndarray | None:
+    """Return the array whose npy header begins where an open file stands, memory-mapped.
+
+    Args:
+        path: the file.
+        file: the same, opened.
+
+    Returns:
+        None if it cannot be mapped: it has objects, no axis, or no values.
+    """
+    read_header = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    version = np.lib.format.read_magic(file)
+    shape, is_fortran_order, dtype = read_header[version](file)
+    if dtype.hasobject or not shape or 0 in shape:
+        return None
+    return np.memmap(path, dtype, "r", file.tell(), shape, "F" if is_fortran_order else "C")

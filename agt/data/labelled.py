@@ -541,7 +541,7 @@ class LabelledFile(LabelledFileSettings, ABC):
         constants, path = self._constants(), locate(path, self.data_dir, "inputs")
         if is_large(path):
             return self._streamed(path, constants)
-        return self.read_queries(open_columns(path, "inputs", form=self._form))
+        return self.read_queries(open_columns(path, "inputs", csv_format=self._form))
 
     def read_queries(self, columns: ColumnReader) -> Records:
         """As ``load_queries``, of columns that are there (files.columns_of)."""

@@ -37,7 +37,7 @@ def sniffed(path: Path, header: bool = True) -> CsvFormat:
     problems = []
     for separator in SEPARATORS:
         try:
-            rows = CsvFormat(separator, encoding).rows(path, _SNIFFED_LINES)
+            rows = CsvFormat(separator, encoding).first_rows(path, _SNIFFED_LINES)
         except DataError as problem:
             problems.append(problem)
             continue

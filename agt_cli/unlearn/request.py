@@ -448,14 +448,16 @@ def _column(path: Path, source: Any) -> list[str]:
     """The ids of a table, as the data's own are read."""
     names = (getattr(source, "unit", None), getattr(source, "id", None))
     form = getattr(source, "csv", None)
-    columns = open_columns(path, "ids", form=form)
-    if columns.form and len(columns.names) == 1:  # perhaps cut by another separator
+    columns = open_columns(path, "ids", csv_format=form)
+    if columns.csv_format and len(columns.names) == 1:  # perhaps cut by another separator
         for separator in SEPARATORS:
             if set(columns.names[0].split(separator)) & set(names):
-                columns = open_columns(path, "ids", form=replace(columns.form, separator=separator))
+                columns = open_columns(
+                    path, "ids", csv_format=replace(columns.csv_format, separator=separator)
+                )
                 break
     known = [name for name in names if name in columns.names]
-    if not known and (len(columns.names) > 1 or columns.form):
+    if not known and (len(columns.names) > 1 or columns.csv_format):
         raise ConfigError(
             f"ids={path}: no column of this file has the name of the dataset's id or unit "
             "column. Rename the column of ids, or write one id per line into a .txt file"

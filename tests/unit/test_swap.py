@@ -163,7 +163,7 @@ def test_a_folder_that_cannot_be_written(run: Path, monkeypatch: pytest.MonkeyPa
 
     shutil.copytree(run, run / COMMIT, ignore=shutil.ignore_patterns("unlearning"))
     assert has_pending_commit(run)
-    monkeypatch.setattr(Lock, "take", refused)
+    monkeypatch.setattr(Lock, "acquire", refused)
     with pytest.raises(ConfigError, match=r"lock.*Permission denied"):
         open_run(run, "train")
     with pytest.raises(ConfigError, match="Permission denied"), run_lock(run):
