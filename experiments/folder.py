@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from agt.data.embeddings import FORMAT, PREPARED, PROGRESS, part_of, read_prepared
+from agt.data.prepared import FORMAT, PREPARED, PROGRESS, part_of, read_prepared
 from agt.errors import AgtError, ConfigError, DataError
 from agt.store.atomic import write_atomic
 from agt.store.dotted_keys import flatten_keys

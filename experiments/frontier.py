@@ -27,7 +27,7 @@ import pandas as pd
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
-from agt.data.embeddings import part_of
+from agt.data.prepared import part_of
 from agt.errors import ConfigError
 from agt.numeric import bisect, whole_midpoint
 from agt.relations import RELATIONS

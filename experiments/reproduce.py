@@ -19,7 +19,7 @@ from typing import Any
 
 import pandas as pd
 
-from agt.data.embeddings import PREPARED
+from agt.data.prepared import PREPARED
 from agt.errors import ConfigError, DataMissing, counted, nearest
 from agt.relations import RELATIONS
 from agt.store.atomic import write_atomic

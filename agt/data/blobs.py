@@ -69,7 +69,7 @@ class Blobs(BlobsSettings):
         return self.read_queries(open_columns(path, "inputs"))
 
     def read_queries(self, columns: ColumnReader) -> Records:
-        """As ``load_queries``, of columns that are there (files.columns_of)."""
+        """As ``load_queries``, of columns that are there (sent_records.columns_of)."""
         points = columns.matrix("x", "inputs").astype(np.float64)
         same_shape(points, (2,), columns.path)
         labels = query_labels(columns, "label", CLASSES, len(points))

@@ -221,7 +221,7 @@ class DataSource(Protocol):
 
         A source with a setting ``settled`` gets what ``Dataset.settled`` had there, and then reads
         nothing but ``path``. One that has ``read_queries(columns)`` beside it, to the same bytes,
-        answers JSON lines too (files.columns_of). One that takes constants from its training
+        answers JSON lines too (sent_records.columns_of). One that takes constants from its training
         records needs ``load_without(is_erased)`` beside ``load`` where some are to be erased
         (erasure.py).
         """

@@ -544,7 +544,7 @@ class LabelledFile(LabelledFileSettings, ABC):
         return self.read_queries(open_columns(path, "inputs", csv_format=self._form))
 
     def read_queries(self, columns: ColumnReader) -> Records:
-        """As ``load_queries``, of columns that are there (files.columns_of)."""
+        """As ``load_queries``, of columns that are there (sent_records.columns_of)."""
         constants, content = self._constants(), self._content(columns)
         features = self._query_features(columns, content, constants)
         labels = self._query_labels(columns, constants, len(features))

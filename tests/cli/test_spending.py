@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agt.data.embeddings import FORMAT
+from agt.data.prepared import FORMAT
 from agt.errors import AgtError
 from agt.numeric import SystemRandomness
 from agt.store.atomic import Pending
