@@ -74,7 +74,7 @@ def prepare_without(
         asked: keyed hashes of the records that are asked for now; those that wait go with them.
 
     Raises:
-        DataMissing, DataError: as ``agt.data.erasure.part``.
+        DataMissing, DataError: as ``agt.data.erasure.load_without_erased``.
     """
     log, key, told = Log.of(run), key_of(run), run_without_records(run, settings)
     before = None if told is None else told.settled.get("settled", {})

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from agt.data.dataset import Dataset, DataSource, with_notes
-from agt.data.erasure import ErasedDataset, IsErased, part
+from agt.data.erasure import ErasedDataset, IsErased, load_without_erased
 from agt.data.ids import uniform
 from agt.data.records import Records
 from agt.errors import ConfigError
@@ -275,11 +275,13 @@ def prepare(
     if there is one.
 
     Args:
-        is_erased, before: as in ``agt.data.erasure.part``; None: nothing ever was.
+        is_erased, before: as in ``agt.data.erasure.load_without_erased``; None: nothing ever was.
     """
     use_threads(settings.compute)
     parted = (
-        part(settings.source, is_erased, before) if is_erased else _whole(settings.source.load())
+        load_without_erased(settings.source, is_erased, before)
+        if is_erased
+        else _whole(settings.source.load())
     )
     loaded, erased = with_notes(parted.rest, _normalized(settings)), parted.erased
     choices = still_chosen(settings.choices, settings.training.chosen_from, loaded, settings.source)

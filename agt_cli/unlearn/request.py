@@ -17,7 +17,7 @@ import numpy as np
 
 from agt.data.csv_format import SEPARATORS
 from agt.data.dataset import Dataset, DataSource
-from agt.data.erasure import families, part
+from agt.data.erasure import families, load_without_erased
 from agt.data.files import open_columns
 from agt.data.ids import CONTENT
 from agt.errors import ConfigError, few
@@ -108,7 +108,11 @@ class TrainingRecords:
         with broken_as_config_error(run.folder, run.key):
             there = log.entries or run.holds(RECORD_INDEX_FILE)
             key = log.check_key(HashKey.of(run.folder)) if there else HashKey.made(run.folder)
-        data = part(source, named(key, log.erased)).rest if log.erased else source.load()
+        data = (
+            load_without_erased(source, named(key, log.erased)).rest
+            if log.erased
+            else source.load()
+        )
         index, then = Index.of(run, key), run.environment.get("data_digest")
         if index is None and data.digest != then:
             raise ConfigError(
