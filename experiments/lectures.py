@@ -1,5 +1,6 @@
-"""Kinds about the lectures' claims that need no data: what audits can show of a Gaussian mechanism
-(004), what a mean costs with a trusted server and without one (004), and worked numbers (002, 004).
+"""Kinds about the lectures' claims: what audits can show of a Gaussian mechanism (004), what a mean
+costs with a trusted server and without one (004), gradients beside DP-SGD's noise (002), and worked
+numbers (002, 004).
 
 Draws come from seeds: simulations, which hide nothing.
 """
@@ -10,8 +11,10 @@ from typing import Annotated
 
 import numpy as np
 import pandas as pd
+import torch
 from pydantic import Field
 from scipy.special import ndtr, ndtri
+from torch import Tensor
 
 from agt.numeric import gaussian_epsilon, gaussian_mu
 from agt.settings import Count, Positive
@@ -25,9 +28,11 @@ from agt_audit.estimates import (
 )
 from agt_audit.one_run import mean_right, one_run_epsilon, right_guesses
 
+from .baselines import LOSSES, Bench, DpSgd, one_hot
 from .certified import Delta
 from .figures import lines
-from .kinds import EVERY, Figure, Key, Kind, Profiles, Shown, grid, kind, wide
+from .kinds import EVERY, Entry, Figure, Key, Kind, Overrides, Profiles, Shown, grid, kind, wide
+from .removal import named
 
 Budgets = Annotated[tuple[Positive, ...], Field(min_length=1)]
 Sizes = Annotated[tuple[Count, ...], Field(min_length=1)]
@@ -67,7 +72,7 @@ def audited_mechanism(
     """
     keys = grid(profile=[EVERY], claimed=eps, bound=list(AUDIT_BOUNDS))
 
-    def rows(entry: object) -> pd.DataFrame:
+    def rows(entry: Entry) -> pd.DataFrame:
         found = []
         for key in keys:
             mu = gaussian_mu(key["claimed"], delta)
@@ -143,7 +148,7 @@ def audited_in_one_run(
     """
     keys = grid(profile=[EVERY], canaries=canaries, claimed=eps)
 
-    def rows(entry: object) -> pd.DataFrame:
+    def rows(entry: Entry) -> pd.DataFrame:
         found = []
         for key in keys:
             m = key["canaries"]
@@ -215,7 +220,7 @@ def trade_offs(
         growth = math.exp(key["eps"])
         return max(0.0, 1 - delta - growth * alarms, (1 - delta - alarms) / growth)
 
-    def rows(entry: object) -> pd.DataFrame:
+    def rows(entry: Entry) -> pd.DataFrame:
         return pd.DataFrame([{**key, "misses": misses(key)} for key in keys])
 
     def shown(rows: pd.DataFrame) -> Shown:
@@ -235,7 +240,87 @@ def trade_offs(
     return Kind(keys, ("eps", "claim", "alarms"), rows, shown)
 
 
-CENTRAL, LOCAL, PLAIN_MEAN = "central", "local", "no privacy"
+@kind
+def gradients_and_noise(
+    profiles: Profiles,
+    run: Overrides,
+    dpsgd: DpSgd,
+    eps: Positive = 1.0,
+    delta: Delta = 1e-5,
+    bins: Annotated[int, Field(ge=3)] = 81,
+    data: str = "",
+) -> Kind:
+    """How the coordinates of DP-SGD's first gradient and of its noise are distributed (002).
+
+    Args:
+        run: overrides of a network's run, which names the data.
+        dpsgd: how it would be trained within (eps, delta).
+        bins: of the histogram, between plus and minus three deviations of the noise.
+        data: which data it is on, where it is not the experiment's.
+    """
+    first = next(iter(profiles), "ours")
+    keys = grid(profile=[EVERY], what=("gradient", "noise"), bin=range(bins), **named(data))
+
+    def rows(entry: Entry) -> pd.DataFrame:
+        bench = entry.bench(first, run, dtype="float32")
+        plan = dpsgd.plan(bench.size, eps, delta)
+        deviation = plan.noise * dpsgd.clip / (plan.rate * bench.size)
+        edges = np.linspace(-3 * deviation, 3 * deviation, bins + 1)
+        clipped = clipped_gradients(bench, dpsgd.clip).mean(axis=0)
+        inside = np.clip(clipped, edges[0], edges[-1])
+        shares = {
+            "gradient": np.histogram(inside, edges)[0] / len(clipped),
+            "noise": np.diff(ndtr(edges / deviation)),
+        }
+        spread = {"gradient": float(clipped.std()), "noise": deviation}
+        middle = (edges[1:] + edges[:-1]) / 2
+        found = [
+            {
+                **key,
+                "value": middle[key["bin"]],
+                "share": shares[key["what"]][key["bin"]],
+                "standard deviation": spread[key["what"]],
+            }
+            for key in keys
+        ]
+        return pd.DataFrame(found)
+
+    def shown(rows: pd.DataFrame) -> Shown:
+        points = rows.rename(columns={"what": "series"})[["value", "series", "share"]]
+        draw = lines("value", "share", "value of a coordinate", "share of coordinates", log=False)
+        caption = (
+            "Coordinates of the mean of clipped gradients before the first step, and the noise "
+            f"that DP-SGD adds to it at eps = {eps:g}, delta = {delta:g}."
+        )
+        columns = ["what", "standard deviation", *named(data)]
+        return Shown(rows[columns].drop_duplicates(), [Figure(caption, points, draw)])
+
+    return Kind(keys, ("what", "bin"), rows, shown)
+
+
+def clipped_gradients(bench: Bench, clip: float) -> np.ndarray:
+    """Return each record's gradient at the head's initial parameters, clipped to length ``clip``:
+    [n, parameters] float32.
+    """
+    weights = {name: weight.detach() for name, weight in bench.head.named_parameters()}
+    targets = one_hot(bench.records.labels, bench.classes, bench.training.loss)
+    features = torch.from_numpy(bench.records.features.astype(np.float32))
+    loss = LOSSES[bench.training.loss]
+
+    def loss_of_one(weights: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        logits = torch.func.functional_call(bench.head, weights, (x[None],))
+        return loss(logits, y[None], reduction="sum")
+
+    per_record = torch.func.vmap(torch.func.grad(loss_of_one), in_dims=(None, 0, 0))
+    found = per_record(weights, features, torch.from_numpy(targets.astype(np.float32)))
+    flat = torch.cat([gradient.flatten(1) for gradient in found.values()], dim=1).numpy()
+    length = np.linalg.norm(flat, axis=1, keepdims=True)
+    return flat * np.minimum(1.0, clip / np.maximum(length, 1e-12))
+
+
+CENTRAL, LOCAL, PLAIN_MEAN = "central, bits", "local, bits", "no privacy, bits"
+UNBOUNDED = "local, unbounded numbers"
+SECOND_MOMENT = 2.0  # of the unbounded numbers, which are exponential with mean 1
 
 
 @kind
@@ -243,55 +328,73 @@ def private_means(
     profiles: Profiles,
     users: Sizes = (10, 30, 100, 300, 1000, 3000, 10000),
     eps: Positive = 1.0,
-    draws: Annotated[int, Field(ge=2)] = 2000,
+    draws: Annotated[int, Field(ge=2)] = 1000,
 ) -> Kind:
-    """The mean squared error of a mean of n bits under eps-DP, with a trusted server (Laplace noise
-    on the mean) and without one (Laplace noise on each bit), against n (004).
+    """The mean squared error of a mean of n numbers under eps-DP, against n (004).
+
+    Bits, with a trusted server (Laplace noise on the mean) and without one (Laplace noise on each
+    bit); and numbers without a bound, which each user clips before adding noise.
 
     Args:
         users: n.
-        draws: of bits, whose probability of 1 is 1/2, and of noise.
+        draws: of the numbers and of the noise.
     """
-    ways = (CENTRAL, LOCAL, PLAIN_MEAN)
+    ways = (PLAIN_MEAN, CENTRAL, LOCAL, UNBOUNDED)
     keys = grid(profile=[EVERY], way=ways, users=users)
 
-    def in_formula(way: str, n: int) -> float:
-        sampling = 1 / (4 * n)
-        noise = {CENTRAL: 2 / (n * eps) ** 2, LOCAL: 2 / (n * eps**2), PLAIN_MEAN: 0.0}
-        return sampling + noise[way]
-
-    def error(way: str, n: int) -> float:
-        rng = np.random.default_rng(n)
-        means = rng.binomial(n, 0.5, size=draws) / n
-        noise = np.zeros(draws)
-        if way == CENTRAL:
-            noise = rng.laplace(scale=1 / (n * eps), size=draws)
-        elif way == LOCAL:  # the mean of n draws: the difference of two Gamma draws, over n
-            noise = (rng.gamma(n, size=draws) - rng.gamma(n, size=draws)) / (n * eps)
-        return float(np.mean((means + noise - 0.5) ** 2))
-
-    def rows(entry: object) -> pd.DataFrame:
-        found = [
-            {
-                **key,
-                "squared error": error(key["way"], key["users"]),
-                "by the formula": in_formula(key["way"], key["users"]),
+    def rows(entry: Entry) -> pd.DataFrame:
+        found = []
+        for key in keys:
+            way, n = key["way"], key["users"]
+            rng = np.random.default_rng(n)
+            errors = [error_of_mean(way, n, eps, rng) for _ in range(draws)]
+            measured = {
+                "squared error": float(np.mean(np.square(errors))),
+                "by the formula": expected_error(way, n, eps),
             }
-            for key in keys
-        ]
+            found.append({**key, **measured})
         return pd.DataFrame(found)
 
     def shown(rows: pd.DataFrame) -> Shown:
         points = rows.rename(columns={"way": "series"}).drop(columns="profile")
         draw = lines("users", "squared error", "n", "mean squared error of the mean", ylog=True)
-        caption = f"Mean squared error of a mean of n bits at eps = {eps:g}, {draws:,} draws."
+        caption = f"Mean squared error of a mean of n numbers at eps = {eps:g}, {draws:,} draws."
         note = (
-            "The lecture bounds the variance of a bit by 1, so its first term is 1/n; it is at "
-            "most 1/(4 n), which is what stands here."
+            "By the formula: of bits exact, with the variance 1/4 of a fair bit where the lecture "
+            "has 1; of unbounded numbers the lecture's bound at its best clip level."
         )
         return Shown(rows, [Figure(caption, points, draw)], (note,))
 
     return Kind(keys, ("way", "users"), rows, shown)
+
+
+def expected_error(way: str, n: int, eps: float) -> float:
+    """Return the mean squared error that 004 works out for a mean of ``n`` numbers."""
+    if way == UNBOUNDED:
+        clip = best_clip(n, eps)
+        bias = 2 * SECOND_MOMENT**2 / clip**2
+        return SECOND_MOMENT / n + bias + 16 * clip**2 / (n * eps**2)
+    noise = {PLAIN_MEAN: 0.0, CENTRAL: 2 / (n * eps) ** 2, LOCAL: 2 / (n * eps**2)}
+    return 1 / (4 * n) + noise[way]
+
+
+def best_clip(n: int, eps: float) -> float:
+    """Return the clip level that makes 004's bound for unbounded numbers smallest."""
+    return (SECOND_MOMENT**2 * n * eps**2 / 8) ** 0.25
+
+
+def error_of_mean(way: str, n: int, eps: float, rng: np.random.Generator) -> float:
+    """Return by how much one released mean of ``n`` drawn numbers misses the true mean."""
+    if way == UNBOUNDED:
+        clip = best_clip(n, eps)
+        numbers = np.minimum(rng.exponential(size=n), clip)
+        return float((numbers + rng.laplace(scale=2 * clip / eps, size=n)).mean() - 1.0)
+    mean = rng.binomial(n, 0.5) / n
+    if way == CENTRAL:
+        mean += rng.laplace(scale=1 / (n * eps))
+    elif way == LOCAL:
+        mean += rng.laplace(scale=1 / eps, size=n).mean()
+    return float(mean - 0.5)
 
 
 @kind
@@ -302,7 +405,7 @@ def worked_numbers(profiles: Profiles) -> Kind:
     found = {**_hair_colour(), **_recap(), **_memorisation()}
     keys = grid(profile=[EVERY], what=list(found))
 
-    def rows(entry: object) -> pd.DataFrame:
+    def rows(entry: Entry) -> pd.DataFrame:
         return pd.DataFrame([{**key, "value": found[key["what"]]} for key in keys])
 
     def compared(key: Key) -> Key:

@@ -3,7 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from agt_cli._experiments.baselines import Bench
 from agt_cli._experiments.kinds import Kind
+from synthetic import make_records, make_training
+from torch import nn
 
 from agt_cli._experiments import lectures
 
@@ -57,6 +61,30 @@ def test_gaussian_dp_forces_at_least_the_misses_of_the_same_claim() -> None:
     assert (found["Gaussian DP"] >= found["(eps, delta)-DP"] - 1e-12).all()
 
 
-def test_errors_of_private_means_are_those_of_their_formulas() -> None:
-    rows = rows_of(lectures.private_means({}, users=(30, 1000), draws=20_000))
-    assert np.allclose(rows["squared error"], rows["by the formula"], rtol=0.1)
+def test_errors_of_means_of_bits_are_those_of_their_formulas() -> None:
+    rows = rows_of(lectures.private_means({}, users=(30, 1000), draws=10_000))
+    bits = rows[rows["way"] != lectures.UNBOUNDED]
+    assert np.allclose(bits["squared error"], bits["by the formula"], rtol=0.1)
+
+
+def test_the_error_of_unbounded_numbers_is_within_the_lecture_s_bound() -> None:
+    rows = rows_of(lectures.private_means({}, users=(100, 1000), draws=500))
+    unbounded = rows[rows["way"] == lectures.UNBOUNDED]
+    assert (unbounded["squared error"] <= unbounded["by the formula"]).all()
+
+
+def test_clipped_gradients_are_the_records_own_and_no_longer_than_the_clip() -> None:
+    head = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    rng = np.random.default_rng(0)
+    records = make_records(rng.normal(size=(6, 3)).astype(np.float32), rng.integers(0, 2, 6))
+    training = make_training(loss="cross_entropy")
+    bench = Bench(head, 2, records, size=6, training=training)
+    whole = lectures.clipped_gradients(bench, clip=1e6)
+    loss = nn.functional.cross_entropy(
+        head(torch.from_numpy(records.features[:1])), torch.from_numpy(records.labels[:1])
+    )
+    loss.backward()
+    expected = np.concatenate([weight.grad.numpy().ravel() for weight in head.parameters()])
+    assert np.allclose(whole[0], expected, atol=1e-6)
+    clipped = lectures.clipped_gradients(bench, clip=0.1)
+    assert np.linalg.norm(clipped, axis=1).max() <= 0.1 * (1 + 1e-5)
