@@ -214,6 +214,18 @@ def test_on_a_logarithmic_axis_small_curves_that_differ_many_fold_stay_apart(
     assert names == set(curve)
 
 
+def test_a_logarithmic_axis_of_one_value_has_one_tick(tmp_path: Path, drawn: list[Figure]) -> None:
+    rows = [{"x": x, "y": 18000.0, "series": "one"} for x in (1.0, 2.0)]
+    chart = Curves("c", "x", "y", "x", "y", log=False, ylog=True, level=18000.0)
+    with RunRecord(tmp_path / "run", "plan", {}) as record:
+        curves(record, chart, pd.DataFrame(rows))
+    figure = drawn[-1]
+    figure.draw_without_rendering()
+    (axes,) = (one for one in figure.axes if one.axison)
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["18,000"]
+    assert list(axes.get_yticks(minor=True)) == []
+
+
 @pytest.mark.parametrize(
     "name", ["short", "a head with removals on features of an untrained network"]
 )
