@@ -16,9 +16,11 @@ DoubtCode = Literal[
     "names_may_be_a_record",
     "blanks_around_name",
     "blanks_around_value",
+    "dates_may_go_on",
     "values_alike",
     "classes_alike",
     "number_as_classes",
+    "label_written_otherwise",
     "label_outside_range",
     "label_missing",
     "label_masked",
@@ -39,6 +41,12 @@ _SENTENCES: dict[DoubtCode, str] = {
         "column '{column}' has values with blanks around them, such as {values}, which "
         "differ from the same values without blanks: remove the blanks from the file"
     ),
+    "dates_may_go_on": (
+        "the proposed range of the dates in {values} ends with the last year in the file. A later "
+        "date in a query counts as this end, and agt predict refuses a file of queries with many "
+        "dates outside: if queries can have later dates, write a later public end into the dataset "
+        "file, and train again"
+    ),
     "values_alike": (
         "column '{column}' has {values}, which differ only in capitals, blanks or zeros (as "
         "1 and 1.0 do), but count as different values: write each value in one form"
@@ -51,6 +59,12 @@ _SENTENCES: dict[DoubtCode, str] = {
         "the label '{column}' has {distinct} different numbers ({values}), each of which is "
         "taken as a class: if the label is a quantity, such as a rating, give target=numeric "
         "range=[LOW,HIGH] with its public range"
+    ),
+    "label_written_otherwise": (
+        "the label '{column}' has {distinct} different numbers that are written otherwise than "
+        "1234.5, and each of them is taken as a class: if the label is a quantity, rewrite this "
+        "column in the file ({values}), and give target=numeric range=[LOW,HIGH] with its public "
+        "range"
     ),
     "label_outside_range": (
         "the label '{column}' lies outside of {values} in {rows}, so these labels would be "
@@ -72,6 +86,15 @@ _SENTENCES: dict[DoubtCode, str] = {
     "left_out": "column '{column}' is LEFT OUT of the features, because {reason}",
     "taken_as_words": "column '{column}' is treated as a list of words, because {reason}",
 }
+_UNQUOTED: frozenset[DoubtCode] = frozenset(
+    (
+        "names_may_be_a_record",
+        "number_as_classes",
+        "label_written_otherwise",
+        "label_outside_range",
+    )
+)
+"""Doubts whose values are shown as they are."""
 FEW_NUMBERS = 12
 """Of as many different numbers, a label may well have classes."""
 _MASKS = {
@@ -102,7 +125,7 @@ class Doubt:
     def sentence(self) -> str:
         """What is wrong, and what to do."""
         values = " and ".join(map(repr, self.values))
-        if self.code in ("names_may_be_a_record", "number_as_classes", "label_outside_range"):
+        if self.code in _UNQUOTED:
             values = ", ".join(self.values)
         rows = counted(self.rows, "row")
         template = _SENTENCES[self.code]

@@ -126,3 +126,70 @@ def test_a_table_of_words_has_the_names_that_are_said(
     label = "no" if header else "column2"
     doubts(tmp_path, columns, header=header, label=label)
     assert inspect_table(tmp_path / "t.csv", header=header, label=label).rows == rows
+
+
+@pytest.mark.parametrize("word", ["inf", "-Infinity", "1e999"])
+def test_labels_of_numbers_with_an_infinite_one_are_no_classes(tmp_path: Path, word: str) -> None:
+    columns = {"age": AGE, "stars": [*"12345" * 11, "1", "2", "3", "4", word]}
+    with pytest.raises(DataError, match="row 60") as error:
+        doubts(tmp_path, columns, label="stars")
+    assert word in str(error.value)
+
+
+def test_an_infinite_word_may_be_declared_a_class(tmp_path: Path) -> None:
+    columns = {"age": AGE, "y": ["1", "2", "inf"] * 20}
+    assert doubts(tmp_path, columns, label="y", target="classes") == []
+
+
+FORMATTED = {
+    "12%": "12",
+    "1.2k": "1200",
+    "€ 1.234,50": "1234.5",
+    "$12": "12",
+    "12 kg": "12",
+}
+
+
+@pytest.mark.parametrize("example", FORMATTED)
+@pytest.mark.parametrize("target", [None, "numeric"])
+def test_how_labels_must_be_rewritten_to_be_numbers_is_said(
+    tmp_path: Path, example: str, target: str | None
+) -> None:
+    if "€" in example:
+        cells = [f"€ 1.{234 + row},50" for row in range(ROWS)]
+    else:
+        cells = [example, *(example.replace("2", str(20 + row), 1) for row in range(1, ROWS))]
+    columns = {"age": [f"{age}.5" for age in AGE], "y": [f'"{cell}"' for cell in cells]}
+    with pytest.raises(DataError) as error:
+        doubts(tmp_path, columns, label="y", target=target, label_range=(0, 9) if target else None)
+    assert f"{example!r} as {FORMATTED[example]}" in str(error.value)
+
+
+def test_few_labels_with_a_sign_are_classes_and_may_be_numbers(tmp_path: Path) -> None:
+    cells = [f"{share}%" for share in (5, 10, 25, 50, 75, 100)] * 10
+    (doubt,) = doubts(tmp_path, {"age": AGE, "share": cells}, label="share")
+    assert (doubt.code, doubt.rows) == ("label_written_otherwise", 6)
+
+
+def test_a_column_of_numbers_with_a_suffix_is_said_to_be_read_as_words(tmp_path: Path) -> None:
+    weights = [f"{50 + row % 30} kg" for row in range(ROWS)]
+    (doubt,) = doubts(tmp_path, {"age": AGE, "weight": weights, "y": LABEL})
+    assert (doubt.code, doubt.column) == ("taken_as_words", "weight")
+    assert '+formats={weight: {unit: "kg"}}' in doubt.sentence
+
+
+def test_suffixes_of_several_powers_of_ten_are_to_be_written_out(tmp_path: Path) -> None:
+    sizes = ["900", "1.2k", "3M"] * 20
+    (doubt,) = doubts(tmp_path, {"age": AGE, "size": sizes, "y": LABEL})
+    assert doubt.code == "taken_as_words"
+    assert "'1.2k' as 1200" in doubt.sentence
+
+
+def test_ordinals_are_words(tmp_path: Path) -> None:
+    assert doubts(tmp_path, {"age": AGE, "class": ["1st", "2nd", "3rd"] * 20, "y": LABEL}) == []
+
+
+def test_that_queries_may_have_later_dates_is_said(tmp_path: Path) -> None:
+    opened = [f"2023-{1 + row % 12:02}-01" for row in range(ROWS)]
+    (doubt,) = doubts(tmp_path, {"age": AGE, "opened": opened, "y": LABEL})
+    assert (doubt.code, doubt.values) == ("dates_may_go_on", ("opened",))
