@@ -47,7 +47,14 @@ from agt_cli.report.console import Console
 from agt_cli.report.quality import AnyQuality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.scoring import Estimate, Scores, Scoring, scoring_of
-from agt_cli.report.start_md import OURS, Comparison, Summary, write_start
+from agt_cli.report.start_md import (
+    OURS,
+    QUERIES,
+    QUERIES_MEANING,
+    Comparison,
+    Summary,
+    write_start,
+)
 from agt_cli.runs.doubts import Doubt
 from agt_cli.runs.formats import override
 from agt_cli.runs.inspect import Column, Inspection
@@ -220,7 +227,8 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     proposed = 0 if release and settings.purpose != "certificates" else 2
     steps = [settings.line(inspection.path), shlex.join(["agt", "train", *chosen])]
     steps += [f"agt certify run={folder}", f"agt plan run={folder}"]
-    onward = f"agt predict run={folder} {release}" if proposed == 0 else steps.pop(2)
+    releasing = f"agt predict run={folder} {QUERIES} {release}"
+    onward = releasing if proposed == 0 else steps.pop(2)
     if measures:
         proposed = 0
         onward = measuring[0]
@@ -360,7 +368,7 @@ def _measuring(settings: StartSettings, scoring: Scoring) -> list[str]:
     return [
         f"agt measure dataset={settings.dataset} {price}",
         f"agt train dataset={settings.dataset}_measured{scoring.measured_training}",
-        f"agt predict run=latest mechanism=noisy_statistics {rest}",
+        f"agt predict run=latest {QUERIES} mechanism=noisy_statistics {rest}",
     ]
 
 
@@ -426,6 +434,7 @@ def _say(summary: Summary, console: Console) -> None:
         *(f"  {command}" for command in summary.commands),
         "Next:",
         f"  {summary.onward}",
+        *([QUERIES_MEANING] if summary.asks_queries else []),
     ]
     for line in lines:
         console.say(line)

@@ -19,6 +19,9 @@ from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.record import RunRecord
 from agt_cli.report.scoring import Estimate, Scores, Scoring, Stability
 
+QUERIES = "inputs=FILE"
+"""The word of a proposed command in whose place the owner names a file."""
+QUERIES_MEANING = "FILE: your queries, with the table's columns."
 FIGURE = "comparison"
 OURS = "this model"
 _OURS_COLOUR = "#08306b"
@@ -154,6 +157,11 @@ class Summary:
     commands: Sequence[str]
     onward: str
 
+    @property
+    def asks_queries(self) -> bool:
+        """Whether a proposed command needs a file of queries."""
+        return any(QUERIES in line for line in (self.onward, *self.measuring))
+
 
 def write_start(record: RunRecord, summary: Summary) -> None:
     """Write metrics, tables, the figure and the page of a record of ``agt start``.
@@ -228,6 +236,7 @@ def start_report(summary: Summary, folder: Path) -> str:
         ),
         "## Next",
         _commands([summary.onward]),
+        *([QUERIES_MEANING] if summary.asks_queries else []),
         "The following commands do the same as agt start, one step at a time:",
         _commands(summary.commands),
         _links(summary, folder),

@@ -145,7 +145,6 @@ def _fitting(formats: Iterable[FormatT], words: pa.Array) -> list[FormatT]:
     return [form for form in formats if reads(form, sample) and reads(form, words)]
 
 
-
 @dataclass(frozen=True)
 class SuffixedNumbers:
     """Numbers with letters behind them, such as 1.2k or 12 kg, which no usual format reads.

@@ -657,9 +657,7 @@ def _doubts(
         yield from _lost_codes(inspection, column)
 
 
-def _label_doubts(
-    inspection: Inspection, look: _ColumnValues, rewriting: str
-) -> Iterator[Doubt]:
+def _label_doubts(inspection: Inspection, look: _ColumnValues, rewriting: str) -> Iterator[Doubt]:
     """Yield what is doubtful about the column of labels; ``rewriting`` as in ``_doubts``."""
     if look.missing:
         yield Doubt("label_missing", look.name, rows=look.missing)
