@@ -92,7 +92,7 @@ def test_from_a_table_to_a_released_label_by_the_commands_that_it_prints(
 @pytest.fixture
 def uncompared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the usual learners beside the model, which take longer than it."""
-    monkeypatch.setattr(start, "others", lambda node, scoring: {})
+    monkeypatch.setattr(start, "scores_on_table", lambda node, scoring: {})
 
 
 def costs(path: Path, rows: int = 900) -> Path:
