@@ -17,6 +17,7 @@ DoubtCode = Literal[
     "blanks_around_name",
     "blanks_around_value",
     "dates_may_go_on",
+    "points_may_be_thousands",
     "values_alike",
     "classes_alike",
     "number_as_classes",
@@ -46,6 +47,10 @@ _SENTENCES: dict[DoubtCode, str] = {
         "date in a query counts as this end, and agt predict refuses a file of queries with many "
         "dates outside: if queries can have later dates, write a later public end into the dataset "
         "file, and train again"
+    ),
+    "points_may_be_thousands": (
+        "column '{column}' has numbers with three digits behind a point, which agt reads as "
+        "decimals: if {values} is a number above 1000, give {reason}"
     ),
     "values_alike": (
         "column '{column}' has {values}, which differ only in capitals, blanks or zeros (as "
@@ -127,12 +132,16 @@ class Doubt:
         values = " and ".join(map(repr, self.values))
         if self.code in _UNQUOTED:
             values = ", ".join(self.values)
+        reason = " ".join(self.values)
+        if self.code == "points_may_be_thousands":
+            values = repr(self.values[0])
+            reason = self.values[1]
         rows = counted(self.rows, "row")
         template = _SENTENCES[self.code]
         sentence = template.format(
             column=self.column,
             values=values,
-            reason=" ".join(self.values),
+            reason=reason,
             rows=rows,
             distinct=self.rows,
         )

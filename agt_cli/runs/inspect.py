@@ -168,6 +168,10 @@ _GAPS = {
     "na",
     "n.a.",
     "n/a",
+    "k.a.",
+    "k. a.",
+    "n.v.",
+    "keine angabe",
     "nan",
     "null",
     "nil",
@@ -654,6 +658,10 @@ def _doubts(
                 yield Doubt("left_out", column.name, (column.remark,))
             elif column.categorical and column.remark:
                 yield Doubt("taken_as_words", column.name, (column.remark,))
+            if setting := _thousands_setting(inspection.form, looks[column.name]):
+                words = looks[column.name].words.to_pylist()
+                example = next(word for word in words if "." in word)
+                yield Doubt("points_may_be_thousands", column.name, (example, setting))
         yield from _lost_codes(inspection, column)
 
 
@@ -668,6 +676,25 @@ def _label_doubts(inspection: Inspection, look: _ColumnValues, rewriting: str) -
         if rewriting and len(look.words) >= LEAST_NUMBERS:
             yield Doubt("label_written_otherwise", look.name, (rewriting,), len(look.words))
         yield from doubts_about_classes(look.name, look.in_order(), may_be_numbers=asks)
+
+
+def _thousands_setting(form: CsvFormat | None, look: _ColumnValues) -> str:
+    """Return what declares that points stand between thousands, in a column whose numbers may be
+    written so but are read with decimals; empty: they are not.
+
+    Args:
+        form: of a csv; None: another format.
+    """
+    is_read_with_decimals = look.text and look.numeric and look.format is None
+    if form is None or form.decimal != "." or not is_read_with_decimals:
+        return ""
+    pointed = look.fit(r"^[+-]?[1-9]\d{0,2}\.\d{3}$")
+    below_thousand = look.fit(r"^[+-]?\d{1,3}$")
+    # Three decimals everywhere are decimals, but hardly in a file with semicolons.
+    likely = below_thousand.any() or form.separator == ";"
+    if pointed.sum() < LEAST_NUMBERS or not likely or not (pointed | below_thousand).all():
+        return ""
+    return command_line(look.name, NumberFormat(decimal=",", thousands="."))
 
 
 def _lost_codes(inspection: Inspection, column: Column) -> Iterator[Doubt]:
@@ -941,7 +968,8 @@ def _odd_word(columns: ColumnReader, look: _ColumnValues) -> str:
     """Return which word keeps a column from being numbers or dates, as nearly all of its cells are;
     empty: most are neither.
     """
-    plain, dated = np.isfinite(look.numbers), look.fit(_DATE)
+    dated = look.fit(_DATE)
+    plain = (np.isfinite(look.numbers) | look.fit(_WITH_COMMA)) & ~dated
     what, fits = (
         ("numbers", plain)
         if look.counts[plain].sum() >= look.counts[dated].sum()

@@ -193,3 +193,30 @@ def test_that_queries_may_have_later_dates_is_said(tmp_path: Path) -> None:
     opened = [f"2023-{1 + row % 12:02}-01" for row in range(ROWS)]
     (doubt,) = doubts(tmp_path, {"age": AGE, "opened": opened, "y": LABEL})
     assert (doubt.code, doubt.values) == ("dates_may_go_on", ("opened",))
+
+
+def test_points_that_may_stand_between_thousands_are_asked_about(tmp_path: Path) -> None:
+    distances = [f"{1 + row % 9}.{100 + row}" if row % 3 else f"{100 + row}" for row in range(ROWS)]
+    (doubt,) = doubts(tmp_path, {"age": AGE, "km": distances, "y": LABEL})
+    assert (doubt.code, doubt.column) == ("points_may_be_thousands", "km")
+    assert '+formats={km: {decimal: ",", thousands: "."}}' in doubt.sentence
+
+
+@pytest.mark.parametrize("tail", ["", "5"])
+def test_numbers_with_other_than_three_decimals_are_decimals(tmp_path: Path, tail: str) -> None:
+    sizes = [f"{1 + row % 9}.{100 + row}" for row in range(ROWS - 1)]
+    last = f"1.23{tail}5" if tail else "1.235"
+    assert doubts(tmp_path, {"age": AGE, "size": [*sizes, last], "y": LABEL}) == []
+
+
+def test_a_word_among_numbers_with_separators_is_named(tmp_path: Path) -> None:
+    prices = ["ask us", *(f'"{1 + row}.234,5{row % 10}"' for row in range(ROWS - 1))]
+    (doubt,) = doubts(tmp_path, {"age": AGE, "price": prices, "y": LABEL}, most_values=20)
+    assert (doubt.code, doubt.column) == ("left_out", "price")
+    assert "'ask us'" in doubt.sentence
+
+
+@pytest.mark.parametrize("gap", ["k.A.", "n.v.", "keine Angabe"])
+def test_words_for_no_value_among_german_numbers_are_gaps(tmp_path: Path, gap: str) -> None:
+    prices = [gap, *(f'"{1 + row}.234,5{row % 10}"' for row in range(ROWS - 1))]
+    assert doubts(tmp_path, {"age": AGE, "price": prices, "y": LABEL}) == []
