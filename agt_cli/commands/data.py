@@ -147,8 +147,6 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     console.table(
         f"{inspection.path}: {inspection.rows} rows", ("column", "kind", "seen", "proposal"), rows
     )
-    if any(column.remark == CODES for column in inspection.features):
-        console.say(f"{CODES} {CODES_LONG}")
     doubts = [doubt.sentence for doubt in inspection.doubts]
     for sentence in doubts:
         console.say(sentence)

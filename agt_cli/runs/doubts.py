@@ -17,7 +17,9 @@ DoubtCode = Literal[
     "blanks_around_name",
     "blanks_around_value",
     "dates_may_go_on",
+    "may_be_codes",
     "points_may_be_thousands",
+    "may_mean_missing",
     "values_alike",
     "classes_alike",
     "number_as_classes",
@@ -47,6 +49,15 @@ _SENTENCES: dict[DoubtCode, str] = {
         "date in a query counts as this end, and agt predict refuses a file of queries with many "
         "dates outside: if queries can have later dates, write a later public end into the dataset "
         "file, and train again"
+    ),
+    "may_be_codes": (
+        "agt treats {values} as ordered numbers, although there are only a few different whole "
+        "numbers: if they are codes without an order, list the column under categorical in the "
+        "dataset file"
+    ),
+    "may_mean_missing": (
+        "column '{column}' has {values} in {rows}, far from all other numbers: if {values} means "
+        "that a value is missing, give missing_values=[{values}]"
     ),
     "points_may_be_thousands": (
         "column '{column}' has numbers with three digits behind a point, which agt reads as "
@@ -107,6 +118,8 @@ _MASKS = {
     *("hidden", "redacted", "withheld", "unlabeled", "unlabelled", "tbd", "xxx", "k.a.", "n.v."),
 }
 _SENTINELS = {-1.0, -9.0, -99.0, -999.0, 99.0, 999.0, 9999.0}
+_FEATURE_SENTINELS = {-9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0}
+_LEAST_OTHER_NUMBERS = 5  # beside a number that may mean that a value is missing
 _CODE = re.compile("[A-Z]{2,3}")
 
 
@@ -220,6 +233,27 @@ def doubts_about_numbers(
     if not outside:
         return []
     return [Doubt("label_outside_range", column, (target.bounds,), outside)]
+
+
+def doubts_about_sentinels(
+    column: str, words: Sequence[str], numbers: np.ndarray, counts: np.ndarray
+) -> list[Doubt]:
+    """Return which number of a feature may mean that a value is missing, as 999 among heights.
+
+    Args:
+        words: [n] the different numbers as they are written.
+        numbers: [n] the same as numbers.
+        counts: [n] how many rows have each.
+    """
+    found = []
+    for index, number in enumerate(numbers.tolist()):
+        others = np.delete(numbers, index)
+        if number not in _FEATURE_SENTINELS or len(others) < _LEAST_OTHER_NUMBERS:
+            continue
+        is_far = others.max() < number / 2 if number > 0 else others.min() >= 0
+        if is_far and counts[index] > 1:
+            found.append(Doubt("may_mean_missing", column, (words[index],), int(counts[index])))
+    return found
 
 
 def _is_mask(

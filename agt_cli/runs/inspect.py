@@ -31,6 +31,7 @@ from agt_cli.runs.doubts import (
     Doubt,
     doubts_about_classes,
     doubts_about_numbers,
+    doubts_about_sentinels,
     doubts_about_values,
     has_codes,
     is_infinite,
@@ -59,6 +60,8 @@ LATER_DATES = "later dates count as the end of this range"
 """The remark on a column of dates, whose range ends with the last year in the file."""
 
 _WITH_COMMA = r"^[$€£]?\s*[+-]?\d[\d.,' ]*(\s*[%$€£])?$"
+_OPEN_END = r"^([<>]=?|[≤≥])\s*\d+(\.\d+)?$|^\d+(\.\d+)?\s*\+$"
+"""A number that stands for all beyond it, such as 90+ or <18."""
 _DATE = (
     r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[-/]\d{1,2}[-/]\d{2})"
     r"([T ]\d{1,2}:\d{2}.*)?$"
@@ -647,6 +650,9 @@ def _doubts(
     dates = tuple(column.name for column in inspection.features if column.kind == "date")
     if dates:
         yield Doubt("dates_may_go_on", values=dates)
+    codes = tuple(column.name for column in inspection.features if column.remark == CODES)
+    if codes:
+        yield Doubt("may_be_codes", values=codes)
     for column in inspection.columns:
         if column.name != column.name.strip():
             yield Doubt("blanks_around_name", column.name)
@@ -658,10 +664,7 @@ def _doubts(
                 yield Doubt("left_out", column.name, (column.remark,))
             elif column.categorical and column.remark:
                 yield Doubt("taken_as_words", column.name, (column.remark,))
-            if setting := _thousands_setting(inspection.form, looks[column.name]):
-                words = looks[column.name].words.to_pylist()
-                example = next(word for word in words if "." in word)
-                yield Doubt("points_may_be_thousands", column.name, (example, setting))
+            yield from _doubts_about_reading(inspection.form, looks[column.name])
         yield from _lost_codes(inspection, column)
 
 
@@ -676,6 +679,20 @@ def _label_doubts(inspection: Inspection, look: _ColumnValues, rewriting: str) -
         if rewriting and len(look.words) >= LEAST_NUMBERS:
             yield Doubt("label_written_otherwise", look.name, (rewriting,), len(look.words))
         yield from doubts_about_classes(look.name, look.in_order(), may_be_numbers=asks)
+
+
+def _doubts_about_reading(form: CsvFormat | None, look: _ColumnValues) -> Iterator[Doubt]:
+    """Yield what may be read otherwise than it is meant in a column that is no label.
+
+    Args:
+        form: of a csv; None: another format.
+    """
+    words = look.words.to_pylist() if look.text else []
+    if setting := _thousands_setting(form, look):
+        example = next(word for word in words if "." in word)
+        yield Doubt("points_may_be_thousands", look.name, (example, setting))
+    if look.text and look.numeric and not look.date:
+        yield from doubts_about_sentinels(look.name, words, look.numbers, look.counts)
 
 
 def _thousands_setting(form: CsvFormat | None, look: _ColumnValues) -> str:
@@ -976,6 +993,13 @@ def _odd_word(columns: ColumnReader, look: _ColumnValues) -> str:
         else ("dates", dated)
     )
     mostly = look.counts[fits].sum() > 0.9 * look.counts.sum()
+    ends = look.fit(_OPEN_END)
+    if what == "numbers" and not look.numeric and (plain | ends).all() and plain.any():
+        word, where = _first_cell(columns, look, ends & ~plain)
+        return (
+            f"the column contains numbers, but also {word!r} in {where}: write a number in its "
+            f"place (such as {_digits(word)}) to use the column as numbers"
+        )
     if look.numeric or not mostly:
         return ""
     word, where = _first_cell(columns, look, ~fits)
@@ -984,6 +1008,11 @@ def _odd_word(columns: ColumnReader, look: _ColumnValues) -> str:
         f"the column contains {what}, but also {word!r}{infinite} in {where}: correct this "
         f"value, or give missing_values=[{word!r}] if {word!r} means that a value is missing"
     )
+
+
+def _digits(word: str) -> str:
+    """Return the number in a word for an open end, such as 90+."""
+    return word.strip(" <>=≤≥+")
 
 
 def _suffix_remark(look: _ColumnValues) -> str:

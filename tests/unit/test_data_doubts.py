@@ -220,3 +220,39 @@ def test_a_word_among_numbers_with_separators_is_named(tmp_path: Path) -> None:
 def test_words_for_no_value_among_german_numbers_are_gaps(tmp_path: Path, gap: str) -> None:
     prices = [gap, *(f'"{1 + row}.234,5{row % 10}"' for row in range(ROWS - 1))]
     assert doubts(tmp_path, {"age": AGE, "price": prices, "y": LABEL}) == []
+
+
+@pytest.mark.parametrize(
+    ("end", "number"), [("90+", "90"), ("90 +", "90"), (">90", "90"), ("<18", "18"), ("≥ 90", "90")]
+)
+def test_an_open_end_among_numbers_is_named_however_often_it_occurs(
+    tmp_path: Path, end: str, number: str
+) -> None:
+    age = [*AGE[: ROWS // 2], *[end] * (ROWS // 2)]
+    (doubt,) = doubts(tmp_path, {"age": age, "size": AGE, "y": LABEL})
+    assert (doubt.code, doubt.column) == ("taken_as_words", "age")
+    assert f"such as {number})" in doubt.sentence
+
+
+@pytest.mark.parametrize("sentinel", ["999", "-9", "-999"])
+def test_a_number_that_may_mean_missing_is_said(tmp_path: Path, sentinel: str) -> None:
+    (doubt,) = doubts(tmp_path, {"age": [*AGE[2:], sentinel, sentinel], "y": LABEL})
+    assert (doubt.code, doubt.values, doubt.rows) == ("may_mean_missing", (sentinel,), 2)
+    assert (
+        doubts(
+            tmp_path,
+            {"age": [*AGE[2:], sentinel, sentinel], "y": LABEL},
+            missing_values=(sentinel,),
+        )
+        == []
+    )
+
+
+def test_a_large_number_among_large_ones_is_a_value(tmp_path: Path) -> None:
+    prices = [*(990 + row for row in range(ROWS - 2)), 999, 999]
+    assert doubts(tmp_path, {"price": prices, "y": LABEL}) == []
+
+
+def test_few_whole_numbers_may_be_codes(tmp_path: Path) -> None:
+    (doubt,) = doubts(tmp_path, {"age": AGE, "ward": [1, 2, 3] * 20, "y": LABEL})
+    assert (doubt.code, doubt.values) == ("may_be_codes", ("ward",))
