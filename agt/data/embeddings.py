@@ -7,6 +7,7 @@ of itself and the SHA-256 of each array, and both are checked before anything is
 process, since arrays may be gigabytes.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
@@ -79,7 +80,17 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
     def _open(self) -> ColumnReader:
         tried = places(self.path, self.data_dir)
         require_finished(next((place for place in tried if place.exists()), tried[-1]), self.obtain)
-        return super()._open()
+        columns = super()._open()
+        numbered = re.compile(rf"{re.escape(self.x)}_?\d+")
+        has_vectors = self.x in columns.names or any(map(numbered.fullmatch, columns.names))
+        if not has_vectors and self.label not in columns.names:
+            known = ", ".join(columns.names)
+            raise DataError(
+                f"{columns.path}: there is neither a key '{self.x}' with the vectors nor a key "
+                f"'{self.label}' with the labels (known: {known}): give dataset.x=KEY and "
+                "dataset.label=KEY"
+            )
+        return columns
 
     def _content(self, columns: ColumnReader) -> RowContent:
         # The vectors as stored; half precision is widened, which loses nothing, and whole numbers

@@ -109,7 +109,7 @@ class InspectSettings(TableFile):
 
 RANGE_IS_PUBLIC = (
     "LOW and HIGH must be limits that you know without looking at the records, such as 0 and 120 "
-    "for ages"
+    "for ages; noise grows with HIGH - LOW"
 )
 INSPECT = tuple(InspectSettings.__dataclass_fields__)
 

@@ -8,11 +8,14 @@ alone.
 
 import math
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
+from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
@@ -398,7 +401,7 @@ def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnRe
     if path.suffix.lower() == ".npz":
         raise DataError(
             f"{path}: the file contains arrays, not a table. To train on arrays of vectors, type "
-            f"`agt train dataset=embeddings dataset.path={path}`"
+            f"`{_command_for_arrays(path)}`"
         )
     if not is_delimited(path) or not path.is_file():
         return open_columns(path, "file")
@@ -406,6 +409,25 @@ def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnRe
     if header is None:
         _check_header(path, form)
     return open_columns(path, "file", form=form)
+
+
+def _command_for_arrays(path: Path) -> str:
+    """Return the command that trains on the arrays of an npz, as far as their shapes tell.
+
+    Which array has labels, and which ids, is guessed; a file that cannot be read has no guesses.
+    """
+    words = ["agt", "train", "dataset=embeddings", f"dataset.path={path}"]
+    with suppress(OSError, ValueError, BadZipFile), np.load(path, allow_pickle=False) as arrays:
+        shapes = {name: arrays[name].shape for name in arrays.files}
+        vectors = [name for name, shape in shapes.items() if len(shape) > 1]
+        lists = [name for name, shape in shapes.items() if len(shape) == 1]
+        counts = {name: len(np.unique(arrays[name])) for name in lists}
+        labels = [name for name in lists if 2 <= counts[name] <= MAX_FOUND]
+        ids = [name for name in lists if counts[name] == shapes[name][0]]
+        for key, names in (("x", vectors), ("label", labels), ("id", ids)):
+            if len(names) == 1:
+                words.append(f"dataset.{key}={names[0]}")
+    return shlex.join(words)
 
 
 def _check_header(path: Path, form: CsvFormat) -> None:
