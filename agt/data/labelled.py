@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from agt.data.arrays import Blocks, as_array, row_numbers, row_words
+from agt.data.coded import RowLookup
 from agt.data.dataset import Dataset
 from agt.data.erasure import IsErased, check_last, never
 from agt.data.files import (
@@ -294,12 +295,14 @@ class FileFeatures:
         arrays: one for each file.
         scaling: the public constants that made them.
         settled: those of them that the file told and queries need (``FileConstants``).
+        coding: how these features can be held as codes, whether they are or not; None: they cannot.
         notes: for the data owner alone.
     """
 
     arrays: Sequence[np.ndarray]
     scaling: Mapping[str, object]
     settled: Mapping[str, object] = field(default_factory=dict)
+    coding: RowLookup | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -394,6 +397,7 @@ class LabelledFile(LabelledFileSettings, ABC):
             selection=self._selection(self._split_fact(), files[0]),
             preprocessing=self.constants,
             size=self._size_fact(),
+            coding=features.coding,
             notes=(*features.notes, *notes),
             settled={"classes": classes, **features.settled},
         )

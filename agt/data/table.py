@@ -447,6 +447,7 @@ class Table(TableSettings, Columns, LabelledFile):
             there = tuple(np.concatenate(arrays) for arrays in zip(*known, strict=True))
         return FileFeatures(
             arrays=[encoding.of_many(*rows.content) for rows in files],
+            coding=encoding.lookup,
             scaling={
                 "numeric": {column: list(limits) for column, limits in ranges.items()},
                 "categorical": {
@@ -672,7 +673,7 @@ class Encoding:
             [n, width] float32, an array or ``CodedFeatures``.
         """
         size = len(numbers) * self.width * np.dtype(np.float32).itemsize
-        lookup = self._lookup if size > ARRAY_BYTES else None
+        lookup = self.lookup if size > ARRAY_BYTES else None
         if lookup is None:
             return self(numbers, words)
         codes = np.empty((len(numbers), len(self.widths)), dtype=np.uint8)
@@ -684,7 +685,7 @@ class Encoding:
         return as_array(CodedFeatures(codes, lookup))
 
     @cached_property
-    def _lookup(self) -> RowLookup | None:
+    def lookup(self) -> RowLookup | None:
         """How codes become features: a column's code is its slot, or the last one where missing.
 
         None: a column has too many slots for a code, or is scaled, or pairs are crossed.
