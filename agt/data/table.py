@@ -25,7 +25,6 @@ Formal guarantees
 """
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -63,6 +62,8 @@ from agt.store import Broken, parse_yaml
 HALVINGS = 10
 CROSS_KEY = "table/crosses"
 _NO_SLOT = -1  # of a missing value
+MAX_COMPARED_EDGES = 100  # of one column; of more, a binary search is faster
+COMPARED_ROWS = 2**14  # numbers of a column that are compared at once, so that they stay in cache
 ARRAY_BYTES = 2**27  # features of a file that need more are held as codes
 
 
@@ -227,10 +228,9 @@ class Columns(ColumnsSettings):
             columns.refuse_missing_words(f"{self.SETTING}.categorical.{name}", values)
         n = len(next(iter(parts.values())))
         same_length(columns.path, n, parts)
-        numbers, words = (
-            np.empty((n, len(self.numeric))),
-            np.empty((n, len(self.categorical)), dtype=object),
-        )
+        # Column by column in memory, as they are filled and read.
+        numbers = np.empty((n, len(self.numeric)), order="F")
+        words = np.empty((n, len(self.categorical)), dtype=object, order="F")
         groups = (("numeric", numbers, self.numeric), ("categorical", words, self.categorical))
         for kind, into, group in groups:
             for place, name in enumerate(group):
@@ -312,9 +312,15 @@ class Columns(ColumnsSettings):
                 Outside(name, count, len(known), f"[{limits[0]:g}, {limits[-1]:g}]", seen, far)
             )
         for (name, values), column in zip(self.categorical.items(), content[1].T, strict=True):
-            words = Counter(word for word in column.tolist() if word is not None)
-            others = [word for word in words if word not in {*map(str, values)}]
-            count, total = sum(words[word] for word in others), words.total()
+            codes, words = pd.factorize(column)  # words as they occur first; the code of None is -1
+            counts = np.bincount(codes[codes >= 0], minlength=len(words)).tolist()
+            listed = {*map(str, values)}
+            unlisted = {
+                word: n for word, n in zip(words, counts, strict=True) if word not in listed
+            }
+            others = list(unlisted)
+            count = sum(unlisted.values())
+            total = sum(counts)
             seen = few(map(repr, others)) if total else "no value"
             found.append(Outside(name, count, total, f"the {len(values)} listed", seen, far=count))
         return found
@@ -756,8 +762,10 @@ def _one_hot(block: np.ndarray, words: np.ndarray, values: tuple[str, ...]) -> n
 
 def _word_slots(words: np.ndarray, values: tuple[str, ...]) -> np.ndarray:
     """Return the place of each word in a list, the one behind it for others, _NO_SLOT for None."""
-    found = pd.Index(values, dtype=object).get_indexer(pd.Index(words, dtype=object))
-    return np.where(pd.isna(words), _NO_SLOT, np.where(found < 0, len(values), found))
+    slots = pd.Index(values, dtype=object).get_indexer(pd.Index(words, dtype=object))
+    (unlisted,) = np.nonzero(slots < 0)
+    slots[unlisted] = np.where(pd.isna(words[unlisted]), _NO_SLOT, len(values))
+    return slots
 
 
 def _thermometer(block: np.ndarray, numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
@@ -770,8 +778,26 @@ def _thermometer(block: np.ndarray, numbers: np.ndarray, edges: np.ndarray) -> n
 
 def _number_slots(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """Return how many of the ordered edges each number reaches, _NO_SLOT for NaN."""
-    slots = np.searchsorted(edges, numbers, side="right")
+    if len(edges) <= MAX_COMPARED_EDGES and len(numbers) > COMPARED_ROWS:
+        slots = _count_reached(numbers, edges)
+    else:
+        slots = np.searchsorted(edges, numbers, side="right")
     return np.where(np.isnan(numbers), _NO_SLOT, slots)
+
+
+def _count_reached(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Return how many of at most ``MAX_COMPARED_EDGES`` edges each number reaches, [n] int64.
+
+    Many numbers are compared with every edge in a third of the time of a binary search.
+    """
+    reached = np.empty(len(numbers), dtype=np.int64)
+    for start in range(0, len(numbers), COMPARED_ROWS):
+        block = numbers[start : start + COMPARED_ROWS]
+        count = np.zeros(len(block), dtype=np.uint8)
+        for edge in edges:
+            count += block >= edge
+        reached[start : start + COMPARED_ROWS] = count
+    return reached
 
 
 def _thermometer_levels(edges: Sized) -> np.ndarray:
