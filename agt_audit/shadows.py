@@ -41,8 +41,9 @@ from pydantic import Field
 from safetensors.torch import load, save
 
 from agt.data.dataset import Dataset
+from agt.data.digests import fingerprint
 from agt.data.ids import keyed_hash, remix
-from agt.data.records import Records, fingerprint
+from agt.data.records import Records
 from agt.errors import AgtError, CheckError, ConfigError, first_line
 from agt.models.ensemble import training_environment
 from agt.models.fitting import fit

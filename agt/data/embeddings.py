@@ -105,7 +105,7 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
         return columns
 
     def _check_keys(self, columns: ColumnReader) -> None:
-        """Raise DataError, naming both keys, if a file has neither vectors nor labels under them."""
+        """Raise DataError, naming both keys, if a file has no vectors and no labels under them."""
         numbered = re.compile(rf"{re.escape(self.x)}_?\d+")  # a csv has a column for each number
         has_vectors = self.x in columns.names or any(map(numbered.fullmatch, columns.names))
         if has_vectors or self.label in columns.names:

@@ -19,6 +19,7 @@ import pandas as pd
 
 from agt.data.arrays import Blocks, as_array, row_numbers, row_words
 from agt.data.cell_values import missing_word
+from agt.data.coded import RowLookup
 from agt.data.column_reader import ColumnReader
 from agt.data.csv_format import CsvFormat
 from agt.data.dataset import Dataset
@@ -290,12 +291,14 @@ class FileFeatures:
         arrays: one for each file.
         scaling: the public constants that made them.
         settled: those of them that the file told and queries need (``FileConstants``).
+        coding: how these features can be held as codes, whether they are or not; None: they cannot.
         notes: for the data owner alone.
     """
 
     arrays: Sequence[np.ndarray]
     scaling: Mapping[str, object]
     settled: Mapping[str, object] = field(default_factory=dict)
+    coding: RowLookup | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -390,6 +393,7 @@ class LabelledFile(LabelledFileSettings, ABC):
             selection=self._selection(self._split_fact(), files[0]),
             preprocessing=self.constants,
             size=self._size_fact(),
+            coding=features.coding,
             notes=(*features.notes, *notes),
             settled={"classes": classes, **features.settled},
         )
