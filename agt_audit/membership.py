@@ -446,8 +446,8 @@ def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
     if roc.area < 0.45 and high < 0.5:  # higher for non-members, surely
         return replace(blank, meaning=f"{name}: {UPSIDE_DOWN.format(shown=shown)}")
     at = roc.at(RATES[1], confidence)
-    few = fewest(RATES[1], at.mistakes.without)
-    if at.mistakes.alarms < RATES[1] * at.mistakes.without / 2 and not few:
+    few = fewest(RATES[1], at.mistakes.trials_without)
+    if at.mistakes.alarms < RATES[1] * at.mistakes.trials_without / 2 and not few:
         few = (
             f"no threshold gives about {rate:g} % false alarms, because the scores have only few "
             "different values: the threshold that was used gives fewer"

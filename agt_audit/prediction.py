@@ -156,7 +156,7 @@ def judged(
     parts = [f"{len(having):,} labels were drawn from each of the two models"]
     if event.answers > 1:
         parts.append(
-            f"the labels were counted in {mistakes.having:,} trials of {event.answers} labels each"
+            f"the labels were counted in {mistakes.trials_with:,} trials of {event.answers} labels each"
         )
     if attacked.events > 1:
         parts.append(

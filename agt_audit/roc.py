@@ -47,22 +47,22 @@ class RocPoint:
     @property
     def found(self) -> int:
         """Members called so."""
-        return self.mistakes.having - self.mistakes.misses
+        return self.mistakes.trials_with - self.mistakes.misses
 
     @property
     def tpr(self) -> float:
         """The share of members that are called so."""
-        return self.found / self.mistakes.having
+        return self.found / self.mistakes.trials_with
 
     @property
     def fpr(self) -> float:
         """The share of non-members that are called members."""
-        return self.mistakes.alarms / self.mistakes.without
+        return self.mistakes.alarms / self.mistakes.trials_without
 
     @property
     def tpr_limits(self) -> tuple[float, float]:
         """Clopper-Pearson."""
-        return _limits(self.found, self.mistakes.having, self.confidence)
+        return _limits(self.found, self.mistakes.trials_with, self.confidence)
 
     @property
     def advantage_limits(self) -> tuple[float, float]:
@@ -70,8 +70,8 @@ class RocPoint:
         error probability.
         """
         half = (1 + self.confidence) / 2
-        tpr = _limits(self.found, self.mistakes.having, half)
-        fpr = _limits(self.mistakes.alarms, self.mistakes.without, half)
+        tpr = _limits(self.found, self.mistakes.trials_with, half)
+        fpr = _limits(self.mistakes.alarms, self.mistakes.trials_without, half)
         return tpr[0] - fpr[1], tpr[1] - fpr[0]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import Guarantee
 from agt.numeric import Randomness, SystemRandomness, next_up
-from agt_audit.estimates import Claimed, Outputs, TestedClaim, chosen, of_labels
+from agt_audit.estimates import Claimed, Outputs, TestedClaim, choose_event, label_event
 from agt_cli.report.findings import Finding, Outcome, Strength, least
 
 Choosing = Literal["split", "fixed"]
@@ -123,7 +123,7 @@ def attacked(
     claimed, trials, shared = claim.claimed, plan.trials, 1
     if plan.choosing == "split":
         outputs: Outputs = "released numbers" if classes is None else "labels"
-        event = chosen(draws[0](trials), draws[1](trials), claimed, plan.confidence, outputs)
+        event = choose_event(draws[0](trials), draws[1](trials), claimed, plan.confidence, outputs)
         first, second = (draw(trials) for draw in draws)
         how = (
             f"the attacker chose the event that tells the two inputs apart best on {trials:,} "
@@ -135,7 +135,7 @@ def attacked(
             "many possible events: use audit.choosing=split"
         )
     else:
-        events, shared = [of_labels((label,)) for label in range(classes)], classes
+        events, shared = [label_event((label,)) for label in range(classes)], classes
         first, second = (draw(trials) for draw in draws)
         event = max(
             events,

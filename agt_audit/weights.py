@@ -54,7 +54,7 @@ from agt.numeric import UP, Randomness, bisect, midpoint
 from agt.release import ReleaseTerms, WeightsRelease
 from agt.settings import schema
 from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
-from agt_audit.estimates import of_tail
+from agt_audit.estimates import tail_event
 from agt_audit.job import Audited, AuditInputs, AuditKind, no_pair_found
 from agt_audit.pairs import neighbours, segments
 from agt_audit.trials import Exact, TrialPlan, attacked, tested
@@ -141,7 +141,7 @@ def audit_weights(
             on_done(before + trial + 1)
         return scores
 
-    mistakes = of_tail(0.0, above=True).mistakes(
+    mistakes = tail_event(0.0, above=True).mistakes(
         draw(heads.first, 0), draw(heads.second, plan.trials)
     )
     how = (
