@@ -36,7 +36,7 @@ from scipy.stats import norm
 
 from agt.errors import AgtError, ConfigError
 from agt.models.model import Model
-from agt_audit.neighbours import Edited, neighbours_of
+from agt_audit.neighbours import EditedRecords, neighbours_of
 from agt_audit.roc import Roc
 from agt_audit.shadows import Shadows
 from agt_cli.report.findings import Finding, counterexamples
@@ -294,7 +294,7 @@ def compare_labels(
     )
     if not why and held.any() and len(units):
         labels, differ = model.predict(features), list[tuple[str, int]]()
-        edits = [Edited.without_unit(train, unit) for unit in units.tolist()]
+        edits = [EditedRecords.without_unit(train, unit) for unit in units.tolist()]
         for unit, other in zip(units.tolist(), neighbours_of(model, edits), strict=True):
             if isinstance(other, AgtError):
                 raise other

@@ -39,7 +39,7 @@ from agt.models.model import Model
 from agt.settings import schema
 from agt_audit.estimates import lower_limit, upper_limit
 from agt_audit.job import Audited, AuditInputs, AuditKind
-from agt_audit.neighbours import Edited, neighbours_of
+from agt_audit.neighbours import EditedRecords, neighbours_of
 from agt_audit.page import short
 from agt_audit.shadows import SIZES, Pool, ShadowConfig, trained_shadows
 from agt_cli.report.console import Console
@@ -283,7 +283,7 @@ class Memorisation(AuditKind):
         )
         # in the order of the pool, whose first records they are
         private = np.flatnonzero(~train.public)
-        edits = [Edited.without_unit(train, train.units[row]) for row in private[chosen]]
+        edits = [EditedRecords.without_unit(train, train.units[row]) for row in private[chosen]]
         changed, refused = {True: list[bool](), False: list[bool]()}, list[str]()
         with console.progress("leaving records out", "record") as report:
             for done, (place, other) in enumerate(

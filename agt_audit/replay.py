@@ -281,7 +281,7 @@ class ReplayedTraining(TrainingRun):
     def __init__(self, trainer: NoisyTraining, source: Randomness) -> None:
         problem = trainer.problem
         super().__init__(
-            trainer.module, problem.setup, problem.dataset.train, noise=trainer.drawn(None)
+            trainer.module, problem.setup, problem.dataset.train, noise=trainer.noise_of_run(None)
         )
         self.source, self.sigma, self.nominal = source, trainer.plan.sigma, False
 
