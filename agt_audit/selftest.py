@@ -301,17 +301,17 @@ def answered(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding
     another.
     """
     (x, y), rng = crowd(seed, 120), np.random.default_rng(seed)
-    having = fitted(x, y)
-    lacking = retrained(having.problem, without(having.problem.dataset.train, np.array([3])))
+    with_unit = fitted(x, y)
+    without_unit = retrained(with_unit.problem, without(with_unit.problem.dataset.train, np.array([3])))
     mechanism: Any = LeakyMechanism(RandomizedResponse(eps=1.0), RandomizedResponse(eps=draws))
-    honest = (Labelling.judged(side, mechanism.says) for side in (having, lacking))
+    honest = (Labelling.judged(side, mechanism.says) for side in (with_unit, without_unit))
     pair = LabellingPair(*(replace(side, mechanism=mechanism) for side in honest))
     claim, queries = Claimed("epsilon", 1.0), between_roots(pair, x, rng)
     at, event = most_telling(pair, queries, claim, 10_000, confidence)
     rows = alike(pair, queries[at : at + 1], 10_000, rng)
     drawn = (
         side.labels(rows, SeededRandomness(2 * seed + at))
-        for at, side in enumerate((pair.having, pair.lacking))
+        for at, side in enumerate((pair.with_unit, pair.without_unit))
     )
     words = (
         "labels of two linear models",
@@ -438,11 +438,11 @@ def number_pairs(
     """The sums of a small run of numbers and of its neighbours, whose models all have a flaw."""
     model = run_of_numbers(seed, count, labels, **settings)
     x = model.problem.dataset.train.features
-    having = replace(NumberLabelling.judged(model, NUMBERS), model=flawed(kind, model))
+    with_unit = replace(NumberLabelling.judged(model, NUMBERS), model=flawed(kind, model))
     for edit, other in neighbours(model, x[:4], 4):
-        lacking = replace(having, model=flawed(kind, other))
+        without_unit = replace(with_unit, model=flawed(kind, other))
         queries = np.concatenate([x, np.random.default_rng(seed).normal(size=(200, 3))])
-        yield farthest_sums(NumberPair(having, lacking), queries, edit)
+        yield farthest_sums(NumberPair(with_unit, without_unit), queries, edit)
 
 
 def numbers_of_a_run(seed: int, kind: type[NumberVotesModel], **settings: Any) -> Finding:

@@ -106,13 +106,13 @@ def forget_sets(records: int = 4, public: bool = False, labels: int = 3) -> Forg
 
 def test_forget_sets_name_private_records_once_and_the_last_of_copies() -> None:
     sets = forget_sets()
-    assert 0 not in sets.free
-    assert 1 in sets.free
+    assert 0 not in sets.erasable
+    assert 1 in sets.erasable
     one_step = [attack for attack in sets.attacks() if not attack.adaptive]
     for attack in one_step:
         rows = attack.requests[0](None)
         assert len(rows) == len(set(rows.tolist()))
-        assert set(rows.tolist()) <= set(sets.free.tolist())
+        assert set(rows.tolist()) <= set(sets.erasable.tolist())
     names = [attack.name for attack in one_step]
     assert len(names) == len(set(names)) == 6
     whole = next(attack for attack in one_step if "class" in attack.name).requests[0](None)
