@@ -38,19 +38,13 @@ from agt_cli.table_settings import PLAIN_NAME, RESERVED_WORDS, TableFile
 
 COMMON = ("action", "prepare", "output_dir")
 HEAD = """\
-# Written by agt data inspect about the table {file}. Only for the owner of the data: the comments
-# show extreme values.
+# Written by agt data inspect about the table {file}. Only for the owner of the data: the comments show extreme values.
 #
-# agt read ranges and lists of values from the records, so a single record can change them. The list
-# from_data (below)
-# names them. As long as it has a name, no privacy claim holds (condition e). You can do one of two
-# things:
-#   1. Replace each of them by publicly known values (an age: [0, 120]), and remove its name from
-# the list from_data.
-#   2. Or write from_data: []. This is your statement that everything in this file is public and
-# would be the same if any
-#      record were added or removed: ranges, edges, lists, which columns are used and how, how their
-# cells are written,
+# agt read ranges and lists of values from the records, so a single record can change them. The list from_data (below)
+# names them. As long as it has a name, no privacy claim holds (condition e). You can do one of two things:
+#   1. Replace each of them by publicly known values (an age: [0, 120]), and remove its name from the list from_data.
+#   2. Or write from_data: []. This is your statement that everything in this file is public and would be the same if any
+#      record were added or removed: ranges, edges, lists, which columns are used and how, how their cells are written,
 #      and what counts as a missing value.
 """
 MIXED = (
