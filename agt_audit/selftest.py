@@ -302,7 +302,9 @@ def answered(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding
     """
     (x, y), rng = crowd(seed, 120), np.random.default_rng(seed)
     with_unit = fitted(x, y)
-    without_unit = retrained(with_unit.problem, without(with_unit.problem.dataset.train, np.array([3])))
+    without_unit = retrained(
+        with_unit.problem, without(with_unit.problem.dataset.train, np.array([3]))
+    )
     mechanism: Any = LeakyMechanism(RandomizedResponse(eps=1.0), RandomizedResponse(eps=draws))
     honest = (Labelling.judged(side, mechanism.says) for side in (with_unit, without_unit))
     pair = LabellingPair(*(replace(side, mechanism=mechanism) for side in honest))
