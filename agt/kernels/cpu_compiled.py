@@ -26,6 +26,7 @@ _MAGIC_BITS = np.float64(_MAGIC).view(np.int64)
 _RUMP_SLACK = 2 * RUMP_ROUNDINGS * UNIT  # 2 UNIT is the eps of float64
 _ABOVE_ALL = np.int32(QUANTA + 1)  # above every quantised value
 _BELOW_ALL = np.int32(-QUANTA - 1)  # below every quantised value
+_ABOVE_CLIPPED = np.int32(1 - QUANTA)  # above values that are clipped, and no others
 _COLUMN_VALUES = 8  # values that are filtered together: about one in thirty is selected
 LANES = 64  # values that a vectorised loop takes at once; a power of 2
 _SAMPLE_VALUES = 4 * LANES  # values that a threshold is guessed from
@@ -760,7 +761,9 @@ def _guess_threshold(values, n, missing, sample):  # type: ignore[no-untyped-def
     """Guess from a sample a number that at least ``missing`` of values[:n] are probably below.
 
     A good guess is little above the ``missing``-th smallest value, so that few values pass it. A
-    bad guess costs time only, because ``_merge_smallest`` checks how many values are below it.
+    bad guess costs time only, because ``_merge_smallest`` checks how many values are below it. The
+    guess is always above the clip level's -QUANTA, because no value is below that, and values that
+    are clipped are often many.
 
     Args:
         values: int32 [at least n].
@@ -781,7 +784,7 @@ def _guess_threshold(values, n, missing, sample):  # type: ignore[no-untyped-def
     step = n // size
     for s in range(size):
         sample[s] = values[s * step]
-    return _value_of_rank(sample, size, rank)
+    return max(_value_of_rank(sample, size, rank), _ABOVE_CLIPPED)
 
 
 @njit(cache=True)
@@ -879,6 +882,21 @@ def _merge_smallest(values, n, count, selected, held, pool, sample, minima, hits
     return count
 
 
+@njit(cache=True)
+def _all_clipped(selected_down, selected_up, count):  # type: ignore[no-untyped-def]
+    """Return whether all selected bounds of both sides are at the clip level.
+
+    No bound of any record is beyond it, so the selection is then final, and further records need
+    not be looked at (Lemma 8 of docs/proofs/selections.md).
+
+    Args:
+        selected_down, selected_up: int32 [at least count], ``count`` selected values of each side,
+            the largest last.
+        count: how many values are selected on each side, at least 1.
+    """
+    return max(selected_down[count - 1], selected_up[count - 1]) == -QUANTA
+
+
 @njit(nogil=True, cache=True)
 def select_extremes(  # type: ignore[no-untyped-def]
     first, stop, gradient_lower, gradient_upper, inputs_lower, inputs_upper, counts, outputs,
@@ -926,6 +944,9 @@ def select_extremes(  # type: ignore[no-untyped-def]
         p = gradient_lower[r]
         q = gradient_upper[r]
         for i in range(width):
+            before = held[r, i]
+            if before == count and _all_clipped(largest_lower[r, i], smallest_upper[r, i], count):
+                continue
             a = inputs_lower[x_index, i]
             b = inputs_upper[x_index, i]
             # down: the records' lower bounds with the sign reversed; up: their upper bounds.
@@ -945,7 +966,6 @@ def select_extremes(  # type: ignore[no-untyped-def]
                     down[s] = min(down[s], np.int32(0))
                     up[s] = min(up[s], np.int32(0))
             # Both sides hold equally many values, so ``held`` is written after the second.
-            before = held[r, i]
             _merge_smallest(down, n, count, largest_lower[r, i], before, pool, sample, minima, hits)
             held[r, i] = _merge_smallest(
                 up, n, count, smallest_upper[r, i], before, pool, sample, minima, hits

@@ -249,6 +249,7 @@ LARGE = 2600  # records: fragments beyond 1,024 are filtered by a threshold gues
         "constant",
         "periodic",
         "two values",
+        "often clipped",
     ],
 )
 @pytest.mark.parametrize("cuts", [(), (100,), (1300,), (100, 1400), (2000,)], ids=str)
@@ -270,6 +271,8 @@ def test_large_fragments_are_selected_exactly(
         # in step with the sample
         "periodic": np.where(np.arange(LARGE) % 10 == 0, np.abs(values), -np.abs(values)),
         "two values": np.where(rng.random(LARGE) < 0.07, -3.0, 4.0),
+        # a selection is final where enough bounds of both sides are at the clip level
+        "often clipped": (4 * values).clip(-QUANTA, QUANTA),
     }[order]
     counts = (1, 101, 182, 200, 1000, LARGE - 1)
     ends = torch.from_numpy(values).view(1, LARGE, 1).expand(len(counts), LARGE, 1).contiguous()
