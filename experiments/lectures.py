@@ -93,9 +93,9 @@ def audited_mechanism(
             draws = np.random.default_rng(0).standard_normal((2, trials))
             mistakes = Mistakes(
                 alarms=int((draws[0] > threshold).sum()),
-                without=trials,
+                trials_without=trials,
                 misses=int((draws[1] + mu <= threshold).sum()),
-                having=trials,
+                trials_with=trials,
             )
             bound = AUDIT_BOUNDS[key["bound"]]
             found.append({**key, "found": bound(mistakes, delta, confidence)})

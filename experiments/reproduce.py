@@ -19,10 +19,14 @@ from typing import Any
 
 import pandas as pd
 
-from agt.data.embeddings import PREPARED
+from agt.data.prepared import PREPARED
 from agt.errors import ConfigError, DataMissing, counted, nearest
 from agt.relations import RELATIONS
-from agt.store import Broken, parse_object, read_file, resolve, unseal, write_atomic
+from agt.store.atomic import write_atomic
+from agt.store.json_text import parse_object
+from agt.store.locations import resolve
+from agt.store.reading import Broken, read_file
+from agt.store.sealed import unseal
 from agt_cli.command_settings import ReproduceConfig, check_reproduce
 from agt_cli.composing import composed
 from agt_cli.report.console import Console

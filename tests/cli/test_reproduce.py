@@ -18,7 +18,8 @@ from synthetic import refused
 
 from agt.errors import ConfigError
 from agt.facts import evidence, not_held
-from agt.store import Lock, seal
+from agt.store.lock import Lock
+from agt.store.sealed import seal
 from agt_cli._experiments import reproduce, runs as module
 from agt_cli.report.console import Console
 from agt_cli.report.opening import open_run
@@ -138,7 +139,7 @@ def test_a_run_that_another_process_is_at_is_left_to_it(tmp_path: Path) -> None:
     status = json.loads((folder / "status.json").read_text())
     (folder / "status.json").write_text(json.dumps({**status, "state": "running"}))
     lock = Lock(folder / "lock")
-    assert lock.take()
+    assert lock.acquire()
     with pytest.raises(ConfigError, match=folder.name):
         runs.finished(TINY, "again")
     lock.release()
