@@ -139,7 +139,7 @@ def _with_equal_curves_joined(chart: Curves, data: pd.DataFrame) -> pd.DataFrame
     place = [chart.x] if chart.panels is None else [chart.panels, chart.x]
     values = data.pivot_table(index=place, columns="series", values=chart.y, sort=False)
     if chart.ylog:  # print shows ratios
-        values = np.log(values.where(values > 0))
+        values = values.where(values > 0).map(np.log)
     span = float(np.nanmax(values) - np.nanmin(values)) if values.notna().any(axis=None) else 0.0
     sampled: set[str] = set()
     if "low" in data:

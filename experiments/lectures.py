@@ -31,7 +31,20 @@ from agt_audit.one_run import mean_right, one_run_epsilon, right_guesses
 from .baselines import LOSSES, Bench, DpSgd, one_hot
 from .certified import Delta
 from .figures import lines
-from .kinds import EVERY, Entry, Figure, Key, Kind, Overrides, Profiles, Shown, grid, kind, wide
+from .kinds import (
+    EVERY,
+    Entry,
+    Figure,
+    Key,
+    Kind,
+    Overrides,
+    ProfileName,
+    Profiles,
+    Shown,
+    grid,
+    kind,
+    wide,
+)
 from .removal import named
 
 Budgets = Annotated[tuple[Positive, ...], Field(min_length=1)]
@@ -157,8 +170,8 @@ def audited_in_one_run(
             bounds = []
             for draw in range(draws):
                 rng = np.random.default_rng(draw)
-                included = rng.random(m) < 0.5
-                scores = mu * included + rng.standard_normal(m)
+                included = rng.integers(0, 2, size=m).astype(bool)
+                scores = rng.standard_normal(m) + mu * included
                 positive = guesses // 2
                 right = right_guesses(scores, included, positive, guesses - positive)
                 bounds.append(one_run_epsilon(right, guesses, m, delta, confidence, "exact"))
@@ -258,7 +271,7 @@ def gradients_and_noise(
         bins: of the histogram, between plus and minus three deviations of the noise.
         data: which data it is on, where it is not the experiment's.
     """
-    first = next(iter(profiles), "ours")
+    first: ProfileName = next(iter(profiles), "ours")
     keys = grid(profile=[EVERY], what=("gradient", "noise"), bin=range(bins), **named(data))
 
     def rows(entry: Entry) -> pd.DataFrame:

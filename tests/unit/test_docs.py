@@ -247,3 +247,28 @@ def test_settings_that_pages_give_can_be_chosen(group: str) -> None:
         own = set(re.findall(rf"conf/{group}/(\w+)\.yaml", text))
         used = set(re.findall(rf"(?<![\w.]){group}=(\w+)", text)) - {"NAME"}
         assert used <= options | own, page.name
+
+
+STATES = ("made", "stand-in", "in part", "not made")
+
+
+def test_the_counts_of_the_papers_rows_are_those_of_their_page() -> None:
+    parts = TEXTS[DOCS / "papers_rows.md"].split("\n## ")[1:]
+    counted = []
+    for part in parts:
+        rows = [line.split("|") for line in part.splitlines() if line.startswith("| ")]
+        states = [row[2].strip() for row in rows[1:]]
+        assert set(states) <= set(STATES)
+        counted.append([len(states), *(states.count(state) for state in STATES)])
+    counted.append([sum(column) for column in zip(*counted, strict=True)])
+    table = TEXTS[DOCS / "papers.md"].split("on a stand-in, which is named")[1].split("\n\n")[0]
+    lines = [line.split("|")[2:-1] for line in table.splitlines()[2:]]
+    assert [[int(cell) for cell in line] for line in lines] == counted
+
+
+def test_every_artifact_that_the_papers_rows_name_is_defined() -> None:
+    named = re.findall(r"\| `(\w+)` `(\w+)`", TEXTS[DOCS / "papers_rows.md"])
+    assert len(named) > 30
+    for experiment, artifact in named:
+        definition = (ROOT / "experiments" / f"{experiment}.yaml").read_text(encoding="utf-8")
+        assert f"id: {artifact}\n" in definition, (experiment, artifact)
