@@ -35,7 +35,7 @@ from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import setting_section
 from agt_cli.report.sections_md import figures_section
 
-from . import certified, frontier, looseness, private, removal  # noqa: F401
+from . import certified, frontier, lectures, looseness, private, removal  # noqa: F401
 from .kinds import (
     EVERY,
     KINDS,
@@ -440,7 +440,8 @@ def _is_there(overrides: Sequence[str]) -> bool:
 def _data_path(overrides: Sequence[str]) -> Path:
     """Return where the data of these overrides is."""
     dataset = composed("train", overrides)["dataset"]
-    return resolve(Path(dataset["path"]), Path(dataset["data_dir"]))
+    file = dataset["path"] or f"{dataset['name']}.npz"  # no path: MedMNIST's official file
+    return resolve(Path(file), Path(dataset["data_dir"]))
 
 
 def _embedded(overrides: Sequence[str]) -> str:

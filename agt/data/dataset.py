@@ -17,8 +17,10 @@ from typing import Protocol
 import numpy as np
 
 from agt.data.arrays import is_mapped, pieces
+from agt.data.coded import CodedFeatures, RowLookup
+from agt.data.digests import fingerprint, fingerprint_like, held_as_codes
 from agt.data.ids import _rough_hash
-from agt.data.records import Records, fingerprint
+from agt.data.records import Records
 from agt.data.target import Target
 from agt.errors import DataError
 from agt.facts import Evidence, Fact
@@ -64,6 +66,8 @@ class Dataset:
             here.
         pretrain: public records a frozen encoder may be trained on.
         plane: set for two-dimensional data only.
+        coding: how features can be held as codes, whether they are or not; None: they cannot, or it
+            is not known.
         notes: sentences for the data owner alone: they may tell about private data, and are never
             part of a claim or of a condition.
     """
@@ -82,6 +86,7 @@ class Dataset:
     may_be_empty: bool = False
     label_free: bool = False
     tested: bool = True
+    coding: RowLookup | None = field(default=None, compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
     settled: Mapping[str, object] = field(default_factory=dict, compare=False)
 
@@ -144,10 +149,29 @@ class Dataset:
         """A hash of every record of both splits: features, labels, ids, units and public flags."""
         return self._digest_now()
 
+    def digest_like(self, recorded: object) -> str:
+        """Return the digest, in the form of a recorded one if that is this dataset's.
+
+        Args:
+            recorded: the digest as a record has it, whatever version of agt wrote it; None: there
+                is none.
+        """
+        if recorded == self.digest:
+            return self.digest
+        return fingerprint_like(recorded, self.coding, *self._parts)
+
+    @property
+    def _parts(self) -> tuple[Records, ...]:
+        """The records whose digest names this dataset; all as codes if the training set is."""
+        parts = (self.train, self.test, *([self.pretrain] if self.pretrain else []))
+        if not isinstance(self.train.features, CodedFeatures):
+            return parts
+        coded = held_as_codes(parts, self.coding)
+        return parts if coded is None else coded
+
     def _digest_now(self) -> str:
         """Return the digest of the records as they are in memory, or in mapped files, now."""
-        pretrain = [self.pretrain] if self.pretrain else []
-        return fingerprint(self.train, self.test, *pretrain)
+        return fingerprint(*self._parts)
 
     def check_unchanged(self) -> None:
         """Check that memory-mapped records, which others may edit, are those of the first call.

@@ -1,5 +1,6 @@
 """Vectors from a public encoder, with labels, in npz, parquet or csv files or folders of arrays."""
 
+import re
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, ClassVar
@@ -94,12 +95,27 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
 
         Raises:
             DataMissing: there is no such file, or its preparation has not ended.
-            DataError: it is damaged.
+            DataError: it is damaged, or has neither vectors nor labels under the keys of settings.
         """
         tried = possible_paths(self.path, self.data_dir)
         found = [path for path in tried if path.exists()]
         require_finished(found[0] if found else tried[-1], self.obtain)
-        return super()._open()
+        columns = super()._open()
+        self._check_keys(columns)
+        return columns
+
+    def _check_keys(self, columns: ColumnReader) -> None:
+        """Raise DataError, naming both keys, if a file has no vectors and no labels under them."""
+        numbered = re.compile(rf"{re.escape(self.x)}_?\d+")  # a csv has a column for each number
+        has_vectors = self.x in columns.names or any(map(numbered.fullmatch, columns.names))
+        if has_vectors or self.label in columns.names:
+            return
+        known = ", ".join(columns.names)
+        raise DataError(
+            f"{columns.path}: there is neither a key '{self.x}' with the vectors nor a key "
+            f"'{self.label}' with the labels (known: {known}): give dataset.x=KEY and "
+            "dataset.label=KEY"
+        )
 
     def _content(self, columns: ColumnReader) -> RowContent:
         """Return the vectors [n, d] as they are stored.

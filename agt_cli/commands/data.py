@@ -111,7 +111,7 @@ class InspectSettings(TableFile):
 
 RANGE_IS_PUBLIC = (
     "LOW and HIGH must be limits that you know without looking at the records, such as 0 and 120 "
-    "for ages"
+    "for ages; noise grows with HIGH - LOW"
 )
 INSPECT = tuple(InspectSettings.__dataclass_fields__)
 
@@ -149,8 +149,6 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     console.table(
         f"{inspection.path}: {inspection.rows} rows", ("column", "kind", "seen", "proposal"), rows
     )
-    if any(column.remark == CODES for column in inspection.features):
-        console.say(f"{CODES} {CODES_LONG}")
     doubts = [doubt.sentence for doubt in inspection.doubts]
     for sentence in doubts:
         console.say(sentence)

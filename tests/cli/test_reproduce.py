@@ -430,3 +430,31 @@ def test_the_papers_own_data_comes_first_and_absent_data_says_how_to_get_it(
     assert runs_on(overrides=["dataset.scale=3"], data="stand_in").endswith(
         "(overridden: dataset.scale)"
     )
+
+
+def test_digits_stand_in_for_octmnist_only_where_its_file_is_not_there(tmp_path: Path) -> None:
+    request = {**SMOKE, "name": "octmnist", "profile": "both", "data_dir": str(tmp_path)}
+
+    def is_made_up() -> bool:
+        return "NOT retinal scans" in reproduce.configure(request).experiment.data
+
+    assert not is_made_up(), "where neither file is, the run says how to get the official one"
+    (tmp_path / "octmnist_like.npz").touch()
+    assert is_made_up()
+    (tmp_path / "octmnist.npz").touch()
+    assert not is_made_up()
+
+
+def test_on_octmnist_itself_the_settings_are_the_published_ones(tmp_path: Path) -> None:
+    experiment = load_experiment("octmnist").on_original()
+    artifact = next(one for one in experiment.artifacts if one.id == "000_fig3")
+    runs = Runs(tmp_path, (), Console(quiet=True))
+    entry = Entry(experiment, artifact, {"paper": experiment.profiles["paper"]}, runs)
+    config, settings = runs.settings(entry.overrides("paper", artifact.settings["run"]))
+    assert config["dataset"]["path"] is None, "the official file, whose hash is checked"
+    assert settings.training.batch.count == 9
+    assert (settings.training.lr, settings.training.decay, settings.training.epochs) == (
+        0.03,
+        0.3,
+        2,
+    )

@@ -15,7 +15,7 @@ from records import reseal
 from torch import nn
 
 import agt
-from agt.data.records import fingerprint
+from agt.data.digests import fingerprint
 from agt.errors import DataError
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.statistics import NoisyStatistics
