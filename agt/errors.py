@@ -37,7 +37,7 @@ class AgtError(Exception):
 
 @contextmanager
 def naming_settings(names: SettingNames) -> Iterator[None]:
-    """Errors that leave this call settings by these names."""
+    """Let errors that leave the block call settings by ``names``."""
     try:
         yield
     except AgtError as error:
@@ -81,24 +81,21 @@ class DataMissing(AgtError):
 
 
 class UnsoundError(AgtError):
-    """A number that a guarantee rests on is NaN, infinite, out of order or outside its proven
-    range.
-    """
+    """A number that a guarantee needs is NaN, infinite, out of order or out of its proved range."""
 
 
 class Doubtful(UserWarning):
-    """What looks wrong with data or a model, said to their owner; no guarantee rests on it."""
+    """A warning to the owner of data or a model that looks wrong; no guarantee depends on it."""
 
 
 class PrivacySumWarning(UserWarning):
-    """Something was released about people about whom this process released before, on no ledger:
-    losses add up.
-    """
+    """A second release about the same people, which no ledger counts: privacy losses add up."""
 
 
 class PrivacySumError(AgtError):
-    """The same where it is not allowed (``agt.accounting("strict")``, or a search); nothing was
-    drawn.
+    """A second release about the same people was refused; nothing was drawn.
+
+    It is refused under ``agt.accounting("strict")`` and in a search over settings.
     """
 
     exit_code = 3
@@ -135,18 +132,24 @@ class UnboundedError(UnsoundError):
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of another library says, in one line; its class where it says nothing."""
+    """Return the first line of another library's error; the name of its class if it is empty."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def counted(count: int, one: str, more: str = "") -> str:
-    """``1 person``, ``3 people``; ``more``: the plural, where it is not just an s longer."""
+    """Return a number with its noun, such as ``1 person`` or ``3 people``.
+
+    Args:
+        count: the number.
+        one: the noun in the singular.
+        more: the plural; empty: the singular with an s.
+    """
     noun = one if count == 1 else more or f"{one}s"
     return f"{count:,} {noun}"
 
 
 def altered(file: object, finding: str, again: str = "") -> str:
-    """What an error says of a file that is no longer as agt wrote it.
+    """Return the message about a file that is no longer as agt wrote it.
 
     Args:
         file: its name.
@@ -161,7 +164,13 @@ def altered(file: object, finding: str, again: str = "") -> str:
 
 
 def few(names: Iterable[object], most: int = 3, between: str = ", ") -> str:
-    """The first names, and how many more there are."""
+    """Return the first names, and how many more there are, such as ``a, b, c and 2 more``.
+
+    Args:
+        names: the names, or other values that are shown by ``str``.
+        most: how many are shown.
+        between: what stands between two of them.
+    """
     words = [*map(str, names)]
     more_count = len(words) - most
     rest = f" and {more_count} more" if more_count > 0 else ""
@@ -169,8 +178,13 @@ def few(names: Iterable[object], most: int = 3, between: str = ", ") -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A suffix naming the nearest known word, or listing them all: ``; did you mean 'blobs'?
-    (known: ...)``.
+    """Return the end of a message about an unknown word: what may have been meant, and all words.
+
+    For example ``; did you mean 'blobs'? (known: blobs, digits)``.
+
+    Args:
+        word: what was typed.
+        known: the words that exist; none: empty text is returned.
     """
     known = sorted(known)
     close = get_close_matches(word, known, n=1, cutoff=0.5)

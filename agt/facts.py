@@ -276,15 +276,19 @@ def evidence_from_json(node: Mapping[str, Any]) -> Evidence:
 
 
 def with_code(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON value of a fact that an earlier version recorded as text, as this version has
-    it.
+    """Return the JSON value of a fact that an earlier version recorded as text, in today's form.
+
+    Args:
+        node: the recorded value, with ``why`` and ``standing``, and perhaps ``broken_by``.
 
     Raises:
-        ValueError: it is no such thing.
+        ValueError: it has other entries, or no text.
         KeyError: it has no text or no standing.
     """
     rest = dict(node)
-    text, standing, broken_by = rest.pop("why"), rest.pop("standing"), rest.pop("broken_by", "")
+    text = rest.pop("why")
+    standing = rest.pop("standing")
+    broken_by = rest.pop("broken_by", "")
     if rest or not (isinstance(text, str) and isinstance(broken_by, str) and text):
         raise ValueError(
             "a fact that is recorded as text may only have the entries 'why', 'standing' and "

@@ -52,14 +52,24 @@ def _doubts(model: Fitted) -> Iterator[str]:
     if model.model.number_votes is not None:
         yield from model.model.problem.dataset.notes
         yield from _number_doubts(model.model.number_votes, sample)
-        return
+    else:
+        yield from _class_doubts(model, sample)
+
+
+def _class_doubts(model: Fitted, sample: Records) -> Iterator[str]:
+    """Yield a warning if a frequent class is never predicted, or the majority class is as good.
+
+    Args:
+        model: a model that was just trained.
+        sample: some of its training records.
+    """
     class_count = len(model.classes)
-    labelled = np.bincount(sample.labels, minlength=class_count)
+    count_of_class = np.bincount(sample.labels, minlength=class_count)
     prediction = model.model.predict(sample.features)
-    predicted = np.bincount(prediction, minlength=class_count)
+    predicted_count_of_class = np.bincount(prediction, minlength=class_count)
     # Frequent: more than half of what each class has if all are equally frequent.
-    is_frequent = labelled > len(sample) / (2 * len(labelled))
-    never = model.classes[(predicted == 0) & is_frequent].tolist()
+    is_frequent = count_of_class > len(sample) / (2 * len(count_of_class))
+    never = model.classes[(predicted_count_of_class == 0) & is_frequent].tolist()
     if never:
         yield (
             f"on {len(sample)} training records, the model never predicts the classes {never}, "
@@ -68,9 +78,9 @@ def _doubts(model: Fitted) -> Iterator[str]:
         )
         return
     correct = int((prediction == sample.labels).sum())
-    most_frequent = int(labelled.max())
+    most_frequent = int(count_of_class.max())
     if correct <= most_frequent < len(sample):
-        most_frequent_class = model.classes[int(labelled.argmax())]
+        most_frequent_class = model.classes[int(count_of_class.argmax())]
         yield (
             f"the model labels {correct} of {len(sample)} training records correctly, but always "
             f"answering {most_frequent_class!r} would be correct for {most_frequent} of the same "

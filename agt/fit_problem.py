@@ -183,9 +183,9 @@ def _named_certificate(certificate: str | CertificateKind | Mapping[str, Any]) -
     """
     if isinstance(certificate, CertificateKind):
         return certificate
-    return certificate_config(
-        {"name": certificate} if isinstance(certificate, str) else certificate
-    )
+    if isinstance(certificate, str):
+        return certificate_config({"name": certificate})
+    return certificate_config(certificate)
 
 
 def build_ensemble(
@@ -224,16 +224,18 @@ def build_features(given: str | Mapping[str, Any]) -> FeaturesConfig:
 
     The number of features is a default of the map unless ``count`` is given.
 
+    Args:
+        given: the name, or ``map`` and other settings by name.
+
     Raises:
         ConfigError: the map or a setting is unknown, or a value is wrong.
     """
-    named = {"map": given} if isinstance(given, str) else given
-    usual = USUAL_COUNTS.get(str(named.get("map"))) if isinstance(named, Mapping) else None
-    return validate(
-        FeaturesConfig,
-        named if usual is None else {"count": usual, **named},
-        "certificate.features",
-    )
+    settings: object = {"map": given} if isinstance(given, str) else given
+    if isinstance(settings, Mapping):
+        usual_count = USUAL_COUNTS.get(str(settings.get("map")))
+        if usual_count is not None:
+            settings = {"count": usual_count, **settings}
+    return validate(FeaturesConfig, settings, "certificate.features")
 
 
 def build_head(settings: FitSettings) -> HeadBuilder:

@@ -279,16 +279,7 @@ class Fitted:
             PrivacySumError: ``agt.accounting("strict")`` is on, no ledger is given, and there was a
                 release about some of these people before.
         """
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
-            raise ConfigError(
-                f"seed={seed!r}: give a whole number of at least 0 for a simulation, or None for "
-                "a private release"
-            )
-        if seed is not None and ledger is not None:
-            raise ConfigError(
-                "seed and ledger cannot be given together, because a release from a seed is only "
-                "a simulation, which spends no budget: leave out seed= or ledger="
-            )
+        _check_seed(seed, ledger)
         with naming_settings(FIT_ARGUMENTS):
             queries = self._queries(x)
             terms = ReleaseTerms(
@@ -306,7 +297,7 @@ class Fitted:
                 release = LabelRelease.judged(
                     self.model, queries, mechanism, replace(terms, payer=payer)
                 )
-                self._doubt(release.requested_claim)
+                self._warn_of(release.requested_claim)
                 reservation = release.reserve_all()
                 labels = gathered(release.draw(on_progress), len(queries))
                 claim = release.reserved_claim
@@ -374,7 +365,7 @@ class Fitted:
             with paying(ledger, self.owner) as payer:
                 release = WeightsRelease.judged(self.model, mechanism, replace(terms, payer=payer))
                 check_printable(self.model.problem.dataset, release.claim.lines())
-                self._doubt(release.claim)
+                self._warn_of(release.claim)
                 release.reserve()
                 released = release.draw()
                 lines = release.reserved_claim.lines()
@@ -382,7 +373,7 @@ class Fitted:
                 portable = Portable.from_release(release.head, released, {}, lines)
                 return replace(portable, slope=released.slope)
 
-    def _doubt(self, claim: Claim) -> None:
+    def _warn_of(self, claim: Claim) -> None:
         """Warn of what looks wrong with a release, such as a guarantee that means little.
 
         Args:
@@ -475,12 +466,12 @@ class Fitted:
             OSError: the folder cannot be written.
         """
         writer = NewFolder(Path(folder), COMMAND)
-        known = {
+        details = {
             "feature_names": self.names,
             "conditions": [condition.as_json() for condition in self.conditions],
             "owner": self.owner.as_json,
         }
-        writer.write(DESCRIPTION, as_json(known | self._description))
+        writer.write(DESCRIPTION, as_json(details | self._description))
         self.model.save(writer)
         return writer.finish()
 
@@ -520,6 +511,27 @@ def _plain(classes: np.ndarray) -> list[Any]:
     ):
         raise ConfigError(f"labels of type {classes.dtype} cannot be saved: use numbers or text")
     return values
+
+
+def _check_seed(seed: object, ledger: object) -> None:
+    """Raise ConfigError unless the seed of a release is None, or an integer without a ledger.
+
+    Args:
+        seed: the seed of a simulation; None: a private release.
+        ledger: the ledger that would count the release; None: none does.
+    """
+    if seed is None:
+        return
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise ConfigError(
+            f"seed={seed!r}: give a whole number of at least 0 for a simulation, or None for "
+            "a private release"
+        )
+    if ledger is not None:
+        raise ConfigError(
+            "seed and ledger cannot be given together, because a release from a seed is only "
+            "a simulation, which spends no budget: leave out seed= or ledger="
+        )
 
 
 def ignore_progress(progress: Progress) -> None:

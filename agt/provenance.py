@@ -22,130 +22,162 @@ from agt.errors import AgtError
 from agt.targets import current_name, targets_of
 
 PACKAGES = ("torch", "numpy", "numba", "scipy", "scikit-learn")
-CODE = "agt's code"  # a word of ``surroundings``
-# the same by the names that are imported: versions stand for them
-_KNOWN = {"torch", "numpy", "numba", "scipy", "sklearn"}
-_SOURCES = {".py", ".so", ".pyd"}
+"""Packages whose versions are recorded instead of their source."""
+CODE = "agt's code"
+"""What messages call the digest of this library's source, a key of ``surroundings``."""
+_PACKAGES_AS_IMPORTED = {"torch", "numpy", "numba", "scipy", "sklearn"}
+"""``PACKAGES`` by the names under which they are imported."""
+_SOURCE_SUFFIXES = {".py", ".so", ".pyd"}
 _LIBRARY = __name__.partition(".")[0]
-# reproduces the papers; code that computes, and that no other package's digest covers
 PAPERS = "agt_cli._experiments"
+"""The package that reproduces the papers, which no other package's digest covers."""
 
 
 def targets(config: object) -> tuple[str, ...]:
-    """The modules that a configuration's ``_target_``s name, at any depth, each once; without
-    those of ``PACKAGES``.
+    """Return the modules that the ``_target_``s of a configuration name, each once, sorted.
+
+    Those of ``PACKAGES`` are left out, because their versions are recorded.
+
+    Args:
+        config: nested mappings and lists, at any depth.
     """
     modules = {current_name(target).rpartition(".")[0] for target in targets_of(config)}
-    return tuple(sorted(name for name in modules if name.partition(".")[0] not in _KNOWN))
+    own = [name for name in modules if name.partition(".")[0] not in _PACKAGES_AS_IMPORTED]
+    return tuple(sorted(own))
 
 
 def code_digest(modules: Iterable[str]) -> str:
-    """A hash of all the source of this library, and of the packages that these modules lie in.
+    """Return a hash of all the source of this library and of the packages of some modules.
 
     Args:
         modules: dotted names.
 
     Raises:
-        AgtError: a package is not to be found as files.
+        AgtError: a package is not in files.
     """
     packages = {_LIBRARY, *map(package_of, modules)}
-    return sha256(
-        "\n".join(f"{name} {package_digest(name)}" for name in sorted(packages)).encode()
-    ).hexdigest()
+    lines = [f"{name} {package_digest(name)}" for name in sorted(packages)]
+    return sha256("\n".join(lines).encode()).hexdigest()
 
 
 def package_of(module: str) -> str:
-    """Return the package whose source counts as a module's: its topmost, and for the papers'
-    modules theirs.
+    """Return the package whose source counts as a module's.
+
+    That is its topmost package, and ``PAPERS`` for modules in there.
+
+    Args:
+        module: a dotted name.
     """
     return PAPERS if module.startswith(PAPERS) else module.partition(".")[0]
 
 
 def package_digest(package: str) -> str:
-    """A hash of all the source of a package, or of a module in a file of its own.
+    """Return a hash of all the source of a package, or of a module in a file of its own.
 
-    Raises AgtError as ``code_digest``.
+    Args:
+        package: the name under which it is imported.
+
+    Raises:
+        AgtError: it is not in a file, because only the running program has it.
     """
-    roots, h = list[Path](), sha256()
+    roots: list[Path] = []
     with suppress(ImportError, ValueError):
-        # which only the running program holds
-        spec = find_spec(package) if package != "__main__" else None
-        places = (
-            map(Path, spec.submodule_search_locations or filter(None, [spec.origin]))
-            if spec
-            else ()
-        )
-        # in a source tree its modules lie elsewhere, which only the package itself says
-        if package == PAPERS:
-            places = map(Path, import_module(package).__path__)
-        roots = [path for path in places if path.exists()]  # "built-in" is none
+        roots = _source_roots(package)
     if not roots:
         raise AgtError(
             f"the source code of {package} is not in a file: put the class or function into a "
             "module of its own"
         )
+    digest = sha256()
     for root in roots:
-        for path in (
-            sorted(path for path in root.rglob("*") if path.suffix in _SOURCES)
-            if root.is_dir()
-            else (root,)
-        ):
-            h.update(
-                f"{path.relative_to(root).as_posix()} "
-                f"{sha256(path.read_bytes()).hexdigest()}\n".encode()
-            )
-    return h.hexdigest()
+        files = [root]
+        if root.is_dir():
+            files = sorted(path for path in root.rglob("*") if path.suffix in _SOURCE_SUFFIXES)
+        for path in files:
+            name = path.relative_to(root).as_posix()
+            content_digest = sha256(path.read_bytes()).hexdigest()
+            digest.update(f"{name} {content_digest}\n".encode())
+    return digest.hexdigest()
+
+
+def _source_roots(package: str) -> list[Path]:
+    """Return the folders, or the file, of a package's source; none if it is not in files.
+
+    Args:
+        package: the name under which it is imported.
+
+    Raises:
+        ImportError, ValueError: it cannot be found.
+    """
+    if package == PAPERS:
+        # In a source tree its modules are in another folder, which only the package itself knows.
+        locations = list(import_module(package).__path__)
+    else:
+        spec = None if package == "__main__" else find_spec(package)
+        if spec is None:
+            return []
+        locations = list(spec.submodule_search_locations or [])
+        if not locations and spec.origin:
+            locations = [spec.origin]
+    return [path for path in map(Path, locations) if path.exists()]  # "built-in" is no file
 
 
 def machine(device: str = "cpu") -> dict[str, str | None]:
-    """What last bits depend on beside code and settings: versions of Python and of what computes,
-    and the kind of machine.
+    """Return what the last bits of a result depend on beside code and settings, by name.
+
+    These are the versions of Python and of the ``PACKAGES``, and the kind of machine.
 
     Args:
         device: cpu or cuda, as ``compute.device``.
     """
     import torch
 
-    gpu = torch.cuda.get_device_name() if device == "cuda" and torch.cuda.is_available() else None
-    kind = {
-        "system": platform.system(),
-        "machine": platform.machine(),
-        "vectors": torch.backends.cpu.get_cpu_capability(),
-    }
+    gpu = None
+    if device == "cuda" and torch.cuda.is_available():
+        gpu = torch.cuda.get_device_name()
     return {
         "python": platform.python_version(),
         **{name: package_version(name) for name in PACKAGES},
-        **kind,
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "vectors": torch.backends.cpu.get_cpu_capability(),
         "gpu": gpu,
     }
 
 
 def surroundings(device: str, threads: int | None) -> dict[str, object]:
-    """What the last bits of a training depend on beside its settings and its data, each under words
-    for a message.
+    """Return what the last bits of a training depend on beside its settings and data.
+
+    The keys are words for a message.
 
     Args:
-        device, threads: as ``compute.device`` and ``compute.threads``.
+        device: as ``compute.device``.
+        threads: as ``compute.threads``; None: the system's default.
     """
     known = {f"this machine's {key}": value for key, value in machine(device).items()}
     return {CODE: package_digest(_LIBRARY), "threads": threads or list(default_threads()), **known}
 
 
 def default_threads() -> tuple[int | None, str | None]:
-    """What decides how many threads compute where nobody says: the processors of this process, and
-    OpenMP's own setting.
+    """Return what decides how many threads compute if no setting says so.
 
-    Not how many PyTorch has just now: Numba's first parallel loop changes that.
+    How many threads PyTorch has at the moment is not asked, because the first parallel loop of
+    Numba changes that.
+
+    Returns:
+        The number of processors that this process may use (None if unknown), and OpenMP's own
+        setting (None if not set).
     """
-    some = hasattr(os, "sched_getaffinity")  # Linux
-    return len(os.sched_getaffinity(0)) if some else os.cpu_count(), os.environ.get(
-        "OMP_NUM_THREADS"
-    )
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        processors: int | None = len(os.sched_getaffinity(0))
+    else:
+        processors = os.cpu_count()
+    return processors, os.environ.get("OMP_NUM_THREADS")
 
 
 @cache
 def package_version(package: str) -> str | None:
-    """The installed version; None where it is not installed."""
+    """Return the installed version of a package; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

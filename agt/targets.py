@@ -88,12 +88,12 @@ class UntrustedCode(ConfigError):
 
 @contextmanager
 def trusting(names: Iterable[str]) -> Iterator[None]:
-    """Let ``imported`` take these names as well, and no others beside agt's own, until the end of
-    the block.
+    """Let ``imported`` take these names as well, beside agt's own, until the end of the block.
+
+    Names that an outer block trusted are not trusted within.
 
     Args:
-        names: full names, as the user wrote them; none: agt's own code alone, whatever was trusted
-            before.
+        names: full names, as the user wrote them; none: only agt's own code may be imported.
     """
     token = trusted_names.set(frozenset(names))
     try:
@@ -139,6 +139,7 @@ def is_own_code(target: str) -> bool:
 
 
 def _is_own_mechanism(target: str) -> bool:
+    """Return whether a full name is of a mechanism that agt defines in ``MECHANISMS_PACKAGE``."""
     module_name, _, class_name = target.rpartition(".")
     package_name, _, _ = module_name.rpartition(".")
     if package_name != MECHANISMS_PACKAGE or find_spec(module_name) is None:
@@ -150,20 +151,24 @@ def _is_own_mechanism(target: str) -> bool:
 
 
 def current_name(target: str) -> str:
-    """Return today's full name of what a ``_target_`` names, which an earlier version may have
-    called otherwise.
+    """Return today's full name of a class or module member.
+
+    Args:
+        target: a full name, perhaps one that an earlier version used.
     """
     module_name, _, name = target.rpartition(".")
     return MOVED_MODULES.get(target) or f"{MOVED_MODULES.get(module_name, module_name)}.{name}"
 
 
 def targets_of(config: object) -> Iterator[str]:
-    """Yield the name in every ``_target_`` of a configuration, at any depth; a list of them
-    names each.
+    """Yield the name in every ``_target_`` of a configuration; of a list of names, each.
+
+    Args:
+        config: nested mappings and lists, at any depth.
     """
     if isinstance(config, Mapping):
         for key, value in config.items():
-            # tune.grid has whole keys, with a list of values
+            # The keys of tune.grid are whole paths such as dataset._target_, with lists of values.
             if str(key).rpartition(".")[2] == "_target_":
                 yield from map(str, value if isinstance(value, list | tuple) else [value])
             else:

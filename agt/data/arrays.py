@@ -32,93 +32,113 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype | str) -> np.ndarray:
 
 
 def row_words(row: int) -> str:
-    """How messages name the row with this index among the rows of data: counted from 1, as a
-    person counts.
+    """Return how messages name a row of data: counted from 1, as people count.
+
+    Args:
+        row: the row's index, from 0.
     """
     return f"row {row + 1} of the data"
 
 
 class Blocks:
-    """What models take for an array [n, ...] of more rows than memory should hold: a length, a
-    shape, a dtype and slices.
+    """Rows of a file that look to models like an array [n, ...], but are read in blocks.
 
-    Slices that follow one another cost one pass over the file; one that goes back begins another.
+    It has a length, a shape, a dtype and slices, for arrays with more rows than memory should hold.
+    Slices that follow one another cost one pass over the file. One that goes back begins another
+    pass.
 
     Args:
-        read: begins a pass: arrays of rows, one after the other.
-        rows: of all of them together.
+        read: begins a pass over the file, and returns its arrays of rows, one after another.
+        rows: the number of rows of all of them together.
     """
 
     def __init__(self, read: Callable[[], Iterator[np.ndarray]], rows: int) -> None:
-        self._read, self._rows = read, rows
-        self._blocks, self._first = read(), 0
-        self._held = next(self._blocks)
-        self.shape, self.dtype = (rows, *self._held.shape[1:]), self._held.dtype
+        self._read = read
+        self._row_count = rows
+        self._blocks = read()
+        # The rows that are in memory, of which the first has this index in the file.
+        self._held_rows = next(self._blocks)
+        self._first_held = 0
+        self.shape = (rows, *self._held_rows.shape[1:])
+        self.dtype = self._held_rows.dtype
 
     def __len__(self) -> int:
-        return self._rows
+        return self._row_count
 
     def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
-        """The rows of a slice, or of indices in increasing order.
+        """Return the rows of a slice, or of indices in increasing order or [n] bool.
 
         Raises:
             AgtError: the file has fewer rows than it had.
         """
         if not isinstance(rows, slice):
-            places = np.flatnonzero(rows) if rows.dtype == bool else rows
-            none = np.empty((0, *self.shape[1:]), self.dtype)
-            return np.concatenate([none, *_of_pieces(as_array(self), places)])
-        start, stop, _ = rows.indices(self._rows)
-        if start < self._first:
+            indices = np.flatnonzero(rows) if rows.dtype == bool else rows
+            no_rows = np.empty((0, *self.shape[1:]), self.dtype)
+            return np.concatenate([no_rows, *_selected_by_piece(as_array(self), indices)])
+        start, stop, _ = rows.indices(self._row_count)
+        if start < self._first_held:
             self._restart()
-        while self._first + len(self._held) < stop:
-            try:
-                block = next(self._blocks, None)
-            except AgtError:
-                self._restart()  # so that whoever asks next is told the same
-                raise
-            if block is None:
-                raise AgtError(
-                    "inputs: the file changed while agt was reading it, and no longer has the "
-                    f"{stop} rows that were expected: run the command again"
-                )
-            kept = self._held[max(start - self._first, 0) :]
-            self._first += len(self._held) - len(kept)
-            self._held = np.concatenate([kept, block]) if len(kept) else block
-        return self._held[start - self._first : stop - self._first]
+        while self._first_held + len(self._held_rows) < stop:
+            self._read_block(start, stop)
+        return self._held_rows[start - self._first_held : stop - self._first_held]
+
+    def _read_block(self, start: int, stop: int) -> None:
+        """Read the next block, and forget the rows in memory that come before ``start``.
+
+        Raises:
+            AgtError: there is no further block, though rows before ``stop`` were not read yet.
+        """
+        try:
+            block = next(self._blocks, None)
+        except AgtError:
+            self._restart()  # so that the next call gets the same error
+            raise
+        if block is None:
+            raise AgtError(
+                "inputs: the file changed while agt was reading it, and no longer has the "
+                f"{stop} rows that were expected: run the command again"
+            )
+        still_needed = self._held_rows[max(start - self._first_held, 0) :]
+        self._first_held += len(self._held_rows) - len(still_needed)
+        self._held_rows = np.concatenate([still_needed, block]) if len(still_needed) else block
 
     def _restart(self) -> None:
-        self._blocks, self._first, self._held = self._read(), 0, self._held[:0]
+        """Begin another pass over the file, with no rows in memory."""
+        self._blocks = self._read()
+        self._first_held = 0
+        self._held_rows = self._held_rows[:0]
 
 
 class Mapped:
-    """An array [n, ...] made of another's rows, each on its own: again for everybody who takes
-    some, and never held.
+    """An array [n, ...] whose rows are computed from another array's, whenever they are asked for.
 
     Args:
         source: [n, ...], such as a memory-mapped file.
-        made: some of its rows -> as many rows of this.
+        compute: [m, ...] some rows of ``source`` -> [m, ...] as many rows of this array. Each row
+            must depend on its own row alone.
     """
 
-    def __init__(self, source: np.ndarray, made: Callable[[np.ndarray], np.ndarray]) -> None:
-        self._source, self._made = source, made
-        none = made(source[:0])
-        self.shape, self.dtype = (len(source), *none.shape[1:]), none.dtype
+    def __init__(self, source: np.ndarray, compute: Callable[[np.ndarray], np.ndarray]) -> None:
+        self._source = source
+        self._compute = compute
+        no_rows = compute(source[:0])
+        self.shape = (len(source), *no_rows.shape[1:])
+        self.dtype = no_rows.dtype
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
-        return self._made(self._source[rows])
+        return self._compute(self._source[rows])
 
 
 def as_array(blocks: "Blocks | Mapped | CodedFeatures") -> np.ndarray:
-    """For whoever takes slices of it, one after the other, and nothing else."""
+    """Return the same object under NumPy's type, for code that only takes slices in their order."""
     return cast(np.ndarray, blocks)
 
 
 def is_mapped(features: np.ndarray) -> bool:
-    """Whether an array is a memory map, or a view of one."""
+    """Return whether an array is a memory map, or a view of one."""
     owner: object = features
     while isinstance(owner, np.ndarray) and not isinstance(owner, np.memmap):
         owner = owner.base
@@ -126,12 +146,12 @@ def is_mapped(features: np.ndarray) -> bool:
 
 
 def row_numbers(rows: int) -> np.ndarray:
-    """The names "0", "1", ... of so many rows, each made when it is taken."""
+    """Return the names "0", "1", ... of a number of rows, each made when it is asked for."""
     return as_array(Mapped(np.arange(rows), lambda numbers: numbers.astype(str)))
 
 
 def pieces(features: np.ndarray) -> Iterator[np.ndarray]:
-    """[n, ...] in pieces that fit into memory, however many rows there are; at least one."""
+    """Yield the rows of [n, ...] in pieces of ``ROWS``: at least one, which may be empty."""
     return (features[start : start + ROWS] for start in range(0, len(features) or 1, ROWS))
 
 
@@ -148,12 +168,20 @@ def array_blocks(features: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def gathered(parts: Iterable[np.ndarray], rows: int) -> np.ndarray:
-    """[rows, ...] of arrays that follow one another, of which there is at least one.
+    """Return arrays that follow one another as one array [rows, ...].
 
-    Each is copied to its place at once: what is held of many parts between large ones keeps the
-    heap from being used again.
+    Each is copied to its place at once: many small parts that stay in memory between large ones
+    would keep the heap from being used again.
+
+    Args:
+        parts: the arrays, at least one.
+        rows: the number of rows of all of them together.
+
+    Raises:
+        ValueError: there are fewer or more rows.
     """
-    whole, start = np.empty(0), 0
+    whole = np.empty(0)
+    start = 0
     for part in parts:
         if not start:
             whole = np.empty((rows, *part.shape[1:]), part.dtype)
@@ -168,29 +196,41 @@ def gathered(parts: Iterable[np.ndarray], rows: int) -> np.ndarray:
 
 
 def selected(features: np.ndarray, rows: np.ndarray | range) -> np.ndarray:
-    """Some rows of [n, ...], by increasing indices; of ``Blocks`` they are read when they are
-    needed, too.
+    """Return some rows of [n, ...]; of ``Blocks`` they are read when they are needed, too.
+
+    Args:
+        features: an array or ``Blocks``.
+        rows: increasing indices.
     """
     if len(rows) == len(features):
         return features
     if isinstance(features, np.ndarray) or not len(rows):
         return features[rows]
-    return as_array(Blocks(lambda: _of_pieces(features, rows), len(rows)))
+    return as_array(Blocks(lambda: _selected_by_piece(features, rows), len(rows)))
 
 
-def _of_pieces(features: np.ndarray, rows: np.ndarray | range) -> Iterator[np.ndarray]:
+def _selected_by_piece(features: np.ndarray, rows: np.ndarray | range) -> Iterator[np.ndarray]:
+    """Yield the selected rows of each of the ``pieces`` of [n, ...].
+
+    Args:
+        features: an array or ``Blocks``.
+        rows: increasing indices.
+    """
     rows = np.asarray(rows)
     for start, piece in zip(range(0, len(features), ROWS), pieces(features), strict=True):
-        yield piece[rows[(rows >= start) & (rows < start + ROWS)] - start]
+        is_in_piece = (rows >= start) & (rows < start + ROWS)
+        yield piece[rows[is_in_piece] - start]
 
 
 def not_finite(rows: np.ndarray) -> int | None:
-    """The index of the first row with a NaN or an infinity; looked for in pieces, as rows may be
-    memory-mapped.
+    """Return the index of the first row with a NaN or an infinity; None if there is none.
+
+    Args:
+        rows: [n, ...]. They are read in pieces, because they may be memory-mapped.
     """
     for start in range(0, len(rows), ROWS):
         block = rows[start : start + ROWS]
-        finite = np.isfinite(block).reshape(len(block), -1).all(axis=1)
-        if not finite.all():
-            return start + int(np.argmin(finite))
+        is_finite = np.isfinite(block).reshape(len(block), -1).all(axis=1)
+        if not is_finite.all():
+            return start + int(np.argmin(is_finite))
     return None

@@ -22,8 +22,9 @@ CLASSES = ("left", "right")
 
 
 def lift(points: np.ndarray) -> np.ndarray:
-    """[n, 2] points to the [n, 6] features x1, x2, x1^2, x2^2, x1^3, x2^3, each point on its
-    own.
+    """Return the features x1, x2, x1^2, x2^2, x1^3, x2^3 [n, 6] of points [n, 2].
+
+    Each point is lifted on its own.
     """
     points = np.asarray(points, dtype=np.float64)
     with np.errstate(over="ignore"):  # an infinite feature is refused by name
@@ -63,24 +64,30 @@ class Blobs(BlobsSettings):
         )
 
     def load_queries(self, path: Path) -> Records:
-        """Points from columns x1 and x2, or key x [n, 2] of an npz; an optional ``label`` is
-        left or right.
+        """Read points from columns x1 and x2, or from key x [n, 2] of an npz.
+
+        An optional ``label`` is left or right.
+
+        Raises:
+            DataMissing: there is no such file.
+            DataError: the file or a value cannot be used.
         """
         return self.read_queries(open_columns(path, "inputs"))
 
     def read_queries(self, columns: ColumnReader) -> Records:
-        """As ``load_queries``, of columns that are there (sent_records.columns_of)."""
+        """Read queries as ``load_queries`` does, from columns that are open already."""
         points = columns.matrix("x", "inputs").astype(np.float64)
         same_shape(points, (2,), columns.path)
         labels = query_labels(columns, "label", CLASSES, len(points))
         return queries(columns, lift(points), (points,), labels)
 
     def _draw(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return n points [n, 2] and their labels [n], the classes by turns."""
         labels = np.arange(n) % 2
         means = np.where(labels == 1, self.center, -self.center)[:, None]
         return means + self.std * rng.standard_normal((n, 2)), labels
 
     def _records(self, points: np.ndarray, labels: np.ndarray) -> Records:
-        return records(
-            lift(points), labels, default_ids(points, None if self.label_free else labels)
-        )
+        """Return points [n, 2] with labels [n] as records. Their ids are hashes of the content."""
+        ids = default_ids(points, None if self.label_free else labels)
+        return records(lift(points), labels, ids)

@@ -12,7 +12,7 @@ from typing import Any
 from agt.errors import DataError, counted
 
 HEAD_BYTES = 2**12
-"""Of a file, which tell what it is."""
+"""How many bytes at the beginning of a file are read to find out what it is."""
 _GZIP = b"\x1f\x8b"
 _MAGIC = {
     b"PAR1": ("a parquet file", "rename it to {stem}.parquet"),
@@ -30,9 +30,11 @@ _MAGIC = {
     b"BZh": ("compressed with bzip2", "decompress the file, or compress it with gzip instead"),
     b"\xfd7zXZ": ("compressed with xz", "decompress the file, or compress it with gzip instead"),
 }
-_ZEROS_OF_UTF16 = (
-    0.4  # share of the bytes at even or at odd places, in text of mostly latin letters
-)
+_ZEROS_OF_UTF16 = 0.4
+"""The least share of zeros among the bytes at even, or at odd, places in UTF-16.
+
+Text of mostly latin letters has more of them.
+"""
 _OTHER_SEPARATORS = (",", ";", "\t", "|")
 _SHOWN_CHARACTERS = 40
 
@@ -63,6 +65,13 @@ def check_text_kind(path: Path, head: bytes, encoding: str) -> None:
 
 
 def _check_first_line(path: Path, text: str, first: str) -> None:
+    """Raise DataError if the first line shows that a text is not csv.
+
+    Args:
+        path: the file, for messages.
+        text: the beginning of its text.
+        first: the first line.
+    """
     separator = re.fullmatch(r'"?sep=(.)"?', first)
     if separator:
         raise DataError(
@@ -86,7 +95,7 @@ def _check_first_line(path: Path, text: str, first: str) -> None:
 
 
 def _is_json(first: str) -> bool:
-    # A line that only JSON begins with: an object or list, or its opening bracket.
+    """Return whether a first line begins JSON: an object or list, or its opening bracket."""
     if first in ("{", "["):
         return True
     if not first.startswith(("{", "[{", "[[")):
@@ -100,9 +109,7 @@ def _is_json(first: str) -> bool:
 
 
 def check_compression(path: Path) -> None:
-    """Raise DataError if a file is compressed with gzip and its name does not say so, or the other
-    way round.
-    """
+    """Raise DataError unless a file is compressed with gzip exactly if its name ends in .gz."""
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES)
     named = path.suffix.lower() == ".gz"
@@ -133,8 +140,13 @@ def check_parquet(path: Path) -> None:
 
 
 def encoding_without_mark(head: bytes) -> str | None:
-    """Return the encoding of two or four bytes a character that text seems to have, if it has no
-    byte order mark; None: it has one, or another encoding.
+    """Return the encoding of text that seems to be UTF-16 without a byte order mark.
+
+    Args:
+        head: the first bytes of the text.
+
+    Returns:
+        "utf-16-le" or "utf-16-be"; None: there is a mark, or another encoding.
     """
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or len(head) < 4:
         return None
@@ -150,17 +162,20 @@ def encoding_without_mark(head: bytes) -> str | None:
 
 
 def _shown(line: str) -> str:
+    """Return a line in quotation marks, shortened if it is long."""
     if len(line) > _SHOWN_CHARACTERS:
         return repr(f"{line[:_SHOWN_CHARACTERS]}...")
     return repr(line)
 
 
 def odd_line(reader_of_lines: Any) -> str | None:
-    """Return what is wrong with the first line of a csv that has another number of cells than the
-    first line; None: no line has.
+    """Return in words what is wrong with the first row that has another number of cells.
 
     Args:
         reader_of_lines: a ``csv.reader`` of the file.
+
+    Returns:
+        None if all rows have as many cells as the first one.
     """
     width = 0
     start = 1
@@ -192,6 +207,15 @@ def _separated_otherwise(cells: list[str], first: int) -> str:
 
 
 def _other_width(cells: list[str], width: int, start: int, end: int, first: int) -> str:
+    """Return in words what is wrong with a row that has another number of cells.
+
+    Args:
+        cells: the row.
+        width: the number of cells of the first row.
+        start: the row's first line.
+        end: the row's last line.
+        first: the line of the first row.
+    """
     if end > start and len(cells) < width:
         return (
             f'line {start} opens a quotation mark (") that is not closed before line {end}: close '

@@ -9,9 +9,9 @@ FORMATS = (".npz", ".csv", ".parquet", *TEXT_SUFFIXES[1:], ".csv.gz")
 
 
 def is_delimited(path: Path) -> bool:
-    """Whether a file is a table as text, by its name; it may be compressed (.gz)."""
-    bare = path.with_suffix("") if path.suffix.lower() == ".gz" else path
-    return bare.suffix.lower() in TEXT_SUFFIXES
+    """Return whether a file is a table as text, by its name. It may be compressed (.gz)."""
+    without_gz = path.with_suffix("") if path.suffix.lower() == ".gz" else path
+    return without_gz.suffix.lower() in TEXT_SUFFIXES
 
 
 def check_suffix(path: Path, setting: str) -> None:

@@ -243,6 +243,11 @@ class AnsweredModel:
         return np.array_equal(fit(self.problem).predict(self.queries), self.labels)
 
     def _not_repeated(self, what: str) -> CheckError:
+        """Return the error for a training that does not repeat.
+
+        Args:
+            what: what was trained again: the model, or some members.
+        """
         return CheckError(
             f"training {what} again with everybody's records does not give this run's answers, so "
             "agt cannot tell what the person's records alone change: use the machine and the "

@@ -260,12 +260,7 @@ class _OutputProblem:
         tolerance = head.settings.certificate.minimiser_tolerance
         assert tolerance is not None  # the caller checked it
         weight = trained.weight.numpy()
-        logits = np.zeros((count, len(weight)))
-        squares = np.zeros(count)
-        for rows in row_blocks(count):
-            block = float64_rows(features, rows)
-            logits[rows] = block @ weight.T
-            squares[rows] = np.einsum("nd,nd->n", block, block)
+        logits, squares = _logits_and_squares(features, weight)
         derivatives = loss_derivative(
             trained.loss, torch.from_numpy(logits), torch.from_numpy(labels)
         )
@@ -289,12 +284,7 @@ class _OutputProblem:
         gram_error += gamma_up(2 * width + 4) * float(np.linalg.norm(gram_matrix))
         distances = _kink_distances(logits[:, output], labels, bound, output, head.problem.classes)
         distances = distances * (1 - SIGMOID_ROUNDING) - logit_error - SIGMOID_ROUNDING
-        distances = np.maximum(distances, 0.0)
-        lengths = np.sqrt(squares) * COVER
-        may_reach = np.isfinite(distances) & (lengths > 0)
-        least_steps = distances[may_reach] / lengths[may_reach] / COVER
-        order = np.argsort(least_steps)
-        sums = np.cumsum(squares[may_reach][order])
+        kink_steps, kink_squares = _kinks_by_step(np.maximum(distances, 0.0), squares)
         return cls(
             strength=strength,
             # A bound on the gradient of the mean over the normaliser, turned into one of the sum.
@@ -309,8 +299,8 @@ class _OutputProblem:
             hessian_error=hessian_error * COVER,
             gram_matrix=gram_matrix,
             gram_error=gram_error * COVER,
-            kink_distances=least_steps[order],
-            kink_squares=np.concatenate([[0.0], sums]) * (COVER + gamma_up(count)),
+            kink_distances=kink_steps,
+            kink_squares=kink_squares,
         )
 
     def step_without(self, removed: _RemovedRows) -> tuple[np.ndarray, np.ndarray]:
@@ -369,6 +359,46 @@ class _OutputProblem:
         left = self.tolerance + self.gradient_error + remainders + rounding
         radii: np.ndarray = (left + curvature_change + kink_change) / self.strength * COVER
         return radii
+
+
+def _logits_and_squares(features: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the logits [n, J] of records, and the squared lengths [n] of their features.
+
+    Args:
+        features: [n, d].
+        weight: [J, d], one row for each logit.
+    """
+    count = len(features)
+    logits = np.zeros((count, len(weight)))
+    squares = np.zeros(count)
+    for rows in row_blocks(count):
+        block = float64_rows(features, rows)
+        logits[rows] = block @ weight.T
+        squares[rows] = np.einsum("nd,nd->n", block, block)
+    return logits, squares
+
+
+def _kinks_by_step(distances: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return from which length of a step on records may reach a kink of their clamped loss.
+
+    A step D moves the logit of a record x by at most |D| |x|.
+
+    Args:
+        distances: [n] lower bounds on how far each record's logit is from a kink; infinite where
+            there is none.
+        squares: [n] |x_j|^2, as computed.
+
+    Returns:
+        [k] the least |D| of each record that may reach a kink, ascending; and [k + 1] upper bounds
+        on the sums of the first |x_j|^2 in that order.
+    """
+    lengths = np.sqrt(squares) * COVER
+    may_reach = np.isfinite(distances) & (lengths > 0)
+    least_steps = distances[may_reach] / lengths[may_reach] / COVER
+    order = np.argsort(least_steps)
+    sums = np.cumsum(squares[may_reach][order])
+    sum_bounds = np.concatenate([[0.0], sums]) * (COVER + gamma_up(len(squares)))
+    return least_steps[order], sum_bounds
 
 
 def _weighted_gram(features: np.ndarray, weights: np.ndarray) -> np.ndarray:
