@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agt.errors import AgtError, CheckError, ConfigError, nearest
-from agt.store import flat
+from agt.store.dotted_keys import flatten_keys
 from agt_cli import config_files, usage
 from agt_cli.renamed import with_new_names
 from agt_cli.typed_ranges import RANGE_KEYS, malformed_range
@@ -390,7 +390,7 @@ def _keys(config: str, overrides: Sequence[str]) -> list[str]:
     groups = config_files.groups(config)
     choices = [o for o in overrides if o.partition("=")[0] in groups and "," not in o]
     try:
-        leaves = [key.split(".") for key in flat(compose_unresolved(config, choices))]
+        leaves = [key.split(".") for key in flatten_keys(compose_unresolved(config, choices))]
     except Exception:
         # broken in a second way, or from a --config-dir: a suggestion is not worth failing for
         return []

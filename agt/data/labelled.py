@@ -18,18 +18,13 @@ import numpy as np
 import pandas as pd
 
 from agt.data.arrays import Blocks, as_array, row_numbers, row_words
+from agt.data.cell_values import missing_word
+from agt.data.coded import RowLookup
+from agt.data.column_reader import ColumnReader
+from agt.data.csv_format import CsvFormat
 from agt.data.dataset import Dataset
 from agt.data.erasure import IsErased, check_last, never
-from agt.data.files import (
-    ColumnReader,
-    CsvFormat,
-    changed_of,
-    is_large,
-    missing_word,
-    open_blocks,
-    open_columns,
-    same_length,
-)
+from agt.data.files import changed_of, is_large, open_blocks, open_columns, same_length
 from agt.data.ids import (
     counts_rows,
     default_digests,
@@ -53,7 +48,7 @@ from agt.data.target import ClassTarget, NumericTarget, Target, check_numbers
 from agt.errors import ConfigError, DataError, few, nearest
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
 from agt.settings import MOST_ROWS, schema, validate
-from agt.store import locate
+from agt.store.locations import locate
 
 MAX_FOUND = 100
 """How many classes may be found in the data; more of them must be listed."""
@@ -296,12 +291,14 @@ class FileFeatures:
         arrays: one for each file.
         scaling: the public constants that made them.
         settled: those of them that the file told and queries need (``FileConstants``).
+        coding: how these features can be held as codes, whether they are or not; None: they cannot.
         notes: for the data owner alone.
     """
 
     arrays: Sequence[np.ndarray]
     scaling: Mapping[str, object]
     settled: Mapping[str, object] = field(default_factory=dict)
+    coding: RowLookup | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -396,6 +393,7 @@ class LabelledFile(LabelledFileSettings, ABC):
             selection=self._selection(self._split_fact(), files[0]),
             preprocessing=self.constants,
             size=self._size_fact(),
+            coding=features.coding,
             notes=(*features.notes, *notes),
             settled={"classes": classes, **features.settled},
         )
@@ -549,10 +547,10 @@ class LabelledFile(LabelledFileSettings, ABC):
         constants, path = self._constants(), locate(path, self.data_dir, "inputs")
         if is_large(path):
             return self._streamed(path, constants)
-        return self.read_queries(open_columns(path, "inputs", form=self._form))
+        return self.read_queries(open_columns(path, "inputs", csv_format=self._form))
 
     def read_queries(self, columns: ColumnReader) -> Records:
-        """As ``load_queries``, of columns that are there (files.columns_of)."""
+        """As ``load_queries``, of columns that are there (sent_records.columns_of)."""
         constants, content = self._constants(), self._content(columns)
         features = self._query_features(columns, content, constants)
         labels = self._query_labels(columns, constants, len(features))

@@ -41,7 +41,7 @@ from agt.ledger.words import refusal, unit_words
 from agt.mechanisms.accounts import Account, Counts, LedgerState
 from agt.mechanisms.budget import Cost, Lot
 from agt.messages import Message
-from agt.store import Broken
+from agt.store.reading import Broken
 
 _ANSWERS_MISCOUNTED = "the ledger does not contain as many answers as its entries record"
 

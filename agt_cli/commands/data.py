@@ -14,12 +14,14 @@ import numpy as np
 import yaml  # type: ignore[import-untyped]
 from pydantic import Field
 
-from agt.data.files import CsvFormat
+from agt.data.csv_format import CsvFormat
 from agt.data.formats import DeclaredFormat
 from agt.data.settings import CLASSES, ColumnName, LabelWord
 from agt.errors import ConfigError, few
 from agt.settings import build, schema, validate
-from agt.store import file_sha256, locate, write_atomic
+from agt.store.atomic import write_atomic
+from agt.store.locations import locate
+from agt.store.reading import file_sha256
 from agt_cli.configuration import only_keys
 from agt_cli.process import visible
 from agt_cli.report.console import Console

@@ -26,7 +26,7 @@ from agt.mechanisms.claims import weak_budget_warnings
 from agt.mechanisms.planning import Plan, PlannedRelease, plan
 from agt.models.model import Model
 from agt.settings import schema, validate
-from agt.store import write_atomic
+from agt.store.atomic import write_atomic
 from agt_cli import usage
 from agt_cli.choices import with_members
 from agt_cli.commands.data import (

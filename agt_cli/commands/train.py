@@ -18,7 +18,7 @@ from agt.data.embeddings import Embeddings
 from agt.data.table import Table
 from agt.errors import AgtError, ConfigError
 from agt.provenance import code_digest, package_of, surroundings, targets
-from agt.store import flat
+from agt.store.dotted_keys import flatten_keys
 from agt.training.checkpoint import CheckpointFolder, open_checkpoints
 from agt.training.noise import SEED
 from agt_cli.composing import composed
@@ -229,7 +229,7 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
             "runs: leave out -m"
         )
     run = open_unfinished(Path(folder), "train")
-    recorded, given = flat(run.config), dict(_given(config, overrides))
+    recorded, given = flatten_keys(run.config), dict(_given(config, overrides))
     for key, value in given.items():
         before = recorded.get(key, _ABSENT)
         if key not in FREE and value != before:
@@ -274,9 +274,9 @@ def checkpoints_of(
         else:
             progress = f"the run of {started} wrote no checkpoint, so it starts from the beginning"
         console.note(progress)
-    about = {key: value for key, value in flat(record.config).items() if key not in FREE} | _around(
-        record, settings, prepared
-    )
+    about = {
+        key: value for key, value in flatten_keys(record.config).items() if key not in FREE
+    } | _around(record, settings, prepared)
     return open_checkpoints(folder, about, settings.compute.checkpoint_seconds, console.note)
 
 
@@ -302,7 +302,7 @@ def _given(config: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[tupl
     of groups change.
     """
     named = tuple(word.partition("=")[0].lstrip("+~").replace("/", ".") for word in overrides)
-    usual, settings = flat(composed("train", [])), flat(config)
+    usual, settings = flatten_keys(composed("train", [])), flatten_keys(config)
     below = [
         key for key in settings if any(key == name or key.startswith(f"{name}.") for name in named)
     ]

@@ -21,7 +21,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agt.data.files import ID_KINDS, ColumnReader, CsvFormat, as_word, open_columns
+from agt.data.cell_values import as_word
+from agt.data.column_reader import ID_KINDS, ColumnReader
+from agt.data.csv_format import CsvFormat
+from agt.data.files import open_columns
 from agt.data.formats import COMMA, ISO_DATE, DateFormat, DeclaredFormat, NumberFormat, reads
 from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
@@ -356,10 +359,10 @@ def inspect_table(
                 f"it{nearest(name, columns.names)}"
             )
     looks = _all_values(columns, missing_values, formats)
-    if columns.form and _commas(looks.values()):
-        columns = replace(columns, form=replace(columns.form, decimal=","))
+    if columns.csv_format and _commas(looks.values()):
+        columns = replace(columns, csv_format=replace(columns.csv_format, decimal=","))
         looks = _all_values(columns, missing_values, formats)
-    if columns.form and header is None:
+    if columns.csv_format and header is None:
         _check_header_of_words(path, looks)
     rows = next((len(look.cells) for look in looks.values()), 0)
     if not rows:
@@ -385,10 +388,10 @@ def inspect_table(
             for c in seen
         ]
     inspection = Inspection(
-        path, columns.form, rows, tuple(seen), label, labels, id, labels_are, may_be_numbers
+        path, columns.csv_format, rows, tuple(seen), label, labels, id, labels_are, may_be_numbers
     )
     only_words = not any(look.numeric or look.date for look in looks.values())
-    unnamed = columns.form is not None and header is None and only_words
+    unnamed = columns.csv_format is not None and header is None and only_words
     rewriting = ""
     if label is not None and target is None:
         rewriting = _rewriting(looks[label])
@@ -408,7 +411,7 @@ def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnRe
     form = replace(sniffed(path, header is not False), **given)
     if header is None:
         _check_header(path, form)
-    return open_columns(path, "file", form=form)
+    return open_columns(path, "file", csv_format=form)
 
 
 def _command_for_arrays(path: Path) -> str:
@@ -433,7 +436,7 @@ def _command_for_arrays(path: Path) -> str:
 def _check_header(path: Path, form: CsvFormat) -> None:
     # Numbers in the first line are data, unless they count the columns; and so is what its own
     # column has again.
-    names = form.names(path)
+    names = form.column_names(path)
     empty = sum(not name.strip() for name in names)
     if empty > 1 and 2 * empty > len(names) and form.separator != " ":
         line = form.separator.join(names)
@@ -602,7 +605,7 @@ def _values(
 
 def _usual_numbers(columns: ColumnReader, words: pa.Array) -> pa.Array:
     # Numbers as the file's form has them, null where a word is none.
-    text = (columns.form or CsvFormat()).plain(words)
+    text = (columns.csv_format or CsvFormat()).with_decimal_points(words)
     return pc.if_else(pc.match_substring_regex(text, _NUMBER), text, None).cast(
         pa.float64(), safe=False
     )
