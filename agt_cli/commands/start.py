@@ -554,10 +554,9 @@ def _say_doubts(
 
     Columns that are left out are among the remarks (``_lost``), and what labels are is asked.
     """
+    elsewhere = ("number_as_classes", "left_out", "taken_as_words")
     new = tuple(
-        doubt
-        for doubt in inspection.doubts
-        if doubt not in said and doubt.code != "number_as_classes"
+        doubt for doubt in inspection.doubts if doubt not in said and doubt.code not in elsewhere
     )
     for doubt in new:
         console.warn(doubt.sentence)

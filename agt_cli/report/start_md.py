@@ -21,7 +21,7 @@ from agt_cli.report.scoring import Estimate, Scores, Scoring, Stability
 
 QUERIES = "inputs=FILE"
 """The word of a proposed command in whose place the owner names a file."""
-QUERIES_MEANING = "FILE: your queries, with the table's columns."
+QUERIES_MEANING = "FILE: your file of queries."
 FIGURE = "comparison"
 OURS = "this model"
 _OURS_COLOUR = "#08306b"

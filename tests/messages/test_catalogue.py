@@ -578,7 +578,7 @@ train training.batch.n_max=10 | 2 | n_max=10
 {HEAD}  training.lr=1e5 | 2 | training.lr:
 {HEAD}  certificate.average=1000 | 2 | certificate.average=1000
 {HEAD}  training.loss=squared_error | 2 | training.loss=squared_error
-{HEAD}  training.loss=cross_entropy | 2 | training.clip=
+{HEAD}  training.loss=cross_entropy | 2 | training.clip_derivative=
 {TABLE}@no.csv | 4 | no.csv
 {TABLE}@folder | 4 | folder
 {TABLE}@empty.csv | 2 | empty.csv

@@ -23,7 +23,7 @@ from agt.errors import CheckError, ConfigError
 from agt.ledger.book import Debit
 from agt.ledger.chain import START, Entry, Head
 from agt.ledger.head_file import SecondHead
-from agt.ledger.ledger import Exhausted, Ledger
+from agt.ledger.ledger import Exhausted, Ledger, similar
 from agt.ledger.tables import AdmittedTable, keyed, sample_of
 from agt.ledger.unit import EACH, Unit
 from agt.ledger.words import clock
@@ -265,6 +265,17 @@ def test_two_ledgers_of_a_folder_never_hold_the_same_people(tmp_path: Path) -> N
 
 def named(names: list[str], data: str, **others: Any) -> AdmittedTable:
     return AdmittedTable("customers", data * 32, people=sample_of(np.array(names)), **others)
+
+
+@pytest.mark.parametrize(("shared", "by_chance"), [("names", True), ("data", False)])
+def test_a_warning_of_shared_names_alone_says_that_they_may_be_chance(
+    tmp_path: Path, shared: str, by_chance: bool
+) -> None:
+    names = [f"P{number:05d}" for number in range(300)]
+    path = tmp_path / "loans.ledger"
+    Ledger.create(path, people(), tables=[named(names, "a")]).close()
+    (warning,) = similar(path, named(names, "b" if shared == "names" else "a"))
+    assert ("P00001" in warning) == by_chance
 
 
 def test_the_same_people_are_known_by_their_names(tmp_path: Path) -> None:
