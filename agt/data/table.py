@@ -38,8 +38,11 @@ import pyarrow as pa
 from pydantic import Field
 
 from agt.data.arrays import as_array
+from agt.data.cell_values import NULLS
 from agt.data.coded import MAX_LEVELS, CodedFeatures, Lookup, RowLookup
-from agt.data.files import NULLS, ColumnReader, CsvFormat, open_columns, same_length
+from agt.data.column_reader import ColumnReader
+from agt.data.csv_format import CsvFormat
+from agt.data.files import open_columns, same_length
 from agt.data.formats import CellFormat, DateFormat, DeclaredFormat
 from agt.data.ids import keyed_hash
 from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
@@ -57,7 +60,8 @@ from agt.data.settings import (
 from agt.errors import ConfigError, DataError, few
 from agt.facts import Evidence, Fact, declared, evidence, not_held
 from agt.settings import schema, validate
-from agt.store import Broken, parse_yaml
+from agt.store.reading import Broken
+from agt.store.yaml_text import parse_yaml
 
 HALVINGS = 10
 CROSS_KEY = "table/crosses"

@@ -62,7 +62,7 @@ from agt.models.voting import CONSTANTS, Votes, VotingKind
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import schema
-from agt.store import as_json
+from agt.store.json_text import as_json
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.lattice import to_lattice
 from agt.training.learners import Learner

@@ -21,10 +21,8 @@ from agt.errors import CheckError, ConfigError, DataError
 from agt.models.fitting import load
 from agt.models.model import Model
 from agt.provenance import surroundings
-from agt.store import (
-    file_sha256,
-    locate,
-)
+from agt.store.locations import locate
+from agt.store.reading import file_sha256
 from agt_cli.choices import naming
 from agt_cli.command_settings import LINES
 from agt_cli.configuration import digest_of

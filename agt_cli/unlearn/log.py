@@ -62,7 +62,9 @@ from agt.data.records import Records
 from agt.errors import ConfigError, DataError, counted, few
 from agt.ledger import chain
 from agt.settings import schema
-from agt.store import Broken, Folder, refusing, sync_folder
+from agt.store.atomic import sync_folder
+from agt.store.folder import Folder, broken_as_config_error
+from agt.store.reading import Broken
 from agt.unlearning.promise import MethodName, Removal, read_removal
 from agt_cli.command_settings import By
 
@@ -345,7 +347,7 @@ class Log:
         """
         if not run.holds(REQUEST_LOG_FILE):
             return cls()
-        with refusing(run.home, run.key):
+        with broken_as_config_error(run.home, run.key):
             log = cls.read(run.read(REQUEST_LOG_FILE))
             log.check_state(run.manifest.files)
         return log
@@ -546,7 +548,7 @@ class Index:
         """
         if not run.holds(RECORD_INDEX_FILE):
             return None
-        with refusing(run.home, run.key):
+        with broken_as_config_error(run.home, run.key):
             index = cls.read(run.read(RECORD_INDEX_FILE))
             if key is None or key.check != index.key:
                 problem = "unlearning/key is not the key with which records.bin was made"
