@@ -964,3 +964,11 @@ def locate(path: Path, data_dir: Path, setting: str) -> Path:
             f"{tried[0]} does not exist{nor}: put the file there, or change {setting}"
         )
     return there
+
+
+def require(path: Path, setting: str) -> None:
+    """Raise DataMissing unless ``path`` is a file."""
+    if not path.is_file():
+        raise DataMissing(
+            f"{path} does not exist, or is not a file: put the file there, or change {setting}"
+        )

@@ -28,6 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 from agt.errors import ConfigError, nearest
 from agt.store import read_digest
 from agt_cli import config_files, usage
+from agt_cli.networks import missing_words
 
 SUBMITIT = {  # of every cluster
     "submitit_folder": "${hydra.sweep.dir}/.submitit/%j",
@@ -287,8 +288,6 @@ def plain(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     task = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     missing = sorted(OmegaConf.missing_keys(task)) if complete else []
     if missing:
-        from agt_cli.networks import missing_words  # settings, which other commands do not need
-
         words = [
             "run=latest (or the folder of a run, run=FOLDER)" if key == "run" else f"{key}=VALUE"
             for key in missing

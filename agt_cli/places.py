@@ -11,7 +11,8 @@ from typing import Any
 
 from agt.data.suffixes import check_suffix
 from agt.errors import ConfigError, DataMissing
-from agt.store import MANIFEST_FILE, locate
+from agt.store import MANIFEST_FILE, locate, require
+from agt.targets import OWN_SETTINGS, current_name
 from agt_cli.report.finished import COMMIT, Run
 from agt_cli.report.found import LATEST, newest
 from agt_cli.report.opening import STATUS_FILE, check_usable
@@ -232,16 +233,23 @@ def check_run(command: str, folder: Path, given: Mapping[str, str]) -> None:
 
 
 def check_inputs(path: Path, run: Run) -> None:
-    """Raise DataMissing unless there is a file or a folder of queries.
+    """Raise DataMissing or DataError unless there is a file or a folder of queries, by its name.
 
     Args:
         path: the value of ``inputs``.
-        run: says where else queries may lie.
+        run: says where else queries may lie, and whether agt itself reads them.
     """
-    if path.exists():
-        return
     dataset: Any = run.config.get("dataset")
-    if not isinstance(dataset, Mapping) or "data_dir" not in dataset:
+    if not isinstance(dataset, Mapping):
+        return
+    is_own = current_name(str(dataset.get("_target_"))) in OWN_SETTINGS
+    if path.exists():
+        if is_own and path.is_file():
+            check_suffix(path, "inputs")
+        return
+    if "data_dir" not in dataset:
+        if is_own:
+            require(path, "inputs")
         return  # of the user's own, which may keep its files elsewhere
     found = run.environment.get("data_files")
     recorded = found.get("data_dir") if isinstance(found, Mapping) else None

@@ -44,12 +44,12 @@ from pydantic import Field
 
 from agt.data.arrays import row_words
 from agt.data.embeddings import read_prepared
-from agt.data.files import NULLS, open_columns, require
+from agt.data.files import NULLS, open_columns
 from agt.data.ids import hash_split
 from agt.data.labelled import class_indices
 from agt.errors import DataError, DataMissing, first_line, nearest
 from agt.settings import Count, schema
-from agt.store import resolve
+from agt.store import require, resolve
 
 from .folder import ArrayFolder, OnProgress, PreparedFolder, open_folder
 

@@ -23,7 +23,7 @@ from agt.data.embeddings import PREPARED
 from agt.errors import ConfigError, DataMissing, counted, nearest
 from agt.relations import RELATIONS
 from agt.store import Broken, parse_object, read_file, resolve, unseal, write_atomic
-from agt_cli.command_settings import ReproduceConfig, check_reproduce
+from agt_cli.command_settings.reproduce import ReproduceConfig, check_reproduce
 from agt_cli.composing import composed
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import markdown_table, plain, report_page

@@ -58,7 +58,7 @@ from agt.data.suffixes import check_suffix, is_delimited
 from agt.errors import DataError, DataMissing, first_line, nearest
 from agt.messages import Message
 from agt.settings import schema
-from agt.store import locate
+from agt.store import locate, require
 
 NULLS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL"]
 """What in a csv stands for a missing value."""
@@ -790,14 +790,6 @@ def _unreadable(error: Exception) -> str:
             "dataset.csv.encoding=latin-1"
         )
     return first_line(error)
-
-
-def require(path: Path, setting: str) -> None:
-    """Raise DataMissing unless ``path`` is a file."""
-    if not path.is_file():
-        raise DataMissing(
-            f"{path} does not exist, or is not a file: put the file there, or change {setting}"
-        )
 
 
 def arrays_in(folder: Path) -> list[Path]:

@@ -21,7 +21,7 @@ from agt.ledger.unit import Unit
 from agt.ledger.words import budget, clock
 from agt.mechanisms.budget import Allowance, eps_so_far
 from agt.settings import schema, validate
-from agt_cli.command_settings import read_total_budget
+from agt_cli.command_settings.ledger import read_total_budget
 from agt_cli.configuration import digest_of
 from agt_cli.ledger_files import NO_LEDGER, existing_ledger, ledger_path
 from agt_cli.places import check_head_folder

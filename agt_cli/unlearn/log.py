@@ -60,7 +60,7 @@ from agt.ledger import chain
 from agt.settings import schema
 from agt.store import Broken, Folder, refusing, sync_folder
 from agt.unlearning.promise import MethodName, Removal, read_removal
-from agt_cli.command_settings import By
+from agt_cli.command_settings.unlearn import By
 
 KEY_FILE = "unlearning/key"
 SIZE = 16  # bytes of a hash

@@ -21,7 +21,7 @@ from agt.data.files import SEPARATORS, open_columns
 from agt.data.ids import CONTENT
 from agt.errors import ConfigError, few
 from agt.store import refusing
-from agt_cli.command_settings import By
+from agt_cli.command_settings.unlearn import By
 from agt_cli.places import check_file_of_ids, no_file_of_ids
 from agt_cli.report.finished import Run
 from agt_cli.runs.erased import named

@@ -20,10 +20,10 @@ from agt.models.kinds import KINDS
 from agt.release_settings import MECHANISM_FACTS
 from agt.settings import PublicRows
 from agt.targets import OWN_SETTINGS
-from agt_cli.checks import check_tune
 from agt_cli.cli import main
-from agt_cli.command_settings import METHOD_CHOICES
+from agt_cli.command_settings.unlearn import METHOD_CHOICES
 from agt_cli.composing import composed
+from agt_cli.training_checks import check_tune
 from agt_cli.unlearn.methods import METHODS
 
 HEAVY = ("torch", "numba", "numpy", "scipy", "pandas", "sklearn")
