@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
+from agt.data.blobs_settings import BlobsSettings
 from agt.data.dataset import Dataset, Plane
 from agt.data.files import ColumnReader, open_columns, same_shape
 from agt.data.ids import default_ids
 from agt.data.labelled import queries, query_labels
 from agt.data.meanings import label_free_facts
 from agt.data.records import Records, records
-from agt.data.settings import BlobsSettings
 from agt.data.target import ClassTarget
 from agt.facts import evidence, proved
 from agt.settings import schema

@@ -17,10 +17,10 @@ import numpy as np
 
 from agt.data.dataset import Dataset
 from agt.data.erasure import IsErased
+from agt.data.file_settings import EmbeddingsSettings, FileConstants
 from agt.data.files import ColumnReader, arrays_in, same_shape
 from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
 from agt.data.records import Records
-from agt.data.settings import EmbeddingsSettings, FileConstants
 from agt.errors import DataError, DataMissing
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
 from agt.settings import schema

@@ -44,6 +44,7 @@ from agt.data.disguised import (
     check_text_kind,
     odd_line,
 )
+from agt.data.file_settings import CsvSettings
 from agt.data.formats import (
     COMMA,
     ISO_DATE,
@@ -53,7 +54,6 @@ from agt.data.formats import (
     reads,
 )
 from agt.data.ids import most_frequent
-from agt.data.settings import CsvSettings
 from agt.data.suffixes import check_suffix, is_delimited
 from agt.errors import DataError, DataMissing, first_line, nearest
 from agt.messages import Message

@@ -25,10 +25,10 @@ import numpy as np
 from agt.data.dataset import Dataset
 from agt.data.files import ColumnReader, open_columns, same_length, same_shape
 from agt.data.ids import default_ids, hash_split, uniform
+from agt.data.image_settings import DigitsSettings, ImageConstants, MedMnistSettings, MnistSettings
 from agt.data.labelled import class_indices, queries, query_labels, read_labels
 from agt.data.meanings import split_fact
 from agt.data.records import UNLABELLED, Records, records
-from agt.data.settings import DigitsSettings, ImageConstants, MedMnistSettings, MnistSettings
 from agt.data.target import ClassTarget
 from agt.errors import ConfigError, DataError, DataMissing, nearest
 from agt.facts import Evidence, Fact, Value, declared, evidence, not_held, proved

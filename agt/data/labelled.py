@@ -19,6 +19,7 @@ import pandas as pd
 from agt.data.arrays import Blocks, as_array, row_numbers, row_words
 from agt.data.dataset import Dataset
 from agt.data.erasure import IsErased, check_last, never
+from agt.data.file_settings import FileConstants, LabelledFileSettings
 from agt.data.files import (
     ColumnReader,
     CsvFormat,
@@ -46,7 +47,6 @@ from agt.data.meanings import (
 )
 from agt.data.population import Outside
 from agt.data.records import UNLABELLED, Records, records
-from agt.data.settings import FileConstants, LabelledFileSettings
 from agt.data.target import ClassTarget, NumericTarget, Target, check_numbers
 from agt.errors import ConfigError, DataError, few, nearest
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved

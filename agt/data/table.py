@@ -40,21 +40,13 @@ from pydantic import Field
 
 from agt.data.arrays import as_array
 from agt.data.coded import MAX_LEVELS, CodedFeatures, Lookup, RowLookup
+from agt.data.file_settings import ColumnsSettings, FileConstants, TableSettings
 from agt.data.files import NULLS, ColumnReader, CsvFormat, open_columns, same_length
 from agt.data.formats import CellFormat, DateFormat, DeclaredFormat
 from agt.data.ids import keyed_hash
 from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
 from agt.data.population import Outside, population_mismatches
-from agt.data.settings import (
-    CLASSES,
-    MOST_FEATURES,
-    SIZE,
-    ColumnName,
-    ColumnsSettings,
-    FileConstants,
-    Limits,
-    TableSettings,
-)
+from agt.data.settings import CLASSES, MOST_FEATURES, SIZE, ColumnName, Limits
 from agt.errors import ConfigError, DataError, few
 from agt.facts import Evidence, Fact, declared, evidence, not_held
 from agt.settings import schema, validate

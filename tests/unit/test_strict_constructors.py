@@ -18,7 +18,8 @@ from agt.settings import _is_number_type
 
 COMMANDS = [module.name for module in iter_modules(agt_cli.command_settings.__path__)]
 MODULES = (
-    *("agt.settings", "agt.release_settings", "agt.data.settings", "agt.training.settings"),
+    *("agt.settings", "agt.release_settings", "agt.training.settings"),
+    *("agt.data.blobs_settings", "agt.data.image_settings", "agt.data.file_settings"),
     *("agt.certificates.settings", "agt.models.head_settings", "agt_cli.table_settings"),
     *(f"agt_cli.command_settings.{name}" for name in COMMANDS),
 )
@@ -37,7 +38,7 @@ def numbers() -> Iterator[tuple[Any, str]]:
 
 def test_settings_of_numbers_are_found_in_every_family() -> None:
     found = {cls.__module__ for cls, _ in numbers()}
-    assert {"agt.settings", "agt.data.settings", "agt_cli.command_settings.predict"} <= found
+    assert {"agt.settings", "agt.data.file_settings", "agt_cli.command_settings.predict"} <= found
 
 
 @pytest.mark.parametrize(("cls", "key"), [*numbers()])
