@@ -8,6 +8,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -181,7 +182,12 @@ class _Parser(ArgumentParser):
             raise ConfigError(message)
         if setting := _without_dashes(unknown):
             raise ConfigError(f"{message}: settings are written without dashes: type {setting}")
-        raise ConfigError(f"{message}{nearest(unknown, known)}")
+        if get_close_matches(unknown, known, n=1, cutoff=0.7):
+            raise ConfigError(f"{message}{nearest(unknown, known)}")
+        raise ConfigError(
+            f"{message}: settings are written without dashes, as KEY=VALUE (options: "
+            f"{', '.join(sorted(known))})"
+        )
 
 
 def _without_dashes(option: str) -> str:

@@ -4,6 +4,7 @@ A command looks at them again, and reads them: what is found here is only answer
 here loads Hydra, pydantic, NumPy or PyTorch.
 """
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -37,6 +38,8 @@ def check_places(command: str, typed: Mapping[str, str]) -> None:
         typed: setting -> value, of settings whose value needs no composing.
     """
     given = {key: value for key, value in typed.items() if value not in UNSET}
+    if "output_dir" in given:
+        check_output_folder(given["output_dir"])
     if "path" in given:
         check_verified_path(Path(given["path"]), Path(given.get("output_dir", "outputs")))
     if "release" in given:
@@ -60,6 +63,16 @@ def check_places(command: str, typed: Mapping[str, str]) -> None:
         _check_table(Path(given["file"]), data_dir, "the file or data_dir")
         if Path(given["file"]).is_dir():
             raise ConfigError(folder_for_file(Path(given["file"])))
+
+
+def check_output_folder(name: str) -> None:
+    """Raise NotADirectoryError where a file has the name of the folder that runs are written to.
+
+    Args:
+        name: the value of ``output_dir``.
+    """
+    if Path(name).exists() and not Path(name).is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name)
 
 
 def check_table_of_dataset(node: object) -> None:

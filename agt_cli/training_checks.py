@@ -23,7 +23,7 @@ from agt.targets import OWN_SETTINGS, current_name
 from agt.training.settings import EnsembleConfig, read_noise_config
 from agt_cli.configuration import only_keys
 from agt_cli.networks import check_network, missing_words
-from agt_cli.places import check_public_rows, check_table_of_dataset
+from agt_cli.places import TABLE, check_public_rows, check_table_of_dataset
 from agt_cli.report.finished import Run
 from agt_cli.report.unfinished import check_open, check_resumed_folder
 from agt_cli.usage import OLD_SPELLINGS
@@ -41,8 +41,6 @@ TRAINING_KEYS = (
     *("output_dir", "data_dir", "ledger"),
 )
 """All keys of a training configuration."""
-MEASURE_KEYS = ("total", "name")
-"""Settings of agt measure that are not those of a training."""
 
 
 def read_parts(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,23 +61,26 @@ def check_certificate_name(node: object) -> None:
             raise Superseded(f"{named}: {OLD_SPELLINGS[named]}")
 
 
-def check_own_part(node: object, where: str) -> None:
-    """Raise ConfigError for a wrong setting of a dataset or model of agt.
+def read_own_part(node: object, where: str) -> Any:
+    """Return the settings of a dataset or model of agt; None: it is none of agt's.
 
     One of the user's own has its settings checked when its code is imported.
 
     Args:
         node: the value of the configuration's key ``where``.
         where: ``dataset`` or ``model``.
+
+    Raises:
+        ConfigError: a setting is wrong.
     """
     if not isinstance(node, Mapping):
-        return
+        return None
     name = current_name(str(node.get("_target_")))
     if name not in OWN_SETTINGS:
-        return
+        return None
     module, _, class_name = OWN_SETTINGS[name].rpartition(".")
     settings = {key: value for key, value in node.items() if key != "_target_"}
-    validate(getattr(import_module(module), class_name), settings, where)
+    return validate(getattr(import_module(module), class_name), settings, where)
 
 
 def check_training(config: Mapping[str, Any]) -> None:
@@ -110,18 +111,20 @@ def check_parts(config: Mapping[str, Any]) -> None:
     certificate = config.get("certificate")
     check_certificate_name(certificate)
     # only here, where the parts before are right
-    from agt.certificates.settings import CERTIFICATES, read_certificate
+    from agt.certificates.settings import CERTIFICATES, no_hidden_layers, read_certificate
 
-    read_certificate(certificate, CERTIFICATES)
+    kind = read_certificate(certificate, CERTIFICATES)
     read_noise_config(config.get("noise"))
-    check_own_part(config.get("dataset"), "dataset")
-    check_own_part(config.get("model"), "model")
+    read_own_part(config.get("dataset"), "dataset")
+    model = read_own_part(config.get("model"), "model")
+    if model is not None and not model.linear and not kind.takes_hidden_layers:
+        raise no_hidden_layers(kind.name, model.hidden)
 
 
 def _error_of_model(config: Mapping[str, Any]) -> str:
     """Return what is wrong with the settings of a model of agt; empty: nothing was found."""
     try:
-        check_own_part(config.get("model"), "model")
+        read_own_part(config.get("model"), "model")
     except ConfigError as error:
         return str(error)
     return ""
@@ -140,5 +143,17 @@ def check_tune(config: Mapping[str, Any]) -> None:
 
 def check_measure(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for a wrong setting of agt measure, but for what its table allows."""
-    validate(TotalConfig, config.get("total"), "total")
+    from agt_cli.command_settings.measure import (  # of this command alone
+        MEASURE_KEYS,
+        no_budget,
+        no_table,
+    )
+
+    total = validate(TotalConfig, config.get("total"), "total")
     check_parts({key: value for key, value in config.items() if key not in MEASURE_KEYS})
+    dataset = config.get("dataset")
+    source = current_name(str(dataset.get("_target_"))) if isinstance(dataset, Mapping) else ""
+    if source in OWN_SETTINGS and source != TABLE:
+        raise no_table()
+    if total.eps is None:
+        raise no_budget()

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from agt.errors import ConfigError
 from agt.release_settings import TotalBudget
 from agt.settings import validate
 
@@ -10,12 +11,32 @@ B = TypeVar("B", bound=TotalBudget)
 
 
 def check_ledger(config: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a wrong budget of a new ledger."""
+    """Raise ConfigError for a new ledger whose budget is wrong or missing, or that has no unit."""
     total = config.get("total")
     if config.get("action") != "init" or not isinstance(total, Mapping):
         return
-    if total.get("eps") is not None:
-        read_total_budget(total, TotalBudget)
+    if total.get("eps") is None:
+        raise no_budget()
+    read_total_budget(total, TotalBudget)
+    if not config.get("unit") and not config.get("run"):
+        raise no_unit()
+
+
+def no_budget() -> ConfigError:
+    """Return the refusal of a new ledger without a budget."""
+    return ConfigError(
+        "total.eps is missing, but a ledger needs a budget: give for example "
+        "total.eps=1 total.delta=1e-5. This budget limits everything that is ever "
+        "released about the people of the ledger, and cannot be raised later"
+    )
+
+
+def no_unit() -> ConfigError:
+    """Return the refusal of a new ledger that neither a unit nor a run is given for."""
+    return ConfigError(
+        "unit is missing: say whose data the guarantee protects, for example unit='one "
+        "customer'. With run=FOLDER, agt takes the unit from the run"
+    )
 
 
 def read_total_budget(total: Mapping[str, Any], cls: type[B]) -> B:

@@ -28,6 +28,7 @@ from agt.release import ConstantsRelease, ReleaseTerms
 from agt.settings import TotalConfig, build, plain_of, validate
 from agt.store import write_atomic
 from agt.training.batches import check_unit_rows
+from agt_cli.command_settings.measure import no_budget, no_table
 from agt_cli.configuration import chosen_options
 from agt_cli.releasing.payer import payer_of, people_of
 from agt_cli.releasing.spent import Spending, spending, unfinished
@@ -167,15 +168,9 @@ def configure(config: Mapping[str, Any]) -> MeasureSettings:
         )
     settings, target = settings_of(given), Path("conf", "dataset", f"{name}.yaml")
     if not isinstance(settings.source, Table):
-        raise ConfigError(
-            "dataset: agt measure can only measure a table: give dataset=NAME, the "
-            "configuration of a table (agt data inspect FILE writes one)"
-        )
+        raise no_table()
     if total.eps is None:
-        raise ConfigError(
-            "total.eps is missing, but measuring spends privacy budget: give the amount to "
-            "spend, for example total.eps=0.1"
-        )
+        raise no_budget()
     if target.exists():
         raise ConfigError(
             f"{target} already exists: give another name with name=NAME, or move the file away"
