@@ -167,7 +167,7 @@ def _hydra_mistake(error: BaseException, config: str, overrides: Sequence[str]) 
     if isinstance(error, OverrideParseException):
         return _unreadable(error, config, overrides)
     if isinstance(error, HydraException):
-        return _refused_override(error, config, overrides)
+        return _removed_group(error, overrides) or _refused_override(error, config, overrides)
     if isinstance(error, OmegaConfBaseException):
         key = error.full_key or next(
             (word.partition("=")[0] for word in overrides if "${" in word), ""
@@ -209,6 +209,17 @@ def _joined(key: str, overrides: Sequence[str]) -> str:
     value = "".join(overrides[place + 1 : place + 2]) or "VALUE"
     before = overrides[place - 1] if place else "KEY"
     return f", without blanks around the equals sign: type {before}={value}"
+
+
+def _removed_group(error: Exception, overrides: Sequence[str]) -> str:
+    """Return the message for a group that was removed and that another refers to; else empty."""
+    removed = next((word for word in overrides if word.startswith("~")), "")
+    if not removed or "Error resolving interpolation" not in str(error):
+        return ""
+    return (
+        f"{removed}: this setting cannot be removed, because others depend on it: leave {removed} "
+        "out"
+    )
 
 
 def _refused_override(error: Exception, config: str, overrides: Sequence[str]) -> str:
