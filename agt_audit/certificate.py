@@ -1,9 +1,9 @@
 """agt audit certificate: neighbours of a run are trained, and every claim of its certificates is
 held against them.
 
-What is audited is the model as it was saved. A violation is a counterexample, certain but for the
-claim's own conditions. No violation is no proof; so it is counted how close the neighbours came,
-and with that which narrowing of a bound would have been noticed.
+The model is audited as it was saved. A violation is a counterexample, certain apart from the
+claim's own conditions. No violation is no proof, so the audit counts how close the neighbours came
+to their bounds, and with that which narrowing of a bound it would have noticed.
 """
 
 import math
@@ -13,38 +13,31 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import pandas as pd
-import torch
 from pydantic import Field
-from torch import Tensor
 
-from agt.bounds.network import Network
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
-from agt.certificates.vote_costs import count_votes
 from agt.data.records import Records
 from agt.errors import AgtError, ConfigError, counted
 from agt.facts import Standing
-from agt.models.box import BoxModel
-from agt.models.features import to_integers
-from agt.models.linear import LinearModel
 from agt.models.model import Model
-from agt.models.votes import FlipModel, VotesModel
 from agt.relations import RELATIONS
 from agt.settings import MOST_ROWS, schema
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import assign_shards
 from agt_audit.intervals import audit_intervals
 from agt_audit.job import Audited, AuditInputs, AuditKind
+from agt_audit.model_bounds import NEVER_ZERO, Deviations, bounds_of, uphill
 from agt_audit.neighbours import (
-    Edited,
+    AttackSettings,
+    EditedRecords,
     EditKind,
     Editor,
-    Target,
-    Terms,
+    TargetQuery,
     bisected,
     edits_of,
     kinds_of,
@@ -62,15 +55,14 @@ from agt_cli.runs.queries import OpenedRun
 
 Count = Annotated[int, Field(ge=0)]
 CODE_KEYS = ("agt", "revision")  # of env.json
-MAX_BESIDE = 100  # queries that are asked beside bounds, but for those bisected for it
-GRAINS = {"float64": 1e-6, "float32": 2e-3}
+MAX_WITHIN_BOUNDS = 100  # queries asked within bounds, besides those that bisection finds for it
+ALLOWED_DRIFT = {"float64": 1e-6, "float32": 2e-3}
 """Dtype -> how far ends of boxes may be from those of training again on another processor, in
 widths of a box.
 """
 MAX_REFUSALS_SHOWN = 3
-SLACK = 1 - 2.0**-30  # of a distance between heads, as computed: rounded down
 EDITS_AT_ONCE = 64  # made before the next are made from those that went farthest
-KEPT_EDITS = 16  # that went farthest
+BEST_EDITS = 16  # that went farthest, from which the next are made
 LONG_SECONDS = 300  # of an audit in which other processes are worth their start
 NESTING = {
     "each parameter": (
@@ -90,329 +82,8 @@ MEMORISATION, OTHER_MEMORISATION = (
 )
 NESTING_BOXES, STABLE_DISTANCES, BATCHES = "nesting", "stable distances", "batches and constants"
 LabelsAndDistances = tuple[np.ndarray, np.ndarray]
-Kind = tuple[str, int]  # an edit in words, and its distance
-Shares = dict[str, float]  # parameters by name -> how far they went of what is allowed
-
-
-# -- what each kind of model bounds
-# ------------------------------------------------------------------------------------
-
-
-def steepest(model: Any, queries: np.ndarray, ks: np.ndarray) -> np.ndarray:
-    """[n] bool: queries whose label changes at parameters within the bound of their k: those where
-    the label's lead falls most steeply. A certificate says it does at none.
-
-    A kind of model has ``parameters(model)`` by name, ``logits(model, query, parameters)`` [1, J]
-    less thresholds, and ``within(model, k)``, which moves parameters against a gradient as far as k
-    allows; None: no bound is kept.
-    """
-    bounds, turned, labels = (
-        bounds_of(model),
-        np.zeros(len(queries), dtype=bool),
-        torch.from_numpy(model.predict(queries)),
-    )
-    for row, k in enumerate(ks.tolist()):
-        query, label, moved = queries[row : row + 1], labels[row : row + 1], bounds.within(model, k)
-        if moved is not None:
-            steep = ascent(model, query, label)
-            with torch.no_grad():
-                turned[row] = float(leads(bounds.logits(model, query, moved(steep)), label)) < 0
-    return turned
-
-
-def ascent(model: Any, query: np.ndarray, label: Tensor) -> dict[str, Tensor]:
-    """The gradient, by parameter, of the lead of a label [1] at a query [1, ...]."""
-    bounds = bounds_of(model)
-    leaves = {
-        name: each.detach().clone().requires_grad_()
-        for name, each in bounds.parameters(model).items()
-    }
-    leads(bounds.logits(model, query, leaves), label).sum().backward()
-    return {
-        name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-        for name, leaf in leaves.items()
-    }
-
-
-def leads(logits: Tensor, labels: Tensor) -> Tensor:
-    """[n] by how much each label's logit leads, of [n, J]; of one logit, how far it lies on the
-    label's side.
-    """
-    if logits.shape[1] == 1:
-        return logits[:, 0] * (2 * labels - 1)
-    own = labels[:, None]
-    return logits.gather(1, own)[:, 0] - logits.scatter(1, own, -math.inf).amax(dim=1)
-
-
-def uphill(model: Any, records: Records) -> np.ndarray:
-    """[n, ...] the signs of the directions in which each record's label loses its lead."""
-    x = torch.from_numpy(np.array(records.features)).double().requires_grad_()
-    lead = leads(BoxBounds.logits(model, x, model.box.nominal), torch.from_numpy(records.labels))
-    (slope,) = torch.autograd.grad(lead.sum(), x)
-    return -slope.sign().numpy()
-
-
-class Bounds:
-    """What bounds a model's parameters.
-
-    A kind says its own, but where bounds do not depend on the records.
-    """
-
-    turned: ClassVar[Any] = staticmethod(steepest)
-    bounds: ClassVar[Any] = staticmethod(lambda model: [])
-    drift: ClassVar[Any] = staticmethod(lambda recorded, again: 0.0)
-
-
-class BoxBounds(Bounds):
-    """Parameters are bounded one by one, by boxes."""
-
-    @staticmethod
-    def parameters(model: BoxModel) -> Mapping[str, Tensor]:
-        """The nominal ones."""
-        return model.box.nominal
-
-    @staticmethod
-    def logits(
-        model: BoxModel, query: np.ndarray | Tensor, parameters: Mapping[str, Tensor]
-    ) -> Tensor:
-        """The network's, with other parameters."""
-        training = model.settings.training
-        network = Network.from_head(model.head, training.loss, model.problem.classes)
-        x = query if isinstance(query, Tensor) else torch.from_numpy(np.array(query))
-        return (
-            network.logits(x.to(getattr(torch, training.dtype)), dict(parameters))
-            - network.loss.threshold
-        )
-
-    @staticmethod
-    def within(model: BoxModel, k: int) -> Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]:
-        """To the corner of the box of the last k of the grid that is no farther."""
-        box = model.box
-        index = max(i for i, each in enumerate(box.ks) if each <= k)
-        return lambda steep: {
-            name: torch.where(down > 0, box.lower[name][index], box.upper[name][index])
-            for name, down in steep.items()
-        }
-
-    @staticmethod
-    def shares(mine: BoxModel, theirs: BoxModel, k: int) -> Shares | None:
-        """How far each parameter went of what ``mine`` allows at k; above 1: out of bounds. None:
-        no bound is kept, as k is beyond the grid.
-        """
-        box, shares = mine.box, Shares()
-        index = next((i for i, each in enumerate(box.ks) if each >= k), None)
-        if index is None:
-            return None
-        for name, value in theirs.box.nominal.items():
-            lower, point, upper = box.lower[name][index], box.nominal[name], box.upper[name][index]
-            moved = (value - point).double()
-            room = torch.where(
-                moved > 0, upper.double() - point.double(), point.double() - lower.double()
-            )
-            inside = (lower <= value) & (value <= upper)
-            share = torch.where(moved == 0, 0.0, moved.abs() / room.clamp(min=1e-300))
-            share = torch.where(inside, share.clamp(max=1.0), share.clamp(min=1 + 2.0**-20))
-            shares[name] = float(share.max()) if share.numel() else 0.0
-        return shares
-
-    @staticmethod
-    def outside(outer: BoxModel, inner: BoxModel) -> tuple[int, int]:
-        """(ends of ``inner`` at k - 1 that stick out of ``outer`` at k, ends looked at); on a
-        dense grid.
-        """
-        out = looked = 0
-        for name in outer.box.lower:
-            low, high = outer.box.lower[name][1:], outer.box.upper[name][1:]
-            out += int(
-                (low > inner.box.lower[name][:-1]).sum() + (inner.box.upper[name][:-1] > high).sum()
-            )
-            looked += 2 * low.numel()
-        return out, looked
-
-    @staticmethod
-    def bounds(model: BoxModel) -> list[Tensor]:
-        """Both ends of every box."""
-        return [*model.box.lower.values(), *model.box.upper.values()]
-
-    @staticmethod
-    def drift(recorded: BoxModel, again: BoxModel) -> float:
-        """How far recorded ends of boxes lie from those of training again, at most, in widths of
-        the latter's boxes.
-        """
-        farthest, mine, theirs = 0.0, recorded.box, again.box
-        for name, lower in theirs.lower.items():
-            width = (theirs.upper[name].double() - lower.double()).clamp(min=1e-300)
-            for there, here in ((mine.lower[name], lower), (mine.upper[name], theirs.upper[name])):
-                difference = (there.double() - here.double()).abs()
-                shares = torch.where(difference == 0, 0.0, difference / width)[1:]
-                if shares.numel():  # nothing of a grid of k = 0 alone
-                    farthest = max(farthest, float(shares.max().nan_to_num()))
-        return farthest
-
-
-class HeadBounds(Bounds):
-    """A linear head: all weights are bounded together, by a radius for each k; of one classifier
-    for each class, each of them.
-    """
-
-    @staticmethod
-    def parameters(model: LinearModel) -> Mapping[str, Tensor]:
-        """The weights."""
-        return {"weight": model.trained.weight}
-
-    @staticmethod
-    def logits(model: LinearModel, query: np.ndarray, parameters: Mapping[str, Tensor]) -> Tensor:
-        """Of a head with other weights."""
-        return torch.from_numpy(model.phi(query)).double() @ parameters["weight"].T
-
-    @classmethod
-    def within(
-        cls, model: LinearModel, k: int
-    ) -> Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] | None:
-        """To the edge of the ball, or nearly."""
-        radius = cls.radius(model, k)
-
-        def down(steep: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-            length = cls.length(model, steep["weight"]).clamp(min=1e-300)
-            return {"weight": model.trained.weight - SLACK * radius * steep["weight"] / length}
-
-        return down if np.isfinite(radius) else None
-
-    @classmethod
-    def shares(cls, mine: LinearModel, theirs: LinearModel, k: int) -> Shares | None:
-        """As ``BoxBounds.shares``; the distance is rounded down."""
-        radius = cls.radius(mine, k)
-        distance = (
-            float(cls.length(mine, theirs.trained.weight - mine.trained.weight).max()) * SLACK
-        )
-        return {"weight": distance / radius} if np.isfinite(radius) else None
-
-    @staticmethod
-    def length(model: LinearModel, weight: Tensor) -> Tensor:
-        """[J, 1] or [1, 1]: what a radius bounds."""
-        if model.trained.loss.kind == "one_vs_all":
-            return torch.linalg.vector_norm(weight, dim=1, keepdim=True)
-        return torch.linalg.vector_norm(weight).reshape(1, 1)
-
-    @staticmethod
-    def radius(model: LinearModel, k: int) -> float:
-        """What k moves it by."""
-        sensitivity = model.trained.sensitivity
-        return k * sensitivity.per_k or sensitivity.rounding
-
-
-class VotesBounds(Bounds):
-    """Members of a vote: one k changes as many as the relation says, and no other by a bit."""
-
-    @staticmethod
-    def parameters(model: VotesModel) -> Mapping[str, Tensor]:
-        """All members'."""
-        return {"weight": model.weight}
-
-    @staticmethod
-    def turned(model: VotesModel, queries: np.ndarray, ks: np.ndarray) -> np.ndarray:
-        """As ``steepest``: so many votes of the winner go to one other class."""
-        labels, rows = model.labels(model.phi(queries)), np.arange(len(queries))
-        counts = count_votes(labels, model.problem.classes)
-        winner, turned = counts.argmax(axis=0), np.zeros(len(queries), dtype=bool)
-        votes = np.minimum(
-            ks * RELATIONS[model.settings.relation.name].members_changed_per_edit,
-            counts[winner, rows],
-        )
-        for rival in range(len(counts)):
-            moved = counts.copy()
-            moved[winner, rows] -= votes
-            moved[rival] += votes
-            turned |= moved.argmax(axis=0) != winner
-        return turned
-
-    @staticmethod
-    def shares(mine: VotesModel, theirs: VotesModel, k: int) -> Shares | None:
-        """As ``BoxBounds.shares``: how many members changed, of those that k may change."""
-        changed = int((mine.weight != theirs.weight).flatten(1).any(dim=1).sum())
-        return {
-            "weight": changed
-            / max(k * RELATIONS[mine.settings.relation.name].members_changed_per_edit, 1e-9)
-        }
-
-
-class FlipBounds(VotesBounds):
-    """Members whose labels flip. Their weights have no bound but what that many flips can do."""
-
-    @staticmethod
-    def turned(model: Any, queries: np.ndarray, ks: np.ndarray) -> np.ndarray:
-        """Return as ``steepest``: labels flip that bring members to a rival, the cheapest first.
-
-        The flips are looked for one by one, and not counted as certificates/flips.py does.
-        """
-        classes = model.problem.classes
-        scaled = to_integers(model.phi(queries).astype(np.float64))
-        turned = np.zeros(len(queries), dtype=bool)
-        for row, k in enumerate(ks.tolist()):
-            influences = [member.influence @ scaled[row] for member in model.members]
-            members = list(
-                zip(influences, (member.labels for member in model.members), strict=True)
-            )
-            answers = np.array([scores_of(*each, classes).argmax() for each in members])
-            winner = np.bincount(answers, minlength=classes).argmax()
-            for rival in range(classes):
-                costs = np.array([flips_to_rival(*each, rival, classes, k) for each in members])
-                cheapest = np.argsort(costs, kind="stable")
-                edited = answers.copy()
-                edited[cheapest[costs[cheapest].cumsum() <= k]] = rival
-                turned[row] |= np.bincount(edited, minlength=classes).argmax() != winner
-        return turned
-
-
-def scores_of(influence: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
-    """Return each class's score, [C]: the sum of its records' influence [n] on a query."""
-    return np.bincount(labels, weights=influence, minlength=classes)
-
-
-def flips_to_rival(
-    influence: np.ndarray, given: np.ndarray, rival: int, classes: int, most: int
-) -> int:
-    """Return after how many flipped labels a member answers ``rival``; above ``most``: not found.
-
-    The labels that bring the rival past the class that leads are flipped, the strongest first, and
-    the scores are added up again, until the rival leads.
-
-    Args:
-        influence: [n] whole numbers, what each record adds to its class's score.
-        given: [n] the records' labels.
-    """
-    labels = given.copy()
-    for _ in range(2 * classes):  # what brings it past one class may let another lead
-        scores = scores_of(influence, labels, classes)
-        leader = int(scores.argmax())
-        flips = int((labels != given).sum())
-        if flips > most:
-            break
-        if leader == rival:
-            return flips
-        to_rival = np.where(labels != rival, influence * (1 + (labels == leader)), 0)
-        to_leader = np.where(labels != leader, -influence * (1 + (labels == rival)), 0)
-        gain = np.maximum(to_rival, to_leader)
-        strongest = np.argsort(-gain, kind="stable")
-        # of equal scores the lower class answers
-        lead = scores[leader] - scores[rival] + (leader < rival)
-        count = int(np.searchsorted(gain[strongest].cumsum(), lead)) + 1
-        chosen = strongest[:count]
-        labels[chosen] = np.where(to_rival >= to_leader, rival, leader)[chosen]
-    return most + 1
-
-
-BOUNDS: Mapping[type, Any] = {
-    BoxModel: BoxBounds,
-    LinearModel: HeadBounds,
-    FlipModel: FlipBounds,
-    VotesModel: VotesBounds,
-}
-
-
-def bounds_of(model: Model) -> Any:
-    """What bounds a model's parameters."""
-    return next(BOUNDS[kind] for kind in type(model).__mro__ if kind in BOUNDS)
+EditAndDistance = tuple[str, int]
+"""An edit in words, and its distance k."""
 
 
 # -- queries
@@ -425,51 +96,62 @@ def roots(
     high: np.ndarray,
     level: np.ndarray,
 ) -> np.ndarray:
-    """[2 m, ...]: pairs of queries a rounding apart, between which the label changes or a
-    certificate ends.
+    """Return queries at which a label changes, or a certificate ends, on lines; [2 m, ...].
+
+    They come in pairs a rounding apart, with the change between them: the first half lies on one
+    side, the second half on the other. Lines without a change are left out.
 
     Args:
         read: queries -> labels and distances.
-        low, high: [n, ...] ends of lines.
-        level: [n] of each line: the label alone is followed (0), or whether the distance is at
-            least this beside it; lines along which that does not change are left out.
+        low: [n, ...] where the lines begin.
+        high: [n, ...] where they end.
+        level: [n] what is followed along each line: 0: the label only; otherwise also whether the
+            distance is at least this.
     """
 
-    def key(queries: np.ndarray, level: np.ndarray) -> np.ndarray:
-        label, near = read(queries)
-        return 2 * label + ((near >= level) & (level > 0))
+    def label_and_certified(queries: np.ndarray, level: np.ndarray) -> np.ndarray:
+        label, distance = read(queries)
+        return 2 * label + ((distance >= level) & (level > 0))
 
-    rows = np.flatnonzero(key(low, level) != key(high, level))
-    low, high, level = low[rows], high[rows], level[rows]
+    changes = label_and_certified(low, level) != label_and_certified(high, level)
+    rows = np.flatnonzero(changes)
+    low = low[rows]
+    high = high[rows]
     if not len(rows):
         return low
-    return np.concatenate(
-        [on_line(low, high, share) for share in bisected(partial(key, level=level), low, high)]
-    )
+    before, after = bisected(partial(label_and_certified, level=level[rows]), low, high)
+    return np.concatenate([on_line(low, high, before), on_line(low, high, after)])
 
 
 def torn(one: LabelsAndDistances, two: LabelsAndDistances, symmetric: bool) -> np.ndarray:
-    """[n] bool: queries of which neighbours say what no two may.
+    """Return at which queries two neighbours say what no two neighbours may, [n] bool.
 
     Args:
-        one, two: (labels, distances) of the run, and of a neighbour one k away.
+        one: (labels, distances) of the run.
+        two: (labels, distances) of a neighbour one k away.
         symmetric: the run is a neighbour of its neighbour too.
     """
-    (label, near), (other, far) = one, two
+    label, distance = one
+    other_label, other_distance = two
+    labels_differ = label != other_label
     if not symmetric:
-        return (near > far + 1) | ((label != other) & (near > 0))
-    return (abs(near - far) > 1) | ((label != other) & ((near > 0) | (far > 0)))
+        return (distance > other_distance + 1) | (labels_differ & (distance > 0))
+    is_certified = (distance > 0) | (other_distance > 0)
+    return (abs(distance - other_distance) > 1) | (labels_differ & is_certified)
 
 
-def ks_apart(edit: Edited, relation: str) -> int:
-    """How many k a neighbour is away: units gone and come, counted as the relation counts; at
-    most ``edit.distance``.
+def ks_apart(edit: EditedRecords, relation: str) -> int:
+    """Return how many k a neighbour is away, at most ``edit.distance``.
+
+    The units that were removed and added are counted as the relation counts them.
     """
-    gone, come = len(np.unique(edit.base.units[edit.gone])), len(edit.come)
-    # A unit that stays is gone as it was and comes as it is, in one k.
-    one_way = kinds_of(relation) <= {EditKind.LEAVES, EditKind.COMES}
-    units = max(map(len, edits_of(relation)))
-    return math.ceil((gone + come if one_way else max(gone, come)) / units)
+    removed = len(np.unique(edit.original.units[edit.removed_rows]))
+    added = len(edit.added)
+    only_removes_or_adds = kinds_of(relation) <= {EditKind.LEAVES, EditKind.COMES}
+    # A unit that is changed is removed as it was and added as it is, in one k.
+    changes = removed + added if only_removes_or_adds else max(removed, added)
+    changes_per_k = max(len(steps) for steps in edits_of(relation))
+    return math.ceil(changes / changes_per_k)
 
 
 # -- the audit
@@ -478,15 +160,15 @@ def ks_apart(edit: Edited, relation: str) -> int:
 
 @schema
 class Certificate(AuditKind):
-    """How hard an audit tries.
+    """How hard an audit of certificates tries.
 
     Attributes:
         units: as many are left out one by one, drawn at random where there are more; None: all.
         neighbours: edited datasets made to hurt, at distances 1 to ``farthest``.
-        farthest: the greatest k.
+        farthest: the greatest distance k.
         bounded: neighbours that are trained with all their bounds.
         queries: test records that are asked.
-        lines: lines between them along which roots are looked for.
+        lines: lines between them along which changes of a label or a certificate are looked for.
         seconds: no new neighbours are begun after so many; None: no limit.
         again: train the run itself again, with its bounds.
     """
@@ -502,15 +184,16 @@ class Certificate(AuditKind):
     again: bool = True
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Open the run with its data, attack, and say what was found.
+        """Open the run with its data, attack, and return what was found.
 
         Raises:
-            ConfigError: its data is gone or changed; or the run drew noise that nobody kept.
+            ConfigError: its data is gone or changed; or the run drew noise that was not stored.
         """
         opened = given.open(record, console)
         if opened.model.number_votes is not None:
             return self._intervals(opened, given.seed)
-        model, noise = opened.model, opened.model.problem.settings.noise
+        model = opened.model
+        noise = model.problem.settings.noise
         if noise is not None and noise.seed is None:
             raise ConfigError(
                 "noise.seed=null: the noise of this run was not stored, so models of "
@@ -524,43 +207,35 @@ class Certificate(AuditKind):
                 "distance k for which this run has bounds, so datasets that are farther away "
                 f"are not used: set audit.farthest={usable} or less"
             )
-        then, now = opened.trained.finished.environment, Run.at(record.folder).environment
-        differing = [(key, then.get(key), now.get(key)) for key in CODE_KEYS]
-        differences = "; ".join(
-            f"{key}={old_value} in the run, {key}={new_value} in this audit"
-            for key, old_value, new_value in differing
-            if old_value != new_value
-        )
-        other_code = (
-            f"the run was made by another version of agt ({differences})" if differences else ""
-        )
+        run_environment = opened.trained.finished.environment
+        audit_environment = Run.at(record.folder).environment
+        other_code = _code_differences(run_environment, audit_environment)
         with console.progress("certificate audit", "neighbour") as report:
             auditor = Auditor(
                 model, self, given.seed, other_code, lambda done, of: report(done, of, done, of)
             )
-            found = auditor.run()
+            findings = auditor.run()
         conditions = map(_condition_line, opened.conditions)
-        metrics = {
-            "neighbours": auditor.trained,
-            "deviation": auditor.share,
-            "pairs": auditor.pairs,
-        }
-        said = (*auditor.notes(), *conditions)
         return Audited.of(
             opened.trained.finished,
-            tuple(found.values()),
-            said,
+            tuple(findings.values()),
+            (*auditor.notes(), *conditions),
             tables=auditor.tables(),
-            metrics=metrics,
+            metrics={
+                "neighbours": auditor.neighbours_trained,
+                "deviation": auditor.largest_deviation,
+                "pairs": auditor.pairs,
+            },
         )
 
     def _intervals(self, opened: OpenedRun, seed: int) -> Audited:
         """Attack the certified intervals of a run of numbers."""
         model = opened.model
         dataset = model.problem.dataset
-        asked = dataset.test if len(dataset.test) else dataset.train
-        rows = np.random.default_rng(seed).permutation(len(asked))[: max(self.queries, 1)]
-        queries = np.asarray(asked.take(np.sort(rows)).features)
+        candidates = dataset.test if len(dataset.test) else dataset.train
+        shuffled = np.random.default_rng(seed).permutation(len(candidates))
+        rows = np.sort(shuffled[: max(self.queries, 1)])
+        queries = np.asarray(candidates.take(rows).features)
         counts = audit_intervals(model, queries, self.neighbours, self.farthest, seed, self.seconds)
         settings = model.problem.settings
         members = settings.ensemble.members
@@ -576,20 +251,42 @@ class Certificate(AuditKind):
         )
 
 
-def _condition_line(condition: Condition) -> str:
-    """Return how a condition stands and why; the first reason of a declared one says itself that
-    it is declared.
+def _code_differences(
+    run_environment: Mapping[str, object], audit_environment: Mapping[str, object]
+) -> str:
+    """Return in words how another version of agt made the run; empty: the same one did.
+
+    Args:
+        run_environment: env.json of the run.
+        audit_environment: env.json of this audit.
     """
-    said = (
-        condition.why
-        if condition.standing is Standing.DECLARED
-        else f"{condition.standing}: {condition.why}"
-    )
-    return f"condition {condition.letter} ({condition.name}): {said}"
+    differences = []
+    for key in CODE_KEYS:
+        old_value = run_environment.get(key)
+        new_value = audit_environment.get(key)
+        if old_value != new_value:
+            differences.append(f"{key}={old_value} in the run, {key}={new_value} in this audit")
+    if not differences:
+        return ""
+    listed = "; ".join(differences)
+    return f"the run was made by another version of agt ({listed})"
+
+
+def _condition_line(condition: Condition) -> str:
+    """Return how a condition stands and why, in words.
+
+    The first reason of a declared condition says itself that it is declared.
+    """
+    reason = f"{condition.standing}: {condition.why}"
+    if condition.standing is Standing.DECLARED:
+        reason = condition.why
+    return f"condition {condition.letter} ({condition.name}): {reason}"
 
 
 class Auditor:
-    """An audit of one saved model, and what it saw; counterexamples with the edits that made them.
+    """An audit of one saved model, with what it saw.
+
+    It counts what neighbours contradict; counterexamples are kept with the edits that made them.
 
     Args:
         model: as saved; its problem holds the records that it was trained on.
@@ -600,24 +297,32 @@ class Auditor:
         on_progress: called with how many neighbours are done, of how many.
 
     Attributes:
-        until: the time at which the stage at work begins nothing new.
-        cut: a stage had more to do than time.
-        planned, refused: (edit in words, distance) -> neighbours begun, and those that training
-            refused; ``why``, in its words.
-        went: (edit in words, distance) -> how far each trained neighbour's parameters went of their
-            bound.
-        farthest: how far the neighbour that went farthest of its bound did, its edit and model.
-        groups: parameters by name -> the largest deviation over its bound.
-        outside: neighbours whose parameters left their bound, in words.
-        labels: certified (neighbour, query) pairs looked at; ``turned``: in words, neighbours that
-            changed a label; ``wrong``: labels that changed.
-        units: left out, one at a time; ``memorised``: (certified, memorisation) of their records.
+        queries: [n, ...] those that are asked; ``certificates``, the run's answers to them.
+        line_ends: [m, ...] records between which lines lie.
+        stage_ends: the time at which the stage at work begins nothing new.
+        ended_early: a stage had more to do than time.
+        planned: (edit in words, distance) -> neighbours begun.
+        refused: (edit in words, distance) -> neighbours that training refused.
+        refusal_reasons: how often training refused for each reason.
+        edit_deviations: (edit in words, distance) -> how far each trained neighbour's parameters
+            went of their bound.
+        farthest: the neighbour that went farthest of its bound: how far, its edit and its model.
+        parameter_deviations: parameters by name -> the largest deviation over its bound.
+        bound_violations: neighbours whose parameters left their bound, in words.
+        labels_compared: certified (neighbour, query) pairs.
+        labels_changed: how many of these labels changed.
+        label_violations: the neighbours that changed one, in words.
+        units_left_out: units left out, one at a time.
+        memorised: (certified, memorisation) of each of their records; memorisation is 1 if only
+            the model with the record labels it correctly, -1 if only the one without it.
         unreached: (neighbour, member) pairs farther than the grid reaches.
-        names_far_newcomers: the table of edits names newcomers that lie beyond the ranges.
-        stay: no record goes or comes.
-        pairs: neighbours trained with all their bounds; ``ends`` of boxes compared, of which
-            ``stuck`` out; ``compared`` (pair, query), of which ``torn``: distances more than 1
-            apart, or a label that turned before its distance was 0.
+        names_far_records: the table of edits names added records that lie beyond the ranges.
+        only_changes: no record is removed or added; records change in place.
+        dense: bounds are known for every k, without a gap.
+        pairs: neighbours trained with all their bounds.
+        ends_compared: ends of their boxes; ``ends_outside``, those that stick out.
+        answers_compared: (pair, query); ``answers_inconsistent``, those with distances more than
+            1 apart, or with a label that changed before its distance was 0.
     """
 
     def __init__(
@@ -628,276 +333,349 @@ class Auditor:
         other_code: str = "",
         on_progress: Callable[[int, int], None] = lambda done, of: None,
     ) -> None:
-        self.model, self.extent, self.other_code, self.on_progress = (
-            model,
-            extent,
-            other_code,
-            on_progress,
-        )
-        self.started, self.until, self.cut = time.monotonic(), math.inf, False
-        self.planned, self.refused, self.why = Counter[Kind](), Counter[Kind](), Counter[str]()
-        self.went: dict[Kind, list[float]] = defaultdict(list)
-        self.farthest: tuple[float, Edited | None, Model | None] = (0.0, None, None)
-        self.groups, self.outside, self.turned = Shares(), list[str](), list[str]()
-        self.memorised = list[tuple[bool, int]]()
-        self.labels = self.wrong = self.units = self.unreached = 0
-        self.names_far_newcomers = False
-        self.pairs = self.ends = self.stuck = self.compared = self.torn = 0
-        self.rng, self.problem = np.random.default_rng(seed), model.problem
-        settings, dataset = self.problem.settings, self.problem.dataset
-        self.certificate, self.relation = settings.certificate, settings.relation.name
-        self.symmetric, ks = RELATIONS[self.relation].symmetric, settings.kgrid.ks
-        self.stay = not RELATIONS[self.relation].edits_whole_records
+        self.model = model
+        self.extent = extent
+        self.other_code = other_code
+        self.on_progress = on_progress
+        self.rng = np.random.default_rng(seed)
+        self._reset_counts()
+        self.started = time.monotonic()
+        self.stage_ends = math.inf
+        self.ended_early = False
+        self.problem = model.problem
+        settings = self.problem.settings
+        dataset = self.problem.dataset
+        self.certificate = settings.certificate
+        self.relation = settings.relation.name
+        self.symmetric = RELATIONS[self.relation].symmetric
+        self.only_changes = not RELATIONS[self.relation].edits_whole_records
+        ks = settings.kgrid.ks
         self.dense = self.certificate.covers_every_k or ks == tuple(range(len(ks)))
-        asked = dataset.test if len(dataset.test) > 1 else dataset.train
-        chosen = np.sort(self.rng.permutation(len(asked))[: max(self.extent.queries, 2)])
-        self.line_ends = np.asarray(asked.take(chosen).features)
+        candidates = dataset.test if len(dataset.test) > 1 else dataset.train
+        chosen = np.sort(self.rng.permutation(len(candidates))[: max(self.extent.queries, 2)])
+        self.line_ends = np.asarray(candidates.take(chosen).features)
         self.queries = np.concatenate(
             [self.line_ends[: self.extent.queries], self.roots_of(self.model)]
         )
-        self.known = self.model.certify(self.queries)
-        self.editor = Editor(Terms.of(self.problem), self.rng, partial(uphill, self.model))
-        self.unchanged = Edited(dataset.train)
+        self.certificates = self.model.certify(self.queries)
+        attack = AttackSettings.of(self.problem)
+        self.editor = Editor(attack, self.rng, partial(uphill, self.model))
+        self.unchanged = EditedRecords(dataset.train)
+        self.subject = f"certificate={self.certificate.name}, relation={self.relation}"
         members = settings.ensemble.members
-        kind = f"certificate={self.certificate.name}, relation={self.relation}"
-        self.subject = kind if members == 1 else f"{kind}, {members} members"
+        if members != 1:
+            self.subject = f"{self.subject}, {members} members"
 
-    def read(self, known: Certificates) -> LabelsAndDistances:
-        """Labels and distances, of a grid that skips values in its steps."""
-        return known.prediction, known.stable_distance if self.dense else known.grid_steps
+    def _reset_counts(self) -> None:
+        """Set everything that is counted to nothing."""
+        self.planned = Counter[EditAndDistance]()
+        self.refused = Counter[EditAndDistance]()
+        self.refusal_reasons = Counter[str]()
+        self.edit_deviations: dict[EditAndDistance, list[float]] = defaultdict(list)
+        self.farthest: tuple[float, EditedRecords | None, Model | None] = (0.0, None, None)
+        self.parameter_deviations = Deviations()
+        self.bound_violations = list[str]()
+        self.labels_compared = 0
+        self.labels_changed = 0
+        self.label_violations = list[str]()
+        self.units_left_out = 0
+        self.memorised = list[tuple[bool, int]]()
+        self.unreached = 0
+        self.names_far_records = False
+        self.pairs = 0
+        self.ends_compared = 0
+        self.ends_outside = 0
+        self.answers_compared = 0
+        self.answers_inconsistent = 0
+
+    def labels_and_distances(self, certificates: Certificates) -> LabelsAndDistances:
+        """Return labels and stable distances; of a grid that skips values of k, in its steps."""
+        if self.dense:
+            return certificates.prediction, certificates.stable_distance
+        return certificates.prediction, certificates.grid_steps
 
     @property
-    def share(self) -> float:
-        """The largest deviation over its bound."""
-        return max(self.groups.values(), default=0.0)
+    def largest_deviation(self) -> float:
+        """The largest deviation of a neighbour's parameters over its bound."""
+        return max(self.parameter_deviations.values(), default=0.0)
 
     @property
-    def trained(self) -> int:
-        """Neighbours."""
-        return sum(map(len, self.went.values()))
+    def neighbours_trained(self) -> int:
+        """How many neighbours were trained, apart from those with all their bounds."""
+        return sum(map(len, self.edit_deviations.values()))
 
     @property
-    def exact(self) -> bool:
-        """Whether distances and bounds of neighbours are claimed to go together."""
+    def distances_claimed(self) -> bool:
+        """Whether stable distances of neighbours are claimed to differ by one at most."""
         return self.certificate.distances_differ_by_one(self.problem.settings)
 
     @property
-    def nests(self) -> bool:
+    def nesting_claimed(self) -> bool:
         """Whether boxes of neighbours are claimed to lie within one another."""
-        return self.certificate.bounded in NESTING and self.dense and self.exact
+        return self.certificate.bounded in NESTING and self.dense and self.distances_claimed
 
-    @property
-    def late(self) -> bool:
-        """Whether no time is left to the stage at work."""
-        late = time.monotonic() > self.until
-        self.cut |= late
-        return late
+    def _out_of_time(self) -> bool:
+        """Return whether no time is left to the stage at work, and note that it ended early."""
+        out_of_time = time.monotonic() > self.stage_ends
+        self.ended_early |= out_of_time
+        return out_of_time
 
     def run(self) -> dict[str, Finding]:
-        """Every stage, each with its equal share of the time that is left; what a claim is about
-        -> its finding.
+        """Attack, and return the finding of each claim, by what the claim is about.
+
+        Each stage has an equal share of the time that is left when it begins.
         """
-        found: dict[str, Finding] = {}
-        stages = [self.attack, self.pair, *([] if self.stay else [self.leave_out])]
+        findings: dict[str, Finding] = {}
+        stages = [self.attack, self.compare_bounds]
+        if not self.only_changes:
+            stages.append(self.leave_out)
         if self.extent.again:
             self.share_time(len(stages) + 1)
-            found[ON_RECORD_AGAIN] = self.again()
-        for place, stage in enumerate(stages):
-            self.share_time(len(stages) - place)
+            findings[ON_RECORD_AGAIN] = self.compare_with_training_again()
+        for index, stage in enumerate(stages):
+            self.share_time(len(stages) - index)
             stage()
-        self.aimed()
-        within, dealing = self.beside_bounds(), self.batches()
-        found |= {
-            PARAMETERS: self._parameters(),
-            CERTIFIED_LABELS: self._certified(),
-            LABELS_WITHIN_BOUNDS: within,
-        }
-        found |= {} if self.stay else self._memorisation()
-        return found | dict(self._of_pairs()) | {BATCHES: dealing}
+        self.probe_along_farthest_move()
+        labels_within_bounds = self.ask_within_bounds()
+        batches = self.compare_batches()
+        findings[PARAMETERS] = self._parameters()
+        findings[CERTIFIED_LABELS] = self._certified()
+        findings[LABELS_WITHIN_BOUNDS] = labels_within_bounds
+        if not self.only_changes:
+            findings |= self._memorisation()
+        findings |= dict(self._of_pairs())
+        findings[BATCHES] = batches
+        return findings
 
     def share_time(self, stages: int) -> None:
         """Give the next of so many stages its equal share of the time that is left."""
-        if self.extent.seconds is not None:
-            now = time.monotonic()
-            self.until = now + max(0.0, self.started + self.extent.seconds - now) / stages
+        if self.extent.seconds is None:
+            return
+        now = time.monotonic()
+        remaining = max(0.0, self.started + self.extent.seconds - now)
+        self.stage_ends = now + remaining / stages
 
     def lines(self) -> tuple[np.ndarray, np.ndarray]:
-        """([n, ...], [n, ...]) ends of lines from one record to another, and as far again."""
+        """Return both ends of lines, [n, ...] each, from one record to another and as far again."""
         rows = self.rng.integers(0, len(self.line_ends), (2, 4 * self.extent.lines))
         low, high = self.line_ends[rows].astype(np.float64)
         return low, 2 * high - low
 
-    def roots_of(self, model: Model, most: int | None = None) -> np.ndarray:
-        """Queries a rounding away from where a model's label changes, or its certificate of a k
-        ends.
+    def roots_of(self, model: Model, max_k: int | None = None) -> np.ndarray:
+        """Return queries a rounding away from where a label changes, or a certificate of a k ends.
 
         Args:
-            most: the greatest k, any of which may be looked at; None: each within reach of the
-                edits in turn.
+            model: whose labels and certificates these are.
+            max_k: any k up to this may be looked at; None: each k within reach of the edits in
+                turn.
         """
         low, high = self.lines()
-        level = np.arange(len(low)) % (self.extent.farthest + 1)
-        level = level if most is None else self.rng.integers(1, most + 1, len(low))
-        found = roots(lambda queries: self.read(model.certify(queries)), low, high, level)
-        half = len(found) // 2
+        if max_k is None:
+            level = np.arange(len(low)) % (self.extent.farthest + 1)
+        else:
+            level = self.rng.integers(1, max_k + 1, len(low))
+
+        def read(queries: np.ndarray) -> LabelsAndDistances:
+            return self.labels_and_distances(model.certify(queries))
+
+        found = roots(read, low, high, level)
+        half = len(found) // 2  # the other half lies on the other sides of the changes
         chosen = np.sort(self.rng.permutation(half)[: self.extent.lines])
         return found[np.concatenate([chosen, half + chosen])]
 
-    def target(self, distance: int) -> Target:
-        """One of the queries that are barely certified at ``distance``, if there are any."""
-        reach = self.known.stable_distance
-        if not len(reach):
-            return Target(self.rng.normal(size=self.editor.terms.low.size), 0)
-        among = (
-            np.flatnonzero(reach >= distance)
-            if (reach >= distance).any()
-            else np.arange(len(reach))
-        )
-        row = int(self.rng.choice(among[np.argsort(reach[among], kind="stable")[:8]]))
-        return Target(self.queries[row].astype(np.float64).ravel(), int(self.known.prediction[row]))
+    def target(self, distance: int) -> TargetQuery:
+        """Return one of the queries that are barely certified at ``distance``, if there are any.
+
+        If none is certified so far, it is one of those with the least distances; without queries,
+        it is random.
+        """
+        distances = self.certificates.stable_distance
+        if not len(distances):
+            return TargetQuery(self.rng.normal(size=self.editor.attack.low.size), 0)
+        rows = np.arange(len(distances))
+        if (distances >= distance).any():
+            rows = np.flatnonzero(distances >= distance)
+        barely_certified = rows[np.argsort(distances[rows], kind="stable")[:8]]
+        row = int(self.rng.choice(barely_certified))
+        query = self.queries[row].astype(np.float64).ravel()
+        return TargetQuery(query, int(self.certificates.prediction[row]))
 
     # -- neighbours
     # ----------------------------------------------------------------------------------------------
 
     def leave_out(self) -> None:
-        """Train without each unit, and see what the model had memorised of it."""
+        """Train without each unit, and count what the model had memorised of its records."""
         train = self.problem.dataset.train
-        names = np.unique(train.units[~train.public])
-        if self.extent.units is not None and len(names) > self.extent.units:
-            names = np.sort(self.rng.choice(names, self.extent.units, replace=False))
         features = np.asarray(train.features)
+        units = np.unique(train.units[~train.public])
+        if self.extent.units is not None and len(units) > self.extent.units:
+            units = np.sort(self.rng.choice(units, self.extent.units, replace=False))
+        is_certified = self._certified_at_first_k(features)
+        is_right = self.model.predict(features) == train.labels
+        edits = [
+            EditedRecords(train, rows, (), 1, ("less one",)) for rows in _rows_of(train, units)
+        ]
+        for edit, neighbour, _ in self._train(edits):
+            self.units_left_out += 1
+            rows = edit.removed_rows
+            is_right_without = neighbour.predict(features[rows]) == train.labels[rows]
+            memorisation = is_right[rows].astype(int) - is_right_without.astype(int)
+            self.memorised += zip(is_certified[rows].tolist(), memorisation.tolist(), strict=True)
+
+    def _certified_at_first_k(self, features: np.ndarray) -> np.ndarray:
+        """Return which queries are certified at the least k of the grid above 0, [n] bool."""
         ks = (1,) if self.certificate.covers_every_k else self.problem.settings.kgrid.ks
-        near = next((k for k in ks if k >= 1), 0)
-        distance = (
-            self.model.certify(features, (near,)).stable_distance
-            if near
-            else np.zeros(len(train), dtype=np.int64)
-        )
-        right = self.model.predict(features) == train.labels
-        order = np.argsort(train.units, kind="stable")
-        starts, stops = (
-            np.searchsorted(train.units[order], names, side) for side in ("left", "right")
-        )
-        rows = [np.sort(order[start:stop]) for start, stop in zip(starts, stops, strict=True)]
-        for edit, theirs, _ in self._trained(
-            [Edited(train, gone, (), 1, ("less one",)) for gone in rows]
-        ):
-            self.units += 1
-            there = theirs.predict(features[edit.gone]) == train.labels[edit.gone]
-            change = right[edit.gone].astype(int) - there.astype(int)
-            self.memorised += zip((distance[edit.gone] >= 1).tolist(), change.tolist(), strict=True)
+        first_k = next((k for k in ks if k >= 1), None)
+        if first_k is None:
+            return np.zeros(len(features), dtype=bool)
+        return self.model.certify(features, (first_k,)).stable_distance >= 1
 
     def attack(self) -> None:
-        """Neighbours made to hurt: half of them anew, half from those that went farthest, one
-        edit further.
-        """
-        left, best = self.extent.neighbours, list[tuple[float, Edited]]()
-        while left and not self.late:
-            count = min(EDITS_AT_ONCE, left)
-            left -= count
-            edits = [self._next([edit for _, edit in best]) for _ in range(count)]
-            best += [(share, edit) for edit, _, share in self._trained(edits)]
-            best = sorted(best, key=lambda each: -each[0])[:KEPT_EDITS]
+        """Train neighbours that are made to hurt.
 
-    def _next(self, best: Sequence[Edited]) -> Edited:
-        """A new edit, a walk, or one that went far taken further: by another, or by the same
-        newcomer once more.
+        Half of them are made anew, half from those that went farthest, one edit farther.
         """
-        near = [edit for edit in best if edit.distance < self.extent.farthest]
-        if near and self.rng.random() < 0.5:
-            of = near[int(self.rng.integers(len(near)))]
-            if of.come and self.rng.random() < 0.7:
-                return self.editor.repeated(of)
-            return self.editor.step(of, self.target(of.distance + 1))
+        remaining = self.extent.neighbours
+        best: list[tuple[float, EditedRecords]] = []  # deviation and edit
+        while remaining and not self._out_of_time():
+            count = min(EDITS_AT_ONCE, remaining)
+            remaining -= count
+            edits = [self._next_edit([edit for _, edit in best]) for _ in range(count)]
+            best += [(deviation, edit) for edit, _, deviation in self._train(edits)]
+            best = sorted(best, key=lambda pair: -pair[0])[:BEST_EDITS]
+
+    def _next_edit(self, best: Sequence[EditedRecords]) -> EditedRecords:
+        """Return a new neighbour of one or several edits, or one of the best with one edit more.
+
+        That edit is any, or it adds the last added record once more.
+        """
+        extensible = [edit for edit in best if edit.distance < self.extent.farthest]
+        if extensible and self.rng.random() < 0.5:
+            start = extensible[int(self.rng.integers(len(extensible)))]
+            if start.added and self.rng.random() < 0.7:
+                return self.editor.repeated(start)
+            return self.editor.step(start, self.target(start.distance + 1))
+        steps = 1
+        if self.rng.random() < 0.3:
+            steps = int(self.rng.integers(1, self.extent.farthest + 1))
         edit = self.unchanged
-        for _ in range(
-            int(self.rng.integers(1, self.extent.farthest + 1)) if self.rng.random() < 0.3 else 1
-        ):
+        for _ in range(steps):
             edit = self.editor.step(edit, self.target(edit.distance + 1))
         return edit
 
-    def _trained(self, edits: Sequence[Edited]) -> Iterator[tuple[Edited, Model, float]]:
-        """Train neighbours while there is time, and hold them against parameters and labels;
-        with how far each went.
+    def _train(
+        self, edits: Sequence[EditedRecords]
+    ) -> Iterator[tuple[EditedRecords, Model, float]]:
+        """Train neighbours while there is time, and count what they contradict.
+
+        Yields:
+            An edit, its model, and how far its parameters went of their bound.
         """
         self.planned.update(map(kind_of, edits))
-        self.names_far_newcomers |= any(
-            len(edit.story) == 1 and edit.times_range > 1 for edit in edits
+        self.names_far_records |= any(
+            len(edit.edits) == 1 and edit.range_factor > 1 for edit in edits
         )
-        long = self.extent.seconds is None or self.extent.seconds >= LONG_SECONDS
-        neighbours = neighbours_of(self.model, edits, processes=long)
+        is_long = self.extent.seconds is None or self.extent.seconds >= LONG_SECONDS
+        neighbours = neighbours_of(self.model, edits, processes=is_long)
         for done, edit in enumerate(edits):
-            if self.late:
+            if self._out_of_time():
                 return
             self.on_progress(done, len(edits))
-            theirs = next(neighbours)
-            if isinstance(theirs, AgtError):
+            neighbour = next(neighbours)
+            if isinstance(neighbour, AgtError):
                 self.refused[kind_of(edit)] += 1
-                self.why[str(theirs)] += 1
+                self.refusal_reasons[str(neighbour)] += 1
                 continue
-            share = self._contained(edit, theirs)
-            self.went[kind_of(edit)].append(share)
-            self.farthest = max(self.farthest, (share, edit, theirs), key=lambda each: each[0])
-            self._asked(edit, theirs, self.queries, self.known)
-            yield edit, theirs, share
+            deviation = self._count_deviation(edit, neighbour)
+            self.edit_deviations[kind_of(edit)].append(deviation)
+            if deviation > self.farthest[0]:
+                self.farthest = (deviation, edit, neighbour)
+            self._count_changed_labels(edit, neighbour, self.queries, self.certificates)
+            yield edit, neighbour, deviation
         self.on_progress(len(edits), len(edits))
 
-    def _contained(self, edit: Edited, theirs: Model) -> float:
-        """How far a neighbour's parameters went of what the model allows them, all members
-        together.
+    def _count_deviation(self, edit: EditedRecords, neighbour: Model) -> float:
+        """Count and return how far a neighbour's parameters went of what the model allows them.
+
+        It is the largest deviation over its bound, of all parameters of all members.
         """
-        shares = Shares()
-        for member, k in self._changed(edit).items():
-            mine = members_of(self.model)[member]
-            one = bounds_of(mine).shares(mine, members_of(theirs)[member], k)
-            if one is None:
+        deviations = Deviations()
+        for member, k in self._changed_members(edit).items():
+            own = self.model.member_models[member]
+            of_member = bounds_of(own).deviations(own, neighbour.member_models[member], k)
+            if of_member is None:
                 self.unreached += 1
                 continue
-            shares = {name: max(share, shares.get(name, 0.0)) for name, share in one.items()}
-        for name, share in shares.items():
-            self.groups[name] = max(self.groups.get(name, 0.0), share)
-        name = max(shares, key=lambda each: shares[each], default="")
-        if shares.get(name, 0.0) > 1:
-            edits = ", ".join(edit.story)
-            self.outside.append(
+            # of an ensemble, the names are the last changed member's, as all members have the same
+            deviations = {
+                name: max(deviation, deviations.get(name, 0.0))
+                for name, deviation in of_member.items()
+            }
+        for name, deviation in deviations.items():
+            largest_before = self.parameter_deviations.get(name, 0.0)
+            self.parameter_deviations[name] = max(largest_before, deviation)
+        if not deviations:
+            return 0.0
+        name, largest = max(
+            deviations.items(), key=lambda name_and_deviation: name_and_deviation[1]
+        )
+        if largest > 1:
+            edits = ", ".join(edit.edits)
+            self.bound_violations.append(
                 f"the parameters '{name}' left their bound on a neighbouring dataset at distance "
                 f"{edit.distance} (made by these edits: {edits})"
             )
-        return shares.get(name, 0.0)
+        return largest
 
-    def _changed(self, edit: Edited) -> dict[int, int]:
-        """Member -> how many k its records are away; those that an edit leaves alone are left out.
+    def _changed_members(self, edit: EditedRecords) -> dict[int, int]:
+        """Return how many k the records of each member are away, by the member's index.
 
-        One model: 0.
+        Members whose records an edit leaves alone are left out. A single model is member 0.
         """
         if not self.problem.settings.ensembled:
             return {0: ks_apart(edit, self.relation)}
         ensemble = self.problem.settings.ensemble
-        gone = assign_shards(edit.base.units[edit.gone], ensemble)
-        comers = [(int(assign_shards(each.units[:1], ensemble)[0]), each) for each in edit.come]
-        changed = {}
-        for member in sorted({*gone.tolist(), *(home for home, _ in comers)}):
-            come = tuple(each for home, each in comers if home == member)
-            changed[member] = ks_apart(
-                replace(edit, gone=edit.gone[gone == member], come=come), self.relation
+        shard_of_removed = assign_shards(edit.original.units[edit.removed_rows], ensemble)
+        shard_of_added = [int(assign_shards(unit.units[:1], ensemble)[0]) for unit in edit.added]
+        distances = {}
+        for member in sorted({*shard_of_removed.tolist(), *shard_of_added}):
+            removed_rows = edit.removed_rows[shard_of_removed == member]
+            added = tuple(
+                unit
+                for unit, shard in zip(edit.added, shard_of_added, strict=True)
+                if shard == member
             )
-        return changed
+            of_member = replace(edit, removed_rows=removed_rows, added=added)
+            distances[member] = ks_apart(of_member, self.relation)
+        return distances
 
-    def _asked(self, edit: Edited, theirs: Model, queries: np.ndarray, known: Certificates) -> None:
-        """Labels that are certified as far as the neighbour is, and what it says of these
-        queries.
+    def _count_changed_labels(
+        self,
+        edit: EditedRecords,
+        neighbour: Model,
+        queries: np.ndarray,
+        certificates: Certificates,
+    ) -> None:
+        """Count certified labels that a neighbour changes.
+
+        Args:
+            edit: what was edited.
+            neighbour: the model of it.
+            queries: [n, ...].
+            certificates: the run's, of these queries.
         """
         if not len(queries):
             return
         k = max(1, ks_apart(edit, self.relation))
-        held = known.stable_distance >= k
-        count = int((held & (known.prediction != theirs.predict(queries))).sum())
-        self.labels += int(held.sum())
-        self.wrong += count
+        is_certified = certificates.stable_distance >= k
+        differs = certificates.prediction != neighbour.predict(queries)
+        count = int((is_certified & differs).sum())
+        self.labels_compared += int(is_certified.sum())
+        self.labels_changed += count
         if count:
-            edits = ", ".join(edit.story)
+            edits = ", ".join(edit.edits)
             changed_labels = counted(count, "label")
-            self.turned.append(
+            self.label_violations.append(
                 f"{changed_labels} changed on a neighbouring dataset at distance {k} (made by "
                 f"these edits: {edits})"
             )
@@ -905,71 +683,70 @@ class Auditor:
     # -- pairs, each with all its bounds
     # -------------------------------------------------------------------------------
 
-    def pair(self) -> None:
-        """Neighbours one k away with all their bounds: nesting, and distances 1 apart at most. One
-        agt makes both: of a run that another made, bounds may be wider than those of today's
-        neighbours, and hold.
+    def compare_bounds(self) -> None:
+        """Train neighbours one k away with all their bounds, and compare these with the run's.
+
+        Boxes must nest, and stable distances may differ by 1 at most. One version of agt makes
+        both: bounds of a run that another version made may be wider than those of today's
+        neighbours, and hold all the same.
         """
         model = self.trained_again if self.other_code else self.model
         for done in range(self.extent.bounded):
-            if self.late:
+            if self._out_of_time():
                 return
             self.on_progress(done, self.extent.bounded)
             edit = self.editor.step(self.unchanged, self.target(1))
             try:
-                theirs = neighbour_of(model, edit.records)
+                neighbour = neighbour_of(model, edit.records)
             except AgtError as error:
-                self.why[str(error)] += 1
+                self.refusal_reasons[str(error)] += 1
                 continue
             self.pairs += 1
-            for mine, other in (
-                zip(members_of(model), members_of(theirs), strict=True) if self.nests else ()
-            ):
-                for outer, inner in ((mine, other), (other, mine))[: 2 if self.symmetric else 1]:
-                    out, looked = bounds_of(mine).outside(outer, inner)
-                    self.stuck += out
-                    self.ends += looked
-            queries = (
-                np.concatenate([self.queries, self.roots_of(theirs)])
-                if len(self.queries)
-                else self.queries
-            )
+            if self.nesting_claimed:
+                self._count_nesting(model, neighbour)
+            queries = self.queries
             if len(queries):
-                sides = self.read(model.certify(queries)), self.read(theirs.certify(queries))
-                self.compared += len(queries)
-                self.torn += int(torn(*sides, self.symmetric).sum())
+                queries = np.concatenate([queries, self.roots_of(neighbour)])
+                one = self.labels_and_distances(model.certify(queries))
+                two = self.labels_and_distances(neighbour.certify(queries))
+                self.answers_compared += len(queries)
+                self.answers_inconsistent += int(torn(one, two, self.symmetric).sum())
 
-    def beside_bounds(self) -> Finding:
-        """Ask labels at parameters within the bound of a query's distance: no neighbour may reach
-        them, and the certificate speaks of them all the same. Members of an ensemble are bounded
-        one by one, and left out.
+    def _count_nesting(self, model: Model, neighbour: Model) -> None:
+        """Count ends of boxes that stick out of the other's, member by member."""
+        for own, other in zip(model.member_models, neighbour.member_models, strict=True):
+            directions = [(own, other)]
+            if self.symmetric:
+                directions.append((other, own))
+            for outer, inner in directions:
+                outside, compared = bounds_of(own).ends_outside(outer, inner)
+                self.ends_outside += outside
+                self.ends_compared += compared
+
+    def ask_within_bounds(self) -> Finding:
+        """Ask for labels at parameters within the bound of a query's stable distance.
+
+        Maybe no neighbour reaches these parameters, but the certificate speaks of them all the
+        same. Members of an ensemble are bounded one by one, and left out.
         """
-        asked = within = 0
-        untested_because = (
+        asked = 0
+        changed = 0
+        meaning = (
             "this claim was not tested, because each member of this ensemble has bounds of its own"
         )
         if not self.problem.settings.ensembled:
-            queries = self.queries[-MAX_BESIDE:]
-            farthest = int(self.known.stable_distance.max(initial=0))
-            if farthest:
-                queries = np.concatenate(
-                    [queries, self.roots_of(self.model, min(farthest, self.model.max_distance))]
-                )
-            reach = np.minimum(self.model.certify(queries).stable_distance, self.model.max_distance)
-            asked = int((reach >= 1).sum())
-            untested_because = (
+            meaning = (
                 "this claim was not tested, because no query has a stable distance of 1 or more"
             )
-            within = int(
-                bounds_of(self.model)
-                .turned(self.model, queries[reach >= 1], reach[reach >= 1])
-                .sum()
+            queries, distances = self._queries_within_bounds()
+            asked = len(queries)
+            changed = int(
+                bounds_of(self.model).labels_changed(self.model, queries, distances).sum()
             )
-        meaning = untested_because
         if asked:
             meaning = (
-                f"{within} of {asked} labels change for some parameters that are within the bounds "
-                "for the label's stable distance"
+                f"{changed} of {asked} labels change for some parameters that are within the "
+                "bounds for the label's stable distance"
             )
         return counterexamples(
             f"{LABELS_WITHIN_BOUNDS}: {self.subject}",
@@ -979,93 +756,95 @@ class Auditor:
             "label. Some queries lie where the stable distance changes (found by bisection)",
             f"{asked} queries",
             "labels that change",
-            float(within) if asked else None,
+            float(changed) if asked else None,
             meaning,
             "this audit detects a single label that changes. For a linear model, it also "
             "detects a stable distance that is too large by more than its rounding",
         )
 
-    def aimed(self) -> None:
-        """Ask queries that are barely certified, where the farthest neighbour moved the label's
-        own line most.
-        """
-        _, edit, theirs = self.farthest
-        if edit is None or theirs is None or self.late:
+    def _queries_within_bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return certified queries [n, ...] and a distance k at which each is certified, [n]."""
+        queries = self.queries[-MAX_WITHIN_BOUNDS:]
+        max_k = self.model.max_distance
+        farthest = int(self.certificates.stable_distance.max(initial=0))
+        if farthest:
+            queries = np.concatenate([queries, self.roots_of(self.model, min(farthest, max_k))])
+        distances = np.minimum(self.model.certify(queries).stable_distance, max_k)
+        is_certified = distances >= 1
+        return queries[is_certified], distances[is_certified]
+
+    def probe_along_farthest_move(self) -> None:
+        """Ask barely certified queries where the farthest neighbour moved a decision line most."""
+        _, edit, neighbour = self.farthest
+        if edit is None or neighbour is None or self._out_of_time():
             return
         k = max(1, ks_apart(edit, self.relation))
-        low, high = (
-            np.concatenate(sides) for sides in zip(self.lines(), self._across(theirs), strict=True)
-        )
-        both = np.concatenate([low, high]), np.concatenate([high, low])
-        queries = roots(
-            lambda queries: self.read(self.model.certify(queries)), *both, np.full(2 * len(low), k)
-        )
+        low, high = self.lines()
+        across_low, across_high = self._lines_across(neighbour)
+        low = np.concatenate([low, across_low])
+        high = np.concatenate([high, across_high])
+
+        def read(queries: np.ndarray) -> LabelsAndDistances:
+            return self.labels_and_distances(self.model.certify(queries))
+
+        # every line in both directions, as bisection finds the change that is nearest to its
+        # beginning
+        both_low = np.concatenate([low, high])
+        both_high = np.concatenate([high, low])
+        queries = roots(read, both_low, both_high, np.full(2 * len(low), k))
         if len(queries):
-            self._asked(edit, theirs, queries, self.model.certify(queries))
+            certificates = self.model.certify(queries)
+            self._count_changed_labels(edit, neighbour, queries, certificates)
 
-    def _across(self, theirs: Model) -> tuple[np.ndarray, np.ndarray]:
-        """([m, ...], [m, ...]) ends of lines along a linear head's weights, through points as far
-        as can be along what a neighbour moved of them at a right angle to these; none of other
-        models, or of features that are no columns.
+    def _lines_across(self, neighbour: Model) -> tuple[np.ndarray, np.ndarray]:
+        """Return both ends of lines that cross a linear head's decision line where it moved most.
+
+        They lie along its weights, through two points as far out as records lie, in the direction
+        in which the neighbour moved the weights at a right angle.
+
+        Returns:
+            [2, ...] each; [0, ...] of other models, or if features are no columns.
         """
-        mine, other = self.model.linear_head, theirs.linear_head
-        if (
-            mine is None
-            or other is None
-            or mine.features.config.map != "none"
-            or mine.features.whitening is not None
-        ):
-            return self.line_ends[:0], self.line_ends[:0]
-        weight, moved = (
-            mine.trained.weight.numpy(),
-            (other.trained.weight - mine.trained.weight).numpy(),
-        )
-        first, *rest = np.argsort(-np.linalg.norm(moved, axis=1)).tolist()
-        weight, moved = (each[first] - (each[rest[0]] if rest else 0) for each in (weight, moved))
-        width = int(np.prod(self.line_ends.shape[1:]))
-        along = weight[:width] / max(float(np.linalg.norm(weight[:width])), 1e-300)
+        nothing = self.line_ends[:0]
+        own_head = self.model.linear_head
+        other_head = neighbour.linear_head
+        if own_head is None or other_head is None:
+            return nothing, nothing
+        if own_head.features.config.map != "none" or own_head.features.whitening is not None:
+            return nothing, nothing
+        weight = own_head.trained.weight.numpy()
+        moved = (other_head.trained.weight - own_head.trained.weight).numpy()
+        # of several classes, the difference between the two that moved most
+        first, *others = np.argsort(-np.linalg.norm(moved, axis=1)).tolist()
+        second = others[0] if others else None
+        weight = weight[first] - (0 if second is None else weight[second])
+        moved = moved[first] - (0 if second is None else moved[second])
+        width = int(np.prod(self.line_ends.shape[1:]))  # without the intercept
+        along = weight[:width] / max(float(np.linalg.norm(weight[:width])), NEVER_ZERO)
         across = moved[:width] - (moved[:width] @ along) * along
-        size = max(
-            float(np.linalg.norm(self.line_ends.reshape(len(self.line_ends), -1), axis=1).mean()),
-            1e-300,
-        )
-        across *= size / max(float(np.linalg.norm(across)), 1e-300)
-        ends = np.array(
-            [[sign * across - size * along, sign * across + size * along] for sign in (-1, 1)]
-        )
-        low, high = ends.transpose(1, 0, 2).reshape(2, 2, *self.line_ends.shape[1:])
-        return low, high
+        records = self.line_ends.reshape(len(self.line_ends), -1)
+        record_size = max(float(np.linalg.norm(records, axis=1).mean()), NEVER_ZERO)
+        across *= record_size / max(float(np.linalg.norm(across)), NEVER_ZERO)
+        low = np.array([sign * across - record_size * along for sign in (-1, 1)])
+        high = np.array([sign * across + record_size * along for sign in (-1, 1)])
+        shape = (2, *self.line_ends.shape[1:])
+        return low.reshape(shape), high.reshape(shape)
 
-    def batches(self) -> Finding:
-        """Hold the constants and batches of two neighbours, one of them far away, against the
-        run's: no other record may have a part in either.
+    def compare_batches(self) -> Finding:
+        """Compare the run's constants and batches with those of two neighbours, one far away.
+
+        No other record may have a part in a record's batch or shard, or in a constant.
         """
-        problem, train, constants, moved = self.problem, self.problem.dataset.train, 0, 0
-        config, size, mine = (
-            problem.setup.training.batch,
-            problem.dataset.declared_size,
-            problem.plan,
-        )
-        derived = mine.normalizer if size is None else size / config.count
-        due = (config.normalizer or derived, config.n_max or mine.n_max)
-        for edit in (
-            self.editor.step(self.unchanged, self.target(1)),
-            Edited(train, np.arange(0, len(train), 2)),
-        ):
-            records = edit.records
-            theirs = neighbouring(problem, records).plan
-            constants += sum((plan.normalizer, plan.n_max) != due for plan in (mine, theirs))
-            steps = zip(_dealt(mine, train), _dealt(theirs, records), strict=False)
-            common, mine_at, theirs_at = np.intersect1d(train.ids, records.ids, return_indices=True)
-            apart = (
-                np.intersect1d(np.setxor1d(*both), common) for both in islice(steps, 2 * mine.count)
-            )
-            moved += sum(map(len, apart)) + common.size * (mine.steps != theirs.steps)
-            sides = ((train.units, mine_at), (records.units, theirs_at))
-            here, there = (
-                assign_shards(units, problem.settings.ensemble)[rows] for units, rows in sides
-            )
-            moved += int((here != there).sum())
+        train = self.problem.dataset.train
+        wrong_constants = 0
+        moved = 0
+        one_edit = self.editor.step(self.unchanged, self.target(1))
+        half_removed = EditedRecords(train, np.arange(0, len(train), 2))
+        for edit in (one_edit, half_removed):
+            neighbour = neighbouring(self.problem, edit.records)
+            for plan in (self.problem.plan, neighbour.plan):
+                wrong_constants += (plan.normalizer, plan.n_max) != self._declared_constants
+            moved += self._count_moved_records(edit.records, neighbour.plan)
         return counterexamples(
             f"{BATCHES}: {self.subject}",
             "the divisor B of gradient sums and the maximum batch size n_max have their "
@@ -1075,77 +854,128 @@ class Auditor:
             "for all records that are in the run's dataset and in the other one, the shards and "
             "the batches of the first two epochs were compared",
             "wrong constants, and records in another batch or shard",
-            float(constants + moved),
-            f"{constants} of 4 batch plans have other constants than declared, and {moved} records "
-            "are in another batch or shard than in the run",
+            float(wrong_constants + moved),
+            f"{wrong_constants} of 4 batch plans have other constants than declared, and {moved} "
+            "records are in another batch or shard than in the run",
             "this audit detects a single wrong constant, and a single record in another batch "
             "or shard",
         )
 
+    @property
+    def _declared_constants(self) -> tuple[float, int]:
+        """The divisor of gradient sums and the maximum batch size that every plan must have."""
+        batch = self.problem.setup.training.batch
+        plan = self.problem.plan
+        size = self.problem.dataset.declared_size
+        derived = plan.normalizer if size is None else size / batch.count
+        return batch.normalizer or derived, batch.n_max or plan.n_max
+
+    def _count_moved_records(self, records: Records, other_plan: BatchPlan) -> int:
+        """Count the common records that are in another batch or shard of another dataset.
+
+        Args:
+            records: the other dataset.
+            other_plan: its batches.
+        """
+        train = self.problem.dataset.train
+        plan = self.problem.plan
+        common, own_rows, other_rows = np.intersect1d(train.ids, records.ids, return_indices=True)
+        moved = 0
+        batches = zip(_batch_ids(plan, train), _batch_ids(other_plan, records), strict=False)
+        for own_batch, other_batch in islice(batches, 2 * plan.count):  # two epochs
+            in_one_only = np.setxor1d(own_batch, other_batch)
+            moved += len(np.intersect1d(in_one_only, common))
+        if plan.steps != other_plan.steps:
+            moved += common.size
+        ensemble = self.problem.settings.ensemble
+        own_shards = assign_shards(train.units, ensemble)[own_rows]
+        other_shards = assign_shards(records.units, ensemble)[other_rows]
+        return moved + int((own_shards != other_shards).sum())
+
     @cached_property
     def trained_again(self) -> Model:
-        """The model that training makes of the run's own records, by this agt."""
+        """The model that this version of agt makes of the run's own records."""
         records = self.problem.dataset.train
         if self.model.stores_noise:  # training would draw anew
             return neighbour_of(self.model, records)
         return retrained(self.problem, records)
 
-    def again(self) -> Finding:
-        """Train the run's own records: the same bits, or at least what its bounds allow two runs
-        on the same records.
+    def compare_with_training_again(self) -> Finding:
+        """Train on the run's own records again, and compare with what the run stored.
+
+        The bits should be the same, or at least within what the bounds allow two runs on the same
+        records.
         """
-        numbers, differ, idle, drift = 0, 0, 0.0, 0.0
-        for mine, other in zip(members_of(self.model), members_of(self.trained_again), strict=True):
-            bounds = bounds_of(mine)
-            sides = (
-                [*bounds.parameters(each).values(), *bounds.bounds(each)] for each in (mine, other)
-            )
-            for a, b in zip(*sides, strict=True):
-                numbers += a.numel()
-                differ += int((a != b).sum())
-            idle = max(idle, *(bounds.shares(mine, other, 0) or {"": 0.0}).values())
-            drift = max(drift, bounds.drift(mine, other))
-        meaning = (
-            f"{differ:,} of {numbers:,} numbers stored in the run's folder differ from those that "
-            "training again gives"
+        compared = 0
+        differ = 0
+        largest_deviation = 0.0
+        largest_drift = 0.0
+        own_members = self.model.member_models
+        again_members = self.trained_again.member_models
+        for own, again in zip(own_members, again_members, strict=True):
+            bounds = bounds_of(own)
+            own_tensors = [*bounds.parameters(own).values(), *bounds.bound_tensors(own)]
+            again_tensors = [*bounds.parameters(again).values(), *bounds.bound_tensors(again)]
+            for stored, fresh in zip(own_tensors, again_tensors, strict=True):
+                compared += stored.numel()
+                differ += int((stored != fresh).sum())
+            deviations = bounds.deviations(own, again, 0) or {}
+            largest_deviation = max(largest_deviation, *deviations.values(), 0.0)
+            largest_drift = max(largest_drift, bounds.largest_drift(own, again))
+        allowed_drift = ALLOWED_DRIFT[self.problem.settings.training.dtype]
+        drifted = largest_drift > allowed_drift and not self.other_code
+        outcome, meaning = self._judge_difference(
+            compared, differ, largest_deviation > 1 or drifted
         )
-        outcome = Outcome.STANDS
-        if differ and (
-            idle > 1
-            or (drift > GRAINS[self.problem.settings.training.dtype] and not self.other_code)
-        ):
-            outcome = Outcome.VIOLATED
-            meaning = (
-                f"{meaning}. The run was altered or damaged after training: restore it from a "
-                "backup, or train again"
-            )
-        elif differ:
-            reason = self.other_code or (
-                "another processor or another number of threads can cause such differences. If "
-                "env.json names the same processor and number of threads for the run and for this "
-                "audit, the run was altered or damaged"
-            )
-            outcome = Outcome.REPORTED
-            meaning = (
-                f"{meaning}, but the parameters differ by no more than the allowed rounding: "
-                f"{reason}"
-            )
         on_record = ON_RECORD.get(self.certificate.bounded, "weights")
+        noticeable = "this audit detects any change of the stored numbers beyond rounding"
+        if self.other_code:
+            noticeable = (
+                "this audit detects parameters that differ by more than the allowed rounding"
+            )
         return Finding(
             f"{on_record} on record",
             "training with the run's settings on the run's records gives the numbers that are "
             "stored in the run's folder",
             "the run was trained again on the same records, and its bounds were computed again",
-            f"{numbers:,} numbers compared",
+            f"{compared:,} numbers compared",
             outcome,
             meaning,
             "numbers that differ",
             0.0,
             found=float(differ),
             strength=Strength.CERTAIN,
-            noticeable="this audit detects parameters that differ by more than the allowed rounding"
-            if self.other_code
-            else "this audit detects any change of the stored numbers beyond rounding",
+            noticeable=noticeable,
+        )
+
+    def _judge_difference(
+        self, compared: int, differ: int, beyond_rounding: bool
+    ) -> tuple[Outcome, str]:
+        """Return what becomes of the claim that training again gives the stored numbers, and why.
+
+        Args:
+            compared: how many numbers were compared.
+            differ: how many of them differ.
+            beyond_rounding: they differ by more than the allowed rounding.
+        """
+        meaning = (
+            f"{differ:,} of {compared:,} numbers stored in the run's folder differ from those that "
+            "training again gives"
+        )
+        if not differ:
+            return Outcome.STANDS, meaning
+        if beyond_rounding:
+            return Outcome.VIOLATED, (
+                f"{meaning}. The run was altered or damaged after training: restore it from a "
+                "backup, or train again"
+            )
+        reason = self.other_code or (
+            "another processor or another number of threads can cause such differences. If "
+            "env.json names the same processor and number of threads for the run and for this "
+            "audit, the run was altered or damaged"
+        )
+        return Outcome.REPORTED, (
+            f"{meaning}, but the parameters differ by no more than the allowed rounding: {reason}"
         )
 
     # -- findings
@@ -1153,12 +983,11 @@ class Auditor:
 
     @property
     def effort(self) -> str:
-        """What was made, and what was not."""
+        """What was made, and what was not, in words."""
         train = self.problem.dataset.train
-        refused = self.refused.total()
-        edited = self.trained - self.units
         private_units = len(np.unique(train.units[~train.public]))
-        farthest = max((k for _, k in self.went), default=0)
+        edited = self.neighbours_trained - self.units_left_out
+        farthest = max((k for _, k in self.edit_deviations), default=0)
         changed = "no neighbouring dataset was made with edits chosen to change answers"
         if edited:
             changed = (
@@ -1166,49 +995,31 @@ class Auditor:
                 "edits chosen to change answers"
             )
         parts = [
-            f"{self.units:,} of {private_units:,} units (people) were left out of training, one at "
-            "a time",
+            f"{self.units_left_out:,} of {private_units:,} units (people) were left out of "
+            "training, one at a time",
             changed,
         ]
+        refused = self.refused.total()
         if refused:
             refused_datasets = counted(refused, "more neighbouring dataset")
             parts.append(f"training refused {refused_datasets}")
-        if self.cut:
+        if self.ended_early:
             parts.append("the time limit audit.seconds ended the search early")
         return "; ".join(parts)
 
     def _parameters(self) -> Finding:
-        """That neighbours stay within bounds; and which narrowing would have put one outside: of
-        the parameters that came nearest to it, and farthest. It is of all elements, both ends and
-        every k of a group: a share is that of the one that came nearest.
+        """Return whether neighbours stay within bounds, and which narrowing would be noticed.
+
+        A deviation is the largest of all elements, ends and values of k of a group of parameters,
+        so the narrowing is that of all bounds of a group. The groups that came nearest to their
+        bounds and those that stayed farthest from them are named.
         """
         relation = self.problem.settings.relation
         edits_within_k = RELATIONS[relation.name].describe_ball(relation.unit_rows)
-        deviation = share_words(self.share)
-        meaning = (
-            "models trained on neighbouring datasets deviate from the run's parameters by at "
-            f"most {deviation}"
-        )
-        if self.outside:
-            first_case = self.outside[0]
-            meaning = (
-                "a model trained on a neighbouring dataset deviates from the run's parameters "
-                f"by {deviation}, which is more than allowed. First case found: {first_case}"
-            )
-        elif not self.trained:
-            meaning = (
-                "no model was trained on a neighbouring dataset, so the bounds were not tested: "
-                "raise audit.units, audit.neighbours or audit.seconds"
-            )
-        elif not self.groups:
-            meaning = (
-                "the bounds were not tested, because all neighbouring datasets are farther from "
-                "the run's dataset than the largest distance k for which the run has bounds"
-            )
-        shares = sorted(self.groups.items(), key=lambda each: -each[1])
-        narrowings = {
-            group: 100 * max(0.0, 1 - share) for group, share in (*shares[:1], *shares[-1:])
-        }
+        largest_first = sorted(self.parameter_deviations.items(), key=lambda item: -item[1])
+        narrowings = {}
+        for group, deviation in (*largest_first[:1], *largest_first[-1:]):
+            narrowings[group] = 100 * max(0.0, 1 - deviation)
         detectable = " and ".join(
             f"by more than {narrowing:.3g} % in {group}" for group, narrowing in narrowings.items()
         )
@@ -1218,81 +1029,157 @@ class Auditor:
             "run's bounds for distance k",
             "models were trained on neighbouring datasets with the run's settings. Some of "
             "these datasets lack a unit (a person), others were edited to change answers",
-            self.effort, "deviation/bound", self.share if self.groups else None, meaning,
+            self.effort,
+            "deviation/bound",
+            self.largest_deviation if self.parameter_deviations else None,
+            self._parameters_meaning(),
             "this audit detects if all bounds of a group of parameters are too narrow "
             f"{detectable}. For other groups, the percentage lies between those given. It may "
             "miss a single bound that is too narrow",
             1.0,
-        )  # fmt: skip
+        )
+
+    def _parameters_meaning(self) -> str:
+        """Return in words how far neighbours' parameters went."""
+        deviation = share_words(self.largest_deviation)
+        if self.bound_violations:
+            first_case = self.bound_violations[0]
+            return (
+                "a model trained on a neighbouring dataset deviates from the run's parameters "
+                f"by {deviation}, which is more than allowed. First case found: {first_case}"
+            )
+        if not self.neighbours_trained:
+            return (
+                "no model was trained on a neighbouring dataset, so the bounds were not tested: "
+                "raise audit.units, audit.neighbours or audit.seconds"
+            )
+        if not self.parameter_deviations:
+            return (
+                "the bounds were not tested, because all neighbouring datasets are farther from "
+                "the run's dataset than the largest distance k for which the run has bounds"
+            )
+        return (
+            "models trained on neighbouring datasets deviate from the run's parameters by at "
+            f"most {deviation}"
+        )
 
     def _certified(self) -> Finding:
-        meaning = (
-            f"0 of {self.labels:,} certified labels changed on neighbouring datasets"
-            if self.labels
-            else "no certified label was tested, because no query is certified at the distance "
-            "of any neighbouring dataset that was made"
-        )
-        if self.turned:
-            first_case = self.turned[0]
+        """Return whether certified labels are the same on neighbouring datasets."""
+        if self.label_violations:
+            first_case = self.label_violations[0]
             meaning = f"some certified labels changed; for example, {first_case}"
+        elif self.labels_compared:
+            meaning = (
+                f"0 of {self.labels_compared:,} certified labels changed on neighbouring datasets"
+            )
+        else:
+            meaning = (
+                "no certified label was tested, because no query is certified at the distance "
+                "of any neighbouring dataset that was made"
+            )
         return counterexamples(
             f"{CERTIFIED_LABELS}: {self.subject}",
             "a label with stable distance L is the same for models trained on any dataset "
             "within distance L of the run's dataset",
             f"{len(self.queries)} queries were asked. Some of them lie where the label or the "
             "stable distance changes (found by bisection)",
-            self.effort, "certified labels that changed",
-            float(self.wrong) if self.labels else None,
-            meaning, "this audit detects a single label that changed",
-        )  # fmt: skip
+            self.effort,
+            "certified labels that changed",
+            float(self.labels_changed) if self.labels_compared else None,
+            meaning,
+            "this audit detects a single label that changed",
+        )
 
     def _memorisation(self) -> dict[str, Finding]:
+        """Return what the model had memorised of certified records, and of others if any."""
         left_out = (
             "each unit (person) was left out in turn, and the model trained without it was "
             "asked about the unit's own records"
         )
-        certified, others = (
-            [change for held, change in self.memorised if held == side] for side in (True, False)
-        )
-        broken, moved = (sum(change != 0 for change in side) for side in (certified, others))
+        of_certified = [change for certified, change in self.memorised if certified]
+        of_others = [change for certified, change in self.memorised if not certified]
+        changed_certified = sum(change != 0 for change in of_certified)
+        changed_others = sum(change != 0 for change in of_others)
         meaning = "no record was certified, so memorisation of certified records was not tested"
-        if certified:
-            meaning = f"{broken:,} of {len(certified):,} certified records were memorised"
-        found: dict[str, Finding] = {}
-        found[MEMORISATION] = counterexamples(
+        if of_certified:
+            meaning = (
+                f"{changed_certified:,} of {len(of_certified):,} certified records were memorised"
+            )
+        findings: dict[str, Finding] = {}
+        findings[MEMORISATION] = counterexamples(
             f"{MEMORISATION}: {self.subject}",
             "training on a record whose stable distance is at least 1 does not change the "
             "probability that the model labels this record correctly",
             left_out,
-            f"{self.units} units (people) were left out of training, one at a time, and "
+            f"{self.units_left_out} units (people) were left out of training, one at a time, and "
             f"{len(self.memorised)} records were used as queries",
             "records memorised",
-            float(broken) if certified else None,
+            float(changed_certified) if of_certified else None,
             meaning,
             "this audit detects a single memorised record",
         )
-        if others:
-            found[OTHER_MEMORISATION] = Finding(
+        if of_others:
+            findings[OTHER_MEMORISATION] = Finding(
                 OTHER_MEMORISATION,
                 "nothing is claimed about the memorisation of records whose stable distance is 0",
                 left_out,
-                f"{len(others)} records asked",
+                f"{len(of_others)} records asked",
                 Outcome.REPORTED,
-                f"{moved} of {len(others)} uncertified records get another label from the model "
-                "that was trained without them",
+                f"{changed_others} of {len(of_others)} uncertified records get another label from "
+                "the model that was trained without them",
                 "records memorised",
-                found=float(moved),
+                found=float(changed_others),
                 strength=Strength.CERTAIN,
             )
-        return found
+        return findings
 
     def _of_pairs(self) -> Iterator[tuple[str, Finding]]:
+        """Yield the claims about two neighbours' bounds: what each is about, and its finding."""
+        nesting = NESTING.get(self.certificate.bounded)
+        if nesting is not None:
+            claim, compared = nesting
+            yield (
+                NESTING_BOXES,
+                self._pair_finding(
+                    NESTING_BOXES,
+                    claim,
+                    compared,
+                    self.nesting_claimed,
+                    self.ends_compared,
+                    self.ends_outside,
+                ),
+            )
         largest_difference = "1" if self.dense else "one step in the run's list of values of k"
-        apart = (
+        claim = (
             "on two neighbouring datasets, the stable distances of a query differ by at most "
             f"{largest_difference}, and its labels differ only if its stable distance is 0 on "
             "both datasets"
         )
+        yield (
+            STABLE_DISTANCES,
+            self._pair_finding(
+                STABLE_DISTANCES,
+                claim,
+                "queries",
+                self.distances_claimed,
+                self.answers_compared,
+                self.answers_inconsistent,
+            ),
+        )
+
+    def _pair_finding(
+        self, about: str, claim: str, compared: str, claimed: bool, count: int, violations: int
+    ) -> Finding:
+        """Return the finding of a claim about two neighbours' bounds.
+
+        Args:
+            about: what the claim is about.
+            claim: in words.
+            compared: what was compared, in words.
+            claimed: whether it is claimed of this run.
+            count: how many were compared.
+            violations: how many of them violate the claim.
+        """
         attack = (
             "models were trained on neighbouring datasets (at distance 1), and all their bounds "
             "were computed. Some queries were chosen by bisection: they lie where the answer of "
@@ -1303,37 +1190,38 @@ class Auditor:
                 f"{attack}. These models were compared with the run's own model, which this "
                 "version of agt trained again"
             )
-        claims = [(STABLE_DISTANCES, apart, self.exact, self.compared, self.torn, "queries")]
-        if nesting := NESTING.get(self.certificate.bounded):
-            claims.insert(
-                0, (NESTING_BOXES, nesting[0], self.nests, self.ends, self.stuck, nesting[1])
+        tested = False
+        if not claimed:
+            meaning = self._unclaimed
+        elif not self.pairs:
+            meaning = (
+                "no bounds were computed on a neighbouring dataset, so this claim was not "
+                "tested: raise audit.bounded (or audit.seconds, if the time ran out)"
             )
-        for about, claim, claimed, looked, broken, compared in claims:
-            why = f"no {compared} were compared"
-            if not claimed:
-                why = self._unclaimed
-            elif not self.pairs:
-                why = (
-                    "no bounds were computed on a neighbouring dataset, so this claim was not "
-                    "tested: raise audit.bounded (or audit.seconds, if the time ran out)"
-                )
-            tested = claimed and self.pairs and looked
-            yield about, counterexamples(
-                f"{about}: {self.subject}", claim,
-                attack, f"{self.pairs} neighbouring datasets", f"{compared} that violate the claim",
-                float(broken) if tested else None,
-                f"{broken} of {looked} {compared} violate the claim" if tested else why,
-            )  # fmt: skip
+        elif not count:
+            meaning = f"no {compared} were compared"
+        else:
+            tested = True
+            meaning = f"{violations} of {count} {compared} violate the claim"
+        return counterexamples(
+            f"{about}: {self.subject}",
+            claim,
+            attack,
+            f"{self.pairs} neighbouring datasets",
+            f"{compared} that violate the claim",
+            float(violations) if tested else None,
+            meaning,
+        )
 
     @property
     def _unclaimed(self) -> str:
-        """Why bounds of neighbours are not claimed to go together."""
-        if self.exact:
+        """Why nothing is claimed about bounds of two neighbours, in words."""
+        if self.distances_claimed:
             return (
                 "nothing is claimed here, because the run's list of values of k (numbers of "
                 "changed records) leaves out some numbers"
             )
-        if self.stay:
+        if self.only_changes:
             return (
                 "nothing is claimed here, because a record that was changed in a neighbouring "
                 "dataset may be changed again by up to relation.radius, and may then be farther "
@@ -1346,27 +1234,28 @@ class Auditor:
         )
 
     def notes(self) -> Iterator[str]:
-        """What a reader must know beside the findings."""
+        """Yield what a reader must know besides the findings."""
         units = len(np.unique(self.problem.dataset.train.units))
         yield (
             "a violation is a counterexample and therefore certain, but finding none proves "
             "nothing. If the largest deviation is 90 % of its bound, for example, this audit "
             "detects only bounds that are too narrow by more than 10 %"
         )
-        if self.units < units and not self.stay:
-            limit = "audit.seconds" if self.cut else "audit.units"
+        if self.units_left_out < units and not self.only_changes:
+            limit = "audit.seconds" if self.ended_early else "audit.units"
             yield (
-                f"{self.units} of {units} units (people) were left out of training, one at a time. "
-                f"{limit} limits their number, and public units are never left out"
+                f"{self.units_left_out} of {units} units (people) were left out of training, one "
+                f"at a time. {limit} limits their number, and public units are never left out"
             )
-        if self.cut:
+        if self.ended_early:
             planned = self.planned.total()
             yield (
                 f"audit.seconds={self.extent.seconds:g} ended the search early. On neighbouring "
-                f"datasets, {self.trained:,} of {planned:,} planned models were trained, and the "
-                f"bounds of {self.pairs} of {self.extent.bounded} planned models were computed"
+                f"datasets, {self.neighbours_trained:,} of {planned:,} planned models were "
+                f"trained, and the bounds of {self.pairs} of {self.extent.bounded} planned models "
+                "were computed"
             )
-        for reason, refused in self.why.most_common(MAX_REFUSALS_SHOWN):
+        for reason, refused in self.refusal_reasons.most_common(MAX_REFUSALS_SHOWN):
             refused_datasets = counted(refused, "neighbouring dataset")
             yield f"training refused {refused_datasets}, for this reason: {reason}"
         if self.unreached:
@@ -1375,7 +1264,7 @@ class Auditor:
                 "these datasets are farther from the run's data than the largest k for which the "
                 "run has bounds"
             )
-        if self.names_far_newcomers:
+        if self.names_far_records:
             yield (
                 "some records that the audit added have values outside the declared ranges of "
                 "their columns (marked 'beyond the ranges of the columns'). The certificates "
@@ -1383,58 +1272,71 @@ class Auditor:
             )
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """Neighbours by edit and distance, and how near each group of parameters came to its
-        bound.
-        """
-        farthest = {kind: max(self.went.get(kind, ()), default=0.0) for kind in self.planned}
-        edits = [
+        """Return two tables: neighbours by edit, and how near parameters came to their bounds."""
+        farthest = {
+            edit: max(self.edit_deviations.get(edit, ()), default=0.0) for edit in self.planned
+        }
+        edit_rows = []
+        for edit, deviation in sorted(farthest.items(), key=lambda item: -item[1]):
+            description, distance = edit
+            edit_rows.append(
+                {
+                    "edit": description,
+                    "k": distance,
+                    "planned": self.planned[edit],
+                    "trained": len(self.edit_deviations.get(edit, ())),
+                    "refused": self.refused[edit],
+                    "deviation / bound": deviation,
+                }
+            )
+        detected = "smallest narrowing of all bounds that is detected, %"
+        parameter_rows = [
             {
-                "edit": kind[0],
-                "k": kind[1],
-                "planned": self.planned[kind],
-                "trained": len(self.went.get(kind, ())),
-                "refused": self.refused[kind],
-                "deviation / bound": share,
+                "parameters": name,
+                "deviation / bound": deviation,
+                detected: 100 * max(0.0, 1 - deviation),
             }
-            for kind, share in sorted(farthest.items(), key=lambda each: -each[1])
+            for name, deviation in self.parameter_deviations.items()
         ]
-        groups = [
-            {"parameters": name, "deviation / bound": share,
-             "smallest narrowing of all bounds that is detected, %": 100 * max(0.0, 1 - share)}
-            for name, share in self.groups.items()
-        ]  # fmt: skip
         return {
-            "certificate_edits": pd.DataFrame(edits),
-            "certificate_parameters": pd.DataFrame(groups),
+            "certificate_edits": pd.DataFrame(edit_rows),
+            "certificate_parameters": pd.DataFrame(parameter_rows),
         }
 
 
-def kind_of(edit: Edited) -> Kind:
-    """Where an edit is counted: by one step's story, or how many steps; and its distance."""
-    return edit.story[0] if len(edit.story) == 1 else (
-        f"{len(edit.story)} edits, all chosen to change the answer to one query"
-    ), edit.distance
+def kind_of(edit: EditedRecords) -> EditAndDistance:
+    """Return where a neighbour is counted: its edit, or how many edits it has; and its distance."""
+    if len(edit.edits) == 1:
+        return edit.edits[0], edit.distance
+    description = f"{len(edit.edits)} edits, all chosen to change the answer to one query"
+    return description, edit.distance
 
 
-def _dealt(plan: BatchPlan, records: Records) -> Iterator[np.ndarray]:
-    """The ids of each step's batch, however many they are."""
-    return (records.ids[rows] for rows in replace(plan, n_max=MOST_ROWS).batches(records.units))
+def _batch_ids(plan: BatchPlan, records: Records) -> Iterator[np.ndarray]:
+    """Yield the ids of each step's batch, however many they are."""
+    for rows in replace(plan, n_max=MOST_ROWS).batches(records.units):
+        yield records.ids[rows]
 
 
-def members_of(model: Model) -> Sequence[Model]:
-    """The members of an ensemble, or the one model."""
-    return model.member_models
+def _rows_of(records: Records, units: np.ndarray) -> list[np.ndarray]:
+    """Return the rows of each unit, in order."""
+    by_unit = np.argsort(records.units, kind="stable")
+    sorted_units = records.units[by_unit]
+    starts = np.searchsorted(sorted_units, units, "left")
+    stops = np.searchsorted(sorted_units, units, "right")
+    return [np.sort(by_unit[start:stop]) for start, stop in zip(starts, stops, strict=True)]
 
 
 def share_words(share: float) -> str:
-    """How far of the way to its bound a neighbour went: only the bound itself is 100 %, whatever
-    is left or beyond.
+    """Return in words how far of the way to its bound a neighbour went.
+
+    Only the bound itself is called 100 %, however little is left or beyond.
     """
-    apart = abs(1 - share)
+    difference = abs(1 - share)
     percentage = 100 * share
     if share >= 2:
         return f"{share:.3g} times the bound"
-    if 0 < apart < 0.01:
-        digits = max(1, math.ceil(-math.log10(100 * apart)))
+    if 0 < difference < 0.01:
+        digits = max(1, math.ceil(-math.log10(100 * difference)))
         return f"{percentage:.{digits}f} % of the bound"
     return f"{percentage:.3g} % of the bound"

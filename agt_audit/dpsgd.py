@@ -1,42 +1,30 @@
-"""agt audit dpsgd: a run's own training with noise inside (training/loop.py), canaries in or out;
-what is seen of it, and bounds on epsilon.
+"""agt audit dpsgd: a run's own noisy training, repeated with and without canaries.
 
-Trainings are the very loop that ``agt train`` runs, again and again, with canaries in or out. They
-show what an adversary would see: every noisy direction along each canary (white box), the final
-weights along it, or the loss on it at the end (black box). Lecture 004; Nasr et al. 2023; Steinke
-et al. 2023.
+A canary is a gradient or a record that the audit adds to the training data. Trainings are the very
+loop that ``agt train`` runs. What they show an adversary (every noisy gradient sum, the final
+weights, or the final loss on the canary) gives lower bounds on epsilon, which are held against the
+run's claim. Lecture 004; Nasr et al. 2023; Steinke et al. 2023.
 
-A gradient canary is a gradient of its own that stands for a record's in every step. It is longer
-than any clip, so that a clip that was forgotten shows. Several of one run are orthogonal, or nearly
-so: what one leaves in the noisy sum moves no other's score. An input canary is a record, whose
-gradient the head gives: what somebody can do who only hands in data. Each canary is a unit of its
-own whose id decides its batch, as any record's does; all constants are the run's. A gradient canary
-is clipped elementwise, as records are, and stands for a unit with as many rows as one may have.
-Under substitution a unit is never absent: where it is out, its gradient is the opposite one, and
-the two sides differ by all that the claim allows.
+* A **gradient canary** stands for a record's gradient in every step. It is longer than any clip, so
+  that a forgotten clip shows. Several of one run are orthogonal, or nearly so, so that none moves
+  another's score.
+* An **input canary** is a record whose gradient the head computes: all that somebody can do who
+  only hands in data.
+
+Each canary is a unit of its own, whose id decides its batch as any record's does. Under
+substitution a unit is never absent: where it is out, its gradient is the opposite one. The
+adversary who sees every sum knows all other records, and subtracts what they are expected to add.
 
 Formal guarantees
-    Many runs. One canary, in half of the runs. Thresholds are chosen on the first third of the runs
-    of each side and counted on the others, which are independent of it. So Clopper-Pearson's limits
-    hold, and with them a bound from (eps, delta) alone, and one from the claimed mu of Gaussian
-    differential privacy: the second is about the claim "Gaussian noise of this size", which is more
-    than (eps, delta), and is rejected where either part is false.
-    Step by step. In each step of each run a fresh coin says whether the canary takes part, and one
-    guess is made. Given all that came before, a guess is right with at most the probability that
-    the claimed step allows, Phi(mu_step / 2), so the number of right ones is dominated by a
-    binomial, and Clopper-Pearson's lower limit of the share holds. What it implies of the noise is
-    composed by the accountant: this can notice bugs in noise and clipping, and cannot debug the
-    composition.
-    One run. Each of m canaries is in by its own coin, and the bounds of estimates.py say what the
-    number of right guesses implies. How many are guessed follows from the claim.
-    Noise. Who knows all gradients, the canary's among them, sees the noise itself, in every
-    coordinate of every step: its size is judged as that of released weights (weights.py), of the
-    trainings without the canary.
-    All rigorous bounds of one audit share the error probability equally: together they hold with
-    the confidence asked for.
-
-The adversary of the white box knows all other records, and subtracts what they are expected to add
-to a sum; so does the one that differential privacy speaks of.
+    * Many runs: thresholds are chosen on the first third of the runs of each side and counted on
+      the others (Lemma 2 of docs/proofs/attack_bounds.md).
+    * Step by step: in each step of each run, a fresh coin says whether the canary takes part. A
+      guess is right with at most probability Phi(mu_step / 2), so the number of right guesses is
+      dominated by a binomial one. The accountant composes the steps, so this finds bugs in noise
+      and clipping, but none in the composition.
+    * One run: agt_audit/one_run.py. Noise: its size is judged as that of released weights
+      (agt_audit/weights.py).
+    * All rigorous bounds of one audit share the error probability equally.
 """
 
 import math
@@ -68,7 +56,7 @@ from agt.training.noise import NoisePlan, draw_noise, noise_seed
 from agt.training.settings import NoiseConfig
 from agt.training.setup import TrainingSetup
 from agt.training.sgd import BufferKey, Sgd
-from agt_audit.estimates import Claimed, chosen, estimates, lower_limit, verdict_words
+from agt_audit.estimates import Claimed, choose_event, estimates, lower_limit, verdict_words
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.neighbours import NOMINAL, neighbouring, replaces, with_added
 from agt_audit.one_run import BOUNDS, one_run_epsilon, planned_guesses, right_guesses
@@ -77,9 +65,9 @@ from agt_cli.report.console import Console
 from agt_cli.report.findings import Estimate, Finding, Outcome, Strength, least
 from agt_cli.report.record import RunRecord
 
-CANARY_ID = "agt-canary-"  # and a number
-LENGTH = 10.0  # a gradient canary's, in clips
-ROWS_LOOKED_AT = 256  # for the coordinates that they leave alone
+CANARY_ID = "agt-canary-"  # followed by a number
+LENGTH = 10.0  # of a gradient canary, in clips
+ROWS_LOOKED_AT = 256  # records whose gradients say which coordinates the data moves least
 SUMS, WEIGHTS, LOSS = "every noisy sum", "the final weights", "the final loss"
 STEPS, ONE_RUN = "step by step, composed", "one run"
 LOSSES: dict[str, Callable[..., Tensor]] = {
@@ -94,12 +82,13 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
 
 @dataclass(frozen=True)
 class Canaries:
-    """m canaries, of one sort.
+    """Canaries of one sort, m of them.
 
     Attributes:
         words: what they are, for a stranger.
-        gradients: [m, P] gradients in units of the clip; None: they are records.
-        records: m of them, named as canaries; of gradients, whose records' are never taken, zeros.
+        gradients: [m, P] gradients in units of the clip; None: the canaries are records.
+        records: the m records that are added. Those of gradient canaries are zeros, whose own
+            gradients are never used.
     """
 
     words: str
@@ -111,7 +100,11 @@ class Canaries:
 
 
 class CanaryHead:
-    """A module's gradients record by record, in float64.
+    """Computes a network's gradients record by record, in float64.
+
+    Args:
+        module: the layers with their initial parameters.
+        loss: a name of ``LOSSES``.
 
     Raises:
         ConfigError: a loss that has no gradients here.
@@ -124,55 +117,78 @@ class CanaryHead:
                 f"training.loss={loss}: `agt audit dpsgd` can only audit runs that were trained "
                 f"with training.loss={losses}. Give the folder of such a run with run=..."
             )
-        self.module, self.loss = module, loss
-        self.parameters = {name: p.detach().double() for name, p in module.state_dict().items()}
+        self.module = module
+        self.loss = loss
+        self.parameters = {
+            name: parameter.detach().double() for name, parameter in module.state_dict().items()
+        }
         self.initial = flat(self.parameters)
 
     def gradients(
         self, theta: np.ndarray, features: np.ndarray, labels: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """([n, P] gradients, [n] losses) of records at flat parameters [P]."""
-        sizes = [p.numel() for p in self.parameters.values()]
+        """Return the gradient [n, P] and the loss [n] of each record.
 
-        def loss(flat_theta: Tensor, row: Tensor, label: Tensor) -> Tensor:
-            parts = zip(self.parameters.items(), flat_theta.split(sizes), strict=True)
-            named = {name: part.view(like.shape) for (name, like), part in parts}
-            logits = functional_call(self.module, named, (row[None],))
-            binary = self.loss == "binary_cross_entropy"
-            return LOSSES[self.loss](
-                logits, label.to(logits.dtype).view(1, 1) if binary else label.view(1)
-            )
-
-        each = vmap(grad_and_value(loss), in_dims=(None, 0, 0))
-        x, y = (
+        Args:
+            theta: [P] all parameters, flat.
+            features: [n, ...].
+            labels: [n].
+        """
+        of_each_record = vmap(grad_and_value(self._loss_of_record), in_dims=(None, 0, 0))
+        gradients, losses = of_each_record(
+            torch.from_numpy(theta),
             torch.from_numpy(np.asarray(features, dtype=np.float64)),
             torch.from_numpy(np.asarray(labels)),
         )
-        gradients, losses = each(torch.from_numpy(theta), x, y)
         return gradients.numpy(), losses.numpy()
+
+    def _loss_of_record(self, theta: Tensor, features: Tensor, label: Tensor) -> Tensor:
+        """Return the loss of one record at flat parameters [P]."""
+        sizes = [parameter.numel() for parameter in self.parameters.values()]
+        parameters = {}
+        pieces = theta.split(sizes)
+        for (name, like), piece in zip(self.parameters.items(), pieces, strict=True):
+            parameters[name] = piece.view(like.shape)
+        logits = functional_call(self.module, parameters, (features[None],))
+        if self.loss == "binary_cross_entropy":
+            target = label.to(logits.dtype).view(1, 1)
+        else:
+            target = label.view(1)
+        return LOSSES[self.loss](logits, target)
 
 
 def dirac(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator) -> np.ndarray:
-    """[count, P] each on a coordinate of its own: those that the data's gradients move least at
-    first, of equals any.
+    """Return gradients [count, P], each on a coordinate of its own.
+
+    These are the coordinates that the data's first gradients move least; of equal ones, any.
+
+    Args:
+        count: how many.
+        head: computes gradients of records.
+        pool: the records of which some are looked at.
+        rng: of the choice.
     """
     rows = rng.permutation(len(pool))[:ROWS_LOOKED_AT]
-    at_first, _ = head.gradients(head.initial, pool.features[rows], pool.labels[rows])
-    shuffled = rng.permutation(len(head.initial))
-    places = shuffled[np.argsort((at_first**2).sum(0)[shuffled], kind="stable")][:count]
+    first_gradients, _ = head.gradients(head.initial, pool.features[rows], pool.labels[rows])
+    shuffled = rng.permutation(len(head.initial))  # so that ties are broken by chance
+    energy = (first_gradients**2).sum(0)
+    coordinates = shuffled[np.argsort(energy[shuffled], kind="stable")][:count]
     gradients = np.zeros((count, len(head.initial)))
-    gradients[np.arange(count), places] = LENGTH
+    gradients[np.arange(count), coordinates] = LENGTH
     return gradients
 
 
 def gaussian(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator) -> np.ndarray:
-    """[count, P] random directions, made orthogonal."""
-    return LENGTH * np.linalg.qr(rng.standard_normal((len(head.initial), count)))[0].T
+    """Return gradients [count, P] in random directions, made orthogonal; arguments as ``dirac``."""
+    directions = rng.standard_normal((len(head.initial), count))
+    orthogonal, _ = np.linalg.qr(directions)
+    return LENGTH * orthogonal.T
 
 
 def signs(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator) -> np.ndarray:
-    """[count, P] the same size in every element, which is what an elementwise clip lets through
-    most of.
+    """Return gradients [count, P] of the same size in every element; arguments as ``dirac``.
+
+    An elementwise clip lets most of such a gradient through.
     """
     size = len(head.initial)
     return LENGTH / np.sqrt(size) * rng.choice([-1.0, 1.0], (count, size))
@@ -198,25 +214,44 @@ KINDS = (*GRADIENTS, *RECORDS)
 
 
 def canaries_of(kind: str, count: int, head: CanaryHead, pool: Records, seed: int) -> Canaries:
-    """Canaries of one of ``KINDS``, made of the records of a pool.
+    """Return canaries of one kind.
+
+    Args:
+        kind: one of ``KINDS``.
+        count: how many.
+        head: computes gradients of records.
+        pool: the records of which canaries are made.
+        seed: of all choices.
 
     Raises:
-        ConfigError: there is no room for so many.
+        ConfigError: there are too few parameters or records for so many canaries.
     """
-    rng, size = np.random.default_rng(seed), len(head.initial)
+    rng = np.random.default_rng(seed)
     if kind in GRADIENTS:
-        if count > size:
-            raise ConfigError(
-                f"audit.canaries={count} exceeds {size}, the number of trained parameters: each "
-                f"canary needs a direction of its own. Give {size} or fewer"
-            )
-        words, make = GRADIENTS[kind]
-        zeros = np.zeros((count, *pool.features.shape[1:]))
-        return Canaries(
-            words,
-            make(count, head, pool, rng),
-            _named(zeros, np.zeros(count, dtype=np.int64), pool),
+        return _gradient_canaries(kind, count, head, pool, rng)
+    return _record_canaries(kind, count, head, pool, rng)
+
+
+def _gradient_canaries(
+    kind: str, count: int, head: CanaryHead, pool: Records, rng: np.random.Generator
+) -> Canaries:
+    """Return canaries that are gradients; arguments and errors as of ``canaries_of``."""
+    size = len(head.initial)
+    if count > size:
+        raise ConfigError(
+            f"audit.canaries={count} exceeds {size}, the number of trained parameters: each "
+            f"canary needs a direction of its own. Give {size} or fewer"
         )
+    words, make = GRADIENTS[kind]
+    zeros = np.zeros((count, *pool.features.shape[1:]))
+    gradients = make(count, head, pool, rng)
+    return Canaries(words, gradients, _named(zeros, np.zeros(count, dtype=np.int64), pool))
+
+
+def _record_canaries(
+    kind: str, count: int, head: CanaryHead, pool: Records, rng: np.random.Generator
+) -> Canaries:
+    """Return canaries that are records; arguments and errors as of ``canaries_of``."""
     if count > len(pool):
         raise ConfigError(
             f"audit.canaries={count} exceeds {len(pool)}, the number of records from which "
@@ -227,31 +262,38 @@ def canaries_of(kind: str, count: int, head: CanaryHead, pool: Records, seed: in
             f"audit.canaries={count} is not possible with audit.canary=blank, because all blank "
             "records are the same: set audit.canaries=1"
         )
-    rows, others = rng.permutation(len(pool)), (pool.labels + 1) % (int(pool.labels.max()) + 1)
-    features, labels = np.asarray(pool.features)[rows], others[rows]
+    rows = rng.permutation(len(pool))
+    wrong_labels = (pool.labels + 1) % (int(pool.labels.max()) + 1)
+    features = np.asarray(pool.features)[rows]
+    labels = wrong_labels[rows]
     if kind == "blank":
-        features, labels = np.zeros_like(features), pool.labels
+        features = np.zeros_like(features)
+        labels = pool.labels
     if kind == "adversarial":
-        features, labels = (
-            np.concatenate([features, features]),
-            np.concatenate([pool.labels[rows], labels]),
-        )
-        lengths = np.linalg.norm(head.gradients(head.initial, features, labels)[0], axis=1)
-        worst = np.argsort(-lengths, kind="stable")
-        features, labels = features[worst], labels[worst]
+        features = np.concatenate([features, features])
+        labels = np.concatenate([pool.labels[rows], labels])
+        gradients, _ = head.gradients(head.initial, features, labels)
+        longest_first = np.argsort(-np.linalg.norm(gradients, axis=1), kind="stable")
+        features = features[longest_first]
+        labels = labels[longest_first]
     return Canaries(RECORDS[kind], None, _named(features[:count], labels[:count], pool))
 
 
 def _named(features: np.ndarray, labels: np.ndarray, pool: Records) -> Records:
+    """Return private records [n] that are named as canaries, in the number format of ``pool``."""
     ids = np.array([f"{CANARY_ID}{index}" for index in range(len(labels))])
     return Records(
-        features.astype(pool.features.dtype), labels, ids, ids, np.zeros(len(ids), dtype=bool)
+        features=features.astype(pool.features.dtype),
+        labels=labels,
+        ids=ids,
+        units=ids,
+        public=np.zeros(len(ids), dtype=bool),
     )
 
 
-def flat(named: Mapping[str, Tensor]) -> np.ndarray:
-    """[P] float64: all tensors, one after another."""
-    return np.concatenate([tensor.detach().double().numpy().ravel() for tensor in named.values()])
+def flat(tensors: Mapping[str, Tensor]) -> np.ndarray:
+    """Return all tensors one after another, [P] float64."""
+    return np.concatenate([tensor.detach().double().numpy().ravel() for tensor in tensors.values()])
 
 
 # -- trainings
@@ -259,8 +301,8 @@ def flat(named: Mapping[str, Tensor]) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Sight:
-    """What adversaries see of R runs with m canaries.
+class AdversaryView:
+    """What adversaries see of R runs of T epochs with m canaries.
 
     Attributes:
         scores: [R, T, m] each noisy sum along the canary's clipped gradient, less what the others
@@ -269,8 +311,8 @@ class Sight:
         reach: [R, T, m] the clipped gradient's length, in the same units; at most 1.
         weights: [R, m] the final weights along the canary's first gradient, downhill.
         losses: [R, m] on the canaries at the end; of gradient canaries 0.
-        squares, coordinates: [R] the squares of all noise, over the claimed variance, added up over
-            so many coordinates.
+        squares: [R] the squares of all noise, over the claimed variance, added up.
+        coordinates: [R] over how many coordinates they were added up.
     """
 
     scores: np.ndarray
@@ -298,9 +340,15 @@ class NoisyTraining:
 
     @classmethod
     def of(cls, model: Model, records: Records, seed: int | None = None) -> "NoisyTraining":
-        """The run that made this model, on some of its records.
+        """Return the training that made a model, on some of its records.
 
-        Raises ConfigError: the run has no noise.
+        Args:
+            model: of the run.
+            records: those that every training has.
+            seed: as of the class.
+
+        Raises:
+            ConfigError: the run has no noise.
         """
         network = model.boxed_network
         if model.noise is None or network is None:
@@ -312,29 +360,29 @@ class NoisyTraining:
 
     @property
     def config(self) -> NoiseConfig:
-        """The claim, for one unit."""
+        """What the run claims for one unit: epsilon and delta."""
         config = self.problem.settings.noise
         assert config is not None
         return config
 
     @property
-    def noise(self) -> float:
+    def noise_multiplier(self) -> float:
         """The noise's standard deviation over the most that one unit adds to a sum."""
         return self.plan.sigma / self.plan.sensitivity
 
     @property
     def claim(self) -> str:
-        """For a stranger."""
+        """The claim, in words for a stranger."""
         return (
             f"({self.config.epsilon:.4g}, {self.config.delta:g})-differentially private: each "
             f"record is used in {self.plan.epochs} steps, and the Gaussian noise of each step "
-            f"has a standard deviation of {self.noise:.4g} times the largest contribution of one "
-            "record"
+            f"has a standard deviation of {self.noise_multiplier:.4g} times the largest "
+            "contribution of one record"
         )
 
     @cached_property
     def module(self) -> nn.Sequential:
-        """Layers and initial parameters."""
+        """The network with its initial parameters."""
         problem = self.problem
         shape = problem.dataset.train.features.shape[1:]
         module = problem.settings.model.build(shape, problem.classes, problem.settings.training)
@@ -343,60 +391,76 @@ class NoisyTraining:
 
     @cached_property
     def head(self) -> CanaryHead:
-        """For canaries to be made."""
+        """Computes gradients of records, from which canaries are made."""
         return CanaryHead(self.module, self.problem.settings.training.loss)
 
     def canaries(self, kind: str, count: int, seed: int) -> Canaries:
-        """As ``canaries_of``, of the records that every training has."""
+        """Return ``canaries_of`` the records that every training has."""
         return canaries_of(kind, count, self.head, self.problem.dataset.train, seed)
 
-    def drawn(self, seed: int | None) -> Noise:
-        """One training's noise: step -> name -> what is added."""
+    def noise_of_run(self, seed: int | None) -> Noise:
+        """Return one training's noise: step -> name of a parameter -> what is added."""
         parameters = {name: p.detach() for name, p in self.module.named_parameters()}
-        draw = noise_seed(replace(self.config, seed=seed))
-        return lambda step: draw_noise(parameters, self.plan, draw, step)
+        run_seed = noise_seed(replace(self.config, seed=seed))
+        return lambda step: draw_noise(parameters, self.plan, run_seed, step)
 
-    def train(self, canaries: Canaries, inside: np.ndarray) -> Sight:
-        """Train R times, from fresh draws.
+    def train(self, canaries: Canaries, inside: np.ndarray) -> AdversaryView:
+        """Train R times, with fresh noise each time.
 
         Args:
-            inside: [R, T, m] or [R, 1, m] bool: in which steps that a canary's unit takes part in,
-                of which each epoch has one, it is there.
+            canaries: what is added to the records.
+            inside: [R, T, m] bool, whether each canary is in the data in the step of each epoch in
+                which its unit takes part; or [R, 1, m] for all epochs alike.
         """
-        seeds = (
-            [None] * len(inside) if self.seed is None else range(self.seed, self.seed + len(inside))
-        )
-        runs = [self._once(canaries, one, seed) for one, seed in zip(inside, seeds, strict=True)]
-        return Sight(*(np.stack(parts) for parts in zip(*runs, strict=True)))
+        seeds: Sequence[int | None] = [None] * len(inside)
+        if self.seed is not None:
+            seeds = range(self.seed, self.seed + len(inside))
+        runs = [
+            self._train_once(canaries, of_run, seed)
+            for of_run, seed in zip(inside, seeds, strict=True)
+        ]
+        return AdversaryView(*(np.stack(values) for values in zip(*runs, strict=True)))
 
-    def _once(
+    def _train_once(
         self, canaries: Canaries, inside: np.ndarray, seed: int | None
     ) -> tuple[np.ndarray, ...]:
-        again = neighbouring(self.problem, with_added(self.problem.dataset.train, canaries.records))
+        """Train once, and return the fields of ``AdversaryView`` without their first axis."""
+        records = with_added(self.problem.dataset.train, canaries.records)
+        problem = neighbouring(self.problem, records)
         inside = np.broadcast_to(inside, (self.plan.epochs, len(canaries)))
-        run = _WatchedRun(
-            self, canaries, inside, again.setup, again.dataset.train, self.drawn(seed)
-        )
+        noise = self.noise_of_run(seed)
+        run = _WatchedRun(self, canaries, inside, problem.setup, problem.dataset.train, noise)
         with torch.no_grad():
             for rows in run.plan.batches(run.records.units):
                 run.step(rows)
-        end, losses = flat(run.point), np.zeros(len(canaries))
+        end = flat(run.point)
+        losses = np.zeros(len(canaries))
         if canaries.gradients is None:
-            losses = self.head.gradients(end, canaries.records.features, canaries.records.labels)[1]
-        weights, _ = run.along(self.head.initial - end, run.first)
-        return (
-            run.scores,
-            run.reach,
-            weights,
-            losses,
-            np.array(run.squares),
-            np.array(run.coordinates),
-        )
+            _, losses = self.head.gradients(end, canaries.records.features, canaries.records.labels)
+        weights, _ = run.project(self.head.initial - end, run.first_gradients)
+        squares = np.array(run.squares)
+        coordinates = np.array(run.coordinates)
+        return run.scores, run.reach, weights, losses, squares, coordinates
 
 
 class _WatchedRun(TrainingRun):
-    """The training loop, with canaries among the records and an adversary who sees every
-    direction.
+    """The training loop with canaries among the records, whose directions an adversary sees.
+
+    Args:
+        trainer: the run's training with its claim.
+        canaries: the last records of ``records``.
+        inside: [T, m] bool, in which epoch each canary is in the data.
+        setup: of the training, with the canaries.
+        records: all records.
+        noise: step -> name of a parameter -> what is added.
+
+    Attributes:
+        largest_sum: how far one unit moves a batch's sum, in the l2 norm.
+        opposed: a gradient canary that is out adds its opposite (substitution).
+        others: how many records are no canaries.
+        first_gradients: [m, P] the canaries' clipped gradients before the first step.
+        scores, reach, squares, coordinates: as of ``AdversaryView``, of this run.
+        sigma: the claimed standard deviation of the noise in a batch's sum.
     """
 
     def __init__(
@@ -409,110 +473,126 @@ class _WatchedRun(TrainingRun):
         noise: Noise,
     ) -> None:
         super().__init__(trainer.module, setup, records, noise=noise)
-        settings, self.canaries, self.inside, self.head = (
-            trainer.problem.settings,
-            canaries,
-            inside,
-            trainer.head,
-        )
-        # how far one unit moves a batch's sum, l2
-        self.most = trainer.plan.sensitivity * trainer.problem.plan.normalizer
+        settings = trainer.problem.settings
+        normalizer = trainer.problem.plan.normalizer
+        self.canaries = canaries
+        self.inside = inside
+        self.head = trainer.head
+        self.largest_sum = trainer.plan.sensitivity * normalizer
         self.unit_rows = settings.relation.unit_rows
         self.opposed = replaces(settings.relation.name) and canaries.gradients is not None
-        self.sgd = self.spy = _Spy(setup.training)
+        self.recorder = _RecordingSgd(setup.training)
+        self.sgd = self.recorder
         self.others = len(records) - len(canaries)
-        self.first = self.clipped(np.arange(len(canaries)))
-        self.scores, self.reach = np.zeros(inside.shape), np.zeros(inside.shape)
-        self.sigma, self.squares, self.coordinates = (
-            trainer.plan.sigma * trainer.problem.plan.normalizer,
-            0.0,
-            0,
-        )
+        self.first_gradients = self.clipped_gradients(np.arange(len(canaries)))
+        self.scores = np.zeros(inside.shape)
+        self.reach = np.zeros(inside.shape)
+        self.sigma = trainer.plan.sigma * normalizer
+        self.squares = 0.0
+        self.coordinates = 0
 
-    def clipped(self, places: np.ndarray) -> np.ndarray:
-        """[len(places), P] gradients of canaries, clipped elementwise, of a whole unit."""
-        theta, clip = flat(self.point), self.training.clip
-        if not len(places):
+    def clipped_gradients(self, indices: np.ndarray) -> np.ndarray:
+        """Return the gradients [n, P] of canaries of these indices [n], each of a whole unit.
+
+        They are clipped elementwise, as records' are.
+        """
+        theta = flat(self.point)
+        clip = self.training.clip
+        if not len(indices):
             return np.zeros((0, theta.size))
         if self.canaries.gradients is not None:
-            return self.unit_rows * np.clip(
-                self.canaries.gradients[places] * clip * np.sqrt(theta.size), -clip, clip
-            )
+            gradients = self.canaries.gradients[indices] * clip * np.sqrt(theta.size)
+            return self.unit_rows * np.clip(gradients, -clip, clip)
         records = self.canaries.records
-        return np.clip(
-            self.head.gradients(theta, records.features[places], records.labels[places])[0],
-            -clip,
-            clip,
+        gradients, _ = self.head.gradients(
+            theta, records.features[indices], records.labels[indices]
         )
+        return np.clip(gradients, -clip, clip)
 
-    def along(self, excess: np.ndarray, gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(a sum [P] along each gradient, the gradients' lengths), in units of the most that one
-        unit can add.
+    def project(self, excess: np.ndarray, gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return a sum's length along each gradient [n], and the gradients' own lengths [n].
+
+        Both are in units of the most that one unit can add to a sum.
+
+        Args:
+            excess: [P] the sum.
+            gradients: [n, P].
         """
         lengths = np.linalg.norm(gradients, axis=1)
-        return gradients @ excess / np.maximum(lengths, 1e-300) / self.most, np.minimum(
-            1, lengths / self.most
-        )
+        along = gradients @ excess / np.maximum(lengths, 1e-300) / self.largest_sum
+        return along, np.minimum(1, lengths / self.largest_sum)
 
     def step(self, rows: np.ndarray) -> None:
-        """As ``Run.step``; then the scores of the canaries whose batch it was."""
-        places, epoch = rows[rows >= self.others] - self.others, self.steps_taken // self.plan.count
-        self.gradients = self.clipped(places)
+        """Take a step as ``TrainingRun.step``, then score the canaries whose batch it was."""
+        indices = self._canaries_in(rows)
+        epoch = self._epoch
+        # before the step, because it moves the parameters
+        self.gradients = self.clipped_gradients(indices)
         super().step(rows)
-        excess = flat(self.spy.directions) * self.plan.normalizer - self.expected
-        noise = excess - self._there(places, epoch) @ self.gradients
-        self.squares, self.coordinates = (
-            self.squares + float(noise @ noise) / self.sigma**2,
-            self.coordinates + noise.size,
-        )
-        sums, reach = self.along(excess, self.gradients)
+        excess = flat(self.recorder.directions) * self.plan.normalizer - self.expected
+        noise = excess - self._weights(indices, epoch) @ self.gradients
+        self.squares += float(noise @ noise) / self.sigma**2
+        self.coordinates += noise.size
+        sums, reach = self.project(excess, self.gradients)
         if self.opposed:  # +g or -g: as far apart as 2 g or nothing
-            sums, reach = sums + reach, np.minimum(2 * reach, 1)
-        self.scores[epoch, places], self.reach[epoch, places] = sums, reach
+            sums = sums + reach
+            reach = np.minimum(2 * reach, 1)
+        self.scores[epoch, indices] = sums
+        self.reach[epoch, indices] = reach
 
     def bound_sums(self, rows: np.ndarray, eligible: int, group: slice) -> dict[str, BoundSums]:
-        """Zeros: no bound is audited, and the nominal parameters depend on none."""
+        """Return zeros: no bound is audited, and the nominal parameters depend on none."""
         if self.relation.selects:
             return super().bound_sums(rows, eligible, group)
-        zeros = {
-            name: torch.zeros_like(bound.lower, dtype=torch.int64)
-            for name, bound in self.bounds.items()
-        }
-        return {name: BoundSums(zero, zero) for name, zero in zeros.items()}
+        sums = {}
+        for name, bound in self.bounds.items():
+            zero = torch.zeros_like(bound.lower, dtype=torch.int64)
+            sums[name] = BoundSums(zero, zero)
+        return sums
 
-    def _there(self, places: np.ndarray, epoch: int) -> np.ndarray:
-        """[len(places)] how often each canary's gradient is added."""
-        return np.where(self.inside[epoch, places], 1.0, -1.0 if self.opposed else 0.0)
+    @property
+    def _epoch(self) -> int:
+        """The epoch of the next step."""
+        return self.steps_taken // self.plan.count
+
+    def _canaries_in(self, rows: np.ndarray) -> np.ndarray:
+        """Return the indices of the canaries that are among the records of a batch."""
+        return rows[rows >= self.others] - self.others
+
+    def _weights(self, indices: np.ndarray, epoch: int) -> np.ndarray:
+        """Return how often the gradient of each canary is added, [n]: 1, 0 or -1."""
+        weight_outside = -1.0 if self.opposed else 0.0
+        return np.where(self.inside[epoch, indices], 1.0, weight_outside)
 
     def nominal_sums(self, rows: np.ndarray) -> Tensors:
-        """The others' sums, and those canaries' that are in."""
-        places, epoch = rows[rows >= self.others] - self.others, self.steps_taken // self.plan.count
+        """Return the sums of the other records' gradients and of the canaries' that are in."""
+        indices = self._canaries_in(rows)
         sums = super().nominal_sums(rows[rows < self.others])
-        quantum = self.training.clip / QUANTA
+        quantum = self.training.clip / QUANTA  # what sums of whole numbers count
         self.expected = flat(sums) * quantum
-        there = self._there(places, epoch)
+        weights = self._weights(indices, self._epoch)
         if self.canaries.gradients is None:  # records: the loop's own gradients
-            return super().nominal_sums(
-                rows[(rows < self.others) | np.isin(rows - self.others, places[there > 0])]
-            )
-        added = torch.from_numpy(np.rint(there @ self.gradients / quantum).astype(np.int64))
-        parts = added.split([total.numel() for total in sums.values()])
+            is_used = (rows < self.others) | np.isin(rows - self.others, indices[weights > 0])
+            return super().nominal_sums(rows[is_used])
+        added = np.rint(weights @ self.gradients / quantum).astype(np.int64)
+        pieces = torch.from_numpy(added).split([total.numel() for total in sums.values()])
         return {
-            name: total + part.view_as(total)
-            for (name, total), part in zip(sums.items(), parts, strict=True)
+            name: total + piece.view_as(total)
+            for (name, total), piece in zip(sums.items(), pieces, strict=True)
         }
 
 
 @dataclass
-class _Spy(Sgd):
-    """The optimizer, and the last direction that the nominal parameters were given."""
+class _RecordingSgd(Sgd):
+    """The optimizer, which keeps the last direction of each nominal parameter."""
 
     directions: Tensors = field(default_factory=dict)
 
     def update(self, key: BufferKey, gradient: Tensor) -> Tensor:
-        """As ``Sgd.update``."""
-        if key[0] == "nominal":
-            self.directions[str(key[1])] = gradient
+        """Return what ``Sgd.update`` returns, and keep the direction of nominal parameters."""
+        track, name = key[0], key[1]
+        if track == "nominal":
+            self.directions[str(name)] = gradient
         return super().update(key, gradient)
 
 
@@ -522,7 +602,7 @@ class _Spy(Sgd):
 
 @dataclass(frozen=True)
 class TrainingEffort:
-    """How hard.
+    """How many trainings an audit makes.
 
     Attributes:
         trials: trainings a side with one canary.
@@ -538,7 +618,7 @@ class TrainingEffort:
 
     @property
     def counted(self) -> int:
-        """Of the trials a side: the first third chooses thresholds."""
+        """How many of the trials a side are counted: the first third chooses thresholds."""
         return self.trials - self.trials // 3
 
 
@@ -562,20 +642,23 @@ class LowerBound:
 
     @property
     def seen(self) -> str:
-        """Who sees what, and in how many canaries."""
+        """What the adversary sees, and of how many canaries."""
         return f"{self.adversary}, {self.canaries} canaries" if self.canaries else self.adversary
 
     @property
     def estimate(self) -> Estimate:
-        """As a finding has it."""
+        """The bound as a finding has it."""
         return Estimate(f"{self.method}, {self.seen}", "epsilon", self.found, self.strength)
 
 
-def likelihood(sight: Sight, noise: float) -> np.ndarray:
-    """[R, T, m] the logarithm of each noisy sum's likelihood with the canary over that without,
-    under the claim.
+def likelihood(view: AdversaryView, noise_multiplier: float) -> np.ndarray:
+    """Return the log-likelihood ratio of each noisy sum, with the canary over without, [R, T, m].
+
+    Args:
+        view: what the adversary sees.
+        noise_multiplier: the claimed noise, in units of the most that one unit adds.
     """
-    return (2 * sight.reach * sight.scores - sight.reach**2) / (2 * noise**2)
+    return (2 * view.reach * view.scores - view.reach**2) / (2 * noise_multiplier**2)
 
 
 def audit(
@@ -584,164 +667,225 @@ def audit(
     effort: TrainingEffort,
     several: Canaries | None = None,
 ) -> tuple[list[LowerBound], Finding]:
-    """(all bounds on epsilon at the claim's delta, by estimator and who sees what; the size of the
-    noise).
+    """Train, and return all lower bounds on epsilon, and a finding about the size of the noise.
 
     Args:
+        trainer: the run's training with its claim.
         canary: one, of many runs.
-        several: of one run; None: none is made.
+        effort: how many trainings there are.
+        several: of one run; None: no such run is made.
 
     Raises:
         ConfigError: too few trials.
     """
-    records = canary.gradients is None
-    # rigorous bounds, which share the error
-    events = 2 * (2 + records) + 2 + (0 if several is None else len(BOUNDS))
-    sure, config = 1 - (1 - effort.confidence) / events, trainer.config
-    needed = Claimed("mu", trainer.plan.mu).needed(sure)
-    if effort.counted < needed:  # they could contradict nothing, even if no guess were wrong
-        enough = next(
-            trials for trials in range(needed, 2 * needed + 1) if trials - trials // 3 >= needed
-        )
-        raise ConfigError(
-            f"audit.trials={effort.trials} is too few to contradict the claimed epsilon of "
-            f"{config.epsilon:.4g} at delta = {config.delta:g}, even if every guess were right: "
-            f"set audit.trials={enough} or more"
-        )
-    sights = [
-        trainer.train(canary, np.full((effort.trials, 1, 1), inside)) for inside in (True, False)
-    ]
+    canary_is_record = canary.gradients is None
+    adversaries = 3 if canary_is_record else 2  # a gradient canary has no loss
+    one_run_bounds = 0 if several is None else len(BOUNDS)
+    # all rigorous bounds share the error: two of each adversary, of the steps, of the noise's size
+    events = 2 * adversaries + 2 + one_run_bounds
+    confidence = 1 - (1 - effort.confidence) / events
+    _check_trials(trainer, effort, confidence)
+    always_in = np.full((effort.trials, 1, 1), True)
+    present = trainer.train(canary, always_in)
+    absent = trainer.train(canary, ~always_in)
+    sides = (present, absent)
+    # of each adversary's scores, a greater one says that the canary is rather in
     scores = {
-        SUMS: [likelihood(sight, trainer.noise).sum(1) for sight in sights],
-        WEIGHTS: [s.weights for s in sights],
+        SUMS: [likelihood(view, trainer.noise_multiplier).sum(1) for view in sides],
+        WEIGHTS: [view.weights for view in sides],
     }
-    # the greater, the more it seems to be in
-    scores |= {LOSS: [-sight.losses for sight in sights]} if records else {}
-    bounds = [
-        bound for name, sides in scores.items() for bound in _of_many(name, sides, config, sure)
-    ]
+    if canary_is_record:
+        scores[LOSS] = [-view.losses for view in sides]
+    bounds = []
+    for adversary, (with_canary, without_canary) in scores.items():
+        bounds += _many_run_bounds(
+            adversary, with_canary, without_canary, trainer.config, confidence
+        )
     if several is not None:
-        bounds += _of_one(trainer, several, effort.seed, sure)
-    squares, coordinates = float(sights[1].squares.sum()), int(sights[1].coordinates.sum())
+        bounds += _one_run_bounds(trainer, several, effort.seed, confidence)
     size = noise_size(
         "training with noise in every step",
-        squares,
-        coordinates,
-        sure,
+        float(absent.squares.sum()),
+        int(absent.coordinates.sum()),
+        confidence,
         f"{effort.trials} trainings",
     )
-    return [*bounds, _of_steps(trainer, canary, effort, sure)], size
+    return [*bounds, _step_bound(trainer, canary, effort, confidence)], size
 
 
-def _of_many(
-    adversary: str, sides: list[np.ndarray], config: NoiseConfig, sure: float
-) -> list[LowerBound]:
-    """What one adversary's scores of many runs give, each bound at a threshold chosen for its
-    own measure.
+def _check_trials(trainer: NoisyTraining, effort: TrainingEffort, confidence: float) -> None:
+    """Raise ConfigError if the trials could not contradict the claim, even if no guess were wrong.
+
+    Args:
+        trainer: the run's training with its claim.
+        effort: how many trials there are.
+        confidence: of each bound.
     """
-    (present, absent), third, bounds = (side[:, 0] for side in sides), len(sides[0]) // 3, []
+    needed = Claimed("mu", trainer.plan.mu).needed(confidence)
+    if effort.counted >= needed:
+        return
+    config = trainer.config
+    enough = needed
+    while replace(effort, trials=enough).counted < needed:
+        enough += 1
+    raise ConfigError(
+        f"audit.trials={effort.trials} is too few to contradict the claimed epsilon of "
+        f"{config.epsilon:.4g} at delta = {config.delta:g}, even if every guess were right: "
+        f"set audit.trials={enough} or more"
+    )
+
+
+def _many_run_bounds(
+    adversary: str,
+    with_canary: np.ndarray,
+    without_canary: np.ndarray,
+    config: NoiseConfig,
+    confidence: float,
+) -> list[LowerBound]:
+    """Return what one adversary's scores of many runs show.
+
+    Each bound is counted at a threshold that was chosen for its own measure.
+
+    Args:
+        adversary: who sees what.
+        with_canary: [R, 1] scores of the runs with the canary.
+        without_canary: [R, 1] scores of those without it.
+        config: the claim.
+        confidence: of each bound.
+    """
+    present = with_canary[:, 0]
+    absent = without_canary[:, 0]
+    third = len(present) // 3
+    bounds = []
     for claimed in (Claimed("epsilon", config.epsilon, config.delta), Claimed("mu", 0.0)):
-        event = chosen(present[:third], absent[:third], claimed, sure, "scores")
-        for each in estimates(event.mistakes(present[third:], absent[third:]), config.delta, sure):
-            if each.measure == claimed.measure:
-                epsilon = (
-                    each.found if each.measure == "epsilon" else _epsilon(each.found, config.delta)
-                )
-                bounds.append(LowerBound(each.estimator, adversary, epsilon, each.strength))
+        event = choose_event(present[:third], absent[:third], claimed, confidence, "scores")
+        mistakes = event.mistakes(present[third:], absent[third:])
+        for estimate in estimates(mistakes, config.delta, confidence):
+            if estimate.measure != claimed.measure:
+                continue
+            epsilon = estimate.found
+            if estimate.measure == "mu":
+                epsilon = _epsilon(estimate.found, config.delta)
+            bounds.append(LowerBound(estimate.estimator, adversary, epsilon, estimate.strength))
     return bounds
 
 
-def _of_steps(
-    trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, sure: float
+def _step_bound(
+    trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, confidence: float
 ) -> LowerBound:
-    """The bound from guesses in each step."""
+    """Return the bound from one guess in each step, composed over all steps."""
     steps = trainer.plan.epochs
     coins = np.random.default_rng(effort.seed).random((effort.step_runs, steps, 1)) < 0.5
-    right = (likelihood(trainer.train(canary, coins), trainer.noise) > 0) == coins
-    fewest = lower_limit(int(right.sum()), right.size, 1 - sure)
-    mu = 2 * float(ndtri(fewest)) * math.sqrt(steps) if fewest > 0.5 else 0.0
-    return LowerBound("Gaussian DP", STEPS, _epsilon(mu, trainer.config.delta), Strength.CONFIDENT)
+    view = trainer.train(canary, coins)
+    guesses = likelihood(view, trainer.noise_multiplier) > 0
+    is_right = guesses == coins
+    share_right = lower_limit(int(is_right.sum()), is_right.size, 1 - confidence)
+    mu = 0.0
+    if share_right > 0.5:  # at most Phi(mu_step / 2), and mu_step grows by sqrt(steps) in all
+        mu = 2 * float(ndtri(share_right)) * math.sqrt(steps)
+    epsilon = _epsilon(mu, trainer.config.delta)
+    return LowerBound("Gaussian DP", STEPS, epsilon, Strength.CONFIDENT)
 
 
-def _of_one(trainer: NoisyTraining, canaries: Canaries, seed: int, sure: float) -> list[LowerBound]:
-    """The bounds from guesses about many canaries of one training, all on the same scores."""
-    m, config, bounds = len(canaries), trainer.config, []
-    coins = np.random.default_rng(seed).random((1, 1, m)) < 0.5
-    scores = likelihood(trainer.train(canaries, coins), trainer.noise).sum(1)[0]
+def _one_run_bounds(
+    trainer: NoisyTraining, canaries: Canaries, seed: int, confidence: float
+) -> list[LowerBound]:
+    """Return the bounds from guesses about many canaries of one training, on the same scores."""
+    count = len(canaries)
+    config = trainer.config
+    coins = np.random.default_rng(seed).random((1, 1, count)) < 0.5
+    view = trainer.train(canaries, coins)
+    scores = likelihood(view, trainer.noise_multiplier).sum(1)[0]
+    bounds = []
     for bound in BOUNDS:
-        made = planned_guesses(m, config.epsilon, config.delta, sure, bound)
-        right = right_guesses(scores, coins[0, 0], made - made // 2, made // 2)
-        epsilon = one_run_epsilon(right, made, m, config.delta, sure, bound)
-        bounds.append(LowerBound(bound, ONE_RUN, epsilon, Strength.CONFIDENT, m))
+        guesses = planned_guesses(count, config.epsilon, config.delta, confidence, bound)
+        guesses_out = guesses // 2
+        right = right_guesses(scores, coins[0, 0], guesses - guesses_out, guesses_out)
+        epsilon = one_run_epsilon(right, guesses, count, config.delta, confidence, bound)
+        bounds.append(LowerBound(bound, ONE_RUN, epsilon, Strength.CONFIDENT, count))
     return bounds
 
 
 def judged(
     trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, bounds: Sequence[LowerBound]
 ) -> Finding:
-    """The greatest rigorous bound held against the claim."""
-    config, sure = (
-        trainer.config,
-        [bound for bound in bounds if bound.strength is Strength.CONFIDENT],
-    )
-    best = max(sure, key=lambda bound: bound.found)
+    """Hold the greatest rigorous bound against the claim.
+
+    Args:
+        trainer: the run's training with its claim.
+        canary: that of many runs.
+        effort: how many trainings there were.
+        bounds: all of them; at least one is rigorous.
+    """
+    config = trainer.config
+    rigorous = [bound for bound in bounds if bound.strength is Strength.CONFIDENT]
+    best = max(rigorous, key=lambda bound: bound.found)
     violated = best.found > config.epsilon
-    mu = Claimed("mu", trainer.plan.mu).noticed(effort.counted, effort.confidence, len(sure))
-    noticed = None if mu is None else gaussian_epsilon(mu, config.delta)
-    claimed_epsilon = f"{config.epsilon:.12g}"
-    confidence = 100 * effort.confidence
-    lower_bound = least(best.found, config.epsilon)
-    verdict = verdict_words(violated, f"epsilon of {claimed_epsilon}")
-    once = sorted({each.seen for each in sure if each.canaries})
+    noticed_mu = Claimed("mu", trainer.plan.mu).noticed(
+        effort.counted, effort.confidence, len(rigorous)
+    )
+    noticed = None if noticed_mu is None else gaussian_epsilon(noticed_mu, config.delta)
+    one_run = sorted({bound.seen for bound in rigorous if bound.canaries})
+    efforts = [
+        f"{effort.trials} trainings with the canary, and as many without it",
+        f"{effort.step_runs} trainings in which a coin decides in each step whether the "
+        "canary is used",
+        *one_run,
+    ]
     return Finding(
         subject=f"training with noise in every step, claimed epsilon {config.epsilon:.3g}",
         claim=trainer.claim,
         attack=(
             f"an attacker guesses whether training used canaries: {canary.words}. The "
-            f"{len(sure)} rigorous bounds share the error probability"
+            f"{len(rigorous)} rigorous bounds share the error probability"
         ),
-        effort="; ".join(
-            (
-                f"{effort.trials} trainings with the canary, and as many without it",
-                f"{effort.step_runs} trainings in which a coin decides in each step whether the "
-                "canary is used",
-                *once,
-            )
-        ),
+        effort="; ".join(efforts),
         outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
-        meaning=(
-            (
-                f"epsilon at delta = {config.delta:g} is at least {lower_bound}, with "
-                f"{confidence:.12g} % confidence (method: {best.method}; the attacker sees: "
-                f"{best.seen}); {verdict}"
-            )
-            if best.found
-            else (
-                "no attack could tell whether the canary was used, so no lower bound on epsilon "
-                "was found (this is not a proof of privacy)"
-            )
-        ),
+        meaning=_meaning(best, config, effort.confidence),
         measure="epsilon",
         claimed=config.epsilon,
         delta=config.delta,
         found=best.found,
         confidence=effort.confidence,
         estimator=best.method,
-        noticeable=(
-            "this audit detects only training that reveals, in nearly every run, whether the "
-            "canary was used"
-            if noticed is None
-            else (
-                "about half of all audits detect noise so small that the true epsilon is "
-                f"{noticed:.3g} or more (the attacker sees every noisy sum)"
-            )
-        ),
+        noticeable=_noticeable(noticed),
         noticed=noticed,
         estimates=tuple(bound.estimate for bound in bounds),
     )
 
 
+def _meaning(best: LowerBound, config: NoiseConfig, confidence: float) -> str:
+    """Return in words what the greatest rigorous bound says of the claim."""
+    if not best.found:
+        return (
+            "no attack could tell whether the canary was used, so no lower bound on epsilon "
+            "was found (this is not a proof of privacy)"
+        )
+    percentage = 100 * confidence
+    lower_bound = least(best.found, config.epsilon)
+    verdict = verdict_words(best.found > config.epsilon, f"epsilon of {config.epsilon:.12g}")
+    return (
+        f"epsilon at delta = {config.delta:g} is at least {lower_bound}, with "
+        f"{percentage:.12g} % confidence (method: {best.method}; the attacker sees: "
+        f"{best.seen}); {verdict}"
+    )
+
+
+def _noticeable(noticed: float | None) -> str:
+    """Return what the audit detects in words, by the true epsilon that half of audits detect."""
+    if noticed is None:
+        return (
+            "this audit detects only training that reveals, in nearly every run, whether the "
+            "canary was used"
+        )
+    return (
+        "about half of all audits detect noise so small that the true epsilon is "
+        f"{noticed:.3g} or more (the attacker sees every noisy sum)"
+    )
+
+
 def _epsilon(mu: float, delta: float) -> float:
+    """Return the epsilon at ``delta`` of mu-GDP; 0 for mu = 0."""
     return gaussian_epsilon(mu, delta) if mu else 0.0
 
 
@@ -785,32 +929,39 @@ class DpSgdAudit(AuditKind):
     needs_classes: ClassVar[bool] = True
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Train with canaries, and hold lower bounds against the run's claim."""
+        """Train with canaries, and hold lower bounds against the run's claim.
+
+        Raises:
+            ConfigError: the run has no noise or too few records, or there are too few trials.
+        """
         opened = given.open(record, console)
-        model, records = opened.model, opened.kept.problem.dataset.train
+        records = opened.kept.problem.dataset.train
         rows = np.sort(np.random.default_rng(given.seed).permutation(len(records))[: self.records])
-        trainer, kind = NoisyTraining.of(model, records.take(rows)), self.canary or "signs"
+        trainer = NoisyTraining.of(opened.model, records.take(rows))
         if self.records > len(records):
             raise ConfigError(
                 f"audit.records={self.records} exceeds {len(records)}, the number of training "
                 f"records of the run: give {len(records)} or fewer"
             )
         effort = TrainingEffort(self.trials, self.step_runs, given.confidence, given.seed)
+        kind = self.canary or "signs"
         canary = trainer.canaries(kind, 1, given.seed)
         several = trainer.canaries(kind, self.canaries, given.seed) if self.canaries else None
         with console.progress("audits", "claim") as report:
             bounds, size = audit(trainer, canary, effort, several)
             report(1, 1, 1, 1)
-        ordered = sorted(
-            bounds, key=lambda each: (each.strength is not Strength.CONFIDENT, -each.found)
-        )
-        lines = [(each.method, each.seen, each.strength.value, each.found) for each in ordered]
-        columns = [
-            "lower bound on epsilon",
-            "who sees",
-            "it is",
-            f"claimed {trainer.config.epsilon:g}",
-        ]
-        tables = {"bounds": pd.DataFrame(lines, columns=columns)}
         finding = judged(trainer, canary, effort, bounds)
+        tables = {"bounds": _table(bounds, trainer.config.epsilon)}
         return Audited.of(opened.trained.finished, (finding, size), NOTES, tables=tables)
+
+
+def _table(bounds: Sequence[LowerBound], claimed_epsilon: float) -> pd.DataFrame:
+    """Return the table of all bounds, the rigorous ones first, each sort from the greatest on."""
+    rigorous_first = sorted(
+        bounds, key=lambda bound: (bound.strength is not Strength.CONFIDENT, -bound.found)
+    )
+    rows = [
+        (bound.method, bound.seen, bound.strength.value, bound.found) for bound in rigorous_first
+    ]
+    claimed = f"claimed {claimed_epsilon:g}"
+    return pd.DataFrame(rows, columns=["lower bound on epsilon", "who sees", "it is", claimed])

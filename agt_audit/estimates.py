@@ -1,73 +1,22 @@
-"""From an attack's mistakes to a lower bound on the privacy loss, and to what is said of a claim
-(reference.md section 8).
+"""From an attack's mistakes to a lower bound on the privacy loss, and to what is said of a claim.
+
+A false alarm is a trial without the record that the attack calls "in"; a miss is a trial with the
+record that it calls "out". Four estimates are computed from their counts:
 
 | estimate        | of      | what it means                                                        |
 |-----------------|---------|----------------------------------------------------------------------|
-| Clopper-Pearson | epsilon | confident: it exceeds the truth at most as often as was asked for,   |
-|                 |         | at any number                                                        |
-| Katz-log        | epsilon | asymptotic: so in the limit of many trials, and off where a count is |
-|                 |         | small                                                                |
-| Bayesian        | epsilon | credible: a quantile of what Jeffreys' prior makes of the counts; no |
-|                 |         | confidence bound                                                     |
-| Gaussian DP     | mu      | confident, of the mu of a mechanism that is mu-GDP; it contradicts   |
-|                 |         | such a claim alone                                                   |
+| Clopper-Pearson | epsilon | confident: exceeds the truth at most as often as was asked for       |
+| Katz-log        | epsilon | asymptotic: so in the limit of many trials                           |
+| Bayesian        | epsilon | credible: a quantile under Jeffreys' prior; no confidence bound      |
+| Gaussian DP     | mu      | confident, of the mu of a mechanism that is mu-GDP; contradicts such |
+|                 |         | a claim only                                                         |
 
 Formal guarantees
-    A false alarm is a trial on the side without the record that the attack calls "in"; a miss is
-    one on the side with it that it calls "out". With alpha, beta their rates, (eps, delta)-DP means
-    alpha + e^eps beta >= 1 - delta and e^eps alpha + beta >= 1 - delta for every test (Kairouz et
-    al. 2015), and mu-GDP means Phi^-1(1 - alpha) - Phi^-1(beta) <= mu (Dong et al. 2022). Each rate
-    is replaced by its upper Clopper-Pearson limit, at half the error probability each, so that both
-    hold together with the confidence asked for, at any number of trials.
-    The limits are of one side: a bound from below on epsilon and mu needs no lower limits. Both
-    numbers fall as either rate grows, so the upper limits' are at most the true rates' wherever
-    both limits hold. The greater of the two inequalities costs nothing more: both follow from the
-    same two limits.
-    Events are fixed before trials are drawn: a threshold that was chosen on the same trials needs a
-    correction, which is ``events``, the error probability shared among all that were looked at; or
-    other trials to choose on (``chosen``). Katz-log. For one inequality, p1 = 1 - beta and p2 =
-    alpha are rates of independent counts n1 of N1 and n2 of N2: true positives and false positives;
-    for the other, true and false negatives. By the delta method the logarithm of (p1 - delta)/p2 is
-    asymptotically normal with variance p1 (1 - p1)/(N1 (p1 - delta)^2) + (1 - p2)/(N2 p2), which
-    for delta = 0 is Katz's 1/n1 - 1/N1 + 1/n2 - 1/N2. Two inequalities, each at half the error
-    probability.
-    Bayesian. With independent posteriors alpha ~ Beta(.5 + n, .5 + N - n), beta likewise, eps is at
-    most x where alpha >= max(e^-x (1 - delta - beta), 1 - delta - e^x beta): the probability of
-    that is an integral over beta, here a sum over ``NODES`` parts between quantiles that are those
-    of a normal law at even steps, so that both tails are seen. Deterministic.
-
-    Events. A bound is about an event that does not depend on the draws that are counted. ``chosen``
-    picks one on draws of its own (a split), and costs no confidence: given those, the event is
-    fixed, and the others are independent of them. Whoever lists events that no draw decides and
-    takes the best of them shares the error probability among all, by Bonferroni's inequality
-    (``events``).
-
-    What a loss means to somebody who guesses. Two neighbouring datasets, one with the record and
-    one without; a test calls "used" with probability t where it was, and with probability f where
-    it was not.
-
-    advantage. (eps, delta)-DP of both orders says t <= e^eps f + delta, and 1 - f <= e^eps (1 - t)
-    + delta of the other answer. Added, (1 + e^eps)(t - f) <= e^eps - 1 + 2 delta. The mechanism
-    that tells all with probability delta and else is randomized response reaches it: t - f = delta
-    + (1 - delta)(e^eps - 1)/(e^eps + 1).
-
-    gaussian_advantage. mu-GDP says Phi^-1(t) - Phi^-1(f) <= mu, and t - f is largest where the
-    threshold lies in the middle: 2 Phi(mu/2) - 1 (Dong et al. 2022), which the Gaussian mechanism
-    itself reaches.
-
-    posterior. Of pure eps, Bayes' rule multiplies the odds of any answer, or of any set of answers,
-    by at most e^eps. For delta > 0 the pair of output distributions is a function of one that tells
-    the truth with probability delta and else has loss eps (Kairouz et al. 2015): but for an event
-    of that probability, the same holds. In the other direction: if (eps, delta)-DP is violated by a
-    test, then t > e^eps f + delta or 1 - f > e^eps (1 - t) + delta, so one of its two answers
-    multiplies the odds by more than e^eps, whatever delta is: somebody was seen to become that
-    sure.
-
-How this differs from the sources. Lecture 004 writes Katz's interval for p1/p2 without its
-logarithm, and takes false positives and true negatives for its counts, which are of one side and
-whose ratio bounds no epsilon; it is two-sided and of one inequality, where both are used; and it
-has no delta. Its mu has the lower limit of beta where the upper one belongs: with the lower, mu
-would be overstated. reference.md section 8 has it right.
+    * With the confidence asked for, a confident bound is at most the true epsilon or mu, at any
+      number of trials (Lemma 1 of docs/proofs/attack_bounds.md).
+    * That holds for events that do not depend on the trials that are counted: an event is chosen
+      on other trials (``choose_event``), or the error probability is shared among all events that
+      were looked at (``events``; Lemma 2 of docs/proofs/attack_bounds.md).
 """
 
 import math
@@ -111,25 +60,25 @@ class Mistakes:
     """How often an attack was wrong.
 
     Attributes:
-        alarms, without: false alarms, of so many trials without the record.
-        misses, having: misses, of so many trials with it.
+        alarms: false alarms, trials without the record that the attack calls "in".
+        trials_without: how many trials without the record there were.
+        misses: trials with the record that the attack calls "out".
+        trials_with: how many trials with the record there were.
 
     Raises:
         ValueError: no trials, or more mistakes than trials.
     """
 
     alarms: int
-    without: int
+    trials_without: int
     misses: int
-    having: int
+    trials_with: int
 
     def __post_init__(self) -> None:
-        if not (
-            0 <= self.alarms <= self.without
-            and 0 <= self.misses <= self.having
-            and self.without
-            and self.having
-        ):
+        alarms_possible = 0 <= self.alarms <= self.trials_without
+        misses_possible = 0 <= self.misses <= self.trials_with
+        both_sides_tried = self.trials_without and self.trials_with
+        if not (alarms_possible and misses_possible and both_sides_tried):
             raise ValueError(
                 f"the counts {self} are not possible: there must be at least 1 trial with and 1 "
                 "without the record, and no more mistakes than trials"
@@ -137,8 +86,8 @@ class Mistakes:
 
     @property
     def rate(self) -> float:
-        """The sum of both sides' shares of mistakes; 1 of who guesses."""
-        return self.alarms / self.without + self.misses / self.having
+        """The rate of false alarms plus the rate of misses; 1 if the attack guesses blindly."""
+        return self.alarms / self.trials_without + self.misses / self.trials_with
 
 
 # -- bounds
@@ -146,111 +95,165 @@ class Mistakes:
 
 
 def upper_limit(events: Any, trials: Any, error: float) -> Any:
-    """The Clopper-Pearson upper limit of a rate, or of each of many: above the true one but with
-    probability ``error``; of no trials 1.
+    """Return the Clopper-Pearson upper limit of a rate, or of each of many.
+
+    Args:
+        events: how often the event happened: a number or an array.
+        trials: of how many trials.
+        error: the probability with which the limit is below the true rate.
+
+    Returns:
+        The limit, in the shape of the counts; 1 where there are no trials.
     """
-    return np.where(
-        events < trials, betainccinv(events + 1, np.maximum(trials - events, 0.5), error), 1.0
-    )[()]
+    # where all trials are events, the limit is 1; the other counts are kept away from 0
+    others = np.maximum(trials - events, 0.5)
+    limits = np.where(events < trials, betainccinv(events + 1, others, error), 1.0)
+    return limits[()]  # a number for a number
 
 
 def lower_limit(events: Any, trials: Any, error: float) -> Any:
-    """The Clopper-Pearson lower limit, likewise; of no trials 0."""
-    return np.where(
-        events > 0, betaincinv(np.maximum(events, 0.5), trials - events + 1, error), 0.0
-    )[()]
+    """Return the Clopper-Pearson lower limit of a rate; 0 where there are no trials.
+
+    Arguments as of ``upper_limit``; the limit is above the true rate with probability ``error``.
+    """
+    some_events = np.maximum(events, 0.5)
+    limits = np.where(events > 0, betaincinv(some_events, trials - events + 1, error), 0.0)
+    return limits[()]
 
 
 def epsilon_bound(mistakes: Mistakes, delta: float, confidence: float, events: int = 1) -> float:
-    """A lower bound on epsilon at ``delta``; 0 where nothing is shown.
+    """Return a lower bound on epsilon at ``delta``; 0 if the mistakes show nothing.
 
     Args:
-        confidence: that the bound holds.
-        events: how many were looked at before the best was taken: the error probability is shared
-            among them.
+        mistakes: the counts of the attack.
+        delta: at least 0 and below 1.
+        confidence: the probability with which the bound holds.
+        events: how many events were looked at before the best was taken: the error probability is
+            shared among them.
     """
     alpha, beta = _limits(mistakes, (1 - confidence) / events)
+    # Lemma 1 of docs/proofs/attack_bounds.md: both inequalities, from the same two limits
     return max(0.0, _epsilon(alpha, beta, delta), _epsilon(beta, alpha, delta))
 
 
 def mu_bound(mistakes: Mistakes, confidence: float, events: int = 1) -> float:
-    """A lower bound on mu of Gaussian differential privacy; 0 where nothing is shown. It says
-    nothing of an (eps, delta) that was not derived from a mu: only of the claim that the mechanism
-    is mu-GDP.
+    """Return a lower bound on mu of Gaussian differential privacy; 0 if nothing is shown.
+
+    It contradicts only the claim that a mechanism is mu-GDP, and no (eps, delta) that was not
+    derived from a mu. Arguments as of ``epsilon_bound``.
     """
     alpha, beta = _limits(mistakes, (1 - confidence) / events)
-    return max(0.0, float(-ndtri(alpha) - ndtri(beta))) if alpha < 1 and beta < 1 else 0.0
+    if alpha >= 1 or beta >= 1:
+        return 0.0
+    return max(0.0, float(-ndtri(alpha) - ndtri(beta)))
 
 
 def katz_bound(mistakes: Mistakes, delta: float, confidence: float, events: int = 1) -> float:
-    """The Katz-log lower bound on epsilon, asymptotic; where a count is 0, Clopper-Pearson's.
+    """Return the Katz-log lower bound on epsilon, which is asymptotic.
 
-    Arguments as above.
+    Where a count is 0, the bound of Clopper and Pearson takes its place. Arguments as of
+    ``epsilon_bound``.
     """
-    error, m = (1 - confidence) / events, mistakes
+    error = (1 - confidence) / events
     alpha, beta = _limits(mistakes, error)
-    hits, rejected = (m.having - m.misses, m.having), (m.without - m.alarms, m.without)
-    one = _katz(hits, (m.alarms, m.without), delta, error / 2, _epsilon(alpha, beta, delta))
-    return max(
-        0.0,
-        one,
-        _katz(rejected, (m.misses, m.having), delta, error / 2, _epsilon(beta, alpha, delta)),
+    false_positives = (mistakes.alarms, mistakes.trials_without)
+    true_positives = (mistakes.trials_with - mistakes.misses, mistakes.trials_with)
+    false_negatives = (mistakes.misses, mistakes.trials_with)
+    true_negatives = (mistakes.trials_without - mistakes.alarms, mistakes.trials_without)
+    # Lemma 3 of docs/proofs/attack_bounds.md: two inequalities, each at half the error
+    of_positives = _katz(
+        true_positives, false_positives, delta, error / 2, _epsilon(alpha, beta, delta)
     )
+    of_negatives = _katz(
+        true_negatives, false_negatives, delta, error / 2, _epsilon(beta, alpha, delta)
+    )
+    return max(0.0, of_positives, of_negatives)
 
 
 def posterior_bound(mistakes: Mistakes, delta: float, confidence: float, events: int = 1) -> float:
-    """What epsilon's posterior exceeds with probability ``confidence``: credible.
+    """Return the number that the posterior of epsilon exceeds with probability ``confidence``.
 
-    Arguments as above.
+    It is credible, not confident. Arguments as of ``epsilon_bound``.
     """
-    error, steps = (1 - confidence) / events, np.linspace(-_TAIL, _TAIL, NODES + 1)
-    weight, part = np.diff(ndtr(steps)), ndtr((steps[1:] + steps[:-1]) / 2)
-    beta = betaincinv(0.5 + mistakes.misses, 0.5 + mistakes.having - mistakes.misses, part)
-    alarms, rest = 0.5 + mistakes.alarms, 0.5 + mistakes.without - mistakes.alarms
+    error = (1 - confidence) / events
+    # Lemma 4 of docs/proofs/attack_bounds.md: an integral over beta, as a sum over ``NODES`` parts
+    edges = np.linspace(-_TAIL, _TAIL, NODES + 1)
+    part_probability = np.diff(ndtr(edges))
+    part_quantile = ndtr((edges[1:] + edges[:-1]) / 2)
+    beta = betaincinv(
+        0.5 + mistakes.misses, 0.5 + mistakes.trials_with - mistakes.misses, part_quantile
+    )
+    alarms = 0.5 + mistakes.alarms
+    no_alarms = 0.5 + mistakes.trials_without - mistakes.alarms
 
-    def below(x: float) -> bool:
-        """Whether epsilon is at most x with a probability of at most the error."""
-        lowest = np.maximum(math.exp(-x) * (1 - delta - beta), 1 - delta - math.exp(x) * beta)
-        return float(betaincc(alarms, rest, np.clip(lowest, 0, 1)) @ weight) <= error
+    def is_below(epsilon: float) -> bool:
+        """Return whether the true epsilon is at most this with a probability of at most error."""
+        from_first = math.exp(-epsilon) * (1 - delta - beta)
+        from_second = 1 - delta - math.exp(epsilon) * beta
+        least_alpha = np.clip(np.maximum(from_first, from_second), 0, 1)
+        probability = float(betaincc(alarms, no_alarms, least_alpha) @ part_probability)
+        return probability <= error
 
-    return bisect(below, 0.0, _LARGEST, midpoint)[0] if below(0.0) else 0.0
+    if not is_below(0.0):
+        return 0.0
+    return bisect(is_below, 0.0, _LARGEST, midpoint)[0]
 
 
 def estimates(
     mistakes: Mistakes, delta: float, confidence: float, events: int = 1
 ) -> tuple[Estimate, ...]:
-    """All four, side by side; the first and the last are rigorous."""
-    given = (mistakes, delta, confidence, events)
+    """Return all four estimates; the first and the last are rigorous.
+
+    Arguments as of ``epsilon_bound``.
+    """
+    rigorous = epsilon_bound(mistakes, delta, confidence, events)
+    asymptotic = katz_bound(mistakes, delta, confidence, events)
+    credible = posterior_bound(mistakes, delta, confidence, events)
+    mu = mu_bound(mistakes, confidence, events)
     return (
-        Estimate("Clopper-Pearson", "epsilon", epsilon_bound(*given), Strength.CONFIDENT),
-        Estimate("Katz-log", "epsilon", katz_bound(*given), Strength.ASYMPTOTIC),
-        Estimate("Bayesian (Jeffreys)", "epsilon", posterior_bound(*given), Strength.CREDIBLE),
-        Estimate("Gaussian DP", "mu", mu_bound(mistakes, confidence, events), Strength.CONFIDENT),
+        Estimate("Clopper-Pearson", "epsilon", rigorous, Strength.CONFIDENT),
+        Estimate("Katz-log", "epsilon", asymptotic, Strength.ASYMPTOTIC),
+        Estimate("Bayesian (Jeffreys)", "epsilon", credible, Strength.CREDIBLE),
+        Estimate("Gaussian DP", "mu", mu, Strength.CONFIDENT),
     )
 
 
 def _limits(mistakes: Mistakes, error: float) -> tuple[float, float]:
-    alpha = upper_limit(mistakes.alarms, mistakes.without, error / 2)
-    return alpha, upper_limit(mistakes.misses, mistakes.having, error / 2)
+    """Return upper limits of the rates of false alarms and misses, each at half the error."""
+    alarm_rate = upper_limit(mistakes.alarms, mistakes.trials_without, error / 2)
+    miss_rate = upper_limit(mistakes.misses, mistakes.trials_with, error / 2)
+    return alarm_rate, miss_rate
 
 
 def _epsilon(alpha: float, beta: float, delta: float) -> float:
-    """ln((1 - delta - beta) / alpha); 0 where there is none."""
-    return math.log((1 - delta - beta) / alpha) if 1 - delta - beta > 0 and alpha > 0 else 0.0
+    """Return ln((1 - delta - beta) / alpha), and 0 where that is no number."""
+    if 1 - delta - beta <= 0 or alpha <= 0:
+        return 0.0
+    return math.log((1 - delta - beta) / alpha)
 
 
 def _katz(
-    first: tuple[int, int], second: tuple[int, int], delta: float, error: float, instead: float
+    hits: tuple[int, int], alarms: tuple[int, int], delta: float, error: float, instead: float
 ) -> float:
-    """Of the rates of (events, trials) on each side; ``instead`` where a count is 0."""
-    (n1, of1), (n2, of2) = first, second
-    if not n1 or not n2:
+    """Return the Katz-log lower bound on ln((p1 - delta) / p2) of two independent rates.
+
+    Args:
+        hits: (n1, N1), events and trials of the side with the rate p1.
+        alarms: (n2, N2), events and trials of the side with the rate p2.
+        delta: what is subtracted from p1.
+        error: the probability with which the bound is too large, in the limit.
+        instead: what is returned where a count is 0.
+    """
+    hit_count, hit_trials = hits
+    alarm_count, alarm_trials = alarms
+    if not hit_count or not alarm_count:
         return instead
-    p1, p2 = n1 / of1, n2 / of2
+    p1 = hit_count / hit_trials
+    p2 = alarm_count / alarm_trials
     if p1 <= delta:
         return 0.0
-    spread = p1 * (1 - p1) / (of1 * (p1 - delta) ** 2) + (1 - p2) / (of2 * p2)
-    return math.log((p1 - delta) / p2) + float(ndtri(error)) * math.sqrt(spread)
+    variance = p1 * (1 - p1) / (hit_trials * (p1 - delta) ** 2) + (1 - p2) / (alarm_trials * p2)
+    return math.log((p1 - delta) / p2) + float(ndtri(error)) * math.sqrt(variance)
 
 
 # -- claims
@@ -259,12 +262,12 @@ def _katz(
 
 @dataclass(frozen=True)
 class Claimed:
-    """A claimed number that mistakes can contradict.
+    """A claimed privacy loss that mistakes of an attack can contradict.
 
     Attributes:
-        measure: what is claimed.
-        value: at most this.
-        delta: beside a claimed epsilon; 0 for none.
+        measure: what is claimed, epsilon or mu.
+        value: the loss is at most this.
+        delta: beside a claimed epsilon; 0 for pure differential privacy.
     """
 
     measure: Measure
@@ -273,18 +276,15 @@ class Claimed:
 
     @classmethod
     def of(cls, guarantee: Guarantee) -> "Claimed":
-        """What a guarantee claims, by its own parameters."""
+        """Return what a guarantee claims: its mu, or its epsilon with its delta."""
         if isinstance(guarantee, GaussianDP):
             return cls("mu", guarantee.mu)
-        return cls(
-            "epsilon",
-            guarantee.eps,
-            guarantee.delta if isinstance(guarantee, ApproximateDP) else 0.0,
-        )
+        delta = guarantee.delta if isinstance(guarantee, ApproximateDP) else 0.0
+        return cls("epsilon", guarantee.eps, delta)
 
     @property
     def shown_delta(self) -> float | None:
-        """As a finding has it: None beside a mu."""
+        """The delta that a finding shows; None beside a mu."""
         return None if self.measure == "mu" else self.delta
 
     @property
@@ -293,54 +293,74 @@ class Claimed:
         return f"{self.measure} at delta {self.delta:g}" if self.delta else self.measure
 
     def bound(self, mistakes: Mistakes, confidence: float, events: int = 1) -> float:
-        """The lower bound, rigorous at any number of trials, that the claim is held against."""
+        """Return the rigorous lower bound on the loss, against which the claim is held.
+
+        Args:
+            mistakes: the counts of the attack; any number of trials will do.
+            confidence: the probability with which the bound holds.
+            events: how many events share the error probability.
+        """
         if self.measure == "mu":
             return mu_bound(mistakes, confidence, events)
         return epsilon_bound(mistakes, self.delta, confidence, events)
 
     def needed(self, confidence: float, events: int = 1) -> int:
-        """The least number of trials a side after which an attack that is never wrong shows more
-        than what is claimed.
+        """Return how many trials a side it takes to contradict the claim at best.
 
-        Fewer cannot contradict the claim, whatever they count. ``MOST_TRIALS`` stands for that and
-        more.
+        After so many, an attack that is never wrong shows more than what is claimed; fewer cannot
+        contradict the claim, whatever they count. Arguments as of ``bound``.
+
+        Returns:
+            The least such number; ``MOST_TRIALS`` stands for that and more.
         """
 
-        def short(trials: int) -> bool:
-            return self.bound(Mistakes(0, trials, 0, trials), confidence, events) <= self.value
+        def too_few(trials: int) -> bool:
+            no_mistakes = Mistakes(0, trials, 0, trials)
+            return self.bound(no_mistakes, confidence, events) <= self.value
 
-        return (
-            MOST_TRIALS if short(MOST_TRIALS) else bisect(short, 0, MOST_TRIALS, whole_midpoint)[1]
-        )
+        if too_few(MOST_TRIALS):
+            return MOST_TRIALS
+        return bisect(too_few, 0, MOST_TRIALS, whole_midpoint)[1]
 
     def noticed(self, trials: int, confidence: float, events: int = 1) -> float | None:
-        """The least true value that the best test tells from the claimed one about every second
-        time: by the counts that are to be expected, where it is wrong as often on either side.
+        """Return the least true loss that the best test detects in about half of all audits.
 
-        None: none up to 100; the trials are too few.
+        It is computed from the counts that are to be expected of the best test that is wrong
+        equally often on both sides.
+
+        Args:
+            trials: how many there are on each side.
+            confidence: the probability with which bounds hold.
+            events: how many events share the error probability.
+
+        Returns:
+            The loss, in the claim's measure; None: none up to 100, because the trials are too few.
         """
 
-        def hidden(true: float) -> bool:
-            """Of randomized response, or of N(0, 1) and N(mu, 1), where both mistakes are as
-            likely.
-            """
-            rate = (
-                ndtr(-true / 2) if self.measure == "mu" else (1 - self.delta) / (1 + math.exp(true))
-            )
-            count = math.ceil(trials * rate)
-            return (
-                self.bound(Mistakes(count, trials, count, trials), confidence, events) <= self.value
-            )
+        def is_hidden(true: float) -> bool:
+            # both mistakes are equally likely: of N(0, 1) and N(mu, 1), or of randomized response
+            if self.measure == "mu":
+                mistake_rate = ndtr(-true / 2)
+            else:
+                mistake_rate = (1 - self.delta) / (1 + math.exp(true))
+            count = math.ceil(trials * mistake_rate)
+            expected = Mistakes(count, trials, count, trials)
+            return self.bound(expected, confidence, events) <= self.value
 
-        return None if hidden(_LARGEST) else bisect(hidden, self.value, _LARGEST, midpoint)[1]
+        if is_hidden(_LARGEST):
+            return None
+        return bisect(is_hidden, self.value, _LARGEST, midpoint)[1]
 
 
 @dataclass(frozen=True)
 class TestedClaim:
-    """What was attacked, and how: from the counts of an attack to what is said of a claim.
+    """What was attacked, and how: it turns the counts of an attack into findings about a claim.
 
     Attributes:
-        subject, claim, attack, effort: as of ``Finding``.
+        subject: what was attacked, as of ``Finding``.
+        claim: what is claimed, in words.
+        attack: what was done.
+        effort: how much of it was done.
         claimed: what the counts are held against.
         confidence: of the bound.
         events: how many events, or pairs, share the error probability.
@@ -359,55 +379,68 @@ class TestedClaim:
     together: int = 1
 
     def finding(self, outcome: Outcome, meaning: str, **facts: object) -> Finding:
-        """A finding of this claim and attack."""
-        given: dict[str, object] = {"measure": self.claimed.measure, "confidence": self.confidence}
-        given |= {"claimed": self.claimed.value, "delta": self.claimed.shown_delta, **facts}
+        """Return a finding about this claim.
+
+        Args:
+            outcome: what became of the claim.
+            meaning: what was found, in words.
+            facts: further fields of the finding, which replace those of the claim.
+        """
+        fields: dict[str, object] = {
+            "measure": self.claimed.measure,
+            "confidence": self.confidence,
+            "claimed": self.claimed.value,
+            "delta": self.claimed.shown_delta,
+            **facts,
+        }
         about = (self.subject, self.claim, self.attack, self.effort)
-        return Finding(*about, outcome, meaning, **given)  # type: ignore[arg-type]
+        return Finding(*about, outcome, meaning, **fields)  # type: ignore[arg-type]
 
     def findings(self, mistakes: Mistakes) -> tuple[Finding, ...]:
-        """The verdict, by the rigorous bound in the claim's own measure; then the other
-        estimates of the same counts.
+        """Return the verdict, which rests on the rigorous bound in the claim's own measure.
+
+        The other estimates of the same counts follow, unless there are too few trials for a
+        verdict.
         """
         verdict = self.judge(mistakes)
-        return (verdict,) if verdict.found is None else (verdict, *self._others(mistakes))
+        if verdict.found is None:
+            return (verdict,)
+        return (verdict, *self._others(mistakes))
 
     def _others(self, mistakes: Mistakes) -> Iterator[Finding]:
+        """Yield a finding for each estimate that is not the verdict."""
         delta = SHOWN_DELTA if self.claimed.measure == "mu" else self.claimed.delta
         for estimate in estimates(mistakes, delta, self.confidence, self.events):
-            same, epsilon = estimate.measure == self.claimed.measure, estimate.measure == "epsilon"
-            if same and estimate.strength is Strength.CONFIDENT:
+            in_claimed_measure = estimate.measure == self.claimed.measure
+            if in_claimed_measure and estimate.strength is Strength.CONFIDENT:
                 continue  # that is the verdict
-            quantity = f"epsilon at delta {delta:g}" if epsilon and delta else estimate.measure
+            is_epsilon = estimate.measure == "epsilon"
+            quantity = f"epsilon at delta {delta:g}" if is_epsilon and delta else estimate.measure
             bound = least(estimate.found)
             reliability = MEANS[estimate.strength]
-            meaning = f"{estimate.estimator}: {quantity} is at least {bound}. {reliability}"
-            numbers = {
-                "claimed": self.claimed.value if same else None,
-                "delta": delta if epsilon else None,
-            }
             yield self.finding(
                 Outcome.REPORTED,
-                meaning,
+                f"{estimate.estimator}: {quantity} is at least {bound}. {reliability}",
                 measure=estimate.measure,
                 found=estimate.found,
                 strength=estimate.strength,
                 estimator=estimate.estimator,
-                **numbers,
+                claimed=self.claimed.value if in_claimed_measure else None,
+                delta=delta if is_epsilon else None,
             )
 
     def judge(self, mistakes: Mistakes) -> Finding:
-        """Hold the rigorous lower bound against the claim."""
-        claimed, trials = self.claimed, min(mistakes.without, mistakes.having)
+        """Return the verdict: the rigorous lower bound held against the claim."""
+        claimed = self.claimed
+        trials = min(mistakes.trials_without, mistakes.trials_with)
         bound = claimed.bound(mistakes, self.confidence, self.events)
         needed = claimed.needed(self.confidence, self.events)
-        outcome = (
-            Outcome.VIOLATED
-            if bound > claimed.value
-            else Outcome.STANDS
-            if trials >= needed
-            else Outcome.UNTESTED
-        )
+        if bound > claimed.value:
+            outcome = Outcome.VIOLATED
+        elif trials >= needed:
+            outcome = Outcome.STANDS
+        else:
+            outcome = Outcome.UNTESTED
         noticed = claimed.noticed(trials, self.confidence, self.events)
         return self.finding(
             outcome,
@@ -419,29 +452,36 @@ class TestedClaim:
         )
 
     def _meaning(self, bound: float, outcome: Outcome, mistakes: Mistakes, needed: int) -> str:
+        """Return the verdict in words.
+
+        Args:
+            bound: the lower bound on the loss.
+            outcome: what became of the claim.
+            mistakes: the counts behind the bound.
+            needed: the least number of trials a side that can contradict the claim.
+        """
         claimed_value = self.claimed.value
         quantity = self.claimed.words
         confidence = 100 * self.confidence
         lower_bound = least(bound, claimed_value)
         trials_needed = _enough(needed)
         counts = (
-            f"the attack was wrong in {mistakes.alarms:,} of {mistakes.without:,} trials without "
-            f"the record and in {mistakes.misses:,} of {mistakes.having:,} trials with it. So "
-            f"{quantity} is at least {lower_bound}, with {confidence:.12g} % confidence"
+            f"the attack was wrong in {mistakes.alarms:,} of {mistakes.trials_without:,} trials "
+            f"without the record and in {mistakes.misses:,} of {mistakes.trials_with:,} trials "
+            f"with it. So {quantity} is at least {lower_bound}, with {confidence:.12g} % confidence"
         )
-        remedy = ""
-        if needed < MOST_TRIALS and self.together > 1:
-            remedy = f"Set audit.trials={self.together * needed} or more"
-        elif needed < MOST_TRIALS:
-            remedy = "Raise audit.trials (for `agt audit unlearning`, raise audit.releases)"
-        if outcome is Outcome.UNTESTED:
-            short = (
-                f"{counts}; the trials are too few to contradict the claimed value of "
-                f"{claimed_value:g}, whatever their results: {trials_needed}"
-            )
-            return f"{short}. {remedy}" if remedy else short
-        verdict = verdict_words(outcome is Outcome.VIOLATED, f"value of {claimed_value:g}")
-        return f"{counts}; {verdict}"
+        if outcome is not Outcome.UNTESTED:
+            verdict = verdict_words(outcome is Outcome.VIOLATED, f"value of {claimed_value:g}")
+            return f"{counts}; {verdict}"
+        too_few = (
+            f"{counts}; the trials are too few to contradict the claimed value of "
+            f"{claimed_value:g}, whatever their results: {trials_needed}"
+        )
+        if needed >= MOST_TRIALS:  # no number of trials helps
+            return too_few
+        if self.together > 1:
+            return f"{too_few}. Set audit.trials={self.together * needed} or more"
+        return f"{too_few}. Raise audit.trials (for `agt audit unlearning`, raise audit.releases)"
 
 
 def verdict_words(violated: bool, claimed: str) -> str:
@@ -456,6 +496,13 @@ def verdict_words(violated: bool, claimed: str) -> str:
 
 
 def _noticeable(measure: Measure, noticed: float | None, needed: int) -> str:
+    """Return what an audit detects, in words.
+
+    Args:
+        measure: of the claim.
+        noticed: the least true loss that is detected in half of all audits; None: none is.
+        needed: the least number of trials a side that can contradict the claim.
+    """
     if noticed is None:
         return f"this audit detects nothing: {_enough(needed)}"
     detected = number(noticed, up=True)
@@ -467,6 +514,7 @@ def _noticeable(measure: Measure, noticed: float | None, needed: int) -> str:
 
 
 def _enough(needed: int) -> str:
+    """Return in words how many trials a side it takes to contradict a claim."""
     if needed >= MOST_TRIALS:
         return "no feasible number of trials can contradict this claim"
     return f"at least {needed:,} trials with the record and as many without it are needed"
@@ -478,56 +526,63 @@ def _enough(needed: int) -> str:
 
 @dataclass(frozen=True)
 class Event:
-    """What an attack calls "in".
+    """A set of outputs that an attack calls "in".
 
     Attributes:
-        words: what it is.
-        holds: [n] outputs -> [n] bool.
+        words: what the set is.
+        holds: [n] outputs -> [n] bool, which of them are in the set.
     """
 
     words: str
     holds: Callable[[np.ndarray], np.ndarray]
 
     def mistakes(self, first: np.ndarray, second: np.ndarray) -> Mistakes:
-        """Those of who says that an output is the first side's where the event holds, else the
-        second's.
+        """Count the mistakes of calling an output the first side's where the event holds.
+
+        Args:
+            first: [n] outputs of the side with the record.
+            second: [n] outputs of the side without it.
         """
-        return Mistakes(
-            int(self.holds(second).sum()), len(second), int((~self.holds(first)).sum()), len(first)
-        )
+        misses = int((~self.holds(first)).sum())
+        alarms = int(self.holds(second).sum())
+        return Mistakes(alarms, len(second), misses, len(first))
 
 
-def of_labels(labels: tuple[int, ...]) -> Event:
-    """The released label is one of these."""
+def label_event(labels: tuple[int, ...]) -> Event:
+    """Return the event that the released label is one of these."""
     listed = ", ".join(map(str, labels))
     words = f"the released label is {listed}"
     if len(labels) > 1:
         words = f"the released label is one of {listed}"
-    return Event(
-        words,
-        lambda outputs: np.isin(outputs, labels),
-    )
+    return Event(words, lambda outputs: np.isin(outputs, labels))
 
 
-def of_tail(threshold: float, above: bool) -> Event:
-    """The released number lies on one side of a threshold, which counts as above."""
+def tail_event(threshold: float, above: bool) -> Event:
+    """Return the event that the released number lies on one side of a threshold.
+
+    The threshold itself counts as above.
+    """
     comparison = "at least" if above else "below"
     words = f"the released number is {comparison} {threshold:g}"
     return Event(words, lambda outputs: (outputs >= threshold) == above)
 
 
-def of_grain(halvings: int, finer: bool) -> Event:
-    """The released number is a multiple of 2^-halvings; or finer than that.
+def grain_event(halvings: int, finer: bool) -> Event:
+    """Return the event that the released number is a multiple of 2^-halvings.
 
     How fine the last bits of floating-point noise are depends on the number that it is added to
-    (Mironov 2012).
+    (Mironov 2012), so they may tell the two sides apart.
+
+    Args:
+        halvings: how often 1 is halved.
+        finer: True for the opposite event: the number is no such multiple.
     """
 
     def holds(outputs: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore", invalid="ignore"):  # infinite: no multiple
-            multiples = np.ldexp(outputs.astype(np.float64), halvings)
-            whole: np.ndarray = multiples == np.rint(multiples)
-        return (whole & np.isfinite(multiples)) != finer
+            scaled = np.ldexp(outputs.astype(np.float64), halvings)
+            is_whole: np.ndarray = scaled == np.rint(scaled)
+        return (is_whole & np.isfinite(scaled)) != finer
 
     negation = "not " if finer else ""
     return Event(f"the released number is {negation}a multiple of 2^-{halvings}", holds)
@@ -539,13 +594,13 @@ attacker computes, and whose last bits therefore tell nothing about what is rele
 """
 
 
-def chosen(
+def choose_event(
     first: np.ndarray, second: np.ndarray, claimed: Claimed, confidence: float, outputs: Outputs
 ) -> Event:
     """Return the event that tells the draws of two sides apart best.
 
-    It must be counted on other draws. Of events that tell as much, which may be nothing, it is the
-    one that is wrong least often.
+    It must be counted on other draws (Lemma 2 of docs/proofs/attack_bounds.md). Of events that
+    tell as much, which may be nothing, it is the one that is wrong least often.
 
     Args:
         first: [n] outputs of one side.
@@ -560,39 +615,59 @@ def chosen(
         events = _number_events(np.concatenate([first, second]))
     else:
         events = _tails(np.concatenate([first, second]))
-    counts = [(event, event.mistakes(first, second)) for event in events]
-    return max(counts, key=lambda one: (claimed.bound(one[1], confidence), -one[1].rate))[0]
+
+    def strength(event: Event) -> tuple[float, float]:
+        mistakes = event.mistakes(first, second)
+        return claimed.bound(mistakes, confidence), -mistakes.rate
+
+    return max(events, key=strength)
 
 
 def _label_events(first: np.ndarray, second: np.ndarray) -> list[Event]:
-    """The labels that are likelier on the first side than on the second by more than some factor,
-    for every factor: the best tests there are (Neyman and Pearson); and their complements.
+    """Return events about labels, among them the best tests there are (Neyman and Pearson).
+
+    These are the labels that are likelier on the first side than on the second by more than some
+    factor, for every factor; and their complements.
+
+    Args:
+        first: [n] labels of one side.
+        second: [n] labels of the other side.
     """
-    values = np.unique(np.concatenate([first, second]))
-    counts = [
-        np.array([(side == value).sum() for value in values]) + 0.5 for side in (first, second)
-    ]
-    ordered = values[np.argsort(-(counts[0] / counts[1]), kind="stable")].tolist()
-    cuts = range(1, len(ordered)) or range(1, 2)
-    parts = [tuple(sorted(part)) for cut in cuts for part in (ordered[:cut], ordered[cut:])]
-    return [of_labels(part) for part in parts if part]
+    labels = np.unique(np.concatenate([first, second]))
+    # half a count more, so that no ratio is 0 or infinite
+    first_counts = np.array([(first == label).sum() for label in labels]) + 0.5
+    second_counts = np.array([(second == label).sum() for label in labels]) + 0.5
+    likeliest_first = labels[np.argsort(-(first_counts / second_counts), kind="stable")].tolist()
+    events = []
+    for cut in range(1, max(len(likeliest_first), 2)):
+        for part in (likeliest_first[:cut], likeliest_first[cut:]):
+            if part:
+                events.append(label_event(tuple(sorted(part))))
+    return events
 
 
 def _number_events(outputs: np.ndarray) -> list[Event]:
-    """Thresholds; and of numbers that are not all whole, how fine their last bits are."""
+    """Return events about released numbers [n]: thresholds, and how fine their last bits are.
+
+    Numbers that are all whole have no fine bits.
+    """
     if (outputs == np.rint(outputs)).all():
         return _tails(outputs)
-    grains = [
-        of_grain(halvings, finer) for halvings in range(MAX_HALVINGS) for finer in (False, True)
-    ]
-    return [*_tails(outputs), *grains]
+    events = _tails(outputs)
+    for halvings in range(MAX_HALVINGS):
+        events += [grain_event(halvings, finer=False), grain_event(halvings, finer=True)]
+    return events
 
 
 def _tails(outputs: np.ndarray) -> list[Event]:
-    places = np.unique(outputs)
-    if len(places) > MAX_THRESHOLDS:
-        places = np.unique(np.quantile(outputs, np.linspace(0, 1, MAX_THRESHOLDS)))
-    return [of_tail(float(place), above) for place in places for above in (True, False)]
+    """Return both sides of thresholds at the outputs [n], or at quantiles if these are many."""
+    thresholds = np.unique(outputs)
+    if len(thresholds) > MAX_THRESHOLDS:
+        thresholds = np.unique(np.quantile(outputs, np.linspace(0, 1, MAX_THRESHOLDS)))
+    events = []
+    for threshold in thresholds:
+        events += [tail_event(float(threshold), above) for above in (True, False)]
+    return events
 
 
 # -- what a loss means to somebody who guesses
@@ -600,22 +675,25 @@ def _tails(outputs: np.ndarray) -> list[Event]:
 
 
 def advantage(eps: float, delta: float = 0.0) -> float:
-    """(e^eps - 1 + 2 delta)/(e^eps + 1): the most that TPR - FPR of a test can be under (eps,
-    delta)-DP.
+    """Return the most that TPR - FPR of a test can be under (eps, delta)-DP.
+
+    It is (e^eps - 1 + 2 delta)/(e^eps + 1) (Lemma 5 of docs/proofs/attack_bounds.md).
     """
     return min(1.0, math.tanh(eps / 2) + 2 * delta * float(expit(-eps)))
 
 
 def gaussian_advantage(mu: float) -> float:
-    """2 Phi(mu/2) - 1: the most that TPR - FPR of a test can be under mu-Gaussian-DP."""
+    """Return the most that TPR - FPR of a test can be under mu-GDP: 2 Phi(mu/2) - 1."""
     return float(2 * ndtr(mu / 2) - 1)
 
 
 def posterior(prior: float, eps: float) -> float:
-    """e^eps p/(e^eps p + 1 - p): how sure an answer of loss eps makes somebody who was sure to
-    ``prior``.
+    """Return how sure an answer of loss ``eps`` can make an attacker who was sure to ``prior``.
+
+    It is e^eps p/(e^eps p + 1 - p) (Lemma 6 of docs/proofs/attack_bounds.md).
 
     Args:
         prior: in (0, 1).
+        eps: the loss, in natural logarithms.
     """
     return float(expit(logit(prior) + eps))

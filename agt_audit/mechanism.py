@@ -1,28 +1,21 @@
-"""agt audit mechanism: what a mechanism's labels, or its number, show of two neighbours, told apart
-(reference.md section 8).
+"""agt audit mechanism: whether a mechanism's labels, or its number, tell two neighbours apart.
 
-    certain, verdict, *others = audit_pair(mechanism, pair, TrialPlan(trials=10_000), farthest=50)
-    certain         the loss that the mechanism's own table implies
-    verdict         the bound from what it drew; others: other estimates of the same counts
-    search(labelling, goal, anchors, count, width, seed)      the query and the neighbour at which
-                                                              most can be told
-
-Every query of the search lies on a segment between two records of different labels. On it the
-evidence crosses some level (the label changes, or the stable distance reaches a value). The
-crossings of two neighbours are apart by what one unit moves, and halving the segment while both
-sides agree ends between them, if they differ at all: there the label differs, or the distance
-falls. Nothing rests on how good the search is: it only decides how hard an audit is. Bisection asks
-both models, so it finds the crossing of a jump as well, which no argument about slopes would.
+A pair (``NeighbourPair``) is what a mechanism sees of one query on two neighbouring datasets: the
+label and the evidence (stable distance, step of the grid, or gap between votes) of each. With a
+run, pairs are searched: each query lies on a segment between two records of different labels, where
+the two models' answers change at different places. Nothing rests on how good the search is: it only
+decides how hard an audit is. Without a run, all pairs that neighbours can have are made up.
 
 Formal guarantees
-    Of a label two numbers are reported. Certain: P(S) <= e^eps P'(S) + delta for every set S of
-    labels and both directions, in rational numbers from the flip probabilities that the mechanism
-    says it draws with; e^eps is rounded up, and eps is the double or the decimal that it prints as,
-    whichever is greater, so that only a true violation is called one. Of GaussianDP, Phi^-1(P(S)) -
-    Phi^-1(P'(S)) in double precision, and more than ``UP`` beyond the claim is a violation.
-    Confident: of labels that were drawn, on one event, fixed beforehand or chosen on other draws
-    (estimates.py); this one sees what the mechanism does, whatever it says of itself. Several pairs
-    have their share of it each.
+    * ``exact_loss`` is certain: P(S) <= e^eps P'(S) + delta for every set S of labels and both
+      directions, in rational numbers from the probabilities that the mechanism says it draws with.
+      e^eps is rounded up, and eps is the double or the decimal that it prints as, whichever is
+      greater, so that only a true violation is called one. Of GaussianDP, Phi^-1(P(S)) -
+      Phi^-1(P'(S)) in double precision; more than ``UP`` beyond the claim is a violation.
+    * The bound from draws sees what the mechanism does, whatever it says of itself
+      (agt_audit/estimates.py). Several pairs share the error probability.
+
+docs/reference.md section 8.
 """
 
 import math
@@ -66,9 +59,9 @@ from agt_cli.report.findings import Finding, counterexamples
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun
 
-CLOSE = 1e-9  # of a cost in decimals to one in floats
+CLOSE = 1e-9  # relative, of a cost in decimals to one in floats
 MU_CLOSE, MU_ERROR = 1e-7, 1e-10  # of mu: the accountant rounds up; and in double precision
-LOTS = (1, 8, 100)  # answers whose costs are worked out again
+LOTS = (1, 8, 100)  # numbers of answers whose costs are computed again
 
 
 @dataclass(frozen=True)
@@ -92,7 +85,8 @@ class NeighbourPair:
     """A query's evidence on two neighbouring datasets.
 
     Attributes:
-        first, second: both sides.
+        first: on one of them.
+        second: on the other.
         where: which datasets and query, in words.
     """
 
@@ -117,52 +111,66 @@ class NeighbourPair:
 
 
 def exact_loss(mechanism: Mechanism, pair: NeighbourPair) -> Exact:
-    """The loss of one pair of evidence, certain: of what the mechanism says it draws with
-    (``exact_flip``).
+    """Return the loss of one pair, by the probabilities that the mechanism says it draws with.
+
+    These are ``Mechanism.exact_flip``, so the loss is certain of what is said.
     """
-    guarantee, chances = mechanism.guarantee, list(_chances(mechanism, pair))
+    guarantee = mechanism.guarantee
+    probabilities = list(_set_probabilities(mechanism, pair))
     if isinstance(guarantee, GaussianDP):
-        value = max(_normal(p) - _normal(q) for p, q in chances)
-        if not np.isfinite(value):
+        mu = max(_normal(p) - _normal(q) for p, q in probabilities)
+        if not np.isfinite(mu):
             return Exact(None, exceeds=True)
-        return Exact(max(0.0, value), value > guarantee.mu * (1 + UP) + UP)
+        return Exact(max(0.0, mu), mu > guarantee.mu * (1 + UP) + UP)
     claimed = Claimed.of(guarantee)
-    eps, delta = (
-        max(Decimal(number), printed_decimal(number)) for number in (claimed.value, claimed.delta)
-    )
-    most, slack = Fraction(UPWARDS.next_plus(UPWARDS.exp(eps))), Fraction(delta)
-    exceeds = any(p > most * q + slack for p, q in chances)
-    if any(p > slack and not q for p, q in chances):
+    eps = max(Decimal(claimed.value), printed_decimal(claimed.value))
+    delta = Fraction(max(Decimal(claimed.delta), printed_decimal(claimed.delta)))
+    factor = Fraction(UPWARDS.next_plus(UPWARDS.exp(eps)))  # at least e^eps
+    exceeds = any(p > factor * q + delta for p, q in probabilities)
+    if any(p > delta and not q for p, q in probabilities):
         return Exact(None, exceeds=True)
-    ratios = [(p - slack) / q for p, q in chances if q]
-    parts = (
-        (Decimal(ratio.numerator), Decimal(ratio.denominator)) for ratio in ratios if ratio > 0
-    )
-    return Exact(max([0.0, *(float(UPWARDS.ln(UPWARDS.divide(*each))) for each in parts)]), exceeds)
+    losses = [0.0]
+    for p, q in probabilities:
+        if q and p > delta:
+            ratio = (p - delta) / q
+            quotient = UPWARDS.divide(Decimal(ratio.numerator), Decimal(ratio.denominator))
+            losses.append(float(UPWARDS.ln(quotient)))
+    return Exact(max(losses), exceeds)
 
 
 def unpaid(spent: Cost, *lots: tuple[Guarantee, int]) -> bool:
-    """Say whether a ledger was debited anything but what so many answers of each guarantee cost.
+    """Return whether a ledger was debited anything but what its answers cost.
 
     The auditor's own formulas: n answers cost n eps and n delta; n Gaussian ones n mu^2, and
     infinitely much pure eps; the square of n eps-DP ones is ``square_of_responses``.
+
+    Args:
+        spent: what was debited.
+        lots: each guarantee with the number of its answers.
     """
-    due = np.zeros(3)
+    pure = 0.0
+    leak = 0.0
+    square = 0.0
     for guarantee, size in lots:
-        eps, mu = getattr(guarantee, "eps", math.inf), getattr(guarantee, "mu", None)
-        square = square_of_responses(eps, size) if mu is None else size * mu**2
-        due += np.array([size * eps, size * getattr(guarantee, "delta", 0.0), square])
-    same = np.isclose([float(spent.pure), float(spent.leak)], due[:2], rtol=CLOSE, atol=0).all()
-    mu, paid = math.sqrt(due[2]), math.sqrt(spent.square)
-    return not (same and math.isclose(paid, mu, rel_tol=MU_CLOSE, abs_tol=MU_ERROR))
+        eps = getattr(guarantee, "eps", math.inf)
+        mu = getattr(guarantee, "mu", None)
+        pure += size * eps
+        leak += size * getattr(guarantee, "delta", 0.0)
+        square += square_of_responses(eps, size) if mu is None else size * mu**2
+    same_pure = np.isclose(float(spent.pure), pure, rtol=CLOSE, atol=0)
+    same_leak = np.isclose(float(spent.leak), leak, rtol=CLOSE, atol=0)
+    same_mu = math.isclose(
+        math.sqrt(spent.square), math.sqrt(square), rel_tol=MU_CLOSE, abs_tol=MU_ERROR
+    )
+    return not (same_pure and same_leak and same_mu)
 
 
 def square_of_responses(eps: float, size: int) -> float:
-    """mu^2 for which ``size`` randomized responses together are just mu-GDP, within ``MU_ERROR`` of
-    mu.
+    """Return mu^2 for which some randomized responses together are just mu-GDP.
 
-    Of the tests "at least j of the answers are true" the one that tells most. Tails of the binomial
-    are summed in ``Decimal``, of 60 digits, with no code of the accountant's.
+    It is that of the most telling test among "at least j of the answers are true", within
+    ``MU_ERROR`` of mu. Tails of the binomial are summed in ``Decimal``, of 60 digits, with no code
+    of the accountant's.
 
     Args:
         eps: of each response.
@@ -170,19 +178,23 @@ def square_of_responses(eps: float, size: int) -> float:
     """
     with localcontext(prec=60):
         odds = Decimal(eps).exp()
+        # of ``truths`` true answers, up to a factor: first that of all true ones
         terms = [math.comb(size, truths) * odds**truths for truths in range(size, -1, -1)]
-        *above, whole = accumulate(terms)
-        *below, _ = accumulate(reversed(terms))
-        logs = [[float((some / whole).ln()) for some in sums] for sums in (above, below[::-1])]
-    # Of two tails that make 1 the smaller says where they meet: the other may be 1 to the last
+        *at_least, total = accumulate(terms)
+        *at_most, _ = accumulate(reversed(terms))
+        log_upper = [float((tail / total).ln()) for tail in at_least]
+        log_lower = [float((tail / total).ln()) for tail in reversed(at_most)]
+    # Two tails make 1. The smaller one says where they meet, as the other may be 1 to the last
     # digit.
-    tails = zip(*map(ndtri_exp, logs), strict=True)
-    points = [float(min(tail, 0) - min(rest, 0)) for tail, rest in tails]
-    return max(map(float.__add__, points, reversed(points))) ** 2
+    points = []
+    for upper, lower in zip(ndtri_exp(log_upper), ndtri_exp(log_lower), strict=True):
+        points.append(float(min(upper, 0) - min(lower, 0)))
+    mu = max(point + opposite for point, opposite in zip(points, reversed(points), strict=True))
+    return mu**2
 
 
 def audit_debits(mechanism: Mechanism) -> Finding:
-    """Hold what a ledger is debited for some answers against the auditor's own formula."""
+    """Return whether a ledger is debited for some answers what the auditor's own formula says."""
     guarantee = mechanism.guarantee
     numbers = ", ".join(map(str, LOTS))
     wrong = sum(unpaid(Lot(guarantee, size).cost, (guarantee, size)) for size in LOTS)
@@ -201,29 +213,32 @@ def audit_debits(mechanism: Mechanism) -> Finding:
 
 
 def neighbouring_pairs(mechanism: Mechanism, values: Sequence[int]) -> Iterator[NeighbourPair]:
-    """The pairs of evidence that two neighbours can have, where evidence takes these values and no
-    others between them.
+    """Yield the pairs of evidence that two neighbours can have.
 
     Args:
-        values: increasing, from 0: every integer, or those of a grid with gaps, which is not
-            1-Lipschitz.
+        mechanism: which evidence it reads.
+        values: those that evidence takes, increasing, from 0: every integer, or those of a grid
+            with gaps, which is not 1-Lipschitz.
     """
     if mechanism.needs == "votes":  # n1 - n0 moves in steps of 2
         yield NeighbourPair(Side(1, 1), Side(0, 1))
         yield NeighbourPair(Side(1, 2), Side(0, 0))
-        yield from (NeighbourPair(Side(1, gap + 2), Side(1, gap)) for gap in values[:-2] if gap)
+        for gap in values[:-2]:
+            if gap:
+                yield NeighbourPair(Side(1, gap + 2), Side(1, gap))
         yield NeighbourPair(Side(0, 2), Side(0, 0))
         return
     yield NeighbourPair(Side(1, 0), Side(0, 0))
-    if mechanism.needs != "nothing":
-        yield from (
-            NeighbourPair(Side(1, above), Side(1, below)) for below, above in pairwise(values)
-        )
+    if mechanism.needs == "nothing":
+        return
+    for below, above in pairwise(values):
+        yield NeighbourPair(Side(1, above), Side(1, below))
 
 
 def check_audited(mechanism: object) -> None:
-    """Raise ConfigError for noise on the counts of several classes, which has no table whose
-    entries could be compared.
+    """Raise ConfigError for noise on the counts of several classes.
+
+    It has no table whose entries could be compared.
     """
     if isinstance(mechanism, Mechanism) and mechanism.needs == "votes" and mechanism.classes > 2:
         raise ConfigError(
@@ -236,23 +251,24 @@ def check_audited(mechanism: object) -> None:
 def audit_pair(
     mechanism: Mechanism, pair: NeighbourPair, plan: TrialPlan, farthest: int
 ) -> tuple[Finding, ...]:
-    """Both findings of one pair.
+    """Return what the mechanism's table says of one pair, then what draws say.
 
     Args:
+        mechanism: that releases labels.
+        pair: the evidence of both sides.
+        plan: of the draws.
         farthest: the public number that no evidence exceeds.
     """
-    first, second = (
-        partial(_labels, mechanism, side, farthest, plan.source)
-        for side in (pair.first, pair.second)
-    )
     table = table_finding(
         mechanism,
         exact_loss(mechanism, pair),
         f"probabilities from the mechanism's own table were compared, for {pair}",
         pair.where,
     )
+    draw_first = partial(_labels, mechanism, pair.first, farthest, plan.source)
+    draw_second = partial(_labels, mechanism, pair.second, farthest, plan.source)
     claim = tested(words_of(mechanism), mechanism.guarantee, str(pair), pair.where, plan)
-    return (table, *attacked((first, second), claim, plan, mechanism.classes))
+    return (table, *attacked((draw_first, draw_second), claim, plan, mechanism.classes))
 
 
 def audit_quantile(
@@ -262,35 +278,43 @@ def audit_quantile(
     plan: TrialPlan,
     where: str,
 ) -> tuple[Finding, ...]:
-    """Both findings of K_q released from two neighbours' distances, [n] each."""
-    k, other = (certified_quantile(side, mechanism.fraction) for side in distances)
+    """Return what is known exactly of a released quantile, then what draws say.
+
+    Args:
+        mechanism: that releases the quantile of stable distances.
+        distances: [n] of each of two neighbours.
+        farthest: the public number that no distance exceeds.
+        plan: of the draws.
+        where: which datasets, in words.
+    """
+    guarantee = mechanism.guarantee
 
     def draw(side: np.ndarray, count: int) -> np.ndarray:
-        one = partial(
-            release_quantile, side, mechanism.fraction, farthest, mechanism.guarantee, plan.source
-        )
-        return np.array([one() for _ in range(count)])
+        released = [
+            release_quantile(side, mechanism.fraction, farthest, guarantee, plan.source)
+            for _ in range(count)
+        ]
+        return np.array(released)
 
-    subject, sides = (
-        f"certified_quantile with eps={mechanism.eps:g}",
-        f"the certified quantile (of the queries' stable distances) is {k} on one dataset and "
-        f"{other} on its neighbour",
+    first, second = distances
+    quantile = certified_quantile(first, mechanism.fraction)
+    other_quantile = certified_quantile(second, mechanism.fraction)
+    moved = abs(quantile - other_quantile)
+    subject = f"certified_quantile with eps={mechanism.eps:g}"
+    sides = (
+        f"the certified quantile (of the queries' stable distances) is {quantile} on one dataset "
+        f"and {other_quantile} on its neighbour"
     )
-    exact, guarantee = (
-        Exact(mechanism.eps * abs(k - other), abs(k - other) > 1),
-        mechanism.guarantee,
-    )
-    law = exact.finding(
+    # the noise covers a quantile that moves by 1, and its loss grows in proportion
+    law = Exact(mechanism.eps * moved, moved > 1).finding(
         f"{subject}: its table",
         guarantee,
         f"the exact distributions of the noisy quantile on two datasets were compared: {sides}",
         where,
     )
     claim = tested(subject, guarantee, sides, where, plan)
-    return (
-        law,
-        *attacked((partial(draw, distances[0]), partial(draw, distances[1])), claim, plan, None),
-    )
+    draws = (partial(draw, first), partial(draw, second))
+    return (law, *attacked(draws, claim, plan, None))
 
 
 def audit_alone(
@@ -298,90 +322,114 @@ def audit_alone(
 ) -> tuple[tuple[Finding, ...], list[tuple[NeighbourPair, Exact]]]:
     """Audit a mechanism at the evidence that neighbours can have, whatever data it comes from.
 
-    Its table at every pair; and draws from two: labels that differ, and the pair where most is to
-    be expected of draws.
+    Its table is compared at every pair. Draws come from two pairs: one with labels that differ,
+    and the one where most is to be expected of draws.
 
     Args:
+        mechanism: that releases labels.
         values: that evidence takes, as of ``neighbouring_pairs``.
+        plan: of the draws.
 
     Returns:
-        (findings of its table at all pairs, of what it drew, of what is debited; the losses of all
-        pairs).
+        The findings (of the table, of draws, of what is debited), and the losses of all pairs.
     """
     losses = [(pair, exact_loss(mechanism, pair)) for pair in neighbouring_pairs(mechanism, values)]
-    worst, exact = max(losses, key=lambda one: one[1].rank)
-    differing = next(pair for pair, _ in losses if pair.first.label != pair.second.label)
-    best = max((pair for pair, _ in losses), key=lambda pair: expected_bound(mechanism, pair, plan))
-    pairs = (differing,) if best == differing else (differing, best)
-    plan = replace(plan, confidence=1 - (1 - plan.confidence) / len(pairs))
+    pairs = [pair for pair, _ in losses]
+    worst, worst_loss = max(losses, key=lambda pair_and_loss: pair_and_loss[1].rank)
     table = table_finding(
         mechanism,
-        exact,
+        worst_loss,
         f"probabilities from the mechanism's own table were compared for all {len(losses)} pairs "
         f"of neighbouring inputs. The worst pair is {worst}",
         worst.where,
     )
-    drawn = (
-        finding for pair in pairs for finding in audit_pair(mechanism, pair, plan, values[-1])[1:]
-    )
+    differing = next(pair for pair in pairs if pair.first.label != pair.second.label)
+    best = max(pairs, key=lambda pair: expected_bound(mechanism, pair, plan))
+    drawn_pairs = (differing,) if best == differing else (differing, best)
+    shared = replace(plan, confidence=1 - (1 - plan.confidence) / len(drawn_pairs))
+    drawn: list[Finding] = []
+    for pair in drawn_pairs:
+        _, *of_draws = audit_pair(mechanism, pair, shared, values[-1])
+        drawn += of_draws
     return (table, *drawn, audit_debits(mechanism)), losses
 
 
 def table_finding(mechanism: Mechanism, exact: Exact, attack: str, effort: str) -> Finding:
-    """What the mechanism's table says of a pair, or of the worst of many."""
+    """Return what the mechanism's table says of a pair, or of the worst of many.
+
+    Args:
+        mechanism: that releases labels.
+        exact: the loss of the pair.
+        attack: what was compared, in words.
+        effort: of which datasets, in words.
+    """
     return exact.finding(f"{words_of(mechanism)}: its table", mechanism.guarantee, attack, effort)
 
 
 def words_of(mechanism: Mechanism) -> str:
-    """A mechanism with its budget."""
+    """Return a mechanism with its budget, in words."""
     given = ", ".join(f"{name}={value:g}" for name, value in mechanism.guarantee.parameters.items())
     classes = f", {mechanism.classes} classes" if mechanism.classes > 2 else ""
     return f"{mechanism.name} with {given}{classes}"
 
 
 def expected_bound(mechanism: Mechanism, pair: NeighbourPair, plan: TrialPlan) -> float:
-    """The bound that is to be expected on a pair: it may be less on a pair of greater loss,
-    whose event is never met.
+    """Return the bound that is to be expected of draws from a pair.
+
+    It may be less on a pair of greater loss, if the event of that loss is hardly ever met.
     """
-    claimed, n = Claimed.of(mechanism.guarantee), plan.trials
-    chances = ((float(p), float(q)) for p, q in _chances(mechanism, pair))
-    counts = (Mistakes(round(n * q), n, round(n * (1 - p)), n) for p, q in chances)
-    return max(claimed.bound(count, plan.confidence) for count in counts)
+    claimed = Claimed.of(mechanism.guarantee)
+    trials = plan.trials
+    bounds = []
+    for p, q in _set_probabilities(mechanism, pair):
+        alarms = round(trials * float(q))
+        misses = round(trials * (1 - float(p)))
+        bounds.append(claimed.bound(Mistakes(alarms, trials, misses, trials), plan.confidence))
+    return max(bounds)
 
 
 def _labels(
     mechanism: Mechanism, side: Side, farthest: int, source: Randomness, count: int
 ) -> np.ndarray:
-    """[count] labels, each drawn as agt predict draws one."""
-    return mechanism.release(
-        np.full(count, side.label), np.full(count, side.evidence), source, farthest
-    )
+    """Return labels [count], each drawn as agt predict draws one."""
+    labels = np.full(count, side.label)
+    evidence = np.full(count, side.evidence)
+    return mechanism.release(labels, evidence, source, farthest)
 
 
-def _chances(mechanism: Mechanism, pair: NeighbourPair) -> Iterator[tuple[Fraction, Fraction]]:
-    """(P(S), P'(S)) of the sets S of labels, in both directions: those of equal probabilities go
-    together.
+def _set_probabilities(
+    mechanism: Mechanism, pair: NeighbourPair
+) -> Iterator[tuple[Fraction, Fraction]]:
+    """Yield P(S) and P'(S) for the sets S of labels that matter, in both directions.
+
+    Labels that neither side names have equal probabilities, so they are in S together or not at
+    all.
     """
-    sides, others = (pair.first, pair.second), mechanism.classes - 1
-    flips = [mechanism.exact_flip(side.evidence) for side in sides]
-    named = sorted({side.label for side in sides})
-
-    def chance(label: int, at: int) -> Fraction:
-        return 1 - flips[at] if sides[at].label == label else flips[at] / others
-
-    groups = [(chance(label, 0), chance(label, 1)) for label in named]
-    if rest := mechanism.classes - len(named):
-        groups.append((flips[0] / others * rest, flips[1] / others * rest))
+    other_labels = mechanism.classes - 1
+    first_flip = mechanism.exact_flip(pair.first.evidence)
+    second_flip = mechanism.exact_flip(pair.second.evidence)
+    named = sorted({pair.first.label, pair.second.label})
+    groups = []
+    for label in named:
+        first = 1 - first_flip if label == pair.first.label else first_flip / other_labels
+        second = 1 - second_flip if label == pair.second.label else second_flip / other_labels
+        groups.append((first, second))
+    unnamed = mechanism.classes - len(named)
+    if unnamed:
+        groups.append((first_flip / other_labels * unnamed, second_flip / other_labels * unnamed))
     for size in range(1, len(groups)):
-        for some in combinations(groups, size):
-            p, q = (sum(values, Fraction(0)) for values in zip(*some, strict=True))
+        for members in combinations(groups, size):
+            p = sum((first for first, _ in members), Fraction(0))
+            q = sum((second for _, second in members), Fraction(0))
             yield p, q
             yield q, p
 
 
 def _normal(p: Fraction) -> float:
-    """Phi^-1(p), exact in either tail."""
-    return float(ndtri(float(p))) if p <= Fraction(1, 2) else -float(ndtri(float(1 - p)))
+    """Return Phi^-1(p), exact in either tail."""
+    if p <= Fraction(1, 2):
+        return float(ndtri(float(p)))
+    return -float(ndtri(float(1 - p)))
 
 
 def search(
@@ -392,31 +440,33 @@ def search(
     width: int,
     seed: int,
 ) -> NeighbourPair | None:
-    """What a mechanism sees of the query and the neighbour that are worth most; None: no neighbour
-    differs anywhere.
+    """Return the pair of a query and a neighbour that is worth most; None: no pair was made.
 
     Args:
         labelling: the run's model and mechanism, judged.
+        worth: how much a pair is worth.
         anchors: [n, ...] features, between which queries are looked for.
         count: how many neighbouring datasets are trained.
         width: how many segments between records of different labels they are made at; eight times
             as many are searched.
         seed: of the segments.
     """
-    rng, model = np.random.default_rng(seed), labelling.model
-    a, b = segments(model, anchors, width, rng)
+    rng = np.random.default_rng(seed)
+    model = labelling.model
+    begin, end = segments(model, anchors, width, rng)
+    if not len(begin):
+        return None
+    _, change = bisected(model.predict, begin, end)
     best: NeighbourPair | None = None
-    for edit, other in (
-        neighbours(model, on_line(a, b, bisected(model.predict, a, b)[1]), count) if len(a) else ()
-    ):
+    for edit, other in neighbours(model, on_line(begin, end, change), count):
+        where = f"two datasets were used: the run's own data, and the same data {edit}"
         sides = LabellingPair(labelling, replace(labelling, model=other))
         queries = between_roots(sides, anchors, rng, 8 * width)
-        for label, evidence, theirs, away in np.unique(sides.evidence(queries), axis=1).T:
-            where = f"two datasets were used: the run's own data, and the same data {edit}"
-            pair = NeighbourPair(
-                Side(int(label), int(evidence)), Side(int(theirs), int(away)), where
-            )
-            best = pair if best is None or worth(pair) > worth(best) else best
+        distinct = np.unique(sides.evidence(queries), axis=1).T.tolist()
+        for label, evidence, other_label, other_evidence in distinct:
+            pair = NeighbourPair(Side(label, evidence), Side(other_label, other_evidence), where)
+            if best is None or worth(pair) > worth(best):
+                best = pair
     return best
 
 
@@ -481,7 +531,7 @@ class Attack(ABC):
 
 
 class LabelAttack(Attack):
-    """Of labels that are classes."""
+    """How mechanisms are attacked that release classes."""
 
     def check_values(self) -> None:
         """Raise ConfigError where ``audit.values`` is given for votes."""
@@ -494,30 +544,33 @@ class LabelAttack(Attack):
     def of_run(
         self, opened: OpenedRun, given: AuditInputs, plan: TrialPlan
     ) -> tuple[Claim, tuple[Finding, ...] | None]:
-        """Attack the query and the neighbour at which most can be told."""
+        """Attack the query and the neighbour of which most is expected."""
         check_audited(self.mechanism)
         labelling = cast(Labelling, self.judged(opened, given))
-        worth, anchors = (
+        pair = search(
+            labelling,
             partial(expected_bound, labelling.mechanism, plan=plan),
             opened.queries.features,
+            self.audit.neighbours,
+            self.audit.segments,
+            given.seed,
         )
-        audit = self.audit
-        found = search(labelling, worth, anchors, audit.neighbours, audit.segments, given.seed)
-        if found is None:
+        if pair is None:
             return labelling.claim, None
         max_distance = opened.model.max_distance
-        return labelling.claim, audit_pair(labelling.mechanism, found, plan, max_distance)
+        return labelling.claim, audit_pair(labelling.mechanism, pair, plan, max_distance)
 
     def without_data(self, plan: TrialPlan) -> Audited:
         """Attack at all evidence that neighbours can have."""
-        audit = self.audit
-        values = range(audit.farthest + 1) if audit.values is None else sorted({0, *audit.values})
+        values: Sequence[int] = range(self.audit.farthest + 1)
+        if self.audit.values is not None:
+            values = sorted({0, *self.audit.values})
         findings, losses = audit_alone(self.mechanism, values, plan)
         return _alone(self.mechanism, findings, losses)
 
 
 class QuantileAttack(Attack):
-    """Of one released number: a quantile of stable distances."""
+    """How a mechanism is attacked that releases one number: a quantile of stable distances."""
 
     def check_values(self) -> None:
         """Raise ConfigError where ``audit.values`` is given."""
@@ -530,46 +583,51 @@ class QuantileAttack(Attack):
     def of_run(
         self, opened: OpenedRun, given: AuditInputs, plan: TrialPlan
     ) -> tuple[Claim, tuple[Finding, ...] | None]:
-        """Attack the release of a file of one query, whose distance is K_q."""
-        mechanism, audit, model = self.mechanism, self.audit, opened.model
-        accounting, counting = given.config["accounting"], given.config["counting"]
-        how = {"conditions": opened.conditions, "accounting": accounting, "counting": counting}
+        """Attack the release of a file of one query, whose stable distance is the quantile."""
+        mechanism = self.mechanism
+        model = opened.model
         anchors = opened.queries.features
-        claim = NumberRelease.judged(model, anchors, mechanism, ReleaseTerms(**how)).claim
-        # reads the same evidence
-        reader = RandomizedResponse(eps=mechanism.eps, classes=model.problem.classes)
+        accounting = given.config["accounting"]
+        counting = given.config["counting"]
+        terms = ReleaseTerms(conditions=opened.conditions, accounting=accounting, counting=counting)
+        claim = NumberRelease.judged(model, anchors, mechanism, terms).claim
+        # any mechanism of labels that reads the same evidence will do for the search
         labelling = Labelling.judged(
-            model, reader, **{**how, "accounting": "rigorous" if claim.proved else "paper"}
+            model,
+            RandomizedResponse(eps=mechanism.eps, classes=model.problem.classes),
+            conditions=opened.conditions,
+            accounting="rigorous" if claim.proved else "paper",
+            counting=counting,
         )
-        found = search(
+        pair = search(
             labelling,
             lambda pair: pair.moved,
             anchors,
-            audit.neighbours,
-            audit.segments,
+            self.audit.neighbours,
+            self.audit.segments,
             given.seed,
         )
-        if found is None or not found.moved:
+        if pair is None or not pair.moved:
             return claim, None
-        sides = np.array([found.first.evidence]), np.array([found.second.evidence])
-        return claim, audit_quantile(mechanism, sides, model.max_distance, plan, found.where)
+        distances = (np.array([pair.first.evidence]), np.array([pair.second.evidence]))
+        return claim, audit_quantile(mechanism, distances, model.max_distance, plan, pair.where)
 
     def without_data(self, plan: TrialPlan) -> Audited:
         """Attack two quantiles that differ by 1."""
         middle = self.audit.farthest // 2
-        sides, where = (
-            (np.array([middle]), np.array([middle + 1])),
+        distances = (np.array([middle]), np.array([middle + 1]))
+        where = (
             "no data were used: the audit made up two inputs whose certified quantiles (of "
             "the queries' stable distances) differ by 1, the most that neighbouring "
-            "datasets allow",
+            "datasets allow"
         )
         farthest = max(self.audit.farthest, 1)
-        audited = audit_quantile(self.mechanism, sides, farthest, plan, where)
-        return Audited(self.mechanism.name, None, audited)
+        findings = audit_quantile(self.mechanism, distances, farthest, plan, where)
+        return Audited(self.mechanism.name, None, findings)
 
 
 class NumberAttack(Attack):
-    """Of labels that are numbers."""
+    """How mechanisms are attacked that release numbers, one for each query."""
 
     sought: ClassVar[str] = (
         "a query for which two neighbouring datasets give different sums of the members' answers"
@@ -653,7 +711,11 @@ class MechanismAudit(AuditKind):
     name: ClassVar[str] = "mechanism"
 
     def check(self, given: AuditInputs) -> None:
-        """Refuse a mechanism without a budget, and settings that have no effect."""
+        """Refuse a mechanism without a budget, and settings that have no effect.
+
+        Raises:
+            ConfigError: by key.
+        """
         node = given.config.get("mechanism")
         if node is not None:
             kind = mechanism_kind(node)
@@ -676,7 +738,12 @@ class MechanismAudit(AuditKind):
         given.check_run()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Find a pair, draw, and hold what was counted against the claim."""
+        """Find a pair, draw, and hold what was counted against the claim.
+
+        Raises:
+            DataMissing: the run's data is not there.
+            ConfigError: the data is not what it was.
+        """
         plan = TrialPlan(self.trials, given.confidence, self.choosing)
         if given.run is None:
             return attack_of(given.mechanism().mechanism(2, 1), self).without_data(plan)
@@ -684,9 +751,9 @@ class MechanismAudit(AuditKind):
         classes = opened.dataset.target.class_count
         mechanism = given.mechanism().mechanism(classes, len(opened.queries))
         attack = attack_of(mechanism, self)
-        claim, audited = attack.of_run(opened, given, plan)
-        nowhere = no_pair_found(mechanism, self.neighbours, attack.sought)
-        findings = (nowhere,) if audited is None else audited
+        claim, findings = attack.of_run(opened, given, plan)
+        if findings is None:
+            findings = (no_pair_found(mechanism, self.neighbours, attack.sought),)
         notes = (
             claim.text,
             f"models were trained on at most {self.neighbours} of all possible neighbouring "

@@ -23,7 +23,7 @@ from agt_audit.membership_attack import (
     ATTACKS,
     COPIES,
     Reference,
-    Rehearsal,
+    ShadowEvaluation,
     compare_labels,
     confidences,
     exposure,
@@ -93,8 +93,9 @@ COLUMNS = (
 
 @schema
 class Membership(AuditKind):
-    """Attacks a run's model: with scores, which are reported; and with labels at certified queries,
-    which must not tell.
+    """Attacks a run's model with scores, which are reported, and with labels at certified queries.
+
+    Scores may tell members from non-members; certified labels must not.
 
     Attributes:
         shadows: how many shadow models, an even number; 0: none, and the attacks that need them are
@@ -112,44 +113,65 @@ class Membership(AuditKind):
     exposed: Annotated[int, Field(ge=1)] = 50
 
     def check(self, given: AuditInputs) -> None:
-        """A run is needed, and no queries; a mechanism may be named."""
+        """Refuse to go without a run, and a mechanism that is not complete; none need be named.
+
+        Raises:
+            ConfigError: by key.
+        """
         super().check(given)
         if given.config.get("mechanism") is not None:
             given.mechanism()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Train shadow models, attack, compare."""
+        """Train shadow models, attack, and compare certified labels.
+
+        Raises:
+            ConfigError: the run's data is gone or changed.
+            CheckError: every shadow model failed.
+        """
         opened = given.open(record, console)
-        pool, run = Pool.of(opened.dataset), opened.trained.finished
+        pool = Pool.of(opened.dataset)
         shadows = None
         if self.shadows:
             config = ShadowConfig(self.shadows, given.seed, self.workers)
             shadows = trained_shadows(config, given, opened, console)
         attacked = AttackedModel(given, opened, pool, shadows, console)
-        units = attacked.units_to_leave_out(self.pairs, given.seed)
-        why, records = (
-            _incomparable(opened.kept.problem, self.pairs, attacked.distance),
-            pool.records,
-        )
         labels = compare_labels(
-            opened.model, units, records.features, attacked.distance, records.ids, why
+            opened.model,
+            attacked.units_to_leave_out(self.pairs, given.seed),
+            pool.records.features,
+            attacked.distance,
+            pool.records.ids,
+            _incomparable(opened.kept.problem, self.pairs, attacked.distance),
         )
         findings = (*attacked.scored(), labels)
         tables = {
             "membership": attacked.attacks_table(),
             "by_stable_distance": attacked.distances_table(),
+            EXPOSED: attacked.exposed_table().head(self.exposed),
         }
-        tables[EXPOSED] = attacked.exposed_table().head(self.exposed)
-        captions = draw_curves(record, opened.dataset.name, attacked.rocs, attacked.rehearsal)
+        captions = draw_curves(record, opened.dataset.name, attacked.rocs, attacked.evaluation)
         metrics: dict[str, float] = {f"auc_{name}": roc.area for name, roc in attacked.rocs.items()}
-        metrics |= {"shadows": len(shadows), "shadows_reused": shadows.reused} if shadows else {}
+        if shadows:
+            metrics |= {"shadows": len(shadows), "shadows_reused": shadows.reused}
         return Audited.of(
-            run, findings, attacked.notes(), tables=tables, captions=captions, metrics=metrics
+            opened.trained.finished,
+            findings,
+            attacked.notes(),
+            tables=tables,
+            captions=captions,
+            metrics=metrics,
         )
 
 
 def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
-    """Why labels of trainings with and without a unit cannot be compared; empty: they can."""
+    """Return why labels with and without a unit cannot be compared; empty: they can.
+
+    Args:
+        problem: of the run.
+        pairs: how many units are to be left out.
+        distance: [n] stable distances of the queries.
+    """
     settings = problem.settings
     if not pairs:
         return "audit.pairs=0"
@@ -159,38 +181,40 @@ def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
             f"relation={settings.relation.name} cover a record that is replaced, but not one "
             "that is left out"
         )
-    hidden = settings.certificate.noise != "none"
-    if settings.noise is not None or hidden:
+    if settings.noise is not None or settings.certificate.noise != "none":
         return (
             "models with and without a record were not compared, because the run's random noise "
             "was not stored and its certificates hold for that noise only"
         )
-    return (
-        ""
-        if (distance >= 1).any()
-        else (
+    if not (distance >= 1).any():
+        return (
             "models with and without a record were not compared, because no attacked record has "
             "a stable distance of 1 or more (is certified)"
         )
-    )
+    return ""
 
 
-def _rehearsed(
+def _evaluate_shadows(
     shadows: Shadows | None, pool: Pool
-) -> tuple[Reference | None, Rehearsal | None, str]:
-    """(the shadow models, each of them as the target, or why neither can be used)."""
+) -> tuple[Reference | None, ShadowEvaluation | None, str]:
+    """Return what shadow models say, each of them as a target, or why neither can be used.
+
+    Args:
+        shadows: the models; None: none were trained.
+        pool: the records.
+
+    Returns:
+        Both and "", or None, None and the reason in words.
+    """
     if shadows is None:
-        return (
-            None,
-            None,
-            (
-                "the attack was not made, because it needs shadow models (audit.shadows=0): set "
-                "audit.shadows=64, for example"
-            ),
+        reason = (
+            "the attack was not made, because it needs shadow models (audit.shadows=0): set "
+            "audit.shadows=64, for example"
         )
+        return None, None, reason
     reference = Reference.of(shadows, pool.records.labels)
     try:
-        return reference, Rehearsal.of(reference), ""
+        return reference, ShadowEvaluation.of(reference), ""
     except ConfigError as error:
         return None, None, str(error)
 
@@ -198,10 +222,16 @@ def _rehearsed(
 def _service(
     given: AuditInputs, opened: OpenedRun, features: np.ndarray
 ) -> tuple[Callable[[np.ndarray], np.ndarray], str]:
-    """(what gives labels, in words): the model itself, or releases that are drawn as agt predict
-    draws them.
+    """Return what gives labels, and who that is in words.
+
+    It is the model itself, or releases that are drawn as agt predict draws them.
+
+    Args:
+        given: the settings, with a mechanism or none.
+        opened: the run.
+        features: [n, ...] the records; each is asked, and ``COPIES`` copies of it.
     """
-    model, randomness = opened.model, SystemRandomness()
+    model = opened.model
     if given.config.get("mechanism") is None:
         return model.predict, "the model's own labels"
     config = given.mechanism()
@@ -212,22 +242,33 @@ def _service(
         terms = ReleaseTerms(conditions=opened.conditions)
         released = reserve_and_draw(WeightsRelease.judged(model, weights_mechanism, terms))
         return lambda queries: labels_from(model, queries)(released), how
-    accounting, counting = (given.config[key] for key in ("accounting", "counting"))
+    randomness = SystemRandomness()
+    accounting = given.config["accounting"]
+    counting = given.config["counting"]
     labelling = Labelling.judged(model, mechanism, opened.conditions, accounting, counting)  # type: ignore[arg-type]
     return lambda queries: labelling.labels(queries, randomness), how
 
 
 class AttackedModel:
-    """The run's own model and what is judged by it: every attack's scores; without shadow models,
-    of those that need none.
+    """The run's own model, and the scores of every attack on it.
+
+    Args:
+        given: the settings that all kinds share.
+        opened: the run.
+        pool: the records, members and non-members.
+        shadows: shadow models; None: none, and attacks that need them are left out.
+        console: for progress.
 
     Attributes:
-        reference, rehearsal: what shadow models make of each record; each of them as the target.
-            None: there are none, or too few, and ``why`` says so.
+        reference: what shadow models say of each record; None: there are none, or too few.
+        evaluation: each shadow model as the target; None likewise.
+        reason: why there are none, in words; empty: there are.
         phi: [n] its confidence in each record's label, as ln(p/(1 - p)).
         distance: [n] stable distances.
         scores: name of an attack -> [n].
         how: who gave the labels: the model, or a mechanism.
+        two_sided: there are members and non-members.
+        rocs: name of an attack -> its curve; empty unless two-sided.
     """
 
     def __init__(
@@ -238,180 +279,196 @@ class AttackedModel:
         shadows: Shadows | None,
         console: Console,
     ) -> None:
-        model, records = opened.model, pool.records
-        self.opened, self.pool, self.shadows, self.confidence = (
-            opened,
-            pool,
-            shadows,
-            given.confidence,
-        )
-        self.reference, self.rehearsal, self.why = _rehearsed(shadows, pool)
+        model = opened.model
+        records = pool.records
+        self.opened = opened
+        self.pool = pool
+        self.shadows = shadows
+        self.confidence = given.confidence
+        self.reference, self.evaluation, self.reason = _evaluate_shadows(shadows, pool)
         self.phi = confidences(class_logits(model, records.features), records.labels)
         self.scores = {"loss": loss_scores(self.phi)}
         if self.reference is not None:
-            self.scores = {
-                name: attack(self.phi, self.reference) for name, attack in ATTACKS.items()
-            }
+            for name, attack in ATTACKS.items():
+                self.scores[name] = attack(self.phi, self.reference)
         answer, self.how = _service(given, opened, records.features)
         self.scores[LABELS] = label_scores(answer, records.features, records.labels, given.seed)
         with certifying(model, console) as report:
             self.distance = model.certify(records.features, on_progress=report).stable_distance
         self.two_sided = bool(pool.member.any() and not pool.member.all())
-        self.rocs = {name: self.roc(name) for name in self.scores} if self.two_sided else {}
+        self.rocs: dict[str, Roc] = {}
+        if self.two_sided:
+            self.rocs = {name: self.roc(name) for name in self.scores}
 
     def roc(self, name: str, rows: np.ndarray | slice = slice(None)) -> Roc:
-        """Of some records. Raises ConfigError: one side is empty."""
+        """Return an attack's curve on some records.
+
+        Raises:
+            ConfigError: these are all members, or all non-members.
+        """
         return Roc(self.scores[name][rows], self.pool.member[rows])
 
     @property
     def difference(self) -> float:
-        """The most by which the shares of a class differ between both sides, which scores tell,
-        too.
+        """The most by which the share of a class differs between members and non-members.
+
+        Scores tell such differences as well.
         """
-        member, labels, classes = (
-            self.pool.member,
-            self.pool.records.labels,
-            len(self.opened.dataset.classes),
-        )
-        members, others = (
-            np.bincount(labels[side], minlength=classes) / side.sum() for side in (member, ~member)
-        )
-        return float(np.abs(members - others).max())
+        member = self.pool.member
+        labels = self.pool.records.labels
+        classes = len(self.opened.dataset.classes)
+        member_shares = np.bincount(labels[member], minlength=classes) / member.sum()
+        other_shares = np.bincount(labels[~member], minlength=classes) / (~member).sum()
+        return float(np.abs(member_shares - other_shares).max())
 
     def units_to_leave_out(self, pairs: int, seed: int) -> np.ndarray:
-        """Half of them the most exposed, half at random."""
-        member = np.flatnonzero(self.pool.member)
-        scores, units = (
-            self.scores.get("lira_online", self.scores["loss"])[member],
-            self.pool.records.units[member],
-        )
+        """Return units of members, half of them the most exposed, half at random.
+
+        Args:
+            pairs: how many.
+            seed: of the random ones.
+        """
+        members = np.flatnonzero(self.pool.member)
+        scores = self.scores.get("lira_online", self.scores["loss"])[members]
+        units = self.pool.records.units[members]
         exposed = units[np.argsort(-scores, kind="stable")[: (pairs + 1) // 2]]
         others = np.random.default_rng(seed).permutation(units)
-        return np.array(list(dict.fromkeys([*exposed.tolist(), *others.tolist()]))[:pairs])
+        distinct = list(dict.fromkeys([*exposed.tolist(), *others.tolist()]))
+        return np.array(distinct[:pairs])
 
     # -- findings
     # ----------------------------------------------------------------------------------------------
 
     def scored(self) -> Iterator[Finding]:
-        """What each attack's scores told: of the run's own model, and of the shadow models in
-        turn.
-        """
-        made = 0 if self.shadows is None else len(self.shadows)
-        difference = self.difference if self.two_sided else 0.0
-        points = 100 * difference
+        """Yield what each attack's scores tell, of shadow models in turn and of the run's model."""
+        if self.evaluation is not None:
+            for name in ATTACKS:
+                yield _in_turn(name, self.evaluation, self.confidence)
+        shadows = 0 if self.shadows is None else len(self.shadows)
         members = int(self.pool.member.sum())
         test_records = len(self.pool) - members
-        sides = f"{members:,} training records are compared with {test_records:,} test records"
-        differ = (
-            f" (of training and test records, whose class shares differ by up to {points:.1f} "
-            "percentage points)"
-        )
-        differ = differ if difference >= CLASSES_DIFFER else ""
-        if self.rehearsal is not None:
-            yield from (_in_turn(name, self.rehearsal, self.confidence) for name in ATTACKS)
+        differ = self._class_difference_words()
         for name, words in WORDS.items():
-            missing = NOBODY if not self.two_sided else self.why if name not in self.scores else ""
+            missing = ""
+            if not self.two_sided:
+                missing = NOBODY
+            elif name not in self.scores:
+                missing = self.reason
             blank = Finding(
                 subject=f"membership by {name}{differ}",
                 claim=UNCLAIMED,
                 attack=words,
-                effort=f"{sides}; {made} shadow models",
+                effort=(
+                    f"{members:,} training records are compared with {test_records:,} test "
+                    f"records; {shadows} shadow models"
+                ),
                 outcome=Outcome.UNTESTED,
                 meaning=f"{name}: {missing}",
                 measure="AUC",
                 strength=Strength.ASYMPTOTIC,
             )
-            yield (
-                blank
-                if missing
-                else area_of(blank, f"{name}{differ}", self.roc(name), self.confidence)
-            )
+            if missing:
+                yield blank
+            else:
+                yield area_of(blank, f"{name}{differ}", self.roc(name), self.confidence)
+
+    def _class_difference_words(self) -> str:
+        """Return in words that classes differ between both sides; empty: hardly."""
+        if not self.two_sided or self.difference < CLASSES_DIFFER:
+            return ""
+        points = 100 * self.difference
+        return (
+            f" (of training and test records, whose class shares differ by up to {points:.1f} "
+            "percentage points)"
+        )
 
     # -- tables and notes
     # ----------------------------------------------------------------------------------------------
 
     def attacks_table(self) -> pd.DataFrame:
-        """A line for each attack on the run's own model; beside it the mean over shadow models
-        as targets.
+        """Return a line for each attack on the run's own model.
+
+        Beside it is the mean over shadow models as targets.
         """
         rows = []
         for name, roc in self.rocs.items():
             row: dict[str, Any] = {"attack": name, **_area(roc, self.confidence)}
             for rate in RATES:
-                point, at = roc.at(rate, self.confidence), f"TPR_at_{100 * rate:g}%_FPR"
-                row |= {
-                    at: point.tpr,
-                    f"{at}_low": point.tpr_limits[0],
-                    f"{at}_high": point.tpr_limits[1],
-                }
-            if self.rehearsal is not None and name in self.rehearsal.scores:
-                fixed = roc.beyond(self.rehearsal.threshold(name), self.confidence)
-                (low, high), advantage = fixed.advantage_limits, fixed.tpr - fixed.fpr
+                point = roc.at(rate, self.confidence)
+                column = f"TPR_at_{100 * rate:g}%_FPR"
+                low, high = point.tpr_limits
+                row |= {column: point.tpr, f"{column}_low": low, f"{column}_high": high}
+            if self.evaluation is not None and name in self.evaluation.scores:
+                fixed = roc.beyond(self.evaluation.threshold(name), self.confidence)
+                low, high = fixed.advantage_limits
+                advantage = fixed.tpr - fixed.fpr
                 row |= {"advantage": advantage, "advantage_low": low, "advantage_high": high}
                 row["balanced_accuracy"] = (1 + advantage) / 2
-                row["AUC_on_halves"] = spread_of(each.area for each in self.rehearsal.rocs(name))[0]
+                mean_area, _ = spread_of(each.area for each in self.evaluation.rocs(name))
+                row["AUC_on_halves"] = mean_area
             rows.append(row)
         return pd.DataFrame(rows).round(5)
 
     def distances_table(self) -> pd.DataFrame:
-        """A line for each bin of stable distances and each attack."""
-        spans, rows = [(low, high - 1) for low, high in pairwise([*BINS, np.inf])], []
-        for low, high in [*spans, (1, np.inf)]:
-            here = (self.distance >= low) & (self.distance <= high)
-            words = (
-                f"{low}"
-                if low == high
-                else f"{low} or more"
-                if high == np.inf
-                else f"{low} to {high}"
-            )
-            counts = {
-                "members": int(self.pool.member[here].sum()),
-                "others": int((~self.pool.member[here]).sum()),
-            }
+        """Return a line for each bin of stable distances and each attack."""
+        bins: list[tuple[float, float]] = [
+            (low, high - 1) for low, high in pairwise([*BINS, np.inf])
+        ]
+        bins.append((1, np.inf))
+        rows = []
+        for low, high in bins:
+            in_bin = (self.distance >= low) & (self.distance <= high)
+            members = int(self.pool.member[in_bin].sum())
+            others = int((~self.pool.member[in_bin]).sum())
             for name in self.scores:
-                row: dict[str, Any] = {"stable_distance": words, "attack": name, **counts}
-                if all(counts.values()):
-                    roc = self.roc(name, here)
-                    row |= {
-                        **_area(roc, self.confidence),
-                        "TPR_at_1%_FPR": roc.at(RATES[1], self.confidence).tpr,
-                    }
+                row: dict[str, Any] = {
+                    "stable_distance": _bin_words(low, high),
+                    "attack": name,
+                    "members": members,
+                    "others": others,
+                }
+                if members and others:
+                    roc = self.roc(name, in_bin)
+                    row |= _area(roc, self.confidence)
+                    row["TPR_at_1%_FPR"] = roc.at(RATES[1], self.confidence).tpr
                 rows.append(row)
         return pd.DataFrame(rows).round(5)
 
     def exposed_table(self) -> pd.DataFrame:
-        """Training records, the most exposed first."""
-        records, member, classes = self.pool.records, self.pool.member, self.opened.dataset.classes
+        """Return training records, the most exposed first."""
+        records = self.pool.records
+        classes = self.opened.dataset.classes
         table = pd.DataFrame(
             {
                 "id": records.ids,
                 "unit": records.units,
-                "label": [classes[y] for y in records.labels],
+                "label": [classes[label] for label in records.labels],
+                "stable_distance": self.distance,
             }
         )
-        table["stable_distance"], by = self.distance, "score_loss"
-        if self.reference is None or self.rehearsal is None or len(self.reference.pairs.phi) < 4:
-            table[by] = self.scores["loss"]
+        if self.reference is None or self.evaluation is None or len(self.reference.pairs.phi) < 4:
+            sort_column = "score_loss"
+            table[sort_column] = self.scores["loss"]
         else:
-            by, table = "score_lira", table.assign(**exposure(self.phi, self.reference))
-            table[f"guessed_right_of_{len(self.rehearsal.included)}"] = self.rehearsal.right(
-                "lira_online"
-            )
-        return table[member].sort_values(by, ascending=False, kind="stable").map(short)
+            sort_column = "score_lira"
+            table = table.assign(**exposure(self.phi, self.reference))
+            targets = len(self.evaluation.included)
+            table[f"guessed_right_of_{targets}"] = self.evaluation.right("lira_online")
+        members = table[self.pool.member]
+        return members.sort_values(sort_column, ascending=False, kind="stable").map(short)
 
     def notes(self) -> Iterator[str]:
-        """What a reader must know beside the findings."""
+        """Yield what a reader must know besides the findings."""
         yield f"the label-only attack used {self.how}, and asked each query only once"
-        rate = 100 * RATES[0]
-        points = 100 * self.difference if self.two_sided else 0.0
-        few = fewest(RATES[0], int((~self.pool.member).sum()))
-        if few and self.two_sided:
-            yield (
-                f"detection rates at {rate:g} % false alarms were measured at a threshold that "
-                f"gives no false alarm at all, because {few}"
-            )
         if self.two_sided:
+            rate = 100 * RATES[0]
+            points = 100 * self.difference
+            few = fewest(RATES[0], int((~self.pool.member).sum()))
+            if few:
+                yield (
+                    f"detection rates at {rate:g} % false alarms were measured at a threshold that "
+                    f"gives no false alarm at all, because {few}"
+                )
             yield (
                 "on the run's own model, members are training records and non-members are test "
                 "records, so scores also show other differences between these records (their "
@@ -421,23 +478,41 @@ class AttackedModel:
         if self.shadows is not None:
             yield SIZES
             if self.shadows.failed:
-                (index, error), count = self.shadows.failed[0], len(self.shadows.failed)
+                count = len(self.shadows.failed)
+                index, error = self.shadows.failed[0]
                 yield (
                     f"shadow models that failed and were left out: {count}. Error of model "
                     f"number {index}, the first of them: {error}"
                 )
-        if self.rehearsal is not None:
+        if self.evaluation is not None:
             yield from COLUMNS
 
 
+def _bin_words(low: float, high: float) -> str:
+    """Return a bin of stable distances in words."""
+    if low == high:
+        return f"{low}"
+    if high == np.inf:
+        return f"{low} or more"
+    return f"{low} to {high}"
+
+
 def _area(roc: Roc, confidence: float) -> dict[str, float]:
+    """Return the columns of a table about the area under a curve."""
     low, high = roc.area_limits(confidence)
     return {"AUC": roc.area, "AUC_low": low, "AUC_high": high}
 
 
 def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
-    """The area under an attack's curve, and who is found at few false alarms; scores that are
-    upside down show nothing.
+    """Return the area under an attack's curve, and who is found at few false alarms.
+
+    Scores that are upside down show nothing.
+
+    Args:
+        blank: the finding without what was found.
+        name: of the attack.
+        roc: its curve.
+        confidence: of all limits.
     """
     low, high = roc.area_limits(confidence)
     percentage = 100 * confidence
@@ -445,43 +520,47 @@ def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
     shown = f"{roc.area:.3f} ({low:.3f} to {high:.3f} with {percentage:.12g} % confidence)"
     if roc.area < 0.45 and high < 0.5:  # higher for non-members, surely
         return replace(blank, meaning=f"{name}: {UPSIDE_DOWN.format(shown=shown)}")
-    at = roc.at(RATES[1], confidence)
-    few = fewest(RATES[1], at.mistakes.without)
-    if at.mistakes.alarms < RATES[1] * at.mistakes.without / 2 and not few:
-        few = (
+    point = roc.at(RATES[1], confidence)
+    others = point.mistakes.trials_without
+    caveat = fewest(RATES[1], others)
+    if point.mistakes.alarms < RATES[1] * others / 2 and not caveat:
+        caveat = (
             f"no threshold gives about {rate:g} % false alarms, because the scores have only few "
             "different values: the threshold that was used gives fewer"
         )
-    detected = 100 * at.tpr
-    limits = " to ".join(f"{100 * limit:.2f}" for limit in at.tpr_limits)
+    detected = 100 * point.tpr
+    limits = " to ".join(f"{100 * limit:.2f}" for limit in point.tpr_limits)
     meaning = (
         f"{name}: a training record scores higher than a test record with probability {shown}. "
         f"At {rate:g} % false alarms, {detected:.2f} % of training records are detected (with "
         f"{percentage:.12g} % confidence, {limits} %)"
     )
-    if few:
-        meaning += f"; {few}"
+    if caveat:
+        meaning += f"; {caveat}"
     smallest_auc = min(1.0, 0.5 + high - roc.area)
-    noticeable = f"this audit detects an AUC of at least {smallest_auc:.3f} as different from 0.5"
-    found: dict[str, Any] = {
-        "found": roc.area,
-        "confidence": confidence,
-        "noticeable": noticeable,
-        "estimator": "DeLong",
-    }
-    return replace(blank, outcome=Outcome.REPORTED, meaning=meaning, **found)
+    return replace(
+        blank,
+        outcome=Outcome.REPORTED,
+        meaning=meaning,
+        found=roc.area,
+        confidence=confidence,
+        noticeable=(
+            f"this audit detects an AUC of at least {smallest_auc:.3f} as different from 0.5"
+        ),
+        estimator="DeLong",
+    )
 
 
-def _in_turn(name: str, rehearsal: Rehearsal, confidence: float) -> Finding:
+def _in_turn(name: str, evaluation: ShadowEvaluation, confidence: float) -> Finding:
     """Each shadow model as the target."""
-    rocs = rehearsal.rocs(name)
+    rocs = evaluation.rocs(name)
     area, spread = spread_of(roc.area for roc in rocs)
     rate, rate_spread = spread_of(roc.at(RATES[1], confidence).tpr for roc in rocs)
     false_alarms, detected, detected_spread = (
         100 * share for share in (RATES[1], rate, rate_spread)
     )
     attack = WORDS[name]
-    records = rehearsal.included.shape[1]
+    records = evaluation.included.shape[1]
     return Finding(
         subject=f"membership by {name}, on models trained on half of the records",
         claim=UNCLAIMED,
@@ -510,9 +589,16 @@ def _in_turn(name: str, rehearsal: Rehearsal, confidence: float) -> Finding:
 
 
 def draw_curves(
-    record: RunRecord, dataset: str, own: Mapping[str, Roc], rehearsal: Rehearsal | None
+    record: RunRecord, dataset: str, own: Mapping[str, Roc], evaluation: ShadowEvaluation | None
 ) -> dict[str, str]:
-    """Draw what there is; captions by name."""
+    """Draw the curves of the run's model and of shadow models; return captions by name.
+
+    Args:
+        record: into which figures are drawn.
+        dataset: its name.
+        own: name of an attack -> its curve on the run's model; empty: none is drawn.
+        evaluation: shadow models as targets; None: none are drawn.
+    """
     captions = dict[str, str]()
     if own:
         about = (
@@ -520,12 +606,12 @@ def draw_curves(
             "records."
         )
         captions |= _draw(record, "roc", own, "training records", about)
-    if rehearsal is not None:
+    if evaluation is not None:
         pooled = {
-            name: Roc(rows.ravel(), rehearsal.included.ravel())
-            for name, rows in rehearsal.scores.items()
+            name: Roc(rows.ravel(), evaluation.included.ravel())
+            for name, rows in evaluation.scores.items()
         }
-        models = len(rehearsal.included)
+        models = len(evaluation.included)
         about = (
             f"{models} models, each trained on half of the records, are attacked in turn, with "
             "one threshold for all models."
@@ -537,20 +623,35 @@ def draw_curves(
 def _draw(
     record: RunRecord, name: str, rocs: Mapping[str, Roc], members: str, about: str
 ) -> dict[str, str]:
+    """Draw curves into one figure, both rates in log scale; return its caption by its name.
+
+    Args:
+        record: into which it is drawn.
+        name: of the figure.
+        rocs: name of an attack -> its curve, at least one.
+        members: what members are, in words.
+        about: the caption.
+    """
     others = int((~next(iter(rocs.values())).member).sum())
     rates = np.geomspace(min(max(1 / others, MIN_RATE), MAX_START), 1, CURVE_POINTS)
-    data = pd.DataFrame(
-        {"FPR": rates, **{attack: _shares(roc, rates) for attack, roc in rocs.items()}}
-    )
+    shares = {attack: _shares(roc, rates) for attack, roc in rocs.items()}
+    data = pd.DataFrame({"FPR": rates, **shares})
     values = data.to_numpy()
     floor = min(float(values[values > 0].min()), MAX_START)
-    best = max(rocs, key=lambda attack: rocs[attack].at(0.01, 0.95).tpr)
+    points = {attack: roc.at(0.01, 0.95) for attack, roc in rocs.items()}
+    best = max(points, key=lambda attack: points[attack].tpr)
     with drawing(record, name, data, (WIDTH, 4.6)) as figure:
         axes = figure.subplots()
         axes.plot(rates, rates, color="0.8", linewidth=1, label="guessing")
         for attack in rocs:
-            seen = data[attack] > 0
-            axes.step(rates[seen], data[attack][seen], where="post", label=attack, **LINES[attack])
+            is_positive = data[attack] > 0  # 0 has no place on a log scale
+            axes.step(
+                rates[is_positive],
+                data[attack][is_positive],
+                where="post",
+                label=attack,
+                **LINES[attack],
+            )
         axes.set(xscale="log", yscale="log", xlim=(rates[0], 1), ylim=(floor, 1))
         axes.set(
             xlabel="false alarms (share of non-members taken for members)",
@@ -559,9 +660,8 @@ def _draw(
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda share, place: f"{100 * share:g} %"))
         keys(figure, [axes])
-        point = rocs[best].at(0.01, 0.95)
-        false_alarms = 100 * point.fpr
-        detected = 100 * point.tpr
+        false_alarms = 100 * points[best].fpr
+        detected = 100 * points[best].tpr
         headline(
             figure,
             f"At {false_alarms:.2g} % false alarms, {detected:.2g} % of the {members} are "
@@ -572,7 +672,10 @@ def _draw(
 
 
 def _shares(roc: Roc, rates: np.ndarray) -> np.ndarray:
-    """[len(rates)] the share of members found with at most such a share of false alarms."""
-    members, others = int(roc.member.sum()), int((~roc.member).sum())
-    place = np.searchsorted(roc.curve[:, 1] / others, rates * (1 + 1e-12), side="right") - 1
-    return roc.curve[place, 2] / members
+    """Return the share of members found with at most each rate [n] of false alarms, [n]."""
+    members = int(roc.member.sum())
+    others = int((~roc.member).sum())
+    rate_of_point = roc.curve[:, 1] / others
+    # the last point whose rate is allowed; a little more is, for rounding
+    index = np.searchsorted(rate_of_point, rates * (1 + 1e-12), side="right") - 1
+    return roc.curve[index, 2] / members

@@ -12,15 +12,12 @@ label's side.
 | lira_offline | (phi - mean)/sd of the models without the record          | 2 models without      |
 | rmia         | share of the pool z with [p(x)/p_ref(x)] /                | 1 model without       |
 |              | [p(z)/p_ref(z)] >= 1 (Zarifzadeh 2024)                    |                       |
-| labels       | how many of the record and its noisy copies keep its      | labels alone          |
+| labels       | how many of the record and its noisy copies keep its      | labels only           |
 |              | label (Choquette-Choo 2021)                               |                       |
 
-Gaussians are each record's own where 32 models stand on either side, else their variance is pooled
-over all records. RMIA is the offline one: p_ref = ((1 + A) p_out + 1 - A)/2, A = .3, p_out the mean
-over models without the record; z are the records of the pool.
-
-None of these scores is what a certificate speaks of: it speaks of labels. ``compare_labels``
-attacks that claim itself.
+Gaussians are each record's own if at least 32 models are on either side; otherwise their variance
+is pooled over all records. No certificate speaks of these scores; ``compare_labels`` attacks what
+certificates speak of, labels.
 
 Sources: as in the table.
 """
@@ -36,18 +33,18 @@ from scipy.stats import norm
 
 from agt.errors import AgtError, ConfigError
 from agt.models.model import Model
-from agt_audit.neighbours import Edited, neighbours_of
+from agt_audit.neighbours import EditedRecords, neighbours_of
 from agt_audit.roc import Roc
 from agt_audit.shadows import Shadows
 from agt_cli.report.findings import Finding, counterexamples
 
-# on either side of a record; fewer, and one variance is pooled over all records
+# on either side of a record; with fewer, one variance is pooled over all records
 MODELS_FOR_OWN_VARIANCE = 32
-A = 0.3  # of RMIA
+RMIA_SLOPE = 0.3  # a of Zarifzadeh et al.: p_ref = ((1 + a) p_out + 1 - a) / 2
 COPIES = 16
 # of the copies' noise, in standard deviations of the features: from the first copy to the last
 SPREAD = (0.1, 2.0)
-TINY = 1e-9  # a standard deviation below it is none: models that agree to all digits
+LEAST_DEVIATION = 1e-9  # a standard deviation below it is that of models that agree to all digits
 
 
 # -- scores
@@ -55,21 +52,26 @@ TINY = 1e-9  # a standard deviation below it is none: models that agree to all d
 
 
 def confidences(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """[..., n] phi of logits [..., n, C] and labels [n]; exact where p rounds to 0 or 1."""
+    """Return phi of each record's label, [..., n]; exact where p rounds to 0 or 1.
+
+    Args:
+        logits: [..., n, C].
+        labels: [n].
+    """
     index = np.broadcast_to(labels[:, None], (*logits.shape[:-1], 1))
-    chosen = np.take_along_axis(logits, index, axis=-1)[..., 0]
+    of_label = np.take_along_axis(logits, index, axis=-1)[..., 0]
     others = logits.copy()
     np.put_along_axis(others, index, -np.inf, axis=-1)
-    return chosen - logsumexp(others, axis=-1)
+    return of_label - logsumexp(others, axis=-1)
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What shadow models make of every record.
+    """What m shadow models say of n records.
 
     Attributes:
-        phi: [m, n].
-        included: [m, n] bool.
+        phi: [m, n] confidence of each model in each record's label.
+        included: [m, n] bool, whether the model was trained on the record.
     """
 
     phi: np.ndarray
@@ -77,56 +79,63 @@ class Reference:
 
     @classmethod
     def of(cls, shadows: "Shadows", labels: np.ndarray) -> "Reference":
-        """From the models' logits."""
+        """Return what shadow models say of records with these labels [n]."""
         return cls(confidences(shadows.logits, labels), shadows.included)
 
-    def but(self, *models: int) -> "Reference":
-        """Without some models."""
-        kept = np.delete(np.arange(len(self.phi)), models)
-        return Reference(self.phi[kept], self.included[kept])
+    def without_models(self, *models: int) -> "Reference":
+        """Return what the other models say."""
+        others = np.delete(np.arange(len(self.phi)), models)
+        return Reference(self.phi[others], self.included[others])
 
     @cached_property
-    def within(self) -> tuple[np.ndarray, np.ndarray]:
-        """``gaussians`` of the models with each record."""
+    def law_with(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean [n] and standard deviation [n] of phi over the models with each record."""
         return gaussians(self.phi, self.included)
 
     @cached_property
-    def outside(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of those without it."""
+    def law_without(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean [n] and standard deviation [n] of phi over the models without each record."""
         return gaussians(self.phi, ~self.included)
 
     @cached_property
     def pairs(self) -> "Reference":
-        """Of each half that was trained on with its complement, one after the other; a model whose
-        other one failed has no pair.
+        """Only models on one half of the units that are followed by that on the other half.
+
+        A model whose other one failed has no pair.
         """
-        opposite = (self.included[:-1] == ~self.included[1:]).all(axis=1)
-        first = list[int]()
-        for index in np.flatnonzero(opposite).tolist():
-            first += [index] if not first or index > first[-1] + 1 else []
-        kept = [model for index in first for model in (index, index + 1)]
-        return Reference(self.phi[kept], self.included[kept])
+        followed_by_complement = (self.included[:-1] == ~self.included[1:]).all(axis=1)
+        models: list[int] = []
+        for first in np.flatnonzero(followed_by_complement).tolist():
+            if not models or first > models[-1]:  # not the second model of the pair before
+                models += [first, first + 1]
+        return Reference(self.phi[models], self.included[models])
 
     @property
     def with_and_without(self) -> tuple[np.ndarray, np.ndarray]:
-        """[p, n] phi of the model of each pair that was trained on the record, and of the other
-        one.
-        """
-        one, other = self.pairs.phi[::2], self.pairs.phi[1::2]
-        inside = self.pairs.included[::2]
-        return np.where(inside, one, other), np.where(inside, other, one)
+        """[p, n] phi of each pair's model that was trained on the record, and of the other one."""
+        first = self.pairs.phi[::2]
+        second = self.pairs.phi[1::2]
+        first_has_record = self.pairs.included[::2]
+        with_record = np.where(first_has_record, first, second)
+        without_record = np.where(first_has_record, second, first)
+        return with_record, without_record
 
     @property
-    def least(self) -> tuple[int, int]:
-        """The fewest models with a record, and without one."""
-        with_it = self.included.sum(axis=0)
-        return int(with_it.min(initial=len(self.phi))), int(
-            (len(self.phi) - with_it).min(initial=len(self.phi))
-        )
+    def fewest_models(self) -> int:
+        """The fewest models that are on one side of a record, with it or without it."""
+        models = len(self.phi)
+        models_with = self.included.sum(axis=0)
+        fewest_with = int(models_with.min(initial=models))
+        fewest_without = int((models - models_with).min(initial=models))
+        return min(fewest_with, fewest_without)
 
 
 def gaussians(phi: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """([n] mean, [n] standard deviation) of phi [m, n] over the models used for each record [m, n].
+    """Return the mean [n] and the standard deviation [n] of phi over some models of each record.
+
+    Args:
+        phi: [m, n].
+        used: [m, n] bool, which models are used for each record.
 
     Raises:
         ConfigError: a record has fewer than two models.
@@ -136,15 +145,16 @@ def gaussians(phi: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray
         raise ConfigError(too_few(len(phi)))
     mean = np.where(used, phi, 0).sum(axis=0) / count
     squares = np.where(used, (phi - mean) ** 2, 0).sum(axis=0)
-    pooled = int(count.min(initial=MODELS_FOR_OWN_VARIANCE)) < MODELS_FOR_OWN_VARIANCE
-    variance = (
-        np.full(len(mean), squares.sum() / (count - 1).sum()) if pooled else squares / (count - 1)
-    )
-    return mean, np.maximum(np.sqrt(variance), TINY)
+    fewest = int(count.min(initial=MODELS_FOR_OWN_VARIANCE))
+    if fewest < MODELS_FOR_OWN_VARIANCE:
+        variance = np.full(len(mean), squares.sum() / (count - 1).sum())
+    else:
+        variance = squares / (count - 1)
+    return mean, np.maximum(np.sqrt(variance), LEAST_DEVIATION)
 
 
 def too_few(models: int) -> str:
-    """Why LiRA cannot be made."""
+    """Return in words why LiRA cannot be made with so many shadow models."""
     return (
         "LiRA needs at least 4 shadow models: two trained on each record and two not (6 if each "
         f"shadow model is the target in turn). There are only {models}: raise audit.shadows"
@@ -152,26 +162,31 @@ def too_few(models: int) -> str:
 
 
 def loss_scores(phi: np.ndarray, reference: Reference | None = None) -> np.ndarray:
-    """[n] ln p of the record's label."""
+    """Return ln p of each record's label, [n], of phi [n]."""
     return log_expit(phi)
 
 
 def lira_online(phi: np.ndarray, reference: Reference) -> np.ndarray:
-    """[n] the logarithm of the likelihood ratio."""
-    return norm.logpdf(phi, *reference.within) - norm.logpdf(phi, *reference.outside)
+    """Return the logarithm of the likelihood ratio of each record, [n], of phi [n]."""
+    with_record = norm.logpdf(phi, *reference.law_with)
+    without_record = norm.logpdf(phi, *reference.law_without)
+    return with_record - without_record
 
 
 def lira_offline(phi: np.ndarray, reference: Reference) -> np.ndarray:
-    """[n] how many standard deviations phi lies above models without the record."""
-    mean, sd = reference.outside
-    return (phi - mean) / sd
+    """Return how many standard deviations phi [n] lies above models without the record, [n]."""
+    mean, deviation = reference.law_without
+    return (phi - mean) / deviation
 
 
 def rmia(phi: np.ndarray, reference: Reference) -> np.ndarray:
-    """[n] the share of the pool that the record dominates."""
-    p, out = expit(reference.phi), ~reference.included
-    outside = np.where(out, p, 0).sum(axis=0) / np.maximum(out.sum(axis=0), 1)
-    ratio = expit(phi) / (((1 + A) * outside + (1 - A)) / 2)
+    """Return the share of the pool that each record dominates, [n], of phi [n]."""
+    is_without = ~reference.included
+    models_without = np.maximum(is_without.sum(axis=0), 1)
+    sum_without = np.where(is_without, expit(reference.phi), 0).sum(axis=0)
+    mean_without = sum_without / models_without
+    p_ref = ((1 + RMIA_SLOPE) * mean_without + (1 - RMIA_SLOPE)) / 2
+    ratio = expit(phi) / p_ref
     return np.searchsorted(np.sort(ratio), ratio, side="right") / len(ratio)
 
 
@@ -185,53 +200,59 @@ ATTACKS: Mapping[str, Callable[[np.ndarray, Reference], np.ndarray]] = {
 
 
 @dataclass(frozen=True)
-class Rehearsal:
-    """Each shadow model as the target in turn, judged by the others but its own complement, which
-    would tell the answer.
+class ShadowEvaluation:
+    """Each shadow model as the target in turn, judged by the others.
+
+    A model's own complement is no judge, because it would tell the answer.
 
     Attributes:
-        scores: name -> [m, n].
-        included: [m, n] bool.
+        scores: name of an attack -> [m, n].
+        included: [m, n] bool, whether the target was trained on the record.
     """
 
     scores: Mapping[str, np.ndarray]
     included: np.ndarray
 
     @classmethod
-    def of(cls, reference: Reference) -> "Rehearsal":
-        """Raises ConfigError: too few models are left."""
-        scores = dict[str, list[np.ndarray]]()
-        for index, phi in enumerate(reference.phi):
-            opposite = np.flatnonzero(
-                (reference.included == ~reference.included[index]).all(axis=1)
-            )
-            others = reference.but(index, *opposite.tolist())
-            if min(others.least) < 2:
+    def of(cls, reference: Reference) -> "ShadowEvaluation":
+        """Attack each shadow model.
+
+        Raises:
+            ConfigError: too few judges are left.
+        """
+        scores: dict[str, list[np.ndarray]] = {name: [] for name in ATTACKS}
+        for target, phi in enumerate(reference.phi):
+            is_complement = (reference.included == ~reference.included[target]).all(axis=1)
+            complements = np.flatnonzero(is_complement).tolist()
+            judges = reference.without_models(target, *complements)
+            if judges.fewest_models < 2:
                 raise ConfigError(too_few(len(reference.phi)))
             for name, attack in ATTACKS.items():
-                scores.setdefault(name, []).append(attack(phi, others))
+                scores[name].append(attack(phi, judges))
         return cls({name: np.array(rows) for name, rows in scores.items()}, reference.included)
 
     def rocs(self, name: str) -> list[Roc]:
-        """Of each target."""
+        """Return an attack's curve on each target."""
         return [Roc(row, side) for row, side in zip(self.scores[name], self.included, strict=True)]
 
     def threshold(self, name: str) -> float:
-        """The threshold of the largest advantage over all targets: fixed before the run's own
-        model is looked at.
+        """Return the threshold of an attack's largest advantage over all targets.
+
+        It is fixed before the run's own model is looked at.
         """
         return Roc(self.scores[name].ravel(), self.included.ravel()).best
 
     def right(self, name: str) -> np.ndarray:
-        """[n] of how many targets that threshold says rightly whether they were trained on the
-        record.
-        """
-        return np.sum((self.scores[name] >= self.threshold(name)) == self.included, axis=0)
+        """Return of how many targets that threshold tells rightly who was trained on, [n]."""
+        guessed_in = self.scores[name] >= self.threshold(name)
+        return np.sum(guessed_in == self.included, axis=0)
 
 
 def spread_of(values: Iterable[float]) -> tuple[float, float]:
-    """(mean, standard deviation) over targets. Limits of the mean do not follow: targets share
-    records and judges, and half of them are the others' complements.
+    """Return the mean and the standard deviation of a number over targets.
+
+    Limits of the mean do not follow: targets share records and judges, and half of them are the
+    others' complements.
     """
     row = np.array(list(values))
     return float(row.mean()), float(row.std())
@@ -242,10 +263,9 @@ def spread_of(values: Iterable[float]) -> tuple[float, float]:
 
 
 def copies(features: np.ndarray, seed: int) -> Iterable[np.ndarray]:
-    """Noisy copies of the features, one after another: Gaussian noise that grows from copy to
-    copy.
-    """
-    rng, unit = np.random.default_rng(seed), float(np.std(features))
+    """Yield noisy copies of features, [n, ...] each; the Gaussian noise grows from copy to copy."""
+    rng = np.random.default_rng(seed)
+    unit = float(np.std(features))
     for spread in np.geomspace(*SPREAD, COPIES):
         noise = rng.normal(size=features.shape).astype(features.dtype)
         yield features + noise * features.dtype.type(spread * unit)
@@ -254,11 +274,15 @@ def copies(features: np.ndarray, seed: int) -> Iterable[np.ndarray]:
 def label_scores(
     answer: Callable[[np.ndarray], np.ndarray], features: np.ndarray, labels: np.ndarray, seed: int
 ) -> np.ndarray:
-    """[n] how many of the record and its noisy copies are given its label; a record that is not
-    counts its copies last.
+    """Return how many of each record and its noisy copies are given its label, [n].
+
+    A record that is given its own label itself is above all that are not.
 
     Args:
         answer: features -> [n] labels, nominal or released: every query is asked once.
+        features: [n, ...].
+        labels: [n] the records' own.
+        seed: of the copies.
     """
     right = (answer(features) == labels) * (COPIES + 1)
     for copy in copies(features, seed):
@@ -274,57 +298,83 @@ def compare_labels(
     ids: np.ndarray,
     why: str = "",
 ) -> Finding:
-    """Ask both worlds, with and without each of some units, for labels that are certified for one
-    unit.
+    """Compare certified labels of models with and without each of some units.
 
     A certificate of distance 1 or more says that they agree. Then whatever an attack makes of these
-    labels it makes of both worlds alike, and its advantage at guessing which one it sees is exactly
+    labels is the same for both models, and its advantage at guessing which one it sees is exactly
     0.
 
     Args:
+        model: of the run.
         units: to leave out, one at a time, with all of their rows.
-        features, distance, ids: [n, ...] queries, their stable distances and names.
+        features: [n, ...] queries.
+        distance: [n] their stable distances.
+        ids: [n] their names.
         why: no units can be left out; empty: they can.
+
+    Raises:
+        AgtError: training refuses the data without a unit.
     """
-    train, held = model.problem.dataset.train, distance >= 1
-    found = None
-    effort = "none"
-    meaning = why or (
-        "no models were compared, because there was no unit to leave out or no certified query"
+    is_certified = distance >= 1
+    if why or not is_certified.any() or not len(units):
+        nothing = (
+            "no models were compared, because there was no unit to leave out or no certified query"
+        )
+        return _labels_finding("none", None, why or nothing)
+    changed = _changed_labels(model, units, features)
+    of_certified = [(unit, row) for unit, row in changed if is_certified[row]]
+    certified = int(is_certified.sum())
+    certified_labels = len(units) * certified
+    uncertified_labels = len(units) * int((~is_certified).sum())
+    effort = (
+        f"{len(units)} units (people) were left out of training, one at a time, and "
+        f"{certified:,} certified queries were asked with and without each unit"
     )
-    if not why and held.any() and len(units):
-        labels, differ = model.predict(features), list[tuple[str, int]]()
-        edits = [Edited.without_unit(train, unit) for unit in units.tolist()]
-        for unit, other in zip(units.tolist(), neighbours_of(model, edits), strict=True):
-            if isinstance(other, AgtError):
-                raise other
-            differ += [
-                (unit, int(row)) for row in np.flatnonzero(other.predict(features) != labels)
-            ]
-        broken = [(unit, row) for unit, row in differ if held[row]]
-        count, others = (len(units) * int(side.sum()) for side in (held, ~held))
-        certified = int(held.sum())
-        effort = (
-            f"{len(units)} units (people) were left out of training, one at a time, and "
-            f"{certified:,} certified queries were asked with and without each unit"
-        )
-        found, meaning = (
-            float(len(broken)),
-            f"all {count:,} certified labels were the same with and without the unit, so the "
-            "attack's advantage is exactly 0 on these models",
-        )
-        if broken:
-            unit, row = broken[0]
-            query = ids[row]
-            meaning = (
-                f"{len(broken)} of {count:,} certified labels changed when a unit was left out "
-                f"of training. The first is the label of query {query}, without unit {unit}"
-            )
-        uncertified_changes = len(differ) - len(broken)
+    meaning = (
+        f"all {certified_labels:,} certified labels were the same with and without the unit, so "
+        "the attack's advantage is exactly 0 on these models"
+    )
+    if of_certified:
+        unit, row = of_certified[0]
+        query = ids[row]
         meaning = (
-            f"{meaning}. Of the uncertified labels, {uncertified_changes:,} of {others:,} changed, "
-            "and each of these reveals whether the unit was trained on"
+            f"{len(of_certified)} of {certified_labels:,} certified labels changed when a unit was "
+            f"left out of training. The first is the label of query {query}, without unit {unit}"
         )
+    uncertified_changes = len(changed) - len(of_certified)
+    meaning = (
+        f"{meaning}. Of the uncertified labels, {uncertified_changes:,} of "
+        f"{uncertified_labels:,} changed, and each of these reveals whether the unit was trained on"
+    )
+    return _labels_finding(effort, float(len(of_certified)), meaning)
+
+
+def _changed_labels(model: Model, units: np.ndarray, features: np.ndarray) -> list[tuple[str, int]]:
+    """Return each (unit, row of a query) whose label changes when the unit is left out.
+
+    Raises:
+        AgtError: training refuses the data without a unit.
+    """
+    train = model.problem.dataset.train
+    labels = model.predict(features)
+    edits = [EditedRecords.without_unit(train, unit) for unit in units.tolist()]
+    changed: list[tuple[str, int]] = []
+    for unit, other in zip(units.tolist(), neighbours_of(model, edits), strict=True):
+        if isinstance(other, AgtError):
+            raise other
+        rows = np.flatnonzero(other.predict(features) != labels)
+        changed += [(unit, int(row)) for row in rows]
+    return changed
+
+
+def _labels_finding(effort: str, changed: float | None, meaning: str) -> Finding:
+    """Return the finding about labels at certified queries; ``changed`` None: none were compared.
+
+    Args:
+        effort: what was compared, in words.
+        changed: how many certified labels changed.
+        meaning: what was found, in words.
+    """
     return counterexamples(
         "labels at certified queries",
         "the labels of certified queries do not reveal whether a unit was trained on, so any "
@@ -334,7 +384,7 @@ def compare_labels(
         "are random",
         effort,
         "labels that differ",
-        found,
+        changed,
         meaning,
         "this audit detects a single certified label that differs. Nothing is claimed about "
         "uncertified queries",
@@ -346,15 +396,19 @@ def compare_labels(
 
 
 def exposure(phi: np.ndarray, reference: Reference) -> dict[str, np.ndarray]:
-    """How exposed each record is to LiRA: columns by name, [n] each.
+    """Return how exposed each record is to LiRA: columns by name, [n] each.
 
-    Whether a record was in a shadow model was a fair coin of its unit, whatever else was in it:
+    Whether a record was in a shadow model was a fair coin of its unit, whatever else was in it. So
     what it does to phi is an experiment, free of every other difference between members and
     non-members, and of the sizes of halves.
 
+    Args:
+        phi: [n] of the model that is audited.
+        reference: what shadow models say.
+
     Returns:
-        score_lira: ln of the likelihood ratio, online, of the model that is audited;
-        standard_error: from the means' uncertainty (asymptotic). shift: by how many standard
+        score_lira: the logarithm of the likelihood ratio, online, of the model that is audited;
+        standard_error: from the means' uncertainty (asymptotic); shift: by how many standard
         deviations training on the record raises phi, on average over shadow models; shift_error:
         its standard error.
 
@@ -367,27 +421,28 @@ def exposure(phi: np.ndarray, reference: Reference) -> dict[str, np.ndarray]:
         opposite sign. So all errors here are of pairs, which are independent.
     """
     reference = reference.pairs
-    having, lacking = reference.with_and_without
-    if len(having) < 2:
+    with_record, without_record = reference.with_and_without
+    pairs = len(with_record)
+    if pairs < 2:
         raise ConfigError(too_few(len(reference.phi)))
-    laws = (reference.within, reference.outside)
-    pulls = ((phi - mean) / sd**2 for mean, sd in laws)
-    moved = (
-        pull * (side - side.mean(axis=0))
-        for pull, side in zip(pulls, (having, lacking), strict=True)
-    )
-    error = _error_of_mean(next(moved) - next(moved))
-    squares = (having - laws[0][0]) ** 2 + (lacking - laws[1][0]) ** 2
-    sd = np.maximum(np.sqrt(squares.sum(axis=0) / (2 * len(having) - 2)), TINY)
-    difference = (having - lacking) / sd
+    mean_with, deviation_with = reference.law_with
+    mean_without, deviation_without = reference.law_without
+    # the score's derivative by each side's mean, times how far each pair is from that mean
+    slope_with = (phi - mean_with) / deviation_with**2
+    slope_without = (phi - mean_without) / deviation_without**2
+    moved_with = slope_with * (with_record - with_record.mean(axis=0))
+    moved_without = slope_without * (without_record - without_record.mean(axis=0))
+    squares = (with_record - mean_with) ** 2 + (without_record - mean_without) ** 2
+    deviation = np.maximum(np.sqrt(squares.sum(axis=0) / (2 * pairs - 2)), LEAST_DEVIATION)
+    shift = (with_record - without_record) / deviation
     return {
         "score_lira": lira_online(phi, reference),
-        "standard_error": error,
-        "shift": difference.mean(axis=0),
-        "shift_error": _error_of_mean(difference),
+        "standard_error": _error_of_mean(moved_with - moved_without),
+        "shift": shift.mean(axis=0),
+        "shift_error": _error_of_mean(shift),
     }
 
 
 def _error_of_mean(rows: np.ndarray) -> np.ndarray:
-    """[n] standard error of the mean of [p, n] independent rows."""
+    """Return the standard error [n] of the mean of independent rows [p, n]."""
     return rows.std(axis=0, ddof=1) / math.sqrt(len(rows))

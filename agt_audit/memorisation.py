@@ -6,26 +6,24 @@ answer to another.
                             not in S)
 
 over the draw of the subset S that h is trained on (Feldman 2020; Feldman and Zhang 2020). Both are
-a ``Contrast``: of the models with a record and of those without it, how many are right. Left out
-one at a time, with everything else as it is, memorisation is 0 wherever the label is certified
-(stable distance 1 or more): that is a claim.
+``InOutCounts``: of the models with a record and of those without it, how many are right. If records
+are left out one at a time, with everything else as it is, memorisation is 0 wherever the label is
+certified (stable distance 1 or more): that is a claim.
 
 Formal guarantees
-    Let whether j is in S be drawn independently of the other records (each unit by a fair coin),
-    and models be independent, or paired on both halves of one draw. Given which models have j,
-    those that have it are independent draws of h given j in S, and those without it likewise; a
-    pair has one of each. So each count is binomial, the difference of the shares has the contrast
-    for its mean, and each share lies within its Clopper-Pearson limits but with the error
-    probability given to them: a union bound, whether or not the two counts depend on each other.
-    ``bounds`` shares the error among both ends of both shares, and among all contrasts that are
-    looked at. ``error``, a standard error, takes the counts for independent, which within pairs
-    they need not be.
-    The diagonal. A record's influence on its own answer is its memorisation, and no influence: t's
-    answer is asked only of models without t, none of which has t, so that pair is undefined, and
-    never among ``strongest``.
+    * If each unit is in S by its own fair coin, and models are independent or paired on both halves
+      of one draw, then each count is binomial, and each share lies within its Clopper-Pearson
+      limits, apart from the error probability given to them. ``bounds`` shares the error among both
+      ends of both shares and among all pairs that are looked at, by the union bound, whether or not
+      the two counts depend on each other.
+    * ``error``, a standard error, takes the counts for independent, which within pairs they need
+      not be.
+    * A record's influence on its own answer is undefined, as no model without t has t, and never
+      among ``strongest``.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -39,7 +37,7 @@ from agt.models.model import Model
 from agt.settings import schema
 from agt_audit.estimates import lower_limit, upper_limit
 from agt_audit.job import Audited, AuditInputs, AuditKind
-from agt_audit.neighbours import Edited, neighbours_of
+from agt_audit.neighbours import EditedRecords, neighbours_of
 from agt_audit.page import short
 from agt_audit.shadows import SIZES, Pool, ShadowConfig, trained_shadows
 from agt_cli.report.console import Console
@@ -52,25 +50,26 @@ TARGETS_AT_ONCE = 64  # whose influences are worked out
 
 
 @dataclass(frozen=True)
-class Contrast:
-    """How many of the models with a record, and of those without it, are right; arrays of one
-    shape.
+class InOutCounts:
+    """How many models with a record, and how many without it, are right; arrays of one shape.
 
     Attributes:
-        right_with, having: right ones of those with it; how many these are.
-        right_without, without: the same of those without it.
+        right_with: how many of the models with the record are right.
+        models_with: how many models have the record.
+        right_without: how many of the models without the record are right.
+        models_without: how many models do not have it.
     """
 
     right_with: np.ndarray
-    having: np.ndarray
+    models_with: np.ndarray
     right_without: np.ndarray
-    without: np.ndarray
+    models_without: np.ndarray
 
     @property
     def value(self) -> np.ndarray:
         """The difference of the shares; NaN where no model has the record, or all have it."""
         with np.errstate(invalid="ignore", divide="ignore"):
-            return self.right_with / self.having - self.right_without / self.without
+            return self.right_with / self.models_with - self.right_without / self.models_without
 
     @property
     def error(self) -> np.ndarray:
@@ -80,93 +79,128 @@ class Contrast:
             share = right / np.maximum(count, 1)
             return np.where(count > 1, share * (1 - share) / np.maximum(count - 1, 1), np.inf)
 
-        return np.sqrt(
-            variance(self.right_with, self.having) + variance(self.right_without, self.without)
-        )
+        variance_with = variance(self.right_with, self.models_with)
+        return np.sqrt(variance_with + variance(self.right_without, self.models_without))
 
     def bounds(self, confidence: float, looks: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """(least, greatest) contrasts; all that are looked at lie between theirs with this
-        confidence.
-        """
-        error = (1 - confidence) / looks / 4
-        sides = (self.right_with, self.having, error), (self.right_without, self.without, error)
-        (low, low_without), (high, high_without) = (
-            [limit(*side) for side in sides] for limit in (lower_limit, upper_limit)
-        )
-        return low - high_without, high - low_without
+        """Return lower and upper bounds of the values.
 
-    def take(self, places: np.ndarray) -> "Contrast":
-        """Those at some places of the flattened arrays."""
-        parts = (self.right_with, self.having, self.right_without, self.without)
-        return Contrast(*(part.ravel()[places] for part in parts))
+        Args:
+            confidence: the probability with which all values that are looked at lie between theirs.
+            looks: how many are looked at.
+        """
+        error = (1 - confidence) / looks / 4  # two ends of two shares
+        with_record = (self.right_with, self.models_with, error)
+        without_record = (self.right_without, self.models_without, error)
+        lower = lower_limit(*with_record) - upper_limit(*without_record)
+        upper = upper_limit(*with_record) - lower_limit(*without_record)
+        return lower, upper
+
+    def take(self, indices: np.ndarray) -> "InOutCounts":
+        """Return the counts at some indices of the flattened arrays."""
+        return InOutCounts(
+            self.right_with.ravel()[indices],
+            self.models_with.ravel()[indices],
+            self.right_without.ravel()[indices],
+            self.models_without.ravel()[indices],
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence["InOutCounts"]) -> "InOutCounts":
+        """Return the counts of several one after another; empty arrays of none."""
+        if not parts:
+            return cls(np.empty(0), np.empty(0), np.empty(0), np.empty(0))
+        return cls(
+            np.concatenate([part.right_with for part in parts]),
+            np.concatenate([part.models_with for part in parts]),
+            np.concatenate([part.right_without for part in parts]),
+            np.concatenate([part.models_without for part in parts]),
+        )
 
 
 def needed(records: int, confidence: float) -> int:
-    """How many models each record must be in, and as many out of, for a bound above 0 to be
-    possible.
+    """Return how many models each record must be in for a bound above 0 to be possible.
+
+    As many must be without it.
+
+    Args:
+        records: how many are looked at.
+        confidence: of all bounds together.
     """
     return math.floor(math.log2(4 * records / (1 - confidence))) + 1
 
 
-def memorisation(included: np.ndarray, right: np.ndarray) -> Contrast:
-    """Of each record.
+def memorisation(included: np.ndarray, right: np.ndarray) -> InOutCounts:
+    """Return the counts of each record's own label, [n].
 
     Args:
         included: [m, n] bool, which model was trained on which record.
         right: [m, n] bool, which model gives a record its own label.
     """
-    having = included.sum(axis=0)
-    return Contrast(
-        (included & right).sum(axis=0),
-        having,
-        (~included & right).sum(axis=0),
-        len(included) - having,
+    models_with = included.sum(axis=0)
+    return InOutCounts(
+        right_with=(included & right).sum(axis=0),
+        models_with=models_with,
+        right_without=(~included & right).sum(axis=0),
+        models_without=len(included) - models_with,
     )
 
 
 def influence(
     included: np.ndarray, right: np.ndarray, sources: np.ndarray, targets: np.ndarray
-) -> Contrast:
-    """[len(sources), len(targets)] of each source on each target, asked of the models without the
-    target.
+) -> InOutCounts:
+    """Return the counts of each source's influence on each target, [sources, targets].
+
+    Only models without the target are asked.
 
     Args:
-        included, right: as for ``memorisation``.
-        sources, targets: places of records.
+        included: [m, n] bool, as for ``memorisation``.
+        right: [m, n] bool, as for ``memorisation``.
+        sources: indices of records.
+        targets: indices of records.
     """
-    had, absent = included[:, sources].astype(np.float32), ~included[:, targets]
-    hits = (absent & right[:, targets]).astype(np.float32)
-    asked = absent.astype(np.float32)
-    right_with, having = had.T @ hits, had.T @ asked
-    return Contrast(right_with, having, hits.sum(axis=0) - right_with, asked.sum(axis=0) - having)
+    has_source = included[:, sources].astype(np.float32)
+    lacks_target = ~included[:, targets]
+    is_right = (lacks_target & right[:, targets]).astype(np.float32)
+    is_asked = lacks_target.astype(np.float32)
+    right_with = has_source.T @ is_right
+    models_with = has_source.T @ is_asked
+    return InOutCounts(
+        right_with=right_with,
+        models_with=models_with,
+        right_without=is_right.sum(axis=0) - right_with,
+        models_without=is_asked.sum(axis=0) - models_with,
+    )
 
 
 def strongest(
     included: np.ndarray, right: np.ndarray, sources: np.ndarray, targets: np.ndarray, count: int
-) -> tuple[np.ndarray, Contrast]:
-    """([p, 2] places of source and target, their contrasts): the pairs of greatest influence,
-    the greatest first.
+) -> tuple[np.ndarray, InOutCounts]:
+    """Return the pairs of greatest estimated influence, the greatest first.
+
+    Arguments as of ``influence``; ``count`` is how many pairs are returned at most.
+
+    Returns:
+        [p, 2] indices of source and target, and the counts of each pair, [p].
     """
-    best: list[tuple[float, int, int, Contrast]] = []
+    candidates: list[tuple[float, int, int, InOutCounts]] = []
     for start in range(0, len(targets), TARGETS_AT_ONCE):
-        block = targets[start : start + TARGETS_AT_ONCE]
-        contrast = influence(included, right, sources, block)
-        values = np.nan_to_num(contrast.value, nan=-np.inf).ravel()
-        for place in np.argpartition(-values, min(count, len(values) - 1))[:count].tolist():
-            if np.isfinite(values[place]):
-                at = sources[place // len(block)], block[place % len(block)]
-                best.append(
-                    (float(values[place]), int(at[0]), int(at[1]), contrast.take(np.array([place])))
+        chunk = targets[start : start + TARGETS_AT_ONCE]
+        counts = influence(included, right, sources, chunk)
+        values = np.nan_to_num(counts.value, nan=-np.inf).ravel()
+        largest = np.argpartition(-values, min(count, len(values) - 1))[:count]
+        for index in largest.tolist():
+            if np.isfinite(values[index]):
+                source, target = divmod(index, len(chunk))
+                of_pair = counts.take(np.array([index]))
+                candidates.append(
+                    (float(values[index]), int(sources[source]), int(chunk[target]), of_pair)
                 )
-    best.sort(key=lambda pair: -pair[0])
-    best = best[:count]
-    parts = [(c.right_with, c.having, c.right_without, c.without) for *_, c in best]
-    joined = (
-        [np.concatenate(part) for part in zip(*parts, strict=True)] if parts else [np.empty(0)] * 4
-    )
-    return np.array([(i, t) for _, i, t, _ in best], dtype=np.int64).reshape(-1, 2), Contrast(
-        *joined
-    )
+    candidates.sort(key=lambda candidate: -candidate[0])
+    best = candidates[:count]
+    pairs = [(source, target) for _, source, target, _ in best]
+    counts_of_pairs = InOutCounts.joined([of_pair for *_, of_pair in best])
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2), counts_of_pairs
 
 
 # -- the audit
@@ -191,8 +225,7 @@ QUARTER = 0.25
 
 @schema
 class Memorisation(AuditKind):
-    """Memorisation and influence from models on random halves; and exactly, leaving records out one
-    at a time.
+    """Memorisation and influence, from models on random halves; and exactly, leaving records out.
 
     Attributes:
         shadows: how many models, an even number; those of ``agt audit membership`` are used again.
@@ -211,104 +244,96 @@ class Memorisation(AuditKind):
     shown: Annotated[int, Field(ge=1)] = 50
 
     def check(self, given: AuditInputs) -> None:
-        """A run is needed, whose neighbours can be trained."""
+        """Refuse to go without a run, or with one whose neighbours cannot be trained.
+
+        Raises:
+            ConfigError: by key.
+        """
         given.check_run()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Train, count, and say who is memorised."""
+        """Train, count, and return who is memorised.
+
+        Raises:
+            DataMissing: the run's data is not there.
+            ConfigError: the data is not what it was.
+            CheckError: every shadow model failed.
+        """
         opened = given.open_with_data(record, console, "no part of this audit can be carried out")
-        model, dataset, pool, confidence = (
-            opened.model,
-            opened.dataset,
-            Pool.of(opened.dataset),
-            given.confidence,
-        )
-        shadows = trained_shadows(
-            ShadowConfig(self.shadows, given.seed, self.workers), given, opened, console
-        )
+        pool = Pool.of(opened.dataset)
+        config = ShadowConfig(self.shadows, given.seed, self.workers)
+        shadows = trained_shadows(config, given, opened, console)
         right = shadows.logits.argmax(axis=2) == pool.records.labels
-        learnt, members = memorisation(shadows.included, right), np.flatnonzero(pool.member)
-        with certifying(model, console) as report:
-            distance = model.certify(pool.records.features, on_progress=report).stable_distance
-        targets = np.random.default_rng(given.seed).permutation(np.flatnonzero(~pool.member))[
-            : self.targets
-        ]
+        learnt = memorisation(shadows.included, right)
+        with certifying(opened.model, console) as report:
+            certificates = opened.model.certify(pool.records.features, on_progress=report)
+        distance = certificates.stable_distance
+        members = np.flatnonzero(pool.member)
+        others = np.random.default_rng(given.seed).permutation(np.flatnonzero(~pool.member))
+        targets = others[: self.targets]
         pairs, decided = strongest(shadows.included, right, members, targets, self.shown)
         looks = len(members) * len(targets)
         findings = (
-            memorised(learnt.take(members), len(shadows), confidence),
-            influence_finding(decided, looks, len(targets), len(shadows), confidence),
-            self._left_out(model, pool, distance, console),
+            memorised(learnt.take(members), len(shadows), given.confidence),
+            influence_finding(decided, looks, len(targets), len(shadows), given.confidence),
+            self._left_out(opened.model, pool, distance, console),
         )
-        table = pd.DataFrame(
-            {"id": pool.records.ids, "label": [dataset.classes[y] for y in pool.records.labels]}
-        )
-        table["stable_distance"] = distance
-        table["estimate_over_halves"], table["standard_error"] = learnt.value, learnt.error
-        table["at_least"] = learnt.bounds(confidence, len(members))[0]
-        table["right_with"], table["models_with"] = learnt.right_with, learnt.having
-        table["right_without"], table["models_without"] = learnt.right_without, learnt.without
-        most = (
-            table.iloc[members]
-            .sort_values("estimate_over_halves", ascending=False, kind="stable")
-            .head(self.shown)
-        )
-        ids = pool.records.ids
-        influence = pd.DataFrame(
-            {"training_record": ids[pairs[:, 0]], "test_record": ids[pairs[:, 1]]}
-        )
-        influence["influence"], influence["standard_error"] = decided.value, decided.error
-        tables = {"memorised": most.map(short), "influence": influence.map(short)}
+        classes = opened.dataset.classes
+        memorised_table = _memorised_table(pool, classes, distance, learnt, given.confidence)
+        tables = {
+            "memorised": memorised_table.head(self.shown).map(short),
+            "influence": _influence_table(pool.records.ids, pairs, decided).map(short),
+        }
         captions = draw_histogram(
-            record, learnt.value[members], distance[members] >= 1, dataset.name
+            record, learnt.value[members], distance[members] >= 1, opened.dataset.name
         )
         notes: tuple[str, ...] = NOTES
         if shadows.failed:
             failed = len(shadows.failed)
             first_error = shadows.failed[0][1]
             notes += (f"shadow models that failed: {failed}. The first error is: {first_error}",)
-        counts = {"shadows": len(shadows), "shadows_reused": shadows.reused}
-        drawn = {"tables": tables, "captions": captions, "metrics": counts}
-        return Audited.of(opened.trained.finished, findings, notes, **drawn)
+        return Audited.of(
+            opened.trained.finished,
+            findings,
+            notes,
+            tables=tables,
+            captions=captions,
+            metrics={"shadows": len(shadows), "shadows_reused": shadows.reused},
+        )
 
     def _left_out(
         self, model: Model, pool: Pool, distance: np.ndarray, console: Console
     ) -> Finding:
-        """Labels of records whose unit alone is left out, half of them certified, half not."""
-        members, train = np.flatnonzero(pool.member), model.problem.dataset.train
-        order = members[np.argsort(distance[members], kind="stable")]
-        near, loose = order[distance[order] >= 1], order[distance[order] < 1]
-        chosen = np.concatenate(
-            [near[: self.left_out - self.left_out // 2], loose[: self.left_out // 2]]
-        )
-        # in the order of the pool, whose first records they are
-        private = np.flatnonzero(~train.public)
-        edits = [Edited.without_unit(train, train.units[row]) for row in private[chosen]]
-        changed, refused = {True: list[bool](), False: list[bool]()}, list[str]()
-        with console.progress("leaving records out", "record") as report:
-            for done, (place, other) in enumerate(
-                zip(chosen, neighbours_of(model, edits), strict=True), 1
-            ):
-                report(done, len(edits), done, len(edits))
-                if isinstance(other, AgtError):
-                    refused.append(str(other))
-                    continue
-                asked = train.features[private[place] : private[place] + 1]
-                right = [
-                    of.predict(asked)[0] == train.labels[private[place]] for of in (model, other)
-                ]
-                changed[bool(distance[place] >= 1)].append(right[0] != right[1])
-        certified, others = changed[True], changed[False]
+        """Return whether labels of records change when their unit is left out.
+
+        Half of these records are certified, half not.
+
+        Args:
+            model: of the run.
+            pool: the records.
+            distance: [n] stable distances of the pool's records.
+            console: for progress.
+        """
+        members = np.flatnonzero(pool.member)
+        nearest_first = members[np.argsort(distance[members], kind="stable")]
+        certified_first = nearest_first[distance[nearest_first] >= 1]
+        uncertified_first = nearest_first[distance[nearest_first] < 1]
+        half = self.left_out // 2
+        chosen = np.concatenate([certified_first[: self.left_out - half], uncertified_first[:half]])
+        changes, refusals = _leave_out(model, chosen, console)
+        is_certified = distance[chosen] >= 1
+        certified = [changed for index, changed in changes.items() if is_certified[index]]
+        uncertified = [changed for index, changed in changes.items() if not is_certified[index]]
         parts = [] if certified else ["no certified record was left out of training"]
-        for kind, flips in (("certified", certified), ("uncertified", others)):
-            if flips:
+        for kind, changed in (("certified", certified), ("uncertified", uncertified)):
+            if changed:
                 parts.append(
-                    f"{sum(flips)} of {len(flips)} {kind} records changed from correctly to "
+                    f"{sum(changed)} of {len(changed)} {kind} records changed from correctly to "
                     "wrongly labelled, or back, when only that record was left out of training"
                 )
-        if refused:
-            unusable = len(refused)
-            first_error = refused[0]
+        if refusals:
+            unusable = len(refusals)
+            first_error = refusals[0]
             parts.append(
                 f"for {unusable} records, training refused the data without the record; the first "
                 f"error is: {first_error}"
@@ -320,25 +345,113 @@ class Memorisation(AuditKind):
             "the run was trained again without a record's unit (person), with everything else "
             "unchanged",
             f"{len(certified)} certified records with the smallest stable distance and "
-            f"{len(others)} uncertified records were left out of training, one at a time",
-            "certified records memorised", float(sum(certified)) if certified else None,
+            f"{len(uncertified)} uncertified records were left out of training, one at a time",
+            "certified records memorised",
+            float(sum(certified)) if certified else None,
             "; ".join(parts),
             "this audit detects a single memorised record among those left out of training",
-        )  # fmt: skip
+        )
+
+
+def _leave_out(
+    model: Model, chosen: np.ndarray, console: Console
+) -> tuple[dict[int, bool], list[str]]:
+    """Train without the unit of each record, one at a time.
+
+    Args:
+        model: of the run.
+        chosen: indices of records of the pool, all of them members.
+        console: for progress.
+
+    Returns:
+        Index into ``chosen`` -> whether the record changed between rightly and wrongly labelled;
+        and why training refused the others.
+    """
+    train = model.problem.dataset.train
+    # the pool begins with the private training records, in their order
+    rows = np.flatnonzero(~train.public)[chosen]
+    edits = [EditedRecords.without_unit(train, train.units[row]) for row in rows]
+    changes: dict[int, bool] = {}
+    refusals: list[str] = []
+    with console.progress("leaving records out", "record") as report:
+        for index, other in enumerate(neighbours_of(model, edits)):
+            done = index + 1
+            report(done, len(edits), done, len(edits))
+            if isinstance(other, AgtError):
+                refusals.append(str(other))
+                continue
+            row = rows[index]
+            query = train.features[row : row + 1]
+            right_with = model.predict(query)[0] == train.labels[row]
+            right_without = other.predict(query)[0] == train.labels[row]
+            changes[index] = right_with != right_without
+    return changes, refusals
+
+
+def _memorised_table(
+    pool: Pool,
+    classes: Sequence[str],
+    distance: np.ndarray,
+    learnt: InOutCounts,
+    confidence: float,
+) -> pd.DataFrame:
+    """Return the table of members, the most memorised first.
+
+    Args:
+        pool: the records.
+        classes: names of labels.
+        distance: [n] stable distances.
+        learnt: [n] counts of each record's own label.
+        confidence: of all lower bounds together.
+    """
+    members = np.flatnonzero(pool.member)
+    table = pd.DataFrame(
+        {
+            "id": pool.records.ids,
+            "label": [classes[label] for label in pool.records.labels],
+            "stable_distance": distance,
+            "estimate_over_halves": learnt.value,
+            "standard_error": learnt.error,
+            "at_least": learnt.bounds(confidence, len(members))[0],
+            "right_with": learnt.right_with,
+            "models_with": learnt.models_with,
+            "right_without": learnt.right_without,
+            "models_without": learnt.models_without,
+        }
+    )
+    return table.iloc[members].sort_values("estimate_over_halves", ascending=False, kind="stable")
+
+
+def _influence_table(ids: np.ndarray, pairs: np.ndarray, decided: InOutCounts) -> pd.DataFrame:
+    """Return the table of pairs [p, 2] of a training and a test record."""
+    return pd.DataFrame(
+        {
+            "training_record": ids[pairs[:, 0]],
+            "test_record": ids[pairs[:, 1]],
+            "influence": decided.value,
+            "standard_error": decided.error,
+        }
+    )
 
 
 def draw_histogram(
     record: RunRecord, values: np.ndarray, certified: np.ndarray, dataset: str
 ) -> dict[str, str]:
-    """Memorisation, split by whether the record's own label is certified; the caption by its
-    name.
+    """Draw a histogram of memorisation; return its caption by its name.
+
+    Args:
+        record: into which it is drawn.
+        values: [n] estimated memorisation of each record; NaN is left out.
+        certified: [n] bool, whether the record's own label is certified.
+        dataset: its name.
     """
-    edges, known = np.linspace(-1, 1, 41), np.isfinite(values)
-    sides = zip(COLOURS, (certified, ~certified), strict=True)
-    counts = {name: np.histogram(values[known & side], edges)[0] for name, side in sides}
-    with drawing(
-        record, "memorisation", pd.DataFrame({"from": edges[:-1], **counts}), (WIDTH, 4.2)
-    ) as figure:
+    edges = np.linspace(-1, 1, 41)
+    is_known = np.isfinite(values)
+    counts = {}
+    for name, side in zip(COLOURS, (certified, ~certified), strict=True):
+        counts[name], _ = np.histogram(values[is_known & side], edges)
+    data = pd.DataFrame({"from": edges[:-1], **counts})
+    with drawing(record, "memorisation", data, (WIDTH, 4.2)) as figure:
         axes = figure.subplots()
         for name, colour in COLOURS.items():
             label = f"{name} ({int(counts[name].sum()):,})"
@@ -352,33 +465,40 @@ def draw_histogram(
         # text is drawn as it is, formulas too
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         keys(figure, [axes])
-        high = int((values[known] >= QUARTER).sum())
+        high = int((values[is_known] >= QUARTER).sum())
         headline(
             figure,
             f"{high:,} of {len(values):,} training records have an estimated memorisation of "
             "at least 0.25",
             dataset,
         )
-    return {
-        "memorisation": (
-            "Estimated memorisation of records, from models trained on random halves of the "
-            "data. Records whose label is certified in the run (stable distance at least 1) are "
-            "shown separately. Certificates do not cover models trained on halves, so the "
-            "estimates of certified records also lie on both sides of 0, by chance."
-        )
-    }
+    caption = (
+        "Estimated memorisation of records, from models trained on random halves of the "
+        "data. Records whose label is certified in the run (stable distance at least 1) are "
+        "shown separately. Certificates do not cover models trained on halves, so the "
+        "estimates of certified records also lie on both sides of 0, by chance."
+    )
+    return {"memorisation": caption}
 
 
-def memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
-    """Of half of the models a record is in, and of as many not."""
-    looks, many = len(learnt.value), int((learnt.value >= QUARTER).sum())
-    why, surely, least_seen, found = _surely(learnt, looks, confidence, "record", 2)
-    sure = (
-        f"for {surely} of {looks:,} training records, it is certain (with the stated confidence) "
-        "that models trained on the record label it correctly more often than other models"
+def memorised(learnt: InOutCounts, models: int, confidence: float) -> Finding:
+    """Return how many records are memorised for certain.
+
+    Args:
+        learnt: counts of each training record's own label.
+        models: how many there are; each record is in half of them.
+        confidence: of all lower bounds together.
+    """
+    looks = len(learnt.value)
+    many = int((learnt.value >= QUARTER).sum())
+    sure = _count_surely(learnt, looks, confidence, "record", 2)
+    meaning = sure.reason or (
+        f"for {sure.count} of {looks:,} training records, it is certain (with the stated "
+        "confidence) that models trained on the record label it correctly more often than other "
+        "models"
     )
     noticeable = (
-        f"this audit detects a difference of at least {least_seen} between the probabilities of "
+        f"this audit detects a difference of at least {sure.smallest} between the probabilities of "
         "a correct label with and without the record, if all models trained on the record label "
         "it correctly"
     )
@@ -392,37 +512,43 @@ def memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
         "record with those not trained on it",
         effort=f"{models} models, {looks:,} records",
         meaning=(
-            f"{why or sure}. For {many:,} records, models trained on random halves of the data "
+            f"{meaning}. For {many:,} records, models trained on random halves of the data "
             "give an estimated probability of a correct label that is at least 0.25 higher if the "
             "record was trained on. Some of these differences are due to chance"
         ),
         measure="records memorised",
-        noticeable="" if why else noticeable,
-        **found,
+        noticeable="" if sure.reason else noticeable,
+        **sure.fields,
     )
 
 
 def influence_finding(
-    decided: Contrast, looks: int, targets: int, models: int, confidence: float
+    decided: InOutCounts, looks: int, targets: int, models: int, confidence: float
 ) -> Finding:
-    """Of the models without the test record, which are half, half were trained on the training
-    record.
+    """Return for how many pairs a training record surely decides a test record's answer.
+
+    Args:
+        decided: counts of the pairs with the largest estimates.
+        looks: how many pairs there are in all.
+        targets: how many test records.
+        models: how many; half of them lack a test record, and half of these have a training record.
+        confidence: of all lower bounds together.
     """
-    why, surely, least_seen, found = _surely(decided, looks, confidence, "pair", 4)
-    sure = why or (
-        f"for {surely} pairs of a training and a test record, it is certain (with the stated "
+    sure = _count_surely(decided, looks, confidence, "pair", 4)
+    meaning = sure.reason or (
+        f"for {sure.count} pairs of a training and a test record, it is certain (with the stated "
         "confidence) that models trained on the training record answer the test record "
         "correctly more often. Only pairs with the largest estimates were examined"
     )
     noticeable = (
-        f"this audit detects an influence of at least {least_seen} (a difference between "
+        f"this audit detects an influence of at least {sure.smallest} (a difference between "
         "probabilities), if all models trained on the training record answer the test record "
         "correctly"
     )
     if len(decided.value):
-        strongest = float(decided.value[0])
-        sure = (
-            f"{sure}. The strongest influence is estimated at {strongest:.3g} (a difference "
+        largest = float(decided.value[0])
+        meaning = (
+            f"{meaning}. The strongest influence is estimated at {largest:.3g} (a difference "
             "between probabilities)"
         )
     return Finding(
@@ -439,61 +565,85 @@ def influence_finding(
             f"{models} models; {looks:,} pairs, each of a training record and one of {targets:,} "
             "test records (seed=... chose these test records)"
         ),
-        meaning=sure,
+        meaning=meaning,
         measure="pairs",
-        noticeable="" if why else noticeable,
-        **found,
+        noticeable="" if sure.reason else noticeable,
+        **sure.fields,
     )
 
 
-def _surely(
-    contrast: Contrast, looks: int, confidence: float, item: str, parts: int
-) -> tuple[str, str, str, dict[str, Any]]:
-    """(why not even the clearest contrast would be sure, empty: it would; how many are; the least
-    estimate that would have been; what a finding says of it).
+@dataclass(frozen=True)
+class _SureCount:
+    """How many differences are surely above 0.
+
+    Attributes:
+        reason: why none could be sure, in words; empty: some could.
+        count: how many are, in words.
+        smallest: the least estimate that would have been sure, in words.
+        fields: of the finding.
+    """
+
+    reason: str
+    count: str
+    smallest: str
+    fields: dict[str, Any]
+
+
+def _count_surely(
+    counts: InOutCounts, looks: int, confidence: float, item: str, parts: int
+) -> _SureCount:
+    """Count the differences that are surely above 0.
 
     Args:
-        looks: among which the error is shared.
-        item: contrast, in a word.
-        parts: into how many equal parts of the models a contrast's two sides fall.
+        counts: that are looked at.
+        looks: how many there are in all, among which the error is shared.
+        confidence: of all bounds together.
+        item: one of them, in a word.
+        parts: into how many equal parts of the models the two sides of one fall.
     """
-    fewest, estimator = (
-        needed(looks, confidence),
-        f"Clopper-Pearson, with the error probability shared among all {item}s",
-    )
+    fewest = needed(looks, confidence)
+    estimator = f"Clopper-Pearson, with the error probability shared among all {item}s"
     needed_models = parts * fewest
-    why = (
+    reason = (
         f"there are too few models trained on halves to be certain about any {item}: set "
         f"audit.shadows={needed_models} or more (for {looks:,} {item}s)"
     )
-    if not len(contrast.value):
-        why = (
+    if not len(counts.value):
+        reason = (
             "no influence could be estimated, because no test record was used. Set "
             "audit.targets=NUMBER, and give a run with test records"
         )
-    elif min(int(side.max(initial=0)) for side in (contrast.having, contrast.without)) >= fewest:
-        surely = int((contrast.bounds(confidence, looks)[0] > 0).sum())
-        found = {"outcome": Outcome.REPORTED, "found": float(surely), "confidence": confidence}
-        return (
-            "",
-            f"{surely:,}",
-            f"{_smallest(contrast, confidence, looks):.2g}",
-            {**found, "estimator": estimator},
-        )
-    return why, "", "", {"outcome": Outcome.UNTESTED, "estimator": estimator}
+    largest_with = int(counts.models_with.max(initial=0))
+    largest_without = int(counts.models_without.max(initial=0))
+    if not len(counts.value) or min(largest_with, largest_without) < fewest:
+        return _SureCount(reason, "", "", {"outcome": Outcome.UNTESTED, "estimator": estimator})
+    lower, _ = counts.bounds(confidence, looks)
+    sure = int((lower > 0).sum())
+    fields = {
+        "outcome": Outcome.REPORTED,
+        "found": float(sure),
+        "confidence": confidence,
+        "estimator": estimator,
+    }
+    smallest = _smallest(counts, confidence, looks)
+    return _SureCount("", f"{sure:,}", f"{smallest:.2g}", fields)
 
 
-def _smallest(learnt: Contrast, confidence: float, looks: int) -> float:
-    """The least estimate that would have been called memorised, of a record that all models with
-    it have right.
+def _smallest(counts: InOutCounts, confidence: float, looks: int) -> float:
+    """Return the least estimate that would have been called memorised; 1 if none would.
+
+    It is that of a record that all models with it have right, and as many models have and lack it
+    as of the median record.
     """
-    with_it, without = int(np.median(learnt.having)), int(np.median(learnt.without))
-    hits = np.arange(without + 1)
-    ends = Contrast(
-        np.full(without + 1, with_it),
-        np.full(without + 1, with_it),
-        hits,
-        np.full(without + 1, without),
+    models_with = int(np.median(counts.models_with))
+    models_without = int(np.median(counts.models_without))
+    right_without = np.arange(models_without + 1)
+    all_right = np.full(models_without + 1, models_with)
+    possible = InOutCounts(
+        all_right, all_right, right_without, np.full(models_without + 1, models_without)
     )
-    shown = ends.bounds(confidence, looks)[0] > 0
-    return float(ends.value[shown].min()) if shown.any() else 1.0
+    lower, _ = possible.bounds(confidence, looks)
+    is_sure = lower > 0
+    if not is_sure.any():
+        return 1.0
+    return float(possible.value[is_sure].min())

@@ -62,8 +62,9 @@ class NumberSide:
         return mechanism.release(sums, self.members, self.touches, source)
 
     def stated_noise(self, mechanism: LaplaceMean) -> Draw | None:
-        """Return the noise that a release says it draws; None: it does not state just one draw of
-        discrete Laplace noise.
+        """Return the noise that a release says it draws.
+
+        None: it does not state just one draw of discrete Laplace noise.
         """
         recorded = RecordedRandomness(SeededRandomness(0))
         self.draw(mechanism, recorded, 1)
@@ -78,7 +79,8 @@ class SumPair:
     """A query's sums on two neighbouring datasets, and how each is released.
 
     Attributes:
-        first, second: both sides.
+        first: on one of them.
+        second: on the other.
         members: T, the public number of members.
         where: which datasets, in words.
     """
@@ -124,16 +126,19 @@ def exact_sum_loss(mechanism: LaplaceMean, pair: SumPair) -> Exact | None:
     Returns:
         The loss; None: the two sides do not state discrete Laplace noise of one scale.
     """
-    first, second = (side.stated_noise(mechanism) for side in pair.sides)
+    first = pair.first.stated_noise(mechanism)
+    second = pair.second.stated_noise(mechanism)
     if first is None or second is None or first.public != second.public:
         return None
     eps, sensitivity, _ = cast(tuple[float, int, int], first.public)
-    ((total,), (other,)) = (cast(list[int], draw.private) for draw in (first, second))
-    drawn = [Fraction(eps), Fraction(printed_decimal(eps))]
-    rate = min(drawn) / sensitivity
-    claimed = max(Fraction(mechanism.eps), Fraction(printed_decimal(mechanism.eps)))
-    loss = rate * abs(total - other)
-    return Exact(float(loss), loss > claimed)
+    (total,) = cast(list[int], first.private)
+    (other_total,) = cast(list[int], second.private)
+    # a double or the decimal that it prints as: the noise is sized for the smaller, the claim is
+    # the greater
+    drawn_eps = min(Fraction(eps), Fraction(printed_decimal(eps)))
+    claimed_eps = max(Fraction(mechanism.eps), Fraction(printed_decimal(mechanism.eps)))
+    loss = drawn_eps / sensitivity * abs(total - other_total)
+    return Exact(float(loss), loss > claimed_eps)
 
 
 def law_finding(mechanism: LaplaceMean, pair: SumPair) -> Finding:
@@ -223,16 +228,24 @@ def audit_sums_alone(
         The findings; and the losses of all pairs whose noise is stated.
     """
     pairs = list(made_up_pairs(members))
-    found = [(pair, exact_sum_loss(mechanism, pair)) for pair in pairs]
-    losses = [(pair, exact) for pair, exact in found if exact is not None]
-    worst = max(losses, key=lambda one: one[1].rank)[0] if losses else pairs[0]
-    attacked_pairs = {pair.first.touches: pair for pair in reversed(pairs)}.values()
-    share = replace(plan, confidence=1 - (1 - plan.confidence) / len(attacked_pairs))
-    drawn = [
-        finding for pair in attacked_pairs for finding in drawn_findings(mechanism, pair, share)
-    ]
-    certain = (law_finding(mechanism, worst), published_finding(mechanism, worst, plan.source))
-    return (*certain, *drawn), losses
+    losses = []
+    for pair in pairs:
+        loss = exact_sum_loss(mechanism, pair)
+        if loss is not None:
+            losses.append((pair, loss))
+    worst = pairs[0]
+    if losses:
+        worst, _ = max(losses, key=lambda pair_and_loss: pair_and_loss[1].rank)
+    # in reversed order, so that of each number of changed members the first pair remains
+    pair_by_touches = {pair.first.touches: pair for pair in reversed(pairs)}
+    confidence = 1 - (1 - plan.confidence) / len(pair_by_touches)
+    shared = replace(plan, confidence=confidence)
+    drawn: list[Finding] = []
+    for pair in pair_by_touches.values():
+        drawn += drawn_findings(mechanism, pair, shared)
+    law = law_finding(mechanism, worst)
+    published = published_finding(mechanism, worst, plan.source)
+    return (law, published, *drawn), losses
 
 
 def farthest_sums(pair: NumberPair, queries: np.ndarray, where: str) -> SumPair:
@@ -243,12 +256,12 @@ def farthest_sums(pair: NumberPair, queries: np.ndarray, where: str) -> SumPair:
         queries: [n, ...], at least one.
         where: which datasets, in words.
     """
-    having, lacking = pair.evidence(queries)
-    farthest = int(np.abs(having - lacking).argmax())
+    sums, other_sums = pair.evidence(queries)
+    farthest = int(np.abs(sums - other_sums).argmax())
     return SumPair(
-        NumberSide.of_query(pair.having, int(having[farthest])),
-        NumberSide.of_query(pair.lacking, int(lacking[farthest])),
-        pair.having.model.settings.ensemble.members,
+        NumberSide.of_query(pair.with_unit, int(sums[farthest])),
+        NumberSide.of_query(pair.without_unit, int(other_sums[farthest])),
+        pair.with_unit.model.settings.ensemble.members,
         where,
     )
 

@@ -19,6 +19,7 @@ from agt.data.records import Records
 from agt.errors import counted
 from agt.mechanisms.labelling import AnyLabelling, Labelling
 from agt.mechanisms.laplace_mean import NumberLabelling
+from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import logits_of
 from agt.relations import RELATIONS
@@ -34,8 +35,9 @@ from agt_audit.neighbours import (
     without,
 )
 
-# in widths of what is between roots
-BESIDE = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])
+# where queries lie on a line, in widths of the gap between the two models' changes: 0 to 1 is
+# within
+PLACES_IN_GAP = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])
 MAX_ANCHORS = 2000  # records that ends of segments are picked from
 
 
@@ -44,23 +46,26 @@ class LabellingPair:
     """Two models of neighbouring data, answering through one mechanism.
 
     Attributes:
-        having: of the data with the unit that is attacked.
-        lacking: of the same without it, or with another in its place.
+        with_unit: of the data with the unit that is attacked.
+        without_unit: of the same without it, or with another in its place.
     """
 
-    having: Labelling
-    lacking: Labelling
+    with_unit: Labelling
+    without_unit: Labelling
 
     def evidence(self, queries: np.ndarray) -> np.ndarray:
-        """[4, n] int64: nominal labels and evidence with the unit, and the same without it.
+        """Return nominal labels and evidence with the unit, and the same without it, [4, n] int64.
 
         Private; nothing is drawn.
         """
-        return np.stack([*self.having.evidence(queries), *self.lacking.evidence(queries)])
+        labels, evidence = self.with_unit.evidence(queries)
+        other_labels, other_evidence = self.without_unit.evidence(queries)
+        return np.stack([labels, evidence, other_labels, other_evidence])
 
     def events(self, evidence: np.ndarray) -> list[AnswerEvent]:
         """Return the most telling event of each column of evidence, [4, m]."""
-        return [event_of(*laws) for laws in zip(*self.laws(evidence), strict=True)]
+        with_unit, without_unit = self.laws(evidence)
+        return [event_of(*laws) for laws in zip(with_unit, without_unit, strict=True)]
 
     def chosen_queries(
         self, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64
@@ -69,19 +74,28 @@ class LabellingPair:
 
         Arguments are those of ``between_roots``.
         """
-        mechanism = self.having.mechanism
+        mechanism = self.with_unit.mechanism
         if mechanism.needs == "votes" and mechanism.classes > 2:
             return anchors[:0]
         return between_roots(self, anchors, rng, lines)
 
-    def laws(self, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """([m, C] probability of each released label with the unit, the same without it), of
-        ``seen`` [4, m].
+    def laws(self, evidence: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the probability of each released label with the unit and without it, [m, C] each.
+
+        Args:
+            evidence: [4, m], as ``evidence`` returns it.
         """
-        return self._law(seen[0], seen[1]), self._law(seen[2], seen[3])
+        labels, own_evidence, other_labels, other_evidence = evidence
+        return self._law(labels, own_evidence), self._law(other_labels, other_evidence)
 
     def _law(self, labels: np.ndarray, evidence: np.ndarray) -> np.ndarray:
-        mechanism = self.having.mechanism
+        """Return the probability of each released label, [m, C].
+
+        Args:
+            labels: [m] nominal labels, each released with probability 1 - flip.
+            evidence: [m] on which the probability of a flip depends.
+        """
+        mechanism = self.with_unit.mechanism
         flip = mechanism.flip_probability(evidence)
         law = np.repeat(flip[:, None] / (mechanism.classes - 1), mechanism.classes, axis=1)
         law[np.arange(len(labels)), labels] = 1 - flip
@@ -93,19 +107,21 @@ class NumberPair:
     """Two models of numbers, of neighbouring data, answering through one mechanism.
 
     Attributes:
-        having: of the data with the unit that is attacked.
-        lacking: of the same without it, or with another in its place.
+        with_unit: of the data with the unit that is attacked.
+        without_unit: of the same without it, or with another in its place.
     """
 
-    having: NumberLabelling
-    lacking: NumberLabelling
+    with_unit: NumberLabelling
+    without_unit: NumberLabelling
 
     def evidence(self, queries: np.ndarray) -> np.ndarray:
         """Return the sums of the members' answers with the unit and without it, [2, n] int64.
 
         Private; nothing is drawn.
         """
-        return np.stack([side.model.sums(queries) for side in (self.having, self.lacking)])
+        sums = self.with_unit.model.sums(queries)
+        other_sums = self.without_unit.model.sums(queries)
+        return np.stack([sums, other_sums])
 
     def events(self, evidence: np.ndarray) -> list[AnswerEvent]:
         """Return the most telling event of each column of evidence, [2, m].
@@ -113,17 +129,17 @@ class NumberPair:
         Beyond both sums the two probabilities of an answer have the largest ratio that there is,
         so the event is everything from the sum with the unit on, away from the other sum.
         """
-        sensitivity = self.having.model.touches * LATTICE_STEPS
-        ratio = math.exp(-self.having.mechanism.eps / sensitivity)
-        made = list[AnswerEvent]()
-        for having, lacking in evidence.T.tolist():
-            above = having > lacking
-            threshold = np.array([having if above else having + 1])
-            (number,) = self.having.model.mean_of(threshold).tolist()
+        sensitivity = self.with_unit.model.touches * LATTICE_STEPS
+        ratio = math.exp(-self.with_unit.mechanism.eps / sensitivity)
+        events: list[AnswerEvent] = []
+        for own_sum, other_sum in evidence.T.tolist():
+            above = own_sum > other_sum
+            threshold = np.array([own_sum if above else own_sum + 1])
+            (number,) = self.with_unit.model.mean_of(threshold).tolist()
             hit = 1 / (1 + ratio)  # P(Z >= 0) of the discrete Laplace noise Z
-            alarm = ratio ** abs(having - lacking) / (1 + ratio)
-            made.append(ThresholdEvent(number, above, alarm=alarm, hit=hit))
-        return made
+            alarm = ratio ** abs(own_sum - other_sum) / (1 + ratio)
+            events.append(ThresholdEvent(number, above, alarm=alarm, hit=hit))
+        return events
 
     def chosen_queries(
         self, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64
@@ -135,16 +151,17 @@ class NumberPair:
             rng: of the choice.
             lines: how many lie between, and how many away.
         """
-        anchors = np.asarray(anchors[np.sort(rng.permutation(len(anchors))[:MAX_ANCHORS])], float)
+        chosen = np.sort(rng.permutation(len(anchors))[:MAX_ANCHORS])
+        anchors = np.asarray(anchors[chosen], float)
         begin = anchors[rng.integers(len(anchors), size=lines)]
         end = anchors[rng.integers(len(anchors), size=lines)]
         size = max(float(np.abs(anchors).max()), 1.0)
         away = size * rng.normal(size=(lines, *anchors.shape[1:]))
         between = on_line(begin, end, rng.uniform(-1.0, 2.0, lines))
         queries = np.concatenate([anchors, between, away])
-        having, lacking = self.evidence(queries)
-        order = np.argsort(-np.abs(having - lacking), kind="stable")
-        return queries[order]
+        sums, other_sums = self.evidence(queries)
+        largest_first = np.argsort(-np.abs(sums - other_sums), kind="stable")
+        return queries[largest_first]
 
 
 AnyPair = LabellingPair | NumberPair
@@ -152,41 +169,47 @@ PAIRS: Mapping[type, type[AnyPair]] = {Labelling: LabellingPair, NumberLabelling
 """What answers queries -> two of it."""
 
 
-def pair_of(having: AnyLabelling, lacking: AnyLabelling) -> AnyPair:
+def pair_of(with_unit: AnyLabelling, without_unit: AnyLabelling) -> AnyPair:
     """Return two labellings of one kind, of neighbouring data, as a pair."""
-    pair: Any = PAIRS[type(having)]
-    made: AnyPair = pair(having, lacking)
-    return made
+    pair_class: Any = PAIRS[type(with_unit)]
+    pair: AnyPair = pair_class(with_unit, without_unit)
+    return pair
 
 
 def between_roots(
     pair: LabellingPair, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64
 ) -> np.ndarray:
-    """[m, ...] float64 queries around where labels or evidence change on lines between anchors:
-    between the two models' own places of change, and beside them; first those with most room.
+    """Return queries around where labels or evidence change on lines, [m, ...] float64.
+
+    They lie between the two models' own places of change, and beside them; first come those where
+    these places are farthest apart.
 
     Args:
+        pair: the two models.
         anchors: [n, ...] queries, from which lines go to one another and to points of their size.
+        rng: of the choice of lines.
+        lines: how many lines of either sort.
     """
     anchors = np.asarray(anchors, dtype=np.float64)
     begin = anchors[np.tile(rng.integers(len(anchors), size=lines), 2)]
-    away = max(float(np.abs(anchors).max()), 1.0) * rng.normal(size=(lines, *anchors.shape[1:]))
+    size = max(float(np.abs(anchors).max()), 1.0)
+    away = size * rng.normal(size=(lines, *anchors.shape[1:]))
     end = np.concatenate([anchors[rng.integers(len(anchors), size=lines)], away])
-    sides = (pair.having, pair.lacking)
-    readings: list[list[Read]] = [
-        [side.model.predict for side in sides],
-        [partial(_code, side) for side in sides],
-    ]
-    return np.concatenate([_beside(reads, begin, end) for reads in readings])
+    sides = (pair.with_unit, pair.without_unit)
+    read_labels: list[Read] = [side.model.predict for side in sides]
+    read_both: list[Read] = [partial(_label_and_evidence, side) for side in sides]
+    return np.concatenate(
+        [_around_changes(read_labels, begin, end), _around_changes(read_both, begin, end)]
+    )
 
 
-def _code(side: Labelling, queries: np.ndarray) -> np.ndarray:
-    """[n] label and evidence in one number."""
+def _label_and_evidence(side: Labelling, queries: np.ndarray) -> np.ndarray:
+    """Return label and evidence of each query in one number, [n]."""
     labels, evidence = side.evidence(queries)
     return evidence * side.mechanism.classes + labels
 
 
-def _beside(reads: list[Read], begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+def _around_changes(reads: list[Read], begin: np.ndarray, end: np.ndarray) -> np.ndarray:
     """Return queries around the places where what is read of the two sides changes.
 
     Only lines on which both change are used; first come those on which the places are farthest
@@ -208,105 +231,138 @@ def _beside(reads: list[Read], begin: np.ndarray, end: np.ndarray) -> np.ndarray
     first = np.mean(bisected(first_read, begin, end), axis=0)
     second = np.mean(bisected(second_read, begin, end), axis=0)
     order = np.argsort(-np.abs(second - first), kind="stable")
-    between = (second - first)[order]
-    places = first[order] + BESIDE[:, None] * between
+    gap = (second - first)[order]
+    places = first[order] + PLACES_IN_GAP[:, None] * gap
     return np.concatenate([on_line(begin[order], end[order], place) for place in places])
 
 
 def segments(
     model: Model, anchors: np.ndarray, count: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """([S, ...], [S, ...]) ends of segments between records that the model labels differently; S <=
-    count.
+    """Return both ends of segments between records of different labels, [S, ...] each.
 
     Args:
-        anchors: [n, ...] features to pick from.
+        model: that labels the records.
+        anchors: [n, ...] features of records to pick from.
+        count: at most as many segments are made; fewer if records of another label are rare.
+        rng: of the choice.
     """
     points = np.asarray(anchors[np.sort(rng.permutation(len(anchors))[:MAX_ANCHORS])])
     labels = model.predict(points)
-    starts = rng.permutation(len(points))
-    ends = [
-        rng.permutation(np.flatnonzero(labels != labels[start]))[:1]
-        for start in starts[: 4 * count]
-    ]
-    both = [(start, end[0]) for start, end in zip(starts, ends, strict=False) if len(end)][:count]
-    first, second = np.array(both, dtype=np.int64).reshape(-1, 2).T
+    pairs = []
+    for start in rng.permutation(len(points))[: 4 * count]:
+        other_label = rng.permutation(np.flatnonzero(labels != labels[start]))
+        if len(other_label):
+            pairs.append((start, other_label[0]))
+    first, second = np.array(pairs[:count], dtype=np.int64).reshape(-1, 2).T
     return points[first], points[second]
 
 
 def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[str, Model]]:
-    """(what is different, in words that name a unit, for the data owner; the model of it) of
-    datasets one unit away, made to move the model at these queries: the unit of most influence
-    goes; a record like the query comes. Of a relation whose edits replace, both at once.
+    """Yield models of datasets one unit away, made to move the model at some queries.
+
+    The unit of most influence is left out; a record like the query is added. If edits of the
+    relation replace units, both happen at once.
 
     Args:
+        model: of the run.
         queries: [m, ...] at decision roots.
-        count: at most so many.
+        count: at most as many neighbours are made.
+
+    Yields:
+        What is different, in words that name a unit (for the data owner only); and the model.
     """
     problem = model.problem
-    records, replaces = (
-        problem.dataset.train,
-        RELATIONS[problem.settings.relation.name].members_changed_per_edit > 1,
-    )
-    scores, seen = influences(model, records, queries), set[str]()
-    for row, query in enumerate(queries[: -(-count // (1 if replaces else 2))]):
-        places = np.argsort(-scores[min(row, len(scores) - 1)], kind="stable")
-        ordered = (str(records.units[place]) for place in places if not records.public[place])
-        unit = next((name for name in ordered if name not in seen), None)
+    records = problem.dataset.train
+    replaces = RELATIONS[problem.settings.relation.name].members_changed_per_edit > 1
+    scores = influences(model, records, queries)
+    per_query = 1 if replaces else 2
+    tried_units: set[str] = set()
+    for row, query in enumerate(queries[: -(-count // per_query)]):
+        score = scores[min(row, len(scores) - 1)]
+        unit = _strongest_unit(records, score, tried_units)
         if unit is None:
             return
-        seen.add(unit)
+        tried_units.add(unit)
         rows = np.flatnonzero(records.units == unit)
-        left, name = without(records, rows), np.array([f"a record added by the audit, {row + 1}"])
-        features, label = (
-            query[None].astype(records.features.dtype),
-            np.array([tried_label(problem.dataset.target, row)]),
+        remaining = without(records, rows)
+        name = np.array([f"a record added by the audit, {row + 1}"])
+        added = Records(
+            features=query[None].astype(records.features.dtype),
+            labels=np.array([tried_label(problem.dataset.target, row)]),
+            ids=name,
+            units=name,
+            public=np.zeros(1, dtype=bool),
         )
-        newcomer = Records(features, label, name, name, np.zeros(1, dtype=bool))
         rows_of_unit = counted(len(rows), "row")
-        less, plus = (
-            f"without unit {unit!r} ({rows_of_unit})",
-            f"with an added record that has the features of query {row + 1}",
-        )
+        less = f"without unit {unit!r} ({rows_of_unit})"
+        plus = f"with an added record that has the features of query {row + 1}"
         if replaces:
-            yield f"{less} and {plus}", neighbour_of(model, with_added(left, newcomer))
+            yield f"{less} and {plus}", neighbour_of(model, with_added(remaining, added))
             continue
-        yield less, neighbour_of(model, left)
-        yield plus, neighbour_of(model, with_added(records, newcomer))
+        yield less, neighbour_of(model, remaining)
+        yield plus, neighbour_of(model, with_added(records, added))
+
+
+def _strongest_unit(records: Records, score: np.ndarray, excluded: set[str]) -> str | None:
+    """Return the private unit of the record with the greatest score, [n]; None: none is left.
+
+    Args:
+        records: n of them.
+        score: [n].
+        excluded: units that are passed over.
+    """
+    for row in np.argsort(-score, kind="stable"):
+        unit = str(records.units[row])
+        if not records.public[row] and unit not in excluded:
+            return unit
+    return None
 
 
 def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarray:
-    """[m or 1, n]: how much each record is likely to move the model at each query.
+    """Return how much each record is likely to move the model at each query, [m or 1, n].
 
-    A linear head's gradient at a record is a residual times its features: residual times inner
-    product with the query's. Of members that vote, whose gradients nobody has, the inner product
-    alone. Of other models, how far the record's own label is from being the model's.
+    * A linear head: its gradient at a record is a residual times the record's features, so it is
+      the residual times the inner product with the query's features.
+    * Members that vote, whose gradients nobody has: the inner product only.
+    * Other models: how far the record's own label is from being the model's, for all queries
+      alike, [1, n].
+
+    Args:
+        model: of the run.
+        records: n of them.
+        queries: [m, ...].
     """
-    head = model.linear_head
-    if head is None and (features := model.public_features) is not None:
-        parts = [
-            np.abs(features(queries) @ features(piece).T) for piece in pieces(records.features)
-        ]
+    if model.linear_head is not None:
+        return _head_influences(model.linear_head, records, queries)
+    features = model.public_features
+    if features is not None:
+        query_features = features(queries)
+        parts = [np.abs(query_features @ features(piece).T) for piece in pieces(records.features)]
         return np.concatenate(parts, axis=1)
-    if head is not None:
-        phi, start, scores = head.phi(queries), 0, []
-        for piece in pieces(records.features):
-            seen, labels = head.phi(piece), records.labels[start : start + len(piece)]
-            logits = logits_of(head.trained.weight, seen)
-            if logits.shape[1] == 1:
-                sizes = np.abs(expit(logits[:, 0]) - labels)
-            else:
-                sizes = np.linalg.norm(
-                    softmax(logits, axis=1) - np.eye(logits.shape[1])[labels], axis=1
-                )
-            scores.append(sizes * np.abs(phi @ seen.T))
-            start += len(piece)
-        return np.concatenate(scores, axis=1)
     member = model.member_models[0]
     margins = np.concatenate([member.margins(piece) for piece in pieces(records.features)], axis=1)
-    lead = (
-        margins[0] * (2 * records.labels - 1)
-        if len(margins) == 1
-        else margins[records.labels, np.arange(len(records))]
-    )
-    return -np.asarray(lead)[None]
+    if len(margins) == 1:
+        own_margin = margins[0] * (2 * records.labels - 1)
+    else:
+        own_margin = margins[records.labels, np.arange(len(records))]
+    return -np.asarray(own_margin)[None]
+
+
+def _head_influences(head: LinearModel, records: Records, queries: np.ndarray) -> np.ndarray:
+    """Return residual times inner product of each record at each query, [m, n]."""
+    query_features = head.phi(queries)
+    parts = []
+    start = 0
+    for piece in pieces(records.features):
+        features = head.phi(piece)
+        labels = records.labels[start : start + len(piece)]
+        logits = logits_of(head.trained.weight, features)
+        if logits.shape[1] == 1:
+            residuals = np.abs(expit(logits[:, 0]) - labels)
+        else:
+            one_hot = np.eye(logits.shape[1])[labels]
+            residuals = np.linalg.norm(softmax(logits, axis=1) - one_hot, axis=1)
+        parts.append(residuals * np.abs(query_features @ features.T))
+        start += len(piece)
+    return np.concatenate(parts, axis=1)

@@ -11,46 +11,57 @@ import numpy as np
 from agt.numeric import Answer, Draw, ObservedRandomness, Randomness
 
 Publish = Callable[[Randomness], Mapping[str, object]]
-"""Releases, with draws from a source, and returns all that it publishes, by names."""
+"""Source of draws -> all that a release with these draws publishes, by names."""
 
 
 class ReplayDiverged(Exception):
-    """The replay asked for another draw than the record has."""
+    """The replay asked for another draw than the one that was recorded."""
 
 
 class RecordedRandomness(ObservedRandomness):
     """Draws from a source, and keeps what a release draws and publishes.
 
+    Args:
+        source: of the draws.
+
     Attributes:
-        draws, answers: in order.
+        draws: what was asked for, in order.
+        answers: what the source gave, in the same order.
         published: name of a field -> a hash of its value, to the last bit.
     """
 
     def __init__(self, source: Randomness) -> None:
-        self.source, self.simulated = source, source.simulated
-        self.draws, self.answers = list[Draw](), list[Any]()
+        self.source = source
+        self.simulated = source.simulated
+        self.draws: list[Draw] = []
+        self.answers: list[Any] = []
         self.published: dict[str, str] = {}
 
     def answer(self, draw: Draw, sample: Callable[[Randomness], Answer]) -> Answer:
-        """Return what the source gives."""
+        """Return what the source gives, and keep it."""
         return self.keep(draw, sample(self.source))
 
     def keep(self, draw: Draw, answer: Answer) -> Answer:
-        """Note a draw and its answer, which is returned."""
+        """Keep a draw and its answer, and return the answer."""
+        # copies, because a release may change its arrays afterwards
         self.draws.append(replace(draw, private=deepcopy(draw.private)))
         self.answers.append(deepcopy(answer))
         return answer
 
     def words(self, n: int) -> np.ndarray:
-        """As of ``Randomness``; a draw of its own, where no other draw asked for it."""
+        """Return words as ``Randomness`` does; a draw of its own if no other draw asked for it."""
         return self.answer(Draw("uniform", ("words", n)), lambda source: source.words(n))
 
     def below(self, bound: int) -> int:
-        """As of ``Randomness``; a draw of its own, where no other draw asked for it."""
+        """Return a number as ``Randomness`` does; a draw of its own, as ``words``."""
         return self.answer(Draw("uniform", ("below", bound)), lambda source: source.below(bound))
 
     def release(self, publish: Publish) -> None:
-        """Release. Raises what the release raises: nothing was published."""
+        """Release, and keep hashes of what is published.
+
+        Raises:
+            Exception: whatever the release raises; nothing was published then.
+        """
         self.published = {name: joblib.hash(value) for name, value in publish(self).items()}
 
 
@@ -62,30 +73,41 @@ class ReplayedRandomness(RecordedRandomness):
         self.recorded = recorded
 
     def answer(self, draw: Draw, sample: Callable[[Randomness], Answer]) -> Answer:
-        """Return the recorded answer; of words, those that only the neighbour has are drawn anew.
+        """Return the recorded answer to a draw.
+
+        Of words that have counts, those that only the neighbour has are drawn anew.
 
         Raises:
             ReplayDiverged: the draw has another distribution than the recorded one, or there is
                 none.
         """
-        number = len(self.draws)
-        due = [(each.law, each.public) for each in self.recorded.draws[number : number + 1]]
-        if due != [(draw.law, draw.public)]:
-            draw_number = number + 1
-            made = f"{draw.law} {draw.public}"
-            recorded_draw = " ".join(f"{law} {public}" for law, public in due) or "missing"
-            raise ReplayDiverged(
-                f"random draw number {draw_number} is {made} on the neighbouring dataset, but "
-                f"{recorded_draw} in the recorded release"
-            )
-        answer = deepcopy(self.recorded.answers[number])
+        index = len(self.draws)
+        self._check_law(draw, index)
+        answer = deepcopy(self.recorded.answers[index])
         if isinstance(draw.private, Mapping):
             fresh = cast(dict[str, float], sample(self.source))
             answer = {word: answer.get(word, count) for word, count in fresh.items()}
         return self.keep(draw, answer)
 
+    def _check_law(self, draw: Draw, index: int) -> None:
+        """Raise ReplayDiverged unless the recorded draw of this index has the same distribution."""
+        recorded_draw = "missing"
+        if index < len(self.recorded.draws):
+            recorded = self.recorded.draws[index]
+            if (recorded.law, recorded.public) == (draw.law, draw.public):
+                return
+            recorded_draw = f"{recorded.law} {recorded.public}"
+        draw_number = index + 1
+        raise ReplayDiverged(
+            f"random draw number {draw_number} is {draw.law} {draw.public} on the neighbouring "
+            f"dataset, but {recorded_draw} in the recorded release"
+        )
+
     def release(self, publish: Publish) -> None:
-        """Release; an error is published, of whatever type it is: the recorded side raised none."""
+        """Release on the neighbour; an error counts as published, of whatever type it is.
+
+        The recorded side raised none, so an error tells the two apart.
+        """
         try:
             super().release(publish)
         except Exception as error:

@@ -1,24 +1,22 @@
 """agt audit replay: a release recorded on a run, and replayed on its neighbours with every draw
 answered from the record.
 
-    findings = replay(subject, guarantee, publish, publish_of_neighbour, where)
-
 Formal guarantees
-    Everything that a release publishes is a function of its draws and of the private data. In the
-    replay each draw has the answer that it had on D, so whatever is published besides must be
-    equal, bit for bit: values, claim, error messages, and the number, order and distribution of
-    the draws. A difference is a violation, found by one pair.
-    Given the same earlier answers, each draw loses what its two private inputs are apart, in units
-    of its noise (Gaussian: l2; geometric: l1), or what the table of labels says of the two. Losses
-    are added up as adaptive composition adds them, and held against the claimed guarantee. So a
-    replay checks the sensitivity that the noise was made for, on this pair, whatever the mechanism
-    says of it. It does not check that a draw has the distribution that it names.
-    Objective perturbation draws its random linear term b before it sees data, and publishes a
-    function of it. The replay answers with the b' at which the neighbour has the same minimiser, b'
-    = b + grad F(theta) - grad F'(theta), and holds |b' - b| and the determinants against the claim.
+    * Everything that a release publishes is a function of its draws and of the private data. In the
+      replay each draw has the answer that it had on D, so whatever is published besides must be
+      equal, bit for bit: values, claim, error messages, and the number, order and distribution of
+      the draws. A difference is a violation, found by one pair.
+    * Given the same earlier answers, each draw loses the distance of its two private inputs in
+      units of its noise (Gaussian: l2; geometric: l1), or what the table of labels says of the
+      two. Losses are added up as adaptive composition adds them, and held against the claim. So a
+      replay checks the sensitivity that the noise was made for, on this pair. It does not check
+      that a draw has the distribution that it names.
+    * Objective perturbation draws its linear term b before it sees data, and publishes a function
+      of it. The replay answers with the b' = b + grad F(theta) - grad F'(theta) at which the
+      neighbour has the same minimiser, and holds |b' - b| and the determinants against the claim.
 
 Distances, losses and the noise that a guarantee asks for are computed by formulas of the audit's
-own. Two things are asked of what is checked: the table that labels are drawn by, and the slope of
+own. Two things are asked of what is checked: the table by which labels are drawn, and the slope of
 the problem that objective perturbation solves.
 
 Source: Replaying audits (2602.17454), for the idea.
@@ -74,8 +72,7 @@ from agt_cli.runs.queries import TrainedRun
 
 ROUNDING = 1e-6  # relative; more than double precision loses in the formulas of this module
 FAR = 2.0**64  # a share of the guarantee that says "no noise of this kind covers it"
-# of epsilon and delta: what objective perturbation spends on its solver's error
-SOLVER_SHARE = 0.01
+SOLVER_SHARE = 0.01  # of epsilon and delta: what objective perturbation spends on solver error
 
 Composed = Literal["answer", "release"]
 
@@ -91,66 +88,87 @@ def replay(
     problems: tuple[ErmWithLinearTerm, ErmWithLinearTerm] | None = None,
     source: Randomness | None = None,
 ) -> tuple[Finding, Finding]:
-    """Release on one dataset and replay on a neighbour: what is published, and the inputs of draws.
+    """Release on one dataset and replay on a neighbour.
 
     Args:
-        subject: what releases.
+        subject: what releases, in words.
         guarantee: that it claims.
-        first, second: release from one of the datasets, and return all that is published.
+        first: releases from one of the datasets, and returns all that is published.
+        second: the same of the other dataset.
         where: which datasets, in words.
         composed: what the guarantee is of: each answer, or all draws together.
         problems: of objective perturbation, both sides' problems without linear term.
         source: of the first side's draws; None: the operating system.
+
+    Returns:
+        Whether what is published is the same, and whether the noise covers the inputs of the draws.
     """
     recorded = RecordedRandomness(source or SystemRandomness())
     recorded.release(first)
     script = recorded
-    tilt = 0.0
+    linear_term_share = 0.0
     if problems is not None:
-        script, tilt = coupled(recorded, problems, cast(ApproximateDP, guarantee))
+        claimed = cast(ApproximateDP, guarantee)
+        script, linear_term_share = coupled(recorded, problems, claimed)
     replayed = ReplayedRandomness(script)
     replayed.release(second)
+    loss = largest_loss(guarantee, composed, recorded.draws, replayed.draws)
+    share = max(linear_term_share, loss)
+    if share <= 1 + ROUNDING:
+        share = min(share, 1.0)
+    attack = (
+        "a release was recorded, and repeated on a neighbouring dataset with the same random draws"
+    )
+    effort = (
+        f"{len(recorded.draws)} random draws and {len(recorded.published)} published fields of the "
+        f"two releases were compared; {where}"
+    )
+    different = _published_differences(recorded, replayed)
+    listed = "nothing differs"
+    if different:
+        fields = "; ".join(different)
+        listed = f"published fields that differ on the neighbouring dataset: {fields}"
+    equal = counterexamples(
+        f"{subject}: what is published",
+        "with fixed random draws, what a release publishes does not depend on private data",
+        attack,
+        effort,
+        "differences",
+        len(different),
+        f"{listed}; {effort}",
+    )
+    inputs = counterexamples(
+        f"{subject}: what goes into its random draws",
+        str(guarantee),
+        attack,
+        effort,
+        "deviation/bound",
+        share,
+        "what goes into the random draws (before noise) differs between the two datasets by "
+        f"{share:.3g} times the difference that the noise covers. A factor above 1 breaks the "
+        "guarantee",
+        "this audit detects any difference that is larger than what the noise covers, on this "
+        "pair of datasets",
+        1.0,
+    )
+    return equal, inputs
+
+
+def _published_differences(recorded: RecordedRandomness, replayed: RecordedRandomness) -> list[str]:
+    """Return the names of published fields that differ, and a line if draws are missing."""
     before = recorded.published
     after = replayed.published
-    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    different = [name if name in before else f"{name}: {after[name]}" for name in names]
+    different = []
+    for name in {**before, **after}:
+        if before.get(name) != after.get(name):
+            # of a field that only the replay has, what it says: an error message
+            different.append(name if name in before else f"{name}: {after[name]}")
     if len(replayed.draws) < len(recorded.draws):
         different.append(
             f"only {len(replayed.draws)} random draws were made on the neighbouring dataset, "
             "fewer than in the recorded release"
         )
-    share = max(tilt, largest_loss(guarantee, composed, recorded.draws, replayed.draws))
-    share = share if share > 1 + ROUNDING else min(share, 1.0)
-    attack = (
-        "a release was recorded, and repeated on a neighbouring dataset with the same random draws"
-    )
-    effort = (
-        f"{len(recorded.draws)} random draws and {len(before)} published fields of the two "
-        f"releases were compared; {where}"
-    )
-    fields = "; ".join(different)
-    told = (
-        f"published fields that differ on the neighbouring dataset: {fields}"
-        if different
-        else "nothing differs"
-    )
-    equal = counterexamples(
-        f"{subject}: what is published",
-        "with fixed random draws, what a release publishes does not depend on private data",
-        attack, effort, "differences", len(different), f"{told}; {effort}",
-    )  # fmt: skip
-    lost = (
-        "what goes into the random draws (before noise) differs between the two datasets by "
-        f"{share:.3g} times the difference that the noise covers. A factor above 1 breaks the "
-        "guarantee"
-    )
-    inputs = counterexamples(
-        f"{subject}: what goes into its random draws", str(guarantee),
-        attack, effort, "deviation/bound", share, lost,
-        "this audit detects any difference that is larger than what the noise covers, on this "
-        "pair of datasets", 1.0,
-    )  # fmt: skip
-    return equal, inputs
+    return different
 
 
 def coupled(
@@ -206,39 +224,46 @@ def largest_loss(
 def losses_of(guarantee: Guarantee, draw: Draw, other: Draw) -> np.ndarray:
     """Return what each answer of a draw loses between its two private inputs.
 
+    Args:
+        guarantee: that is claimed.
+        draw: on one dataset.
+        other: the same draw on the neighbour.
+
     Returns:
         [answers] shares of the guarantee; ``FAR`` where noise of this kind cannot give it.
     """
     if draw.law == "labels":
         return label_losses(guarantee, draw, other)
     if (draw.law == "geometric") != isinstance(guarantee, PureDP):
-        return np.array([FAR])
-    scale: Any = draw.public[0]
-    apart = distance_vector(draw, other)
+        return np.array([FAR])  # geometric noise gives pure, Gaussian noise other guarantees
+    difference = distance_vector(draw, other)
     if isinstance(guarantee, PureDP):
-        moves: Any = draw.public[1]
-        return np.array([np.abs(apart).sum() * scale / moves / guarantee.eps])
+        eps: Any = draw.public[0]
+        sensitivity: Any = draw.public[1]
+        return np.array([np.abs(difference).sum() * eps / sensitivity / guarantee.eps])
+    sigma: Any = draw.public[0]
     mu = covered_mu(guarantee)
-    if not apart.size:  # neither side has a word to count
+    if not difference.size:  # neither side has a word to count
         return np.zeros(0)
-    rows = apart.reshape(len(apart), -1)
-    return np.asarray(np.linalg.norm(rows, axis=1) / scale / mu)
+    rows = difference.reshape(len(difference), -1)
+    return np.asarray(np.linalg.norm(rows, axis=1) / sigma / mu)
 
 
 def label_losses(guarantee: Guarantee, draw: Draw, other: Draw) -> np.ndarray:
-    """Return what each distinct pair of states (label, evidence) loses by the mechanism's own
-    table, in shares.
+    """Return what each distinct pair of (label, evidence) loses by the mechanism's own table.
+
+    Arguments as of ``losses_of``; the losses [pairs] are shares of the guarantee.
     """
     mechanism: Any = draw.public[0]
     if mechanism.guarantee != guarantee:
         return np.array([FAR])
     limit = guarantee.mu if isinstance(guarantee, GaussianDP) else guarantee.eps
-    private: Any = (*cast(Any, draw.private), *cast(Any, other.private))
+    labels, evidence = cast(Any, draw.private)
+    other_labels, other_evidence = cast(Any, other.private)
+    states = np.stack([labels, evidence, other_labels, other_evidence])
     losses = []
-    for label, evidence, other_label, other_evidence in np.unique(
-        np.stack(private), axis=1
-    ).T.tolist():
-        pair = NeighbourPair(Side(label, evidence), Side(other_label, other_evidence))
+    for state in np.unique(states, axis=1).T.tolist():
+        pair = NeighbourPair(Side(state[0], state[1]), Side(state[2], state[3]))
         losses.append(min(exact_loss(mechanism, pair).rank / limit, FAR))
     return np.array(losses)
 
@@ -262,13 +287,16 @@ def covered_mu(guarantee: GaussianDP | ApproximateDP) -> float:
 
 
 def allowed_mu(eps: float, delta: float) -> float:
-    """The largest mu of Gaussian noise that is (eps, delta)-private (Balle and Wang 2018)."""
+    """Return the largest mu of Gaussian noise that is (eps, delta)-private.
 
-    def excess(mu: float) -> float:
-        others = math.exp(eps + float(log_ndtr(-eps / mu - mu / 2)))
-        return float(ndtr(mu / 2 - eps / mu)) - others - delta
+    Balle and Wang 2018.
+    """
 
-    return float(brentq(excess, 1e-9, 1e3, xtol=1e-15))
+    def excess_delta(mu: float) -> float:
+        below = math.exp(eps + float(log_ndtr(-eps / mu - mu / 2)))
+        return float(ndtr(mu / 2 - eps / mu)) - below - delta
+
+    return float(brentq(excess_delta, 1e-9, 1e3, xtol=1e-15))
 
 
 # -- what is replayed, and the audit
@@ -276,28 +304,35 @@ def allowed_mu(eps: float, delta: float) -> float:
 
 
 class ReplayedTraining(TrainingRun):
-    """A training with noise inside, whose noisy directions are draws of a source."""
+    """A training with noise inside, whose noisy directions are draws of a source.
+
+    Args:
+        trainer: the run's training.
+        source: that answers the draws.
+    """
 
     def __init__(self, trainer: NoisyTraining, source: Randomness) -> None:
         problem = trainer.problem
-        super().__init__(
-            trainer.module, problem.setup, problem.dataset.train, noise=trainer.drawn(None)
-        )
-        self.source, self.sigma, self.nominal = source, trainer.plan.sigma, False
+        noise = trainer.noise_of_run(None)
+        super().__init__(trainer.module, problem.setup, problem.dataset.train, noise=noise)
+        self.source = source
+        self.sigma = trainer.plan.sigma
+        self.nominal = False
 
     def _after_step(
         self, key: BufferKey, parameter: Tensor, direction: Tensor, sgd_step: SgdStep
     ) -> Tensor:
+        """Take the step, and note whether it is one of the nominal parameters."""
         self.nominal = key[0] == "nominal"
         return super()._after_step(key, parameter, direction, sgd_step)
 
     def _add_noise(self, name: str, direction: Tensor, noise: Tensors) -> Tensor:
+        """Return a noisy direction, which the source may answer from a record."""
         sample = partial(super()._add_noise, name, direction, noise)
         if not self.nominal:  # ends of boxes are not released
             return sample()
-        draw = Draw(
-            "gaussian", (self.sigma, name, self.steps_taken), np.atleast_1d(direction.numpy())
-        )
+        public = (self.sigma, name, self.steps_taken)
+        draw = Draw("gaussian", public, np.atleast_1d(direction.numpy()))
         return draw_observably(self.source, draw, lambda source: sample())
 
 
@@ -331,9 +366,10 @@ class ReplayedRelease:
     conditions: tuple[Condition, ...] = ()
 
     def findings(self, count: int, rng: np.random.Generator) -> Iterator[Finding]:
-        """What the pairs of the run with so many of its neighbours say.
+        """Yield what pairs of the run with its neighbours show, two findings for each pair.
 
         Args:
+            count: how many neighbours there are at most.
             rng: of the queries and neighbours that are looked for.
         """
         begin, end = segments(self.model, self.queries, count, rng)
@@ -341,32 +377,53 @@ class ReplayedRelease:
         if not len(middle):  # the model answers all queries alike
             middle = np.asarray(self.queries[:count])
         for edit, other in islice(neighbours(self.model, middle, count), count):
-            yield from self.pair(
-                other, f"two datasets were used: the run's own data, and the same data {edit}", rng
-            )
+            where = f"two datasets were used: the run's own data, and the same data {edit}"
+            yield from self.pair(other, where, rng)
 
     def pair(self, other: Model, where: str, rng: np.random.Generator) -> tuple[Finding, Finding]:
-        """What the run and one neighbour of it say. Args: where: which datasets."""
-        mechanism, sides, queries = self.mechanism, (self.model, other), self.queries
-        if mechanism is None:
-            noise = cast(NoiseConfig, self.model.problem.settings.noise)
-            claimed = ApproximateDP(noise.epsilon, noise.delta)
-            networks = [side.boxed_network for side in sides]
-            first, second = (
-                partial(publish_training, network) for network in networks if network is not None
-            )
-            return replay("training with noise in every step", claimed, first, second, where)
-        options: dict[str, Any] = {}
+        """Replay a release of the run on one neighbour.
+
+        Args:
+            other: the neighbour's model.
+            where: which datasets, in words.
+            rng: of the queries that are looked for.
+        """
+        if self.mechanism is None:
+            return self._training_pair(other, where)
+        mechanism = self.mechanism
+        queries = self.queries
+        composed: Composed = "release"
         if mechanism.output is Output.LABELS:
-            options["composed"] = "answer"
+            composed = "answer"
             queries = np.concatenate([self.searched(other, mechanism, rng), queries])
-        options["problems"] = _linear_term_problems(mechanism, sides)
-        first, second = (partial(self.publish, side, queries) for side in sides)
-        return replay(mechanism.name, mechanism.guarantee, first, second, where, **options)
+        return replay(
+            mechanism.name,
+            mechanism.guarantee,
+            partial(self.publish, self.model, queries),
+            partial(self.publish, other, queries),
+            where,
+            composed=composed,
+            problems=_linear_term_problems(mechanism, (self.model, other)),
+        )
+
+    def _training_pair(self, other: Model, where: str) -> tuple[Finding, Finding]:
+        """Replay the run's training on one neighbour; arguments as of ``pair``."""
+        noise = cast(NoiseConfig, self.model.problem.settings.noise)
+        claimed = ApproximateDP(noise.epsilon, noise.delta)
+        network = cast(BoxModel, self.model.boxed_network)
+        other_network = cast(BoxModel, other.boxed_network)
+        return replay(
+            "training with noise in every step",
+            claimed,
+            partial(publish_training, network),
+            partial(publish_training, other_network),
+            where,
+        )
 
     def searched(self, other: Model, mechanism: Any, rng: np.random.Generator) -> np.ndarray:
-        """[m, ...] queries at which labels or evidence of the two models differ; none of noisy
-        counts.
+        """Return queries at which labels or evidence of the two models differ, [m, ...].
+
+        At most about as many are returned as there are queries of the run; none of noisy counts.
 
         Args:
             other: the neighbour's model.
@@ -374,15 +431,23 @@ class ReplayedRelease:
             rng: of the queries.
         """
         terms = ReleaseTerms(conditions=self.conditions, **self.options)
-        sides = (judge_labelling(side, mechanism, terms) for side in (self.model, other))
-        found = pair_of(*sides).chosen_queries(self.queries, rng)
-        return found[:: -(-len(found) // len(self.queries)) or 1]
+        own_labelling = judge_labelling(self.model, mechanism, terms)
+        other_labelling = judge_labelling(other, mechanism, terms)
+        found = pair_of(own_labelling, other_labelling).chosen_queries(self.queries, rng)
+        every = -(-len(found) // len(self.queries)) or 1
+        return found[::every]
 
     def publish(
         self, model: Model, queries: np.ndarray, source: Randomness
     ) -> Mapping[str, object]:
-        """Release from a model; return what is drawn, and every entry of the claim."""
-        assert self.mechanism is not None  # else training itself is what is published
+        """Release from a model, and return what is drawn and every entry of the claim.
+
+        Args:
+            model: of the run, or of a neighbour.
+            queries: [n, ...].
+            source: of the draws.
+        """
+        assert self.mechanism is not None  # otherwise training itself is what is published
         conditions = weaker_conditions(self.conditions, model.conditions)
         terms = ReleaseTerms(conditions=conditions, randomness=source, **self.options)
         release = judge(model, queries, self.mechanism, terms)
@@ -407,13 +472,21 @@ def _linear_term_problems(
     return build_problem(first, shape), build_problem(second, shape)
 
 
+def _trained_head(mechanism: WeightsMechanism, model: Model) -> Model:
+    """Return the head whose weights a mechanism releases; one beside votes is trained first."""
+    head = mechanism.releasable_head(model)
+    if head is model:
+        return model
+    return head.retrained(head.problem.dataset.train)
+
+
 @schema
 class Replay(AuditKind):
     """Records releases of a run, and replays each on neighbours.
 
     Attributes:
         neighbours: how many neighbouring datasets are trained, each of which is one pair.
-        queries: test records that are asked, beside as many queries that are searched.
+        queries: test records that are asked, besides as many queries that are searched.
     """
 
     neighbours: Annotated[int, Field(ge=1)] = 2
@@ -422,8 +495,12 @@ class Replay(AuditKind):
     name: ClassVar[str] = "replay"
 
     def check(self, given: AuditInputs) -> None:
-        """Refuse a mechanism without a budget, or none; training with noise inside is itself
-        replayed.
+        """Refuse a mechanism without a budget, or none.
+
+        Training with noise inside is itself replayed, so it takes no mechanism.
+
+        Raises:
+            ConfigError: by key.
         """
         super().check(given)
         noisy = TrainedRun.of({**given.config, "mechanism": None}).settings.noise is not None
@@ -436,21 +513,25 @@ class Replay(AuditKind):
             given.mechanism()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Record, replay and compare."""
+        """Record, replay and compare.
+
+        Raises:
+            DataMissing: the run's data is not there.
+            ConfigError: the data is not what it was.
+        """
         opened = given.open(record, console)
-        model, queries, mechanism = opened.model, opened.queries.features[: self.queries], None
+        model = opened.model
+        mechanism = None
         if model.problem.settings.noise is None:
             classes = opened.dataset.target.class_count
             mechanism = given.mechanism().mechanism(classes, len(opened.queries))
             if mechanism.output is Output.WEIGHTS:
-                head = cast(WeightsMechanism, mechanism).releasable_head(model)
-                if head is not model:  # beside votes it never was trained
-                    head = head.retrained(head.problem.dataset.train)
-                model = head
+                model = _trained_head(cast(WeightsMechanism, mechanism), model)
+        queries = opened.queries.features[: self.queries]
         options = {key: given.config[key] for key in ("accounting", "counting")}
         release = ReplayedRelease(model, queries, mechanism, options, opened.conditions)
-        found = list(release.findings(self.neighbours, np.random.default_rng(given.seed)))
-        return Audited.of(opened.trained.finished, found, NOTES)
+        findings = list(release.findings(self.neighbours, np.random.default_rng(given.seed)))
+        return Audited.of(opened.trained.finished, findings, NOTES)
 
 
 NOTES = (

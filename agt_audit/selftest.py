@@ -17,6 +17,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 import pandas as pd
+from torch import Tensor
 
 from agt.api import fit
 from agt.bounds.box import Box
@@ -100,7 +101,7 @@ from agt_audit.pairs import LabellingPair, NumberPair, between_roots, neighbours
 from agt_audit.prediction import alike, judged, most_telling
 from agt_audit.replay import ReplayedRelease
 from agt_audit.trials import TrialPlan
-from agt_audit.unlearning import Attack, RemovedRows, Served, Unlearn, audit_unlearning
+from agt_audit.unlearning import Attack, ModelState, RemovedRows, Unlearn, audit_unlearning
 from agt_audit.weights import (
     Heads,
     Problems,
@@ -300,17 +301,19 @@ def answered(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding
     another.
     """
     (x, y), rng = crowd(seed, 120), np.random.default_rng(seed)
-    having = fitted(x, y)
-    lacking = retrained(having.problem, without(having.problem.dataset.train, np.array([3])))
+    with_unit = fitted(x, y)
+    without_unit = retrained(
+        with_unit.problem, without(with_unit.problem.dataset.train, np.array([3]))
+    )
     mechanism: Any = LeakyMechanism(RandomizedResponse(eps=1.0), RandomizedResponse(eps=draws))
-    honest = (Labelling.judged(side, mechanism.says) for side in (having, lacking))
+    honest = (Labelling.judged(side, mechanism.says) for side in (with_unit, without_unit))
     pair = LabellingPair(*(replace(side, mechanism=mechanism) for side in honest))
     claim, queries = Claimed("epsilon", 1.0), between_roots(pair, x, rng)
     at, event = most_telling(pair, queries, claim, 10_000, confidence)
     rows = alike(pair, queries[at : at + 1], 10_000, rng)
     drawn = (
         side.labels(rows, SeededRandomness(2 * seed + at))
-        for at, side in enumerate((pair.having, pair.lacking))
+        for at, side in enumerate((pair.with_unit, pair.without_unit))
     )
     words = (
         "labels of two linear models",
@@ -437,11 +440,11 @@ def number_pairs(
     """The sums of a small run of numbers and of its neighbours, whose models all have a flaw."""
     model = run_of_numbers(seed, count, labels, **settings)
     x = model.problem.dataset.train.features
-    having = replace(NumberLabelling.judged(model, NUMBERS), model=flawed(kind, model))
+    with_unit = replace(NumberLabelling.judged(model, NUMBERS), model=flawed(kind, model))
     for edit, other in neighbours(model, x[:4], 4):
-        lacking = replace(having, model=flawed(kind, other))
+        without_unit = replace(with_unit, model=flawed(kind, other))
         queries = np.concatenate([x, np.random.default_rng(seed).normal(size=(200, 3))])
-        yield farthest_sums(NumberPair(having, lacking), queries, edit)
+        yield farthest_sums(NumberPair(with_unit, without_unit), queries, edit)
 
 
 def numbers_of_a_run(seed: int, kind: type[NumberVotesModel], **settings: Any) -> Finding:
@@ -628,14 +631,22 @@ def memorised_and_certified(seed: int) -> Finding:
 
 @dataclass(frozen=True)
 class QuieterTraining(NoisyTraining):
-    """So much of the noise is drawn."""
+    """Training in which only a share of the claimed noise is added.
+
+    Attributes:
+        kept: the share.
+    """
 
     kept: float = 1.0
 
-    def drawn(self, seed: int | None) -> Noise:
-        """Less of it."""
-        noise = super().drawn(seed)
-        return lambda step: {name: self.kept * each for name, each in noise(step).items()}
+    def noise_of_run(self, seed: int | None) -> Noise:
+        """Return one training's noise, scaled by the share."""
+        full_noise = super().noise_of_run(seed)
+
+        def scaled_noise(step: int) -> dict[str, Tensor]:
+            return {name: self.kept * noise for name, noise in full_noise(step).items()}
+
+        return scaled_noise
 
 
 def noisy(seed: int, kept: float = 1.0, relation: str = "add_remove") -> NoisyTraining:
@@ -705,22 +716,22 @@ CLOSE = Promise("newton", False, 1.0, 1e-3, True, (Remark("close", {"eps": 1.0, 
 
 
 def request(rows: int = GONE) -> Attack:
-    """Records of one class: all that go pull the same way."""
+    """Return a request for records of one class, which all pull the mean the same way."""
     return Attack(
-        f"an erasure request for {rows} records of one class", (lambda served: np.arange(rows) * 2,)
+        f"an erasure request for {rows} records of one class", (lambda state: np.arange(rows) * 2,)
     )
 
 
 def looking() -> Attack:
-    """Whoever the weights that are served answer most wrongly asks next."""
+    """Return an attack of two requests: the second has the records answered most wrongly."""
 
-    def wrong(served: Served) -> RemovedRows:
-        order: np.ndarray = np.argsort(served.shown)
+    def most_wrong(state: ModelState) -> RemovedRows:
+        order: np.ndarray = np.argsort(state.visible)
         return order[~np.isin(order, np.arange(GONE) * 2)][:GONE]
 
     return Attack(
         "a second erasure request, chosen by looking at the model's outputs after the first one",
-        (*request().requests, wrong),
+        (*request().requests, most_wrong),
     )
 
 
@@ -744,43 +755,49 @@ class MeanModel:
     noisy: bool = True
 
     def __post_init__(self) -> None:
-        rng, self.labels = np.random.default_rng(self.seed), np.arange(ROWS) % 2
-        self.rng, self.x = rng, 0.3 * (rng.normal(size=(ROWS, 6)) + self.labels[:, None])
+        self.labels = np.arange(ROWS) % 2
+        self.rng = np.random.default_rng(self.seed)
+        self.x = 0.3 * (self.rng.normal(size=(ROWS, 6)) + self.labels[:, None])
 
-    def begin(self) -> tuple[Served, Unlearn]:
-        """At the trained model, from which removals go on."""
-        gone, first = list[int](), self.retrained(np.empty(0, dtype=np.int64), self.scale)
-        kept = first.seen - first.values if self.reused and first.seen is not None else None
+    def begin(self) -> tuple[ModelState, Unlearn]:
+        """Return the trained model's state, and what removes rows from it."""
+        first = self.retrained(np.empty(0, dtype=np.int64), self.scale)
+        noise = first.released_noise if self.reused else None
+        removed_rows: list[int] = []
 
-        def unlearn(rows: RemovedRows) -> Served:
-            gone.extend(self.removed(rows).tolist())
-            return self.retrained(np.array(gone, dtype=np.int64), self.scale, kept)
+        def unlearn(rows: RemovedRows) -> ModelState:
+            removed_rows.extend(self.removed(rows).tolist())
+            return self.retrained(np.array(removed_rows, dtype=np.int64), self.scale, noise)
 
         return first, unlearn
 
     def retrained(
         self, rows: RemovedRows, scale: float = 1.0, noise: np.ndarray | None = None
-    ) -> Served:
-        """The mean of the others."""
+    ) -> ModelState:
+        """Return the state of the mean without these rows.
+
+        Args:
+            rows: those that are left out.
+            scale: of the noise, over the claimed one.
+            noise: [6] is used in every draw; None: it is drawn anew.
+        """
         values = np.delete(self.x, rows, axis=0).mean(axis=0)
         if not self.noisy:
-            return Served(values)
+            return ModelState(values)
 
-        def draw(n: int) -> np.ndarray:
-            return values + (
-                scale * self.rng.normal(0, SIGMA, (n, 6))
-                if noise is None
-                else np.broadcast_to(noise, (n, 6))
-            )
+        def draw(count: int) -> np.ndarray:
+            if noise is None:
+                return values + scale * self.rng.normal(0, SIGMA, (count, 6))
+            return values + np.broadcast_to(noise, (count, 6))
 
-        seen = draw(1)[0]
-        return Served(
+        noisy_values = draw(1)[0]
+        return ModelState(
             values,
-            within=1e-9,
-            draw=draw,
-            seen=seen,
+            claimed_distance=1e-9,
+            draw_vectors=draw,
+            noisy_values=noisy_values,
             sigma=SIGMA,
-            shown=self.x @ seen * (2 * self.labels - 1),
+            visible=self.x @ noisy_values * (2 * self.labels - 1),
         )
 
     def audited(

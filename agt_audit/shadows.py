@@ -1,24 +1,23 @@
 """Shadow models: many models of a run's own making on random halves of its records, for attacks
 that compare with them.
 
-A pool holds the records that the run was trained on, and its test records as ones that it has never
-seen. Model 2 p is trained on the units whose keyed hash of pair p says so, model 2 p + 1 on all
-others: a record is in exactly half of the models, all rows of a unit share their side, and which
-side is a fair coin for each unit, whatever the others'. Public training records are in every model
-and are not attacked.
+A pool holds the run's training records, and its test records as ones that it has never seen. Model
+2 p is trained on the units whose keyed hash of pair p says so, model 2 p + 1 on all others. So a
+record is in exactly half of the models, all rows of a unit share their side, and which side is a
+fair coin for each unit, whatever the others'. Public training records are in every model and are
+not attacked.
 
-Settings are the run's own, but for sizes: declared size, normaliser and n_max are brought to the
-share of the run's records that half a pool is; what the run left to the recipe is settled for that
-size, too. Boxes are carried for k = 0 alone: the nominal model does not depend on them. A run that
-draws noise draws anew for each model, unless its noise has a seed.
+Settings are the run's own, except for sizes: declared size, normaliser and n_max are brought to the
+share of the run's records that half a pool is. Boxes are carried for k = 0 only, because the
+nominal model does not depend on them. A run that draws noise draws anew for each model, unless its
+noise has a seed.
 
     FOLDER/KEY/about.json                              what KEY is made of
     FOLDER/KEY/model=0017.<sha256>.safetensors         "logits" [n, C] of model 17 on the pool
 
 KEY stands for everything that a model's bits depend on: records, settings, code, machine, one
-thread. A file appears whole or not at all and has its own hash in its name: whoever finds it, later
-or at the same time, uses it, and trains only what is missing. A damaged file is thrown away and its
-model trained again.
+thread. A file appears whole or not at all and has its own hash in its name: whoever finds it uses
+it, and trains only what is missing. A damaged file is removed and its model trained again.
 
 Source: Carlini et al. 2022, Membership Inference Attacks From First Principles (halves, and their
 pairs).
@@ -41,8 +40,9 @@ from pydantic import Field
 from safetensors.torch import load, save
 
 from agt.data.dataset import Dataset
+from agt.data.digests import fingerprint
 from agt.data.ids import keyed_hash, remix
-from agt.data.records import Records, fingerprint
+from agt.data.records import Records
 from agt.errors import AgtError, CheckError, ConfigError, first_line
 from agt.models.ensemble import training_environment
 from agt.models.fitting import fit
@@ -51,7 +51,8 @@ from agt.numeric import COVER
 from agt.problem import Problem
 from agt.provenance import CODE, code_digest
 from agt.settings import KGridConfig, TrainingConfig, default_n_max, plain_of, schema
-from agt.store import as_json, write_atomic
+from agt.store.atomic import write_atomic
+from agt.store.json_text import as_json
 from agt.training.ensemble import aligned_copy, worker_processes
 from agt_audit.job import AuditInputs
 from agt_audit.neighbours import with_added
@@ -71,6 +72,7 @@ FORMAT = 1
 # another
 TURNS = 4
 Failure = tuple[int, str]
+"""Number of a model, and why it could not be trained; empty: it was."""
 
 
 @schema
@@ -105,15 +107,18 @@ class Pool:
 
     @classmethod
     def of(cls, dataset: Dataset) -> "Pool":
-        """Private training records, then test records; without those of the latter whose record
-        or unit was trained on.
+        """Return private training records, then test records that the run has not seen.
+
+        Test records are left out if the record or its unit was trained on.
         """
         dataset.check_unchanged()
-        train, test = dataset.train, dataset.test
+        train = dataset.train
+        test = dataset.test
         private = train.take(~train.public)
-        new = ~(np.isin(test.ids, train.ids) | np.isin(test.units, train.units))
-        others = test.take(new)
-        both = with_added(private, replace(others, public=np.zeros(len(others), dtype=bool)))
+        was_trained_on = np.isin(test.ids, train.ids) | np.isin(test.units, train.units)
+        others = test.take(~was_trained_on)
+        others = replace(others, public=np.zeros(len(others), dtype=bool))
+        both = with_added(private, others)
         member = np.arange(len(both)) < len(private)
         return cls(both, member, train.take(train.public))
 
@@ -121,11 +126,11 @@ class Pool:
         return len(self.records)
 
     def sides(self, config: ShadowConfig) -> np.ndarray:
-        """[m, n] bool: which model is trained on which record."""
+        """Return which model is trained on which record, [m, n] bool."""
         hashes = keyed_hash(self.records.units, f"shadow/{config.seed}")
-        coins = np.array(
-            [remix(hashes, pair) >> np.uint64(63) == 1 for pair in range(config.models // 2)]
-        )
+        pairs = config.models // 2
+        # the highest bit of a hash that is mixed anew for each pair is a fair coin
+        coins = np.array([remix(hashes, pair) >> np.uint64(63) == 1 for pair in range(pairs)])
         return np.stack([coins, ~coins], axis=1).reshape(config.models, len(self))
 
 
@@ -151,17 +156,19 @@ class Shadows:
 
 
 def class_logits(model: Model, features: np.ndarray) -> np.ndarray:
-    """[n, C] float64 of any model, up to a constant of each row; of an ensemble, shares of votes
-    stand for them.
+    """Return a logit for each class, [n, C] float64, up to a constant of each row.
 
-    Of two classes (0, margin); of more, each logit less the greatest.
+    Of two classes it is (0, margin); of more, each logit less the greatest. Of an ensemble, shares
+    of votes stand for logits.
+
+    Args:
+        model: of any kind.
+        features: [n, ...].
     """
     margins = np.asarray(model.margins(features), dtype=np.float64)
-    return (
-        np.stack([np.zeros_like(margins[0]), margins[0]], axis=1)
-        if len(margins) == 1
-        else np.minimum(margins, 0).T
-    )
+    if len(margins) == 1:
+        return np.stack([np.zeros_like(margins[0]), margins[0]], axis=1)
+    return np.minimum(margins, 0).T
 
 
 def train_shadows(
@@ -175,6 +182,8 @@ def train_shadows(
 
     Args:
         problem: of the run, with its dataset.
+        pool: the records.
+        config: how many models there are, and how they are trained.
         folder: of all shadow models; those of these settings lie in a folder of their own inside.
         on_done: called with the number of models that are there or have failed.
 
@@ -182,105 +191,115 @@ def train_shadows(
         CheckError: every model failed; names the first reason.
         OSError: a file cannot be written.
     """
-    half, sides = halved(problem, pool), pool.sides(config)
+    half = halved(problem, pool)
+    sides = pool.sides(config)
     home = folder / shadow_key(half, pool, config)
-    there = {
-        index: logits
-        for index in range(config.models)
-        if (logits := _stored(home, index)) is not None
-    }
-    missing = [index for index in range(config.models) if index not in there]
-    on_done(len(there))
-    failures = dict[int, str]()
-    for count, (index, why) in enumerate(
-        _trained(half, pool, sides, missing, config, home), start=len(there) + 1
-    ):
-        on_done(count)
-        logits = None if why else _stored(home, index)
-        if logits is None:
-            failures[index] = why or "the file of the shadow model was damaged after it was written"
+    logits_of: dict[int, np.ndarray] = {}
+    for index in range(config.models):
+        stored = _stored(home, index)
+        if stored is not None:
+            logits_of[index] = stored
+    reused = len(logits_of)
+    missing = [index for index in range(config.models) if index not in logits_of]
+    on_done(reused)
+    failures: dict[int, str] = {}
+    ended = _train_missing(half, pool, sides, missing, config, home)
+    for done, (index, reason) in enumerate(ended, start=reused + 1):
+        on_done(done)
+        logits = None if reason else _stored(home, index)
+        if logits is not None:
+            logits_of[index] = logits
         else:
-            there[index] = logits
-    if not there:
+            damaged = "the file of the shadow model was damaged after it was written"
+            failures[index] = reason or damaged
+    if not logits_of:
         first_error = failures[min(failures)]
         raise CheckError(
             f"all {config.models} shadow models failed. The first error is: {first_error}"
         )
-    kept = sorted(there)
-    reused = config.models - len(missing)
+    trained = sorted(logits_of)
     return Shadows(
-        sides[kept],
-        np.stack([there[index] for index in kept]),
-        tuple(sorted(failures.items())),
-        reused,
+        included=sides[trained],
+        logits=np.stack([logits_of[index] for index in trained]),
+        failed=tuple(sorted(failures.items())),
+        reused=reused,
     )
 
 
 def halved(problem: Problem, pool: Pool) -> Problem:
-    """The run's problem for half of the pool: constants that count records are brought to that
-    share.
+    """Return the run's problem for half of the pool.
+
+    Constants that count records are brought to that share.
     """
-    settings, dataset = problem.settings, problem.dataset
+    settings = problem.settings
+    dataset = problem.dataset
     share = (len(pool) / 2 + len(pool.always)) / problem.record_count
     size = None if dataset.declared_size is None else dataset.declared_size * share
-    compute = replace(settings.compute, threads=1, device="cpu", checkpoint_seconds=0)
-    training = _scaled(problem, share)
-    smaller = replace(settings, training=training, compute=compute, kgrid=KGridConfig(values=(0,)))
-    return replace(problem, settings=smaller).with_dataset(
-        dataset.without_records.with_training_records(dataset.without_records.train, size)
+    smaller = replace(
+        settings,
+        training=_scaled(problem, share),
+        compute=replace(settings.compute, threads=1, device="cpu", checkpoint_seconds=0),
+        kgrid=KGridConfig(values=(0,)),
     )
+    without_records = dataset.without_records
+    resized = without_records.with_training_records(without_records.train, size)
+    return replace(problem, settings=smaller).with_dataset(resized)
 
 
 def _scaled(problem: Problem, share: float) -> TrainingConfig:
-    """Batches of a share of the records. n_max keeps its ratio to B: the learning rates that the
-    proofs allow follow it.
+    """Return the run's training with batches of a share of the records.
+
+    n_max keeps its ratio to B, because the learning rates that the proofs allow follow it.
     """
     training = problem.settings.training
-    batch, plan = training.batch, problem.plan
-    size = plan.normalizer / problem.settings.ensemble.members
+    batch = training.batch
+    size = problem.plan.normalizer / problem.settings.ensemble.members
     n_max = None
     if batch.n_max is not None or "lr" not in training.by_recipe:
-        crowd = (batch.n_max or default_n_max(size)) / size
-        n_max = max(1, math.floor(crowd * size * share), math.ceil(1.1 * size * share * COVER))
+        ratio = (batch.n_max or default_n_max(size)) / size
+        scaled_n_max = math.floor(ratio * size * share)
+        expected = math.ceil(1.1 * size * share * COVER)
+        n_max = max(1, scaled_n_max, expected)
     normalizer = None if batch.normalizer is None else batch.normalizer * share
     return replace(training, batch=replace(batch, normalizer=normalizer, n_max=n_max))
 
 
 def shadow_key(half: Problem, pool: Pool, config: ShadowConfig) -> str:
-    """Names everything that a shadow model's bits depend on, but its number."""
-    return blake2b(
-        json.dumps(_about(half, pool, config), sort_keys=True).encode(), digest_size=16
-    ).hexdigest()
+    """Return a name for everything that a shadow model's bits depend on, except its number."""
+    about = json.dumps(_about(half, pool, config), sort_keys=True)
+    return blake2b(about.encode(), digest_size=16).hexdigest()
 
 
 def _about(half: Problem, pool: Pool, config: ShadowConfig) -> dict[str, object]:
-    settings = half.settings
-    parts = ("training", "relation", "certificate", "ensemble", "noise")
-    node = {name: getattr(settings, name) for name in parts}
-    return {
+    """Return everything that a shadow model's bits depend on, except its number."""
+    about: dict[str, object] = {
         "format": FORMAT,
         "records": fingerprint(pool.records, pool.always),
         "public rows": fingerprint(half.dataset.test),
         "classes": list(half.dataset.classes),
         "declared size": half.dataset.declared_size,
         "seed": config.seed,
-        "model": repr(settings.model),
-        **_layers(half),
-        **{name: None if value is None else plain_of(value) for name, value in node.items()},
-        **training_environment(half),
-        CODE: code_digest([__name__]),  # of agt and of this package, whose code deals the halves
+        "model": repr(half.settings.model),
     }
+    about |= _layers(half)
+    for name in ("training", "relation", "certificate", "ensemble", "noise"):
+        value = getattr(half.settings, name)
+        about[name] = None if value is None else plain_of(value)
+    about |= training_environment(half)
+    # of agt and of this package, whose code deals the halves
+    about[CODE] = code_digest([__name__])
+    return about
 
 
 def _layers(half: Problem) -> dict[str, object]:
-    """The layers of a head that may be code of the user's own."""
+    """Return the layers of a head that may be the user's own code; empty if there are none."""
     if not half.settings.certificate.draws_start:
         return {}
     shape = half.dataset.train.features.shape[1:]
     return {"layers": str(half.settings.model.build(shape, half.classes, half.settings.training))}
 
 
-def _trained(
+def _train_missing(
     half: Problem,
     pool: Pool,
     sides: np.ndarray,
@@ -288,41 +307,52 @@ def _trained(
     config: ShadowConfig,
     home: Path,
 ) -> Iterator[Failure]:
-    """(number, why it failed or nothing) of each model, as they end."""
+    """Train some models, in several processes if there are many, and write what they say.
+
+    Args:
+        half: the run's problem for half of the pool.
+        pool: the records.
+        sides: [m, n] bool, which model is trained on which record.
+        which: numbers of models.
+        config: how many processes there are at most.
+        home: the folder of these models.
+
+    Yields:
+        The number of each model and why it failed (empty: it did not), as they end.
+    """
     if not which:
         return
     about = home / "about.json"
     if not about.exists():
         write_atomic(about, as_json(_about(half, pool, config)))
     workers = min(config.workers or os.cpu_count() or 1, len(which))
-    turns = min(len(which), workers * TURNS)
-    tasks = ((half, pool, sides, which[turn::turns], home) for turn in range(turns))
     if workers == 1:
         with _one_thread():
-            yield from (_train(half, pool, sides[index], index, home) for index in which)
+            for index in which:
+                yield _train(half, pool, sides[index], index, home)
         return
+    turns = min(len(which), workers * TURNS)
+    tasks = [
+        delayed(_train_some)(half, pool, sides, which[turn::turns], home) for turn in range(turns)
+    ]
     with worker_processes(workers):
-        for ended in Parallel(return_as="generator_unordered")(
-            delayed(_train_some)(*task) for task in tasks
-        ):
+        for ended in Parallel(return_as="generator_unordered")(tasks):
             yield from ended
 
 
 def _train_some(
     half: Problem, pool: Pool, sides: np.ndarray, which: Sequence[int], home: Path
 ) -> list[Failure]:
-    """One task of a process: records travel once for several models."""
+    """Train the models of one task of a process, to which records travel once."""
     return [_train(half, pool, sides[index], index, home) for index in which]
 
 
 def _train(half: Problem, pool: Pool, side: np.ndarray, index: int, home: Path) -> Failure:
-    """Train one model and write what it says; in a process of its own."""
+    """Train one model and write what it says of the pool, maybe in a process of its own."""
     try:
-        model = fit(
-            half.with_dataset(
-                half.dataset.with_training_records(_half_of(pool, side), half.dataset.declared_size)
-            )
-        )
+        records = _half_of(pool, side)
+        dataset = half.dataset.with_training_records(records, half.dataset.declared_size)
+        model = fit(half.with_dataset(dataset))
         logits = class_logits(model, pool.records.features)
         if not np.isfinite(logits).all():
             raise ConfigError("a logit of the shadow model is NaN or infinite")
@@ -334,16 +364,21 @@ def _train(half: Problem, pool: Pool, side: np.ndarray, index: int, home: Path) 
 
 
 def _half_of(pool: Pool, side: np.ndarray) -> Records:
-    """The records of one model, in memory of its own: the same bytes at an aligned address give
-    the same bits.
+    """Return the records of one model, in memory of its own.
+
+    The same bytes at an aligned address give the same bits.
     """
     chosen = pool.records.take(side)
-    chosen = with_added(chosen, pool.always) if len(pool.always) else chosen
+    if len(pool.always):
+        chosen = with_added(chosen, pool.always)
     return replace(chosen, features=aligned_copy(chosen.features))
 
 
 def _stored(home: Path, index: int) -> np.ndarray | None:
-    """[n, C] of a model that is there; a file that is not what was written is removed."""
+    """Return the logits [n, C] of a model that is there; None: it is not.
+
+    A file that is not what was written is removed.
+    """
     for path in sorted(home.glob(f"{_stem(index)}.*.safetensors")):
         content = path.read_bytes()
         if path.name.split(".")[1] == sha256(content).hexdigest():
@@ -353,12 +388,13 @@ def _stored(home: Path, index: int) -> np.ndarray | None:
 
 
 def _stem(index: int) -> str:
+    """Return what the name of a model's file begins with."""
     return f"model={index:04d}"
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """This process as a worker is: bits and times depend on it."""
+    """Let this process compute with one thread, as a worker does: bits and times depend on it."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -370,14 +406,23 @@ def _one_thread() -> Iterator[None]:
 def trained_shadows(
     config: ShadowConfig, given: AuditInputs, opened: OpenedRun, console: Console
 ) -> Shadows:
-    """Shadow models of a run, of which some may be there already."""
+    """Return the shadow models of a run, some of which may be there already.
+
+    Args:
+        config: how many, and how they are trained.
+        given: where runs are written.
+        opened: the run.
+        console: for progress.
+
+    Raises:
+        CheckError: every model failed.
+    """
     count = config.models
     with console.progress(f"training {count} shadow models", "model") as report:
-        problem, pool, home = (
+        return train_shadows(
             opened.kept.problem,
             Pool.of(opened.dataset),
+            config,
             given.output_dir / SHADOWS,
-        )
-        return train_shadows(
-            problem, pool, config, home, lambda done: report(done, count, done, count)
+            lambda done: report(done, count, done, count),
         )

@@ -9,23 +9,23 @@ import numpy as np
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import Guarantee
 from agt.numeric import Randomness, SystemRandomness, next_up
-from agt_audit.estimates import Claimed, Outputs, TestedClaim, chosen, of_labels
+from agt_audit.estimates import Claimed, Event, TestedClaim, choose_event, label_event
 from agt_cli.report.findings import Finding, Outcome, Strength, least
 
 Choosing = Literal["split", "fixed"]
 Draws = Callable[[int], np.ndarray]
-"""How many -> [n] released outputs of one side."""
+"""How many, n -> [n] released outputs of one side."""
 
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """How hard to attack.
+    """How hard to attack by counting releases.
 
     Attributes:
-        trials: releases a side that are counted.
+        trials: releases from each side that are counted.
         confidence: of all bounds together.
-        choosing: split: as many releases more choose the event; fixed: each label, and the error
-            probability is shared.
+        choosing: how the counted event is chosen: "split": on as many releases more; "fixed": the
+            events are the labels, and share the error probability.
         source: of the draws.
     """
 
@@ -37,7 +37,7 @@ class TrialPlan:
 
 @dataclass(frozen=True)
 class Exact:
-    """The loss of a pair, from the mechanism's table.
+    """The privacy loss of a pair, computed from the mechanism's table.
 
     Attributes:
         value: the least eps (at the claim's delta) or mu for this pair; None: none is enough.
@@ -49,19 +49,23 @@ class Exact:
 
     @property
     def rank(self) -> float:
-        """To compare pairs by."""
+        """The loss by which pairs are compared; infinite if no finite loss is enough."""
         return float("inf") if self.value is None else self.value
 
     def finding(
         self, subject: str, guarantee: Guarantee, attack: str, effort: str, noticeable: str = ""
     ) -> Finding:
-        """What is known of a pair without a draw."""
-        claimed, value = Claimed.of(guarantee), self.value
-        # on the side of the claim that the exact comparison says: a float of it may be on the other
-        if value is not None:
-            value = (
-                max(value, next_up(claimed.value)) if self.exceeds else min(value, claimed.value)
-            )
+        """Return what is known of a pair without a draw.
+
+        Args:
+            subject: what was attacked, in words.
+            guarantee: what is claimed.
+            attack: what was done, in words.
+            effort: how much of it, in words.
+            noticeable: what the audit would detect, in words; empty: what the table tells.
+        """
+        claimed = Claimed.of(guarantee)
+        value = self._value_beside(claimed.value)
         quantity = claimed.words
         if value is None:
             meaning = (
@@ -75,76 +79,103 @@ class Exact:
                 f"computed exactly, without sampling: for this pair of inputs, {quantity} is "
                 f"{exact_value}, which {comparison} the claimed {claimed.value:g}"
             )
-        outcome = Outcome.VIOLATED if self.exceeds else Outcome.STANDS
+        if not noticeable:
+            noticeable = (
+                "this audit detects any loss above the claim on this pair of inputs, from the "
+                "probabilities that the mechanism states. It cannot detect that the mechanism "
+                "draws with other probabilities"
+            )
         return Finding(
             subject,
             str(guarantee),
             attack,
             effort,
-            outcome,
+            Outcome.VIOLATED if self.exceeds else Outcome.STANDS,
             meaning,
             claimed.measure,
             claimed.value,
             claimed.shown_delta,
             value,
             Strength.CERTAIN,
-            noticeable=noticeable
-            or (
-                "this audit detects any loss above the claim on this pair of inputs, from the "
-                "probabilities that the mechanism states. It cannot detect that the mechanism "
-                "draws with other probabilities"
-            ),
+            noticeable=noticeable,
         )
+
+    def _value_beside(self, claimed: float) -> float | None:
+        """Return the loss on that side of the claim on which the exact comparison puts it.
+
+        The loss itself, as a float, may be rounded to the other side.
+        """
+        if self.value is None:
+            return None
+        if self.exceeds:
+            return max(self.value, next_up(claimed))
+        return min(self.value, claimed)
 
 
 def tested(
     subject: str, guarantee: Guarantee, sides: str, where: str, plan: TrialPlan
 ) -> TestedClaim:
-    """A guarantee under attack.
+    """Return a guarantee that is to be attacked.
 
     Args:
-        sides: what the two sides are.
-        where: which datasets.
+        subject: what is attacked, in words.
+        guarantee: what is claimed.
+        sides: what the two sides are, in words.
+        where: which datasets they come from, in words.
+        plan: how hard to attack.
     """
-    return TestedClaim(
-        subject, str(guarantee), sides, where, Claimed.of(guarantee), plan.confidence
-    )
+    claimed = Claimed.of(guarantee)
+    return TestedClaim(subject, str(guarantee), sides, where, claimed, plan.confidence)
 
 
 def attacked(
     draws: tuple[Draws, Draws], claim: TestedClaim, plan: TrialPlan, classes: int | None
 ) -> tuple[Finding, ...]:
-    """Draw, count, and hold against the claim.
+    """Draw releases from both sides, count an event, and hold the counts against the claim.
 
     Args:
-        draws: of either side: how many -> [n] outputs, labels or numbers.
+        draws: of either side.
+        claim: what is attacked.
+        plan: how hard.
         classes: how many labels there are; None: outputs are numbers.
+
+    Raises:
+        ConfigError: the events are to be fixed beforehand, but outputs are numbers.
     """
-    claimed, trials, shared = claim.claimed, plan.trials, 1
+    trials = plan.trials
+    effort = f"{trials:,} releases were drawn from each of the two inputs; {claim.effort}"
+    draw_first, draw_second = draws
     if plan.choosing == "split":
-        outputs: Outputs = "released numbers" if classes is None else "labels"
-        event = chosen(draws[0](trials), draws[1](trials), claimed, plan.confidence, outputs)
-        first, second = (draw(trials) for draw in draws)
+        event = choose_event(
+            draw_first(trials),
+            draw_second(trials),
+            claim.claimed,
+            plan.confidence,
+            "released numbers" if classes is None else "labels",
+        )
+        mistakes = event.mistakes(draw_first(trials), draw_second(trials))
         how = (
             f"the attacker chose the event that tells the two inputs apart best on {trials:,} "
             f"releases from each, and counted the event on other releases: {event.words}"
         )
-    elif classes is None:
+        attack = f"{claim.attack}; {how}"
+        return replace(claim, attack=attack, effort=effort, events=1).findings(mistakes)
+    if classes is None:
         raise ConfigError(
             "audit.choosing=fixed is not possible for a released number, because it has too "
             "many possible events: use audit.choosing=split"
         )
-    else:
-        events, shared = [of_labels((label,)) for label in range(classes)], classes
-        first, second = (draw(trials) for draw in draws)
-        event = max(
-            events,
-            key=lambda one: claimed.bound(one.mistakes(first, second), plan.confidence, shared),
-        )
-        how = (
-            f"{shared} events were fixed beforehand, one for each label, and share the error "
-            f"probability. The best one is: {event.words}"
-        )
-    effort = f"{trials:,} releases were drawn from each of the two inputs; {claim.effort}"
-    judged = replace(claim, attack=f"{claim.attack}; {how}", effort=effort, events=shared)
+    first = draw_first(trials)
+    second = draw_second(trials)
+
+    def bound(event: Event) -> float:
+        return claim.claimed.bound(event.mistakes(first, second), plan.confidence, classes)
+
+    event = max((label_event((label,)) for label in range(classes)), key=bound)
+    how = (
+        f"{classes} events were fixed beforehand, one for each label, and share the error "
+        f"probability. The best one is: {event.words}"
+    )
+    attack = f"{claim.attack}; {how}"
+    judged = replace(claim, attack=attack, effort=effort, events=classes)
     return judged.findings(event.mistakes(first, second))

@@ -12,7 +12,8 @@ from typing import Any
 
 from agt.data.suffixes import check_suffix
 from agt.errors import ConfigError, DataMissing
-from agt.store import MANIFEST_FILE, locate, require
+from agt.store.locations import locate, require
+from agt.store.manifest import MANIFEST_FILE
 from agt.targets import OWN_SETTINGS, current_name
 from agt_cli.report.finished import COMMIT, Run
 from agt_cli.report.found import LATEST, newest

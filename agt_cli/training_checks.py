@@ -22,7 +22,7 @@ from agt.settings import (
 from agt.targets import OWN_SETTINGS, current_name
 from agt.training.settings import EnsembleConfig, read_noise_config
 from agt_cli.configuration import only_keys
-from agt_cli.networks import check_network, missing_words
+from agt_cli.networks import check_network, missing_path, missing_words
 from agt_cli.places import TABLE, check_public_rows, check_table_of_dataset
 from agt_cli.report.finished import Run
 from agt_cli.report.unfinished import check_open, check_resumed_folder
@@ -99,7 +99,7 @@ def check_training(config: Mapping[str, Any]) -> None:
                 check_open(run)
         return
     if missing_words(config):
-        check_network(config, _error_of_model(config))
+        check_network(config, _error_of_model(config) or missing_path(config.get("model")))
     check_parts(config)
     check_table_of_dataset(config.get("dataset"))
 

@@ -24,8 +24,8 @@ from agt.errors import AgtError
 from agt.models.fitting import fit
 from agt.models.model import Model
 from agt.settings import Count
-from agt_audit.certificate import ascent, bounds_of, leads
-from agt_audit.neighbours import Edited, EditKind, kinds_of, neighbours_of
+from agt_audit.model_bounds import bounds_of, label_leads, lead_gradient
+from agt_audit.neighbours import EditedRecords, EditKind, kinds_of, neighbours_of
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .certified import Variants
@@ -151,7 +151,7 @@ def enumerated(model: Model, query: np.ndarray, most: int) -> int:
     return most
 
 
-def every_edit(model: Model, query: np.ndarray, size: int) -> Iterator[Edited]:
+def every_edit(model: Model, query: np.ndarray, size: int) -> Iterator[EditedRecords]:
     """Of so many records, that the relation allows: any may go, and those come that the attack
     adds.
     """
@@ -159,7 +159,7 @@ def every_edit(model: Model, query: np.ndarray, size: int) -> Iterator[Edited]:
     for come in range(size + 1 if kinds else 1):
         for gone in combinations(range(len(train)), size - come):
             for added in combinations_with_replacement(kinds, come):
-                yield Edited(
+                yield EditedRecords(
                     train, np.array(gone, dtype=np.int64), newcomers(train, query, added, ""), size
                 )
 
@@ -178,14 +178,14 @@ def attacked(model: Model, query: np.ndarray, never: int) -> int:
     """
     label, edit, now, found = (
         torch.from_numpy(model.predict(query)),
-        Edited(model.problem.dataset.train),
+        EditedRecords(model.problem.dataset.train),
         model,
         never,
     )
     bounds: Any = bounds_of(model)
 
     def lead(of: Model) -> float:
-        return float(leads(bounds.logits(of, query, bounds.parameters(of)), label))
+        return float(label_leads(bounds.logits(of, query, bounds.parameters(of)), label))
 
     while step := min(max(1, edit.distance // PART), (found - edit.distance) // 2):
         edits = list(further(edit, now, query, label, step))
@@ -202,18 +202,20 @@ def attacked(model: Model, query: np.ndarray, never: int) -> int:
 
 
 def further(
-    of: Edited, model: Model, query: np.ndarray, label: Tensor, step: int
-) -> Iterator[Edited]:
+    of: EditedRecords, model: Model, query: np.ndarray, label: Tensor, step: int
+) -> Iterator[EditedRecords]:
     """So many edits more, all of one manner: the records go that hold the label most; or
     newcomers of one kind come.
     """
     distance = of.distance + step
-    if len(there := np.setdiff1d(np.arange(len(of.base)), of.gone)) >= step:
-        order = np.argsort(influences(model, of.base.take(there), query, label), kind="stable")
-        yield replace(of, gone=np.union1d(of.gone, there[order[:step]]), distance=distance)
+    if len(there := np.setdiff1d(np.arange(len(of.original)), of.removed_rows)) >= step:
+        order = np.argsort(influences(model, of.original.take(there), query, label), kind="stable")
+        yield replace(
+            of, removed_rows=np.union1d(of.removed_rows, there[order[:step]]), distance=distance
+        )
     for each in kinds_of_newcomers(model, query):
-        come = (*of.come, *newcomers(of.base, query, [each] * step, f"{distance}."))
-        yield replace(of, come=come, distance=distance)
+        come = (*of.added, *newcomers(of.original, query, [each] * step, f"{distance}."))
+        yield replace(of, added=come, distance=distance)
 
 
 def kinds_of_newcomers(model: Model, query: np.ndarray) -> list[tuple[int, int]]:
@@ -251,7 +253,7 @@ def influences(model: Any, records: Records, query: np.ndarray, label: Tensor) -
     """
     bounds, up, labels = (
         bounds_of(model),
-        ascent(model, query, label),
+        lead_gradient(model, query, label),
         torch.from_numpy(records.labels),
     )
     features = np.asarray(records.features)
@@ -259,6 +261,6 @@ def influences(model: Any, records: Records, query: np.ndarray, label: Tensor) -
     def losses(step: float) -> np.ndarray:
         moved = {name: each + step * up[name] for name, each in bounds.parameters(model).items()}
         with torch.no_grad():
-            return softplus(-leads(bounds.logits(model, features, moved), labels)).numpy()
+            return softplus(-label_leads(bounds.logits(model, features, moved), labels)).numpy()
 
     return losses(STEP) - losses(-STEP)

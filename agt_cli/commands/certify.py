@@ -15,7 +15,7 @@ from agt.errors import ConfigError
 from agt.models.doubts import CertifiedCounts
 from agt.models.number_votes import NumberVotes
 from agt.settings import keyword_schema
-from agt.store import as_json
+from agt.store.json_text import as_json
 from agt_cli.command_settings.certify import CertifySettings, check_certify
 from agt_cli.releasing.noise import REDRAWN
 from agt_cli.report import figures
@@ -61,23 +61,30 @@ class CertifyConfig(CertifySettings):
 
 
 def configure(config: Mapping[str, Any]) -> CertifyConfig:
-    """Validate the settings and the run that they name, before any data is read."""
+    """Validate the settings and the run that they name, before any data is read.
+
+    Raises:
+        ConfigError: by key.
+    """
     settings = check_certify(config)
     return CertifyConfig(trained=TrainedRun.of(config), **vars(settings))
 
 
 def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str, Any]:
-    """Certify the queries and write the record."""
-    trained = config.trained
-    opened = trained.open(record, console, with_records=bool(config.person))
-    if config.person and opened.model.number_votes is not None:
+    """Certify the queries and write the record.
+
+    Raises:
+        ConfigError: a setting that does not suit the kind of answers; or the run has changed.
+    """
+    opened = config.trained.open(record, console, with_records=bool(config.person))
+    votes = opened.model.number_votes
+    if config.person and votes is not None:
         raise ConfigError(
             "person=... only compares answers that are classes, but this run answers with "
             "numbers: leave person=... out"
         )
     # First, because an unknown id should not be found after everything else.
     people = compare_people(config.person, opened, console) if config.person else ()
-    votes = opened.model.number_votes
     if votes is not None:
         return certify_numbers(config, opened, votes, record, console)
     if config.tolerance is not None:
@@ -85,35 +92,60 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
             f"tolerance={config.tolerance:g} is for answers that are numbers, but this run answers "
             "with classes: leave tolerance=... out"
         )
-    settings, finished, model = trained.settings, trained.finished, opened.model
-    queries, labels, dataset = opened.queries, opened.labels, opened.dataset
+    return _certify_classes(config, opened, people, record, console)
+
+
+def _certify_classes(
+    config: CertifyConfig,
+    opened: OpenedRun,
+    people: Sequence[PersonAnswers],
+    record: RunRecord,
+    console: Console,
+) -> dict[str, Any]:
+    """Certify queries whose answers are classes, and write the record.
+
+    Args:
+        config: the settings of the command.
+        opened: the run and the queries.
+        people: whose answers are compared with and without their records; empty: nobody's.
+        record: the command's record.
+        console: for progress and results.
+    """
+    trained = config.trained
+    model = opened.model
+    queries = opened.queries
     started = time.perf_counter()
     with certifying(model, console) as on_progress:
         certificates = model.certify(queries.features, on_progress=on_progress)
     seconds = time.perf_counter() - started
-    waiting, answered = opened.waiting, opened.waiting.answered(certificates, model.problem.classes)
-    table = pd.DataFrame(certificates.table(labels))
-    conditions, labelled = opened.conditions, labels is not None
-    where = trained.words
+    waiting = opened.waiting
+    answered = waiting.answered(certificates, model.problem.classes)
+    table = pd.DataFrame(certificates.table(opened.labels))
     subject = Subject(
-        dataset=dataset.name,
-        queries=where,
-        relation=settings.relation,
-        conditions=conditions,
-        classes=dataset.classes,
+        dataset=opened.dataset.name,
+        queries=trained.words,
+        relation=trained.settings.relation,
+        conditions=opened.conditions,
+        classes=opened.dataset.classes,
         certificates=certificates,
-        labelled=labelled,
-        caveat=REDRAWN if settings.noise else "",
+        labelled=opened.labels is not None,
+        caveat=REDRAWN if trained.settings.noise else "",
     )
-
-    distance = certificates.stable_distance
-    certainty = CertifiedCounts.from_certificates(certificates, settings)
-    judged = judge(model, queries, where, labels, certificates.prediction, distance, certainty)
-    owed = waiting.record_deferred(answered, record)
+    judged = judge(
+        model,
+        queries,
+        trained.words,
+        opened.labels,
+        certificates.prediction,
+        certificates.stable_distance,
+        CertifiedCounts.from_certificates(certificates, trained.settings),
+    )
+    deferred = waiting.record_deferred(answered, record)
+    answered_rows = answered if waiting.units else None
     least = write_tables(
-        record, dataset, queries, certificates, table, judged, answered if waiting.units else None
+        record, opened.dataset, queries, certificates, table, judged, answered_rows
     )
-    record.conditions(conditions)
+    record.conditions(opened.conditions)
     record.add_metrics(
         **certified_metrics(table, certificates, judged.grid_end),
         n_queries=len(queries),
@@ -122,12 +154,14 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     quality = Quality.of(judged)
     write_quality(record, quality)
     captions = _draw(config, record, opened, subject, table, console)
-    sections = (*owed, *outside_section(queries))
+    sections = (*deferred, *outside_section(queries))
+    finished = trained.finished
     report = certify_report(subject, table, least, captions, finished, quality, sections, record)
+    # before the report, so that no report is of a run that changed meanwhile
     opened.check_current()
     record.report(report)
     _say(record, subject, table, quality, int(finished.metrics["n_train"]), console)
-    for line in owed:
+    for line in deferred:
         console.say(line)
     result = {
         "metrics": record.metrics,
@@ -137,7 +171,10 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     if people:
         result["people"] = _write_people(people, record, subject, opened)
         say_people(people, record, console)
-    return result | {"trained_run": str(finished.folder)} | ({"owed": owed[0]} if owed else {})
+    result["trained_run"] = str(finished.folder)
+    if deferred:
+        result["owed"] = deferred[0]
+    return result
 
 
 def certify_numbers(
@@ -235,19 +272,31 @@ def _draw(
     table: pd.DataFrame,
     console: Console,
 ) -> dict[str, str]:
-    """Draw the figures; returns their captions by name."""
+    """Draw the figures; return their captions by name.
+
+    Of features in a plane, a map of it is drawn, which takes certificates of its own.
+
+    Args:
+        config: the settings of the command.
+        record: into which they are drawn.
+        opened: the run and the queries.
+        subject: what was certified.
+        table: certified counts by k.
+        console: for progress.
+    """
     captions = figures.curve(record, subject, table)
-    dataset, model, resolution = opened.dataset, opened.model, config.map_resolution
-    if dataset.plane is not None and resolution:
-        grid = figures.Grid.around(dataset.plane.points, resolution)
+    dataset = opened.dataset
+    if dataset.plane is not None and config.map_resolution:
+        model = opened.model
+        points = dataset.plane.points
+        grid = figures.Grid.around(points, config.map_resolution)
         features = dataset.plane.lift(grid.points).astype(dataset.train.features.dtype)
+        levels = figures.map_levels(model.problem.settings.kgrid.ks)
         with certifying(model, console, "map of the plane") as on_progress:
-            certificates = model.certify(
-                features, figures.map_levels(model.problem.settings.kgrid.ks), on_progress
-            )
-        points, labels = dataset.plane.points, dataset.train.labels
+            certificates = model.certify(features, levels, on_progress)
+        margins = model.margins(features)
         captions |= figures.plane_map(
-            record, subject, grid, certificates, model.margins(features), points, labels
+            record, subject, grid, certificates, margins, points, dataset.train.labels
         )
     return captions | figures.histogram(record, subject, opened.labels)
 
@@ -260,6 +309,16 @@ def _say(
     trained: int,
     console: Console,
 ) -> None:
+    """Say what was certified.
+
+    Args:
+        record: the command's record.
+        subject: what was certified.
+        table: certified counts by k.
+        quality: how good the model is.
+        trained: on how many records.
+        console: where it is said.
+    """
     if quality.verdict:
         console.say(quality.verdict)
     titles, rows = certified_rows(handful(table))

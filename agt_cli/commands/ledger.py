@@ -1,5 +1,6 @@
-"""agt ledger init|show|verify|admit NAME: one population's budget; it writes the ledger and its
-head file alone.
+"""agt ledger init|show|verify|admit NAME: one population's budget.
+
+It writes nothing but the ledger and its head file.
 """
 
 import re
@@ -32,7 +33,7 @@ from agt_cli.report.found import resolve_latest, runs_below
 from agt_cli.report.opening import open_run
 
 MAX_DEBITS_SHOWN = 20  # in the table; --json has all
-_MANY = 10**9
+_MANY = 10**9  # of further releases are not counted exactly
 _DIGEST = re.compile("[0-9a-f]{32}")
 _FIRST_ENTRY = re.compile("[0-9a-f]{16}")
 _TABLE = (
@@ -77,90 +78,110 @@ class LedgerConfig:
     output_dir: str = "outputs"
 
     def __post_init__(self) -> None:
-        for key in sorted({key for keys in _KEYS.values() for key in keys} - {*_KEYS[self.action]}):
-            if any(self.total.values()) if key == "total" else getattr(self, key):
+        self._check_keys()
+        self._check_not_empty()
+        self._check_names()
+        self._check_data()
+
+    def _check_keys(self) -> None:
+        """Raise ConfigError for a setting that does not apply to the action."""
+        every_key = {key for keys in _KEYS.values() for key in keys}
+        for key in sorted(every_key - {*_KEYS[self.action]}):
+            is_given = any(self.total.values()) if key == "total" else getattr(self, key)
+            if is_given:
                 actions = " and ".join(action for action, keys in _KEYS.items() if key in keys)
                 raise ConfigError(
                     f"{key}=... only applies to agt ledger {actions}: leave it out of agt ledger "
                     f"{self.action}"
                 )
-        empty = [
-            f"{key}= is empty: give a value, or leave it out"
-            for key, value in vars(self).items()
-            if value == ""
-        ]
-        noted = self.action == "verify" and re.match(r"\d+:", self.head or "") and not self.noted
-        column, no_digest = (
-            self.unit_column,
-            not (_DIGEST.fullmatch(self.data or "") and self.table),
-        )
-        checks = {
-            (
+
+    def _check_not_empty(self) -> None:
+        """Raise ConfigError for a setting that is an empty text."""
+        for key, value in vars(self).items():
+            if value == "":
+                raise ConfigError(f"{key}= is empty: give a value, or leave it out")
+
+    def _check_names(self) -> None:
+        """Raise ConfigError for a head or a ledger's name that cannot be meant so."""
+        is_count = bool(re.match(r"\d+:", self.head or ""))
+        if self.action == "verify" and is_count and not self.noted:
+            raise ConfigError(
                 f"head={self.head}: give head=COUNT:HASH, the ledger's number of entries and at "
                 "least the first 16 digits of its last entry's hash"
-            ): noted,
-            (
+            )
+        if self.action == "init" and self.ledger in (NO_LEDGER, "null"):
+            raise ConfigError(
                 f"ledger={self.ledger}: in other commands, this name means that no ledger is used: "
                 "give the ledger another name"
-            ): (self.action == "init" and self.ledger in (NO_LEDGER, "null")),
-            (
+            )
+
+    def _check_data(self) -> None:
+        """Raise ConfigError for settings of a table that do not go together."""
+        if self.run and self.data:
+            raise ConfigError(
                 "run=... and data=... cannot be given together: leave out data=..., because "
                 "the run contains the digest of its data"
-            ): self.run and self.data,
-            (
+            )
+        if self.unit_column and not self.data:
+            raise ConfigError(
                 "unit_column=... only applies together with data=DIGEST: leave unit_column=... "
                 "out. For run=FOLDER it is not needed, because a run records this column"
-            ): column and not self.data,
-            (
+            )
+        if self.unit_rows is not None and not self.unit_column:
+            raise ConfigError(
                 "unit_rows=... only applies together with data=DIGEST and unit_column=...: leave "
                 "unit_rows=... out. For run=FOLDER it is not needed, because a run records this "
                 "limit"
-            ): self.unit_rows is not None and not column,
-            (
+            )
+        if self.action == "admit" and self.unit and not (self.run or self.data):
+            raise ConfigError(
                 "unit=... only applies to a table that is admitted: also give run=FOLDER, or "
                 "data=DIGEST table=NAME"
-            ): (self.action == "admit" and self.unit and not (self.run or self.data)),
-            f"replaces={self.replaces}: give the 16 digits that agt printed when it asked for "
-            "replaces=... (the first digits of the hash of the replaced ledger's first entry)": (
-                self.replaces and not _FIRST_ENTRY.fullmatch(self.replaces)
-            ),
-            (
+            )
+        if self.replaces and not _FIRST_ENTRY.fullmatch(self.replaces):
+            raise ConfigError(
+                f"replaces={self.replaces}: give the 16 digits that agt printed when it asked for "
+                "replaces=... (the first digits of the hash of the replaced ledger's first entry)"
+            )
+        if self.data and not (_DIGEST.fullmatch(self.data) and self.table):
+            raise ConfigError(
                 f"data={self.data}: give data=DIGEST together with table=NAME, where DIGEST (32 "
                 "hexadecimal digits) is the value data_digest in a run's env.json"
-            ): (self.data and no_digest),
-        }
-        for message in [*empty, *(message for message, wrong in checks.items() if wrong)]:
-            raise ConfigError(message)
+            )
 
     @property
     def path(self) -> Path:
-        """Of the ledger's file, which is there unless it is to be made."""
-        return ledger_path(self.ledger) if self.action == "init" else existing_ledger(self.ledger)
+        """The ledger's file, which is there unless it is to be made."""
+        if self.action == "init":
+            return ledger_path(self.ledger)
+        return existing_ledger(self.ledger)
 
     @property
     def noted(self) -> Head | None:
-        """The head that is to be compared, where one was given in so many digits."""
+        """The head that is to be compared, if COUNT:HASH was given."""
         return Head.read(self.head) if self.head and self.action == "verify" else None
 
     @property
     def second_head(self) -> Path | None:
-        """The file of the head file, where one was given.
+        """The head file, if one was given.
 
         Raises:
             ConfigError: one is to be made where there is no folder: the other disk is not there.
         """
         if not self.head or self.noted:
             return None
-        place = Path(self.head)
         if self.action in ("init", "admit"):
             check_head_folder(self.head)
-        return place
+        return Path(self.head)
 
     @property
     def declared(self) -> list[Mapping[str, str] | str]:
         """What is declared of other ledgers, as ``Ledger.declare`` takes it."""
         files = (self.unreadable,) if isinstance(self.unreadable, str) else self.unreadable
-        return [*(identity_of(Path(file)) for file in files), *filter(None, [self.replaces])]
+        declared: list[Mapping[str, str] | str] = [identity_of(Path(file)) for file in files]
+        if self.replaces:
+            declared.append(self.replaces)
+        return declared
 
     def people(self) -> ProtectedPeople | None:
         """Whose data is admitted; None: nobody's was named.
@@ -178,43 +199,53 @@ class LedgerConfig:
         return ProtectedPeople(AdmittedTable(self.table, self.data, unit=unit))
 
     def population(self, people: ProtectedPeople | None) -> Population:
-        """Whose budget a new ledger is.
+        """Return whose budget a new ledger is.
+
+        Args:
+            people: whose data is admitted; None: nobody's was named.
 
         Raises:
-            ConfigError: no budget, or nobody's.
+            ConfigError: there is no budget, or no unit.
         """
         if self.total.get("eps") is None:
             raise no_budget()
         allowance = read_total_budget(self.total, Allowance)
-        unit = self.unit or (people.table.unit.name if people and self.run else "")
+        unit = self.unit
+        if not unit and people is not None and self.run:
+            unit = people.table.unit.name
         if not unit:
             raise no_unit()
-        relation = str(
-            (self.relation or {}).get("name") or (people and people.relation) or "add_remove"
-        )
-        return Population(self.path.stem, unit, relation, allowance)
+        relation = (self.relation or {}).get("name")
+        if not relation and people is not None:
+            relation = people.relation
+        return Population(self.path.stem, unit, str(relation or "add_remove"), allowance)
 
 
 def configure(config: Mapping[str, Any]) -> LedgerConfig:
-    """Validate the settings (ConfigError)."""
+    """Validate the settings.
+
+    Raises:
+        ConfigError: by key.
+    """
     return validate(LedgerConfig, config, "")
 
 
 def run(config: LedgerConfig, console: Console) -> dict[str, Any]:
-    """Do it, and say what the ledger says."""
+    """Do what the settings ask for, say what the ledger says, and return it for --json."""
     if config.run:
         config = replace(config, run=str(resolve_latest(vars(config), console.note)["run"]))
-    return {"init": _init, "show": _show, "verify": _verify, "admit": _admit}[config.action](
-        config, console
-    )
+    actions = {"init": _init, "show": _show, "verify": _verify, "admit": _admit}
+    return actions[config.action](config, console)
 
 
 def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
+    """Create a ledger."""
     people = config.people()
     population = config.population(people)
     if people and people.relation:
         population.check_relation(people.relation)
-    tables, declared = [people.table] if people else [], config.declared
+    tables = [people.table] if people else []
+    declared = config.declared
     if not config.path.exists():
         check_same_ledger(config.path, declared=declared)
     say_skipped(config.path.parent)
@@ -244,12 +275,16 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
 
 
 def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
-    people, place = (
-        config.people(),
-        config.second_head and head_file(config.second_head, config.path),
-    )
+    """Admit a table, a head file, or declarations about other ledgers.
+
+    Raises:
+        ConfigError: nothing to admit was named.
+    """
+    people = config.people()
+    folder_or_file = config.second_head
+    head = None if folder_or_file is None else head_file(folder_or_file, config.path)
     declared = config.declared
-    if people is None and place is None and not declared:
+    if people is None and head is None and not declared:
         raise ConfigError(
             "agt ledger admit: say what to admit. For the table of a run, give run=FOLDER; for "
             "another table, data=DIGEST table=NAME. For a head file (which keeps a copy of the "
@@ -257,16 +292,16 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
             "only if a message asked for it"
         )
     say_skipped(config.path.parent)
-    there = place is not None and place.exists()
-    if config.lost and place is not None:
-        Ledger.replace_head(config.path, place)
-        there = True
-    with Ledger.open(config.path, place if there else None) as ledger:
-        for about in declared:
-            ledger.declare(about)
+    head_exists = head is not None and head.exists()
+    if config.lost and head is not None:
+        Ledger.replace_head(config.path, head)
+        head_exists = True
+    with Ledger.open(config.path, head if head_exists else None) as ledger:
+        for declaration in declared:
+            ledger.declare(declaration)
         _list(ledger, console)
-        if place is not None and not there:
-            ledger.move_head(place)
+        if head is not None and not head_exists:
+            ledger.move_head(head)
         if people is not None:
             if people.relation:
                 ledger.population.check_relation(people.relation)
@@ -282,19 +317,19 @@ def _list(ledger: Ledger, console: Console) -> None:
 
 
 def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: Console) -> None:
-    """Name ledgers in other folders whose people may be the same, and releases that no ledger
-    counts; say where people could not be compared.
+    """Warn of ledgers and releases that may be about the same people.
+
+    These are ledgers in other folders, releases that no ledger counts, and people that could not be
+    compared.
+
+    Args:
+        config: the settings.
+        people: whose data is admitted; None: nobody's was named, so nothing is known.
+        console: where it is said.
     """
-    runs = list(runs_below(Path(config.output_dir))) if people else []
-    data = _data_of(people.table, runs) if people else set()
-    alike = [
-        run
-        for run in runs
-        if not run.environment or str(run.environment.get("data_digest")) in data
-    ]
-    unpaid = [
-        str(run.folder) for run in alike if (run.folder / SPENT_FILE).exists() and _unpaid(run)
-    ]
+    if people is None:
+        return
+    unpaid = _unpaid_releases(people.table, list(runs_below(Path(config.output_dir))))
     if unpaid:
         folders = few(unpaid)
         console.warn(
@@ -302,9 +337,9 @@ def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: C
             "ledger does not count them, so add their privacy losses to the ledger's total "
             "yourself"
         )
-    for line in dict.fromkeys(similar_elsewhere(config.path, people.table) if people else ()):
+    for line in dict.fromkeys(similar_elsewhere(config.path, people.table)):
         console.warn(line)
-    if people and not people.table.people:
+    if not people.table.people:
         name = people.table.name
         console.warn(
             f"agt cannot check whether another ledger already counts the people of {name}, "
@@ -313,9 +348,26 @@ def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: C
         )
 
 
+def _unpaid_releases(table: AdmittedTable, runs: Sequence[Run]) -> list[str]:
+    """Return the folders of releases about a table that no ledger counts.
+
+    A run that does not say which data it is about may be about these.
+    """
+    digests = _data_of(table, runs)
+    unpaid = []
+    for run in runs:
+        may_be_about = not run.environment or str(run.environment.get("data_digest")) in digests
+        if may_be_about and (run.folder / SPENT_FILE).exists() and _unpaid(run):
+            unpaid.append(str(run.folder))
+    return unpaid
+
+
 def _data_of(table: AdmittedTable, runs: Sequence[Run]) -> set[str]:
-    """Digests of these people's data: as the table is and was, and of the same files, however
-    they were coded.
+    """Return digests of a table's data: as it is and was, and of the same files coded otherwise.
+
+    Args:
+        table: that is admitted.
+        runs: whose data may come from the same files.
     """
 
     def files(run: Run) -> set[str]:
@@ -323,12 +375,15 @@ def _data_of(table: AdmittedTable, runs: Sequence[Run]) -> set[str]:
         found = listed.values() if isinstance(listed, dict) else ()
         return {str(file.get("sha256")) for file in found if isinstance(file, dict)}
 
-    coded = (str(run.environment.get("data_digest")) for run in runs if files(run) & {*table.files})
-    return {table.data, *table.before, *coded}
+    digests = {table.data, *table.before}
+    for run in runs:
+        if files(run) & {*table.files}:
+            digests.add(str(run.environment.get("data_digest")))
+    return digests
 
 
 def _unpaid(run: Run) -> bool:
-    """Whether a release was drawn that no ledger counts, as far as anybody can tell."""
+    """Return whether a release was drawn that no ledger counts, as far as can be told."""
     try:
         spent = run.json(SPENT_FILE)
     except ConfigError:
@@ -337,13 +392,14 @@ def _unpaid(run: Run) -> bool:
 
 
 def _say_state(ledger: Ledger, console: Console) -> dict[str, Any]:
-    """Say what it declares, what its clock did and where it ends; returns the command's object.
+    """Say what a ledger declares, what its clock did and where it ends; return it for --json.
 
     Raises:
         CheckError: it is another ledger than the one that was here (``check_same_ledger``).
     """
     book = ledger.book
-    words, head = [*ledger.words(), *clock(book)], str(book.last.head)
+    words = [*ledger.words(), *clock(book)]
+    head = str(book.last.head)
     for line in [*words, f"head: {head}"]:
         console.say(line)
     check_same_ledger(ledger.path, book.first_entry, book.declared)
@@ -356,41 +412,31 @@ def _say_state(ledger: Ledger, console: Console) -> dict[str, Any]:
 
 
 def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
+    """Say what a ledger guarantees and what was spent of its budget."""
     with Ledger.open(config.path, config.second_head, writing=False) as ledger:
         debits = list(ledger.history().values())
-        book, population = ledger.book, ledger.population
-        allowance, last = population.allowance, debits[-1] if debits else None
+        book = ledger.book
+        population = ledger.population
+        allowance = population.allowance
         eps = eps_so_far(allowance, book.spent)
-        more = (
-            None
-            if last is None
-            else allowance.max_lot_size(book.spent, last.charge.guarantee, _MANY)
-        )
-        tables = (
-            ", ".join(dict.fromkeys(table.name for table in book.tables.values()))
-            or f"no table was admitted yet; to admit one, type agt ledger admit {ledger.path} "
-            "run=FOLDER"
-        )
-        name = population.name
-        limit = budget(allowance)
-        relation = population.relation
-        console.say(
-            f"ledger {name}: everything that is ever released under this ledger must stay "
-            f"within the budget {limit}"
-        )
-        console.say(
-            f"the guarantee protects {ledger.unit} (the unit); neighbouring datasets are those "
-            f"of relation={relation}; tables of these people: {tables}"
-        )
+        more_of_the_last = None
+        if debits:
+            last_guarantee = debits[-1].charge.guarantee
+            more_of_the_last = allowance.max_lot_size(book.spent, last_guarantee, _MANY)
+        _say_guarantee(ledger, console)
         if debits:
             _say_debits(debits, console)
-        console.say(_spent(eps, more, allowance.eps))
+        console.say(_spent(eps, more_of_the_last, allowance.eps))
         state = _say_state(ledger, console)
         console.note(
             "store the COUNT:HASH of the ledger's last entry (its head) somewhere else: with "
             f"it, `agt ledger verify {ledger.path} head=COUNT:HASH` can detect later whether "
             "the ledger was replaced by an older copy"
         )
+        tables = [
+            {"table": table.name, "data": table.data, "counts": str(table.unit)}
+            for table in book.tables.values()
+        ]
         return {
             **state,
             "population": asdict(population),
@@ -398,52 +444,73 @@ def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
             "second_head": ledger.head and str(ledger.head),
             "spent": book.spent.as_json(),
             "eps_so_far": eps,
-            "more_of_the_last": more,
-            "tables": [
-                {"table": t.name, "data": t.data, "counts": str(t.unit)}
-                for t in book.tables.values()
-            ],
-            "debits": [
-                {
-                    "entry": debit.entry.number,
-                    "time": debit.entry.time,
-                    "size": debit.size,
-                    "answered": debit.answered,
-                    **debit.charge.as_json(),
-                }
-                for debit in debits
-            ],
+            "more_of_the_last": more_of_the_last,
+            "tables": tables,
+            "debits": [_debit_fields(debit) for debit in debits],
             "answers": book.answered,
         }
 
 
+def _say_guarantee(ledger: Ledger, console: Console) -> None:
+    """Say whose data a ledger protects, and within which budget."""
+    population = ledger.population
+    names = dict.fromkeys(table.name for table in ledger.book.tables.values())
+    tables = ", ".join(names) or (
+        f"no table was admitted yet; to admit one, type agt ledger admit {ledger.path} run=FOLDER"
+    )
+    name = population.name
+    limit = budget(population.allowance)
+    relation = population.relation
+    console.say(
+        f"ledger {name}: everything that is ever released under this ledger must stay "
+        f"within the budget {limit}"
+    )
+    console.say(
+        f"the guarantee protects {ledger.unit} (the unit); neighbouring datasets are those "
+        f"of relation={relation}; tables of these people: {tables}"
+    )
+
+
+def _debit_fields(debit: Debit) -> dict[str, Any]:
+    """Return a debit for --json."""
+    return {
+        "entry": debit.entry.number,
+        "time": debit.entry.time,
+        "size": debit.size,
+        "answered": debit.answered,
+        **debit.charge.as_json(),
+    }
+
+
 def _say_debits(debits: list[Debit], console: Console) -> None:
+    """Say the last debits as a table."""
     count = len(debits)
-    all_shown = count <= MAX_DEBITS_SHOWN
-    rows = []
-    title = (
-        "spent on"
-        if all_shown
-        else (
+    title = "spent on"
+    if count > MAX_DEBITS_SHOWN:
+        title = (
             f"entries that spent budget (the last {MAX_DEBITS_SHOWN} of {count}; --json lists all)"
         )
-    )
+    rows = []
     for debit in debits[-MAX_DEBITS_SHOWN:]:
-        charge, time = debit.charge, debit.entry.time.removesuffix("+00:00").replace("T", " ")
-        each = ", ".join(
-            f"{name} = {value:g}" for name, value in charge.guarantee.parameters.items()
-        )
-        run, of = (
-            charge.run.removeprefix("sha256:")[:12] or "-",
-            f"{charge.output} by {charge.mechanism}",
-        )
-        rows.append(
-            (str(debit.entry.number), time, str(debit.size), each, of, str(debit.answered), run)
-        )
+        charge = debit.charge
+        time = debit.entry.time.removesuffix("+00:00").replace("T", " ")
+        parameters = charge.guarantee.parameters
+        guarantee = ", ".join(f"{name} = {value:g}" for name, value in parameters.items())
+        run = charge.run.removeprefix("sha256:")[:12] or "-"
+        output = f"{charge.output} by {charge.mechanism}"
+        number = str(debit.entry.number)
+        rows.append((number, time, str(debit.size), guarantee, output, str(debit.answered), run))
     console.table(title, ("entry", "time", "releases", "each", "of", "kept", "run"), rows)
 
 
 def _spent(now: float, more: int | None, eps: float) -> str:
+    """Return in words what was spent of a budget.
+
+    Args:
+        now: eps that was spent so far.
+        more: how many further releases like the last one the rest pays for; None: there was none.
+        eps: of the whole budget.
+    """
     if more is None:
         return "spent: nothing of this ledger's budget so far"
     left = f"{more:,}" if more < _MANY else "more than a billion"
@@ -455,6 +522,7 @@ def _spent(now: float, more: int | None, eps: float) -> str:
 
 
 def _verify(config: LedgerConfig, console: Console) -> dict[str, Any]:
+    """Check a ledger's whole chain and all costs."""
     with Ledger.open(config.path, config.second_head, writing=False) as ledger:
         book = ledger.verify(config.noted)
         entries = book.last.number
@@ -467,9 +535,6 @@ def _verify(config: LedgerConfig, console: Console) -> dict[str, Any]:
             f"their costs again, and together they are within the budget of {limit}. Stored "
             f"answers: {answers}"
         )
-        counts = {
-            "entries": entries,
-            "debits": debits,
-            "answers": answers,
-        }
-        return {**_say_state(ledger, console), "verified": True, **counts}
+        state = _say_state(ledger, console)
+        counts = {"entries": entries, "debits": debits, "answers": answers}
+        return {**state, "verified": True, **counts}

@@ -1,10 +1,12 @@
 """agt measure: ranges, lists, classes and a size that nobody knows in public, from the records
 with noise, once.
+
+What is measured is written to a dataset configuration, with the price that it cost.
 """
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,12 +23,12 @@ from agt.data.settings import CLASSES, SIZE
 from agt.data.table import Table
 from agt.errors import AgtError, ConfigError
 from agt.facts import declared, evidence, proved
-from agt.mechanisms.claims import describe_neighbours
+from agt.mechanisms.claims import Claim, describe_neighbours
 from agt.mechanisms.measurement import Measurement, TableConstants, TableValues
 from agt.models.portable import CLAIM
 from agt.release import ConstantsRelease, ReleaseTerms
 from agt.settings import TotalConfig, build, plain_of, validate
-from agt.store import write_atomic
+from agt.store.atomic import write_atomic
 from agt.training.batches import check_unit_rows
 from agt_cli.command_settings.measure import no_budget, no_table
 from agt_cli.configuration import chosen_options
@@ -58,18 +60,23 @@ class MeasureSettings:
     target: Path
 
     def check_classes(self, wanted: TableValues) -> None:
-        """Tell the owner alone, before anything is spent, that two classes would hardly stand
-        out (ConfigError).
+        """Tell the owner, before anything is spent, that two classes would hardly be found.
+
+        Only the owner may read this, because it depends on the records.
+
+        Args:
+            wanted: the values that are to be measured.
+
+        Raises:
+            ConfigError: fewer than two classes have enough rows.
         """
-        enough = self.mechanism.threshold(len(wanted.numbers), len(wanted.texts))
-        sure = enough + 2 * self.mechanism.sigma(len(wanted.numbers), len(wanted.texts))
-        counts = (
-            Counter(wanted.texts[self.table.label].tolist())
-            if CLASSES in self.unknown
-            else Counter[str]()
-        )
-        few_rows = [name for name, count in counts.items() if count < sure]
-        if len(counts) - len(few_rows) < 2 and counts:
+        threshold = self.mechanism.threshold(len(wanted.numbers), len(wanted.texts))
+        sure = threshold + 2 * self.mechanism.sigma(len(wanted.numbers), len(wanted.texts))
+        if CLASSES not in self.unknown:
+            return
+        counts = Counter(wanted.texts[self.table.label].tolist())
+        large_classes = [name for name, count in counts.items() if not count < sure]
+        if counts and len(large_classes) < 2:
             raise ConfigError(
                 "total.eps is too small, so nothing was spent: only classes with about "
                 f"{sure:,.0f} rows or more would be found in spite of the noise, and probably "
@@ -81,55 +88,73 @@ class MeasureSettings:
     def unknown(self) -> tuple[str, ...]:
         """What nobody declared public: columns, and the words classes and size."""
         table = self.table
-        open_ended = [name for name, limits in table.numeric.items() if limits is None]
-        listed = [
-            name
-            for name in (*table.numeric, *table.categorical)
-            if name in {*table.from_data, *open_ended}
-        ]
-        classes = table.target == "classes" and (
-            table.classes is None or CLASSES in table.from_data
-        )
-        return (*listed, *[CLASSES] * classes, *[SIZE] * (table.declared_size is None))
+        not_public = {*table.from_data}
+        not_public |= {name for name, limits in table.numeric.items() if limits is None}
+        unknown = [name for name in (*table.numeric, *table.categorical) if name in not_public]
+        if table.target == "classes" and (table.classes is None or CLASSES in table.from_data):
+            unknown.append(CLASSES)
+        if table.declared_size is None:
+            unknown.append(SIZE)
+        return tuple(unknown)
 
     def content(self) -> TableValues:
-        """The training records' part of it. Raises ConfigError: a unit has too many rows."""
+        """Return the training records' values of what is to be measured.
+
+        Raises:
+            ConfigError: a unit has too many rows.
+        """
         (numbers, words), labels, units = self.table.training_content()
         check_unit_rows(units, self.settings.relation.unit_rows)
-        parts = (
-            zip(self.table.numeric, numbers.T, strict=True),
-            zip(self.table.categorical, words.T, strict=True),
-        )
-        asked = [{name: values for name, values in part if name in self.unknown} for part in parts]
-        return TableValues(
-            asked[0],
-            asked[1] | ({self.table.label: labels} if CLASSES in self.unknown else {}),
-            len(labels),
-        )
+        unknown = self.unknown
+        numeric = {
+            name: column
+            for name, column in zip(self.table.numeric, numbers.T, strict=True)
+            if name in unknown
+        }
+        texts = {
+            name: column
+            for name, column in zip(self.table.categorical, words.T, strict=True)
+            if name in unknown
+        }
+        if CLASSES in unknown:
+            texts[self.table.label] = labels
+        return TableValues(numeric, texts, len(labels))
 
     def dataset(self, measured: TableConstants) -> dict[str, Any]:
-        """The dataset file's content.
+        """Return the content of the dataset file.
 
-        Raises ConfigError: no column, or fewer than two classes stand out of the noise.
+        Args:
+            measured: what was found in spite of the noise.
+
+        Raises:
+            ConfigError: no column, or fewer than two classes were found.
         """
-        table, told = self.table, measured.lists.items()
-        lists = {name: [word for word in words if word != UNWRITABLE] for name, words in told}
-        found = lists.pop(table.label, None)
-        classes = table.classes if found is None else class_names(np.array(found), self.target)
+        table = self.table
+        lists = {
+            name: [word for word in words if word != UNWRITABLE]
+            for name, words in measured.lists.items()
+        }
+        found_classes = lists.pop(table.label, None)
+        classes = table.classes
+        if found_classes is not None:
+            classes = class_names(np.array(found_classes), self.target)
         if table.target == "classes" and len(classes or ()) < 2:
             count = len(classes or ())
             raise ConfigError(
                 f"a data set needs at least 2 classes, but agt measure found {count} in spite "
                 "of the noise. Declare the classes in dataset.classes, or raise total.eps"
             )
-        changed = {
-            "numeric": {
-                name: list(measured.ranges.get(name, limits or ()))
-                for name, limits in table.numeric.items()
-            },
-            "categorical": {
-                name: list(words) for name, words in {**table.categorical, **lists}.items() if words
-            },
+        ranges = {
+            name: list(measured.ranges.get(name, limits or ()))
+            for name, limits in table.numeric.items()
+        }
+        categories = {
+            name: list(words) for name, words in {**table.categorical, **lists}.items() if words
+        }
+        given = {
+            **self.config["dataset"],
+            "numeric": ranges,
+            "categorical": categories,
             "classes": None if classes is None else list(classes),
             "declared_size": table.declared_size or measured.size,
             "unit_rows": self.settings.relation.unit_rows,
@@ -137,7 +162,6 @@ class MeasureSettings:
             "from_data": [],
             "measurement": plain_of(MeasurementNote(self.unknown, self.claimed)),
         }
-        given = {**self.config["dataset"], **changed}
         try:
             build(given, "dataset")
         except AgtError as error:
@@ -150,27 +174,33 @@ class MeasureSettings:
 
     @property
     def claimed(self) -> str:
-        """The price, in words."""
+        """The price of the measurement, in words."""
         return sentences.price(
             str(self.mechanism.guarantee), describe_neighbours(self.settings.relation)
         )
 
 
 def configure(config: Mapping[str, Any]) -> MeasureSettings:
-    """Validate the settings, before any data is read (ConfigError)."""
-    total, given = validate(TotalConfig, config.get("total"), "total"), dict(config)
-    name = str(given.pop("name", None) or f"{chosen_options().get('dataset', 'table')}_measured")
-    del given["total"]
+    """Validate the settings, before any data is read.
+
+    Raises:
+        ConfigError: by key.
+    """
+    total = validate(TotalConfig, config.get("total"), "total")
+    default_name = f"{chosen_options().get('dataset', 'table')}_measured"
+    name = str(config.get("name") or default_name)
     if not re.fullmatch(r"[\w-]+", name):
         raise ConfigError(
             f"name={name}: give a name of letters, digits, '-' and '_' only, because agt "
             "measure writes the file conf/dataset/NAME.yaml"
         )
-    settings, target = settings_of(given), Path("conf", "dataset", f"{name}.yaml")
+    training = {key: value for key, value in config.items() if key not in ("name", "total")}
+    settings = settings_of(training)
     if not isinstance(settings.source, Table):
         raise no_table()
     if total.eps is None:
         raise no_budget()
+    target = Path("conf", "dataset", f"{name}.yaml")
     if target.exists():
         raise ConfigError(
             f"{target} already exists: give another name with name=NAME, or move the file away"
@@ -183,7 +213,7 @@ def configure(config: Mapping[str, Any]) -> MeasureSettings:
         )
     mechanism = Measurement(total.eps, total.delta, settings.relation)
     mechanism.check()
-    measure = MeasureSettings(given, settings, settings.source, mechanism, target)
+    measure = MeasureSettings(training, settings, settings.source, mechanism, target)
     if not measure.unknown:
         raise ConfigError(
             "dataset.from_data is empty, so everything about this table is declared public "
@@ -193,67 +223,93 @@ def configure(config: Mapping[str, Any]) -> MeasureSettings:
 
 
 def conditions(loaded: Dataset, settings: RunSettings) -> tuple[Condition, ...]:
-    """What counts with noise rest on; nothing is trained, and no certificate takes part."""
-    untouched = dict.fromkeys("abcdefg", evidence(proved("nothing_trained")))
-    kinds = evidence(declared("kinds_of_columns_public"))
-    found = {"b": loaded.selection, "e": kinds, "g": evidence(symmetric_fact(settings.relation))}
-    return conditions_from(untouched | found, CONDITION_NAMES["d"][0])
+    """Return the conditions of counts with noise; nothing is trained or certified."""
+    known = dict.fromkeys("abcdefg", evidence(proved("nothing_trained")))
+    known["b"] = loaded.selection
+    known["e"] = evidence(declared("kinds_of_columns_public"))
+    known["g"] = evidence(symmetric_fact(settings.relation))
+    return conditions_from(known, CONDITION_NAMES["d"][0])
 
 
 def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[str, Any]:
-    """Say on disk what is spent, measure, and write the dataset file."""
-    wanted, loaded, mechanism = measure.content(), measure.table.load(), measure.mechanism
-    rests_on, subject = conditions(loaded, measure.settings), {"data_digest": loaded.digest}
-    enough = mechanism.threshold(len(wanted.numbers), len(wanted.texts))
+    """Say on disk what is spent, measure, and write the dataset file.
+
+    Raises:
+        ConfigError: what is found would hardly describe a data set.
+    """
+    wanted = measure.content()
+    loaded = measure.table.load()
+    mechanism = measure.mechanism
+    assessed = conditions(loaded, measure.settings)
+    subject = {"data_digest": loaded.digest}
+    threshold = mechanism.threshold(len(wanted.numbers), len(wanted.texts))
     console.note(
-        f"values and classes with fewer than about {enough:,.0f} rows are probably not found, "
+        f"values and classes with fewer than about {threshold:,.0f} rows are probably not found, "
         "because the noise hides them. Remove the rows of classes that were not found, because "
         "training refuses these rows"
     )
-    people, earlier = (
-        people_of(loaded, measure.settings, measure.config),
-        unfinished(record, subject),
-    )
+    people = people_of(loaded, measure.settings, measure.config)
+    earlier = unfinished(record, subject)
     record.environment(**subject, dataset=loaded.name, data_files=data_files(measure.table))
-    record.conditions(rests_on)
+    record.conditions(assessed)
     record.add_metrics(simulated=0, **mechanism.guarantee.parameters)
     with payer_of(record.config.get("ledger"), people, record) as payer:
-        release = ConstantsRelease.judged(wanted, mechanism, rests_on, ReleaseTerms(payer=payer))
+        release = ConstantsRelease.judged(wanted, mechanism, assessed, ReleaseTerms(payer=payer))
         # a ledger is debited before anything private is computed, and by whoever asks
         if not payer.name:
             measure.check_classes(wanted)
         reservation = release.reserve()
         claimed = release.reserved_claim
-    said = claimed.lines()
-    about = Spending.of_claim(claimed, queries=0, dataset=loaded.name, ledger=reservation.entry)
-    with spending(record, subject, about):
-        made = measure.dataset(release.draw())
-        content = to_yaml({"defaults": ["table", "_self_"], **made})
-        text = f"# written by agt measure: {measure.claimed}\n{content}"
-        record.write("dataset.yaml", text.encode())
-        record.write(CLAIM, claimed.for_file(datetime.now(UTC).date()).content)
-        measure.target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(measure.target, text.encode())
-        page = (
-            "Ranges, lists and sizes of the table that were measured with noise (written to "
-            f"{measure.target})",
-            mechanism.name,
-            [*said, *earlier],
-            PUBLISHED["measure"],
-        )
-        record.report(predict_report(loaded.name, *page, record, "Ranges, lists and sizes"))
-        record.finish()
-    dropped = [name for name in measure.table.categorical if name not in made["categorical"]]
-    lines = [
-        (f"the column '{name}' is left out, because the noise hid all of its values")
-        for name in dropped
-    ]
-    lines += [*claimed.lines(brief=True), sentences.IN_FULL, *earlier]
-    certificate = "" if measure.table.target == "classes" else " certificate=votes"
-    for line in (
-        f"written: {measure.target}",
-        *lines,
-        f"next: agt train dataset={measure.target.stem}{certificate}",
-    ):
+    spent = Spending.of_claim(claimed, queries=0, dataset=loaded.name, ledger=reservation.entry)
+    with spending(record, subject, spent):
+        measured = measure.dataset(release.draw())
+        _write(measure, record, loaded.name, claimed, measured, earlier)
+    dropped = [name for name in measure.table.categorical if name not in measured["categorical"]]
+    console.say(f"written: {measure.target}")
+    for name in dropped:
+        console.say(f"the column '{name}' is left out, because the noise hid all of its values")
+    for line in (*claimed.lines(brief=True), sentences.IN_FULL, *earlier):
         console.say(line)
-    return {"dataset": str(measure.target), "measured": made, "claim": said[0], "words": said}
+    certificate = "" if measure.table.target == "classes" else " certificate=votes"
+    console.say(f"next: agt train dataset={measure.target.stem}{certificate}")
+    words = claimed.lines()
+    return {
+        "dataset": str(measure.target),
+        "measured": measured,
+        "claim": words[0],
+        "words": words,
+    }
+
+
+def _write(
+    measure: MeasureSettings,
+    record: RunRecord,
+    dataset: str,
+    claimed: Claim,
+    measured: Mapping[str, Any],
+    earlier: Sequence[str],
+) -> None:
+    """Write the record, and the dataset file of the user's.
+
+    Args:
+        measure: the settings.
+        record: the command's record.
+        dataset: name of the table.
+        claimed: what the measurement may be claimed to guarantee.
+        measured: the content of the dataset file.
+        earlier: lines about earlier releases that did not finish.
+    """
+    content = to_yaml({"defaults": ["table", "_self_"], **measured})
+    text = f"# written by agt measure: {measure.claimed}\n{content}"
+    record.write("dataset.yaml", text.encode())
+    record.write(CLAIM, claimed.for_file(datetime.now(UTC).date()).content)
+    measure.target.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(measure.target, text.encode())
+    title = (
+        "Ranges, lists and sizes of the table that were measured with noise (written to "
+        f"{measure.target})"
+    )
+    lines = [*claimed.lines(), *earlier]
+    page = (title, measure.mechanism.name, lines, PUBLISHED["measure"])
+    record.report(predict_report(dataset, *page, record, "Ranges, lists and sizes"))
+    record.finish()

@@ -14,7 +14,7 @@ from agt import sentences
 from agt.certificates.conditions import declarations
 from agt.errors import ConfigError, DataError, counted
 from agt.mechanisms.laplace_mean import LaplaceMean
-from agt.mechanisms.planning import NumberEvidence, Plan, plan
+from agt.mechanisms.planning import NumberEvidence, Plan, QueryEvidence, plan
 from agt.mechanisms.published import MORE_NOISE, PUBLISHED
 from agt.models.number_votes import NumberVotes
 from agt.settings import keyword_schema
@@ -47,16 +47,26 @@ class PlanConfig(PlanSettings):
 
 
 def configure(config: Mapping[str, Any]) -> PlanConfig:
-    """Validate the settings and the run that they name, before any data is read."""
+    """Validate the settings and the run that they name, before any data is read.
+
+    Raises:
+        ConfigError: by key.
+    """
     settings = check_plan(config)
     return PlanConfig(trained=TrainedRun.of(config), **vars(settings))
 
 
 def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, Any]:
-    """Work the plan out and write the record."""
+    """Work the plan out, write the record, and return what the command prints with --json.
+
+    Raises:
+        DataError: the queries have no labels.
+        ConfigError: mechanisms that cannot release such answers.
+    """
     trained = config.trained
     opened = trained.open(record, console)
-    if opened.labels is None:
+    labels = opened.labels
+    if labels is None:
         raise DataError(
             f"inputs={trained.inputs}: these queries have no labels, but agt plan needs labels "
             "to compute accuracies: give queries with labels"
@@ -67,18 +77,42 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
             f"mechanisms={list(config.mechanisms or ())}: numbers are released by "
             f"{LaplaceMean.name} only: leave mechanisms=... out"
         )
-    planned = _plan(config, opened, opened.labels, console)
+    planned = _plan(config, opened, labels, console)
     offers = offer_table(planned)
     if numbers is not None:
-        return _report_numbers(opened, planned, offers, opened.labels, numbers, record, console)
+        return _report_numbers(opened, planned, offers, labels, numbers, record, console)
+    return _report_classes(config, opened, planned, offers, labels, record, console)
+
+
+def _report_classes(
+    config: PlanConfig,
+    opened: OpenedRun,
+    planned: Plan[QueryEvidence],
+    offers: pd.DataFrame,
+    labels: np.ndarray,
+    record: RunRecord,
+    console: Console,
+) -> dict[str, Any]:
+    """Write the record of a plan of classes, and say what it expects.
+
+    Args:
+        config: the settings of the command.
+        opened: the run and the queries.
+        planned: what was worked out.
+        offers: ``offer_table``.
+        labels: [n] the true labels of the queries.
+        record: the command's record.
+        console: for results.
+    """
+    trained = opened.trained
     evidence = planned.evidence
     record.table("plan", offers)
     record.conditions(opened.conditions)
     names = ", ".join(planned.names)
-    record.add_metrics(n_queries=len(opened.labels), accuracy=evidence.accuracy, mechanisms=names)
+    record.add_metrics(n_queries=len(labels), accuracy=evidence.accuracy, mechanisms=names)
     distance = evidence.distance if config.counting == "distance" else None
     judged = judge(
-        opened.model, opened.queries, trained.words, opened.labels, evidence.prediction, distance
+        opened.model, opened.queries, trained.words, labels, evidence.prediction, distance
     )
     quality = Quality.of(judged)
     write_quality(record, quality)
@@ -102,8 +136,12 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     for line in (*advice, *declared, *caution_words(trained.finished.config["training"])):
         console.say(line)
     console.say(f"run folder: {record.folder}")
-    result = {"metrics": record.metrics, "verdict": quality.verdict}
-    return result | {"recommendation": " ".join(advice), "table": offers.to_dict("records")}
+    return {
+        "metrics": record.metrics,
+        "verdict": quality.verdict,
+        "recommendation": " ".join(advice),
+        "table": offers.to_dict("records"),
+    }
 
 
 def _report_numbers(
@@ -166,6 +204,7 @@ def _report_numbers(
 
 
 def _plan(config: PlanConfig, opened: OpenedRun, labels: np.ndarray, console: Console) -> Plan:
+    """Work out the plan of the settings, with progress on the console."""
     with certifying(opened.model, console) as on_progress:
         return plan(
             opened.model,
@@ -184,11 +223,12 @@ def _plan(config: PlanConfig, opened: OpenedRun, labels: np.ndarray, console: Co
 def _advice(opened: OpenedRun, planned: Plan) -> list[str]:
     """Return what to use and what it gives; first of all, if nothing can be released, why."""
     advice = list[str]()
-    unmet = unmet_requirements(opened.conditions)
-    if unmet:
+    failed = [condition for condition in opened.conditions if not condition.held]
+    if failed:
+        reasons = "; ".join(condition.evidence.missing for condition in failed)
         advice.append(
-            f"agt predict refuses to release answers of this run, because {unmet} (for details, "
-            "see the report of the training run)."
+            "agt predict refuses to release answers of this run, because "
+            f"{unmet_requirements(failed)}: {reasons}."
         )
     advice += plan_words.advice(planned)
     for name in planned.names:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from agt.errors import ConfigError, nearest
 from agt.settings import schema, validate
-from agt.store import flat
+from agt.store.dotted_keys import flatten_keys
 from agt_cli import SWEEP_SUFFIX, usage
 from agt_cli.report.console import Console, cell
 from agt_cli.report.finished import Run, RunState
@@ -27,7 +27,7 @@ MADE_WITH = ("agt", "revision", "data_digest", "dataset", "device", "threads", "
 
 @schema
 class RunsConfig:
-    """Which runs to tell of; conf/runs.yaml says what each key means."""
+    """Which runs are listed or compared; conf/runs.yaml says what each key means."""
 
     output_dir: Path
     command: str | None = None
@@ -47,69 +47,75 @@ class RunsConfig:
         moment(self.since or "2000-01-01")
 
     def tests(self) -> Iterable[Callable[[Run], bool]]:
-        """What a run must be, the cheapest first: each may have to read one more file of it."""
+        """Yield what a run must be, the cheapest first: each may read one more file of it."""
         if self.command:
             yield lambda run: run.command == self.command
         if self.sweep:
-            yield (
-                lambda run: (
-                    run.sweep is not None
-                    and run.sweep.name.removesuffix(SWEEP_SUFFIX) == self.sweep
-                )
-            )
+            yield self._is_of_sweep
         if self.since:
-            yield lambda run: run.moment >= moment(self.since or "")
+            since = moment(self.since)
+            yield lambda run: run.moment >= since
         if self.state:
             yield lambda run: run.state == self.state
         if self.data:
-            yield lambda run: str(self.data).lower() in run.dataset.lower()
+            data = str(self.data).lower()
+            yield lambda run: data in run.dataset.lower()
         if self.kind:
-            yield lambda run: str(self.kind).lower() in run.model.lower()
+            kind = str(self.kind).lower()
+            yield lambda run: kind in run.model.lower()
+
+    def _is_of_sweep(self, run: Run) -> bool:
+        """Return whether a run is of the sweep of this name."""
+        return run.sweep is not None and run.sweep.name.removesuffix(SWEEP_SUFFIX) == self.sweep
 
 
 def configure(config: Mapping[str, Any]) -> RunsConfig:
+    """Validate the settings.
+
+    Raises:
+        ConfigError: by key.
+    """
     return validate(RunsConfig, config, "")
 
 
 def run(settings: RunsConfig, console: Console) -> dict[str, Any]:
+    """List or compare runs, and return them for --json.
+
+    Raises:
+        ConfigError: a run that is to be compared is not there, or its name means several.
+    """
     runs = list(runs_below(settings.output_dir))
     if settings.compare:
         return _compare([named(str(text), runs) for text in settings.compare], console)
     for test in settings.tests():
         runs = [run for run in runs if test(run)]
     runs.sort(key=lambda run: (run.moment, run.folder.name), reverse=not settings.reverse)
-    _say(runs[: settings.limit], len(runs), settings.output_dir, console)
-    return {"total": len(runs), "runs": [run.as_json() for run in runs[: settings.limit]]}
+    listed = runs[: settings.limit]
+    _say(listed, len(runs), settings.output_dir, console)
+    return {"total": len(runs), "runs": [run.as_json() for run in listed]}
 
 
 def _say(runs: Sequence[Run], total: int, outputs: Path, console: Console) -> None:
+    """Say some runs as a table, without columns that are empty.
+
+    Args:
+        runs: that are listed.
+        total: how many there are in all.
+        outputs: the folder of all runs.
+        console: where it is said.
+    """
     if not runs:
         console.say(f"no run in the folder {outputs} has the properties that you gave")
         return
-    states = ", ".join(
-        f"{count} {state}" for state, count in Counter(run.state for run in runs).items()
-    )
-    columns = ("run", "started", "state", "dataset", "model", "result", "digest")
-    rows = [
-        (
-            run.folder.relative_to(outputs).as_posix(),
-            # its name says it
-            ""
-            if run.folder.name.startswith(run.started[:10])
-            else run.started[:16].replace("T", " "),
-            run.state,
-            run.dataset,
-            run.model,
-            clip(run.result, RESULT),
-            run.digest.removeprefix("sha256:")[:8],
-        )
-        for run in runs
-    ]
-    used = [at for at in range(len(columns)) if any(row[at] for row in rows)]
+    counts = Counter(run.state for run in runs)
+    states = ", ".join(f"{count} {state}" for state, count in counts.items())
+    titles = ("run", "started", "state", "dataset", "model", "result", "digest")
+    rows = [_row(run, outputs) for run in runs]
+    used = [column for column in range(len(titles)) if any(row[column] for row in rows)]
     console.table(
         f"{outputs}: {states}",
-        [columns[at] for at in used],
-        [[row[at] for at in used] for row in rows],
+        [titles[column] for column in used],
+        [[row[column] for column in used] for row in rows],
     )
     if total > len(runs):
         hidden = total - len(runs)
@@ -119,32 +125,54 @@ def _say(runs: Sequence[Run], total: int, outputs: Path, console: Console) -> No
         )
 
 
+def _row(run: Run, outputs: Path) -> tuple[str, ...]:
+    """Return a run's row of the table; its start is left out if the folder's name says the day."""
+    started = run.started[:16].replace("T", " ")
+    if run.folder.name.startswith(run.started[:10]):
+        started = ""
+    return (
+        run.folder.relative_to(outputs).as_posix(),
+        started,
+        run.state,
+        run.dataset,
+        run.model,
+        clip(run.result, RESULT),
+        run.digest.removeprefix("sha256:")[:8],
+    )
+
+
 def _compare(runs: Sequence[Run], console: Console) -> dict[str, Any]:
-    names = [str(run.folder) for run in runs]
+    """Say in which settings, versions and metrics runs differ, and return it for --json."""
     parts = {
         "settings": side_by_side(runs, lambda run: run.config),
-        "made_with": side_by_side(
-            runs, lambda run: {key: run.environment.get(key) for key in MADE_WITH}
-        ),
-        "metrics": side_by_side(
-            runs, lambda run: {k: v for k, v in run.metrics.items() if not isinstance(v, str)}
-        ),
+        "made_with": side_by_side(runs, _made_with),
+        "metrics": side_by_side(runs, _numbers),
     }
-    letters = [chr(ord("A") + place) for place in range(len(runs))] if len(runs) <= 26 else names
-    for letter, run in zip(letters, runs, strict=True):
+    folders = [str(run.folder) for run in runs]
+    names = folders
+    if len(runs) <= 26:
+        names = [chr(ord("A") + index) for index in range(len(runs))]
+    for name, run in zip(names, runs, strict=True):
         result = f", {run.result}" if run.result else ""
-        console.say(f"{letter}: {run.folder}, {run.state}{result}")
-    for part, rows in parts.items():
+        console.say(f"{name}: {run.folder}, {run.state}{result}")
+    for part, differing in parts.items():
         title = TITLES[part]
-        if rows:
-            console.table(
-                title,
-                ("", *letters),
-                [(key, *(cell(value, 4) for value in row)) for key, row in rows.items()],
-            )
+        if differing:
+            rows = [(key, *(cell(value, 4) for value in row)) for key, row in differing.items()]
+            console.table(title, ("", *names), rows)
         else:
             console.say(f"{title}: the same")
-    return {"compared": names, **parts}
+    return {"compared": folders, **parts}
+
+
+def _made_with(run: Run) -> dict[str, Any]:
+    """Return the code and machine of a run."""
+    return {key: run.environment.get(key) for key in MADE_WITH}
+
+
+def _numbers(run: Run) -> dict[str, Any]:
+    """Return the metrics of a run that are no texts."""
+    return {name: value for name, value in run.metrics.items() if not isinstance(value, str)}
 
 
 # -- which runs are told of, and how some of them differ
@@ -152,7 +180,7 @@ def _compare(runs: Sequence[Run], console: Console) -> dict[str, Any]:
 
 
 def moment(text: str) -> datetime:
-    """A day, or a time of it, as ISO 8601 has it; where no zone is given, this machine's.
+    """Return a day, or a time of it, from ISO 8601; without a zone, it is this machine's.
 
     Raises:
         ConfigError: it is none.
@@ -167,35 +195,41 @@ def moment(text: str) -> datetime:
 
 
 def named(text: str, runs: Sequence[Run]) -> Run:
-    """One of the runs, by its folder or the end of it, or by the beginning of its digest.
+    """Return one of the runs, by its folder or the end of it, or by the beginning of its digest.
 
     Raises:
         ConfigError: it is none, or several.
     """
     if (Path(text) / "status.json").exists():
         return Run.at(Path(text))
-    parts, digest = Path(text).parts, f"sha256:{text.lower().removeprefix('sha256:')}"
-    digested = len(digest) >= len("sha256:") + DIGITS
-    some = [
+    end = Path(text).parts
+    digest = f"sha256:{text.lower().removeprefix('sha256:')}"
+    may_be_digest = len(digest) >= len("sha256:") + DIGITS
+    matching = [
         run
         for run in runs
-        if run.folder.parts[-len(parts) :] == parts or (digested and run.digest.startswith(digest))
+        if run.folder.parts[-len(end) :] == end or (may_be_digest and run.digest.startswith(digest))
     ]
-    if len(some) != 1:
-        count = len(some)
-        examples = ", ".join(str(run.folder) for run in some[:3])
-        matches = f"{count} runs (for example {examples})" if some else "no run here"
+    if len(matching) != 1:
+        count = len(matching)
+        examples = ", ".join(str(run.folder) for run in matching[:3])
+        matches = f"{count} runs (for example {examples})" if matching else "no run here"
         raise ConfigError(f"compare: '{text}' matches {matches}: give the folder of one run")
-    return some[0]
+    return matching[0]
 
 
 def side_by_side(
     runs: Sequence[Run], part: Callable[[Run], Mapping[str, Any]]
 ) -> dict[str, list[Any]]:
-    """Of a part of each run's record, by dotted keys, what is not the same in all; None: a run
-    has no such.
+    """Return, by dotted keys, what is not the same in a part of each run's record.
+
+    None stands for a run that has no such key.
+
+    Args:
+        runs: that are compared.
+        part: run -> that part of its record.
     """
-    columns = [flat(part(run)) for run in runs]
+    columns = [flatten_keys(part(run)) for run in runs]
     keys = dict.fromkeys(key for column in columns for key in column)
     rows = {key: [column.get(key) for column in columns] for key in keys}
     return {key: row for key, row in rows.items() if any(value != row[0] for value in row)}

@@ -46,7 +46,7 @@ class Choice:
     """A candidate's settings.
 
     Attributes:
-        changes: what they change.
+        changes: what is changed of the given settings, by dotted key.
         config: the whole of them, resolved, as plain containers.
         settings: the same, validated.
     """
@@ -57,16 +57,15 @@ class Choice:
 
     @property
     def words(self) -> str:
-        """For a table's cell."""
-        return (
-            ", ".join(f"{key}={_short(value)}" for key, value in self.changes.items()) or "as given"
-        )
+        """The changes, for a table's cell."""
+        changes = [f"{key}={_short(value)}" for key, value in self.changes.items()]
+        return ", ".join(changes) or "as given"
 
 
 def choices(
     config: dict[str, Any], grid: Mapping[str, Sequence[Any]] | None, public: str | None = None
 ) -> list[Choice]:
-    """Every candidate, validated before any data is read.
+    """Return every candidate, validated before any data is read.
 
     Args:
         config: a training configuration, resolved, as plain containers.
@@ -80,20 +79,26 @@ def choices(
     base = deepcopy(config)
     base["training"] |= {"chosen_on": None, "chosen_for": None, "chosen_from": None}
     if grid is None:
-        each: Iterator[Changes] = neighbours(base, public)
+        every_change = list(neighbours(base, public))
     else:
-        each = (dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
-    return [
-        Choice(changes, changed, settings_of(changed))
-        for changes in each
-        for changed in [_changed(base, changes)]
-    ]
+        combinations = product(*grid.values())
+        every_change = [dict(zip(grid, values, strict=True)) for values in combinations]
+    candidates = []
+    for changes in every_change:
+        changed = _changed(base, changes)
+        candidates.append(Choice(changes, changed, settings_of(changed)))
+    return candidates
 
 
 def neighbours(config: Mapping[str, Any], public: str | None = None) -> Iterator[Changes]:
-    """The settings as they stand, and one thing changed at a time: how strongly they regularise, or
-    how long they train; public features; and, where the dataset has them, crosses and bins of its
-    columns.
+    """Yield the settings as they are, and one thing changed at a time.
+
+    These are how strongly they regularise or how long they train; public features; and, if the
+    dataset has them, crosses and bins of its columns.
+
+    Args:
+        config: a training configuration, resolved, as plain containers.
+        public: the rows declared public, from which landmarks may be taken; None: none.
     """
     yield {}
     training = config["training"]
@@ -102,12 +107,14 @@ def neighbours(config: Mapping[str, Any], public: str | None = None) -> Iterator
         name = "caution"
     for times in _TIMES:
         scaled = training[name] * times
-        yield {f"training.{name}": max(1, round(scaled)) if name == "epochs" else scaled}
-    dataset, chosen = config["dataset"], config["certificate"].get("features", {}).get("map")
-    if chosen == "none":
+        if name == "epochs":
+            scaled = max(1, round(scaled))
+        yield {f"training.{name}": scaled}
+    if config["certificate"].get("features", {}).get("map") == "none":
         yield {"certificate.features": {"map": "relu", "count": 256}}
-    if chosen == "none" and public is not None:
-        yield {"certificate.features": {"map": "landmarks", "count": 256, "public": public}}
+        if public is not None:
+            yield {"certificate.features": {"map": "landmarks", "count": 256, "public": public}}
+    dataset = config["dataset"]
     if "crosses" in dataset and len(dataset["numeric"]) + len(dataset["categorical"]) > 1:
         yield {"dataset.crosses": 0 if dataset["crosses"] else 256}
     if "bins" in dataset:
@@ -115,6 +122,13 @@ def neighbours(config: Mapping[str, Any], public: str | None = None) -> Iterator
 
 
 def _changed(config: dict[str, Any], changes: Changes) -> dict[str, Any]:
+    """Return a copy of a configuration with some changes.
+
+    A mapping is merged into a mapping; anything else is replaced.
+
+    Raises:
+        ConfigError: a key that is not there.
+    """
     changed = deepcopy(config)
     for key, value in changes.items():
         *path, last = key.split(".")
@@ -125,35 +139,40 @@ def _changed(config: dict[str, Any], changes: Changes) -> dict[str, Any]:
             known = list(node) if path and isinstance(node, dict) and node else PARTS
             hint = nearest(last, known)
             raise ConfigError(f"tune.grid: unknown key '{key}'{hint}")
-        node[last] = (
-            {**node[last], **value}
-            if isinstance(value, Mapping) and isinstance(node[last], dict)
-            else value
-        )
+        if isinstance(value, Mapping) and isinstance(node[last], dict):
+            node[last] = {**node[last], **value}
+        else:
+            node[last] = value
     return changed
 
 
 def _short(value: Any) -> str:
+    """Return a setting in few letters."""
     if isinstance(value, Mapping):
         return " ".join(f"{key} {_short(entry)}" for key, entry in value.items())
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 class TuningData:
-    """The datasets of candidates, each loaded once, and the rows of them that are declared
-    public.
+    """The datasets of candidates, each loaded once, and their rows that are declared public.
+
+    Args:
+        which: the public rows, as ``TuneConfig.public``; None: of the training records.
+        console: for progress of loading.
     """
 
     def __init__(self, which: str | None, console: Console) -> None:
-        self.which, self.words, self._console = (
-            which or "train",
-            words_of(which or "train"),
-            console,
-        )
+        self.which = which or "train"
+        self.words = words_of(self.which)
+        self._console = console
         self._loaded: list[tuple[Any, Prepared]] = []
 
     def prepared(self, choice: Choice) -> Prepared:
-        """The candidate's dataset."""
+        """Return the candidate's dataset.
+
+        Raises:
+            ConfigError: it has other records than those of the other candidates.
+        """
         node = choice.config["dataset"]
         for known, prepared in self._loaded:
             if known == node:
@@ -172,17 +191,17 @@ class TuningData:
         return prepared
 
     def able(self, choice: Choice) -> bool:
-        """Whether there are public rows enough for its landmarks."""
+        """Return whether there are enough public rows for a candidate's landmarks."""
         features = choice.settings.certificate.features
         try:
-            return features.map != "landmarks" or bool(
-                FeatureMap.from_dataset(features, self.prepared(choice).dataset)
-            )
+            if features.map != "landmarks":
+                return True
+            return bool(FeatureMap.from_dataset(features, self.prepared(choice).dataset))
         except ConfigError:
             return False
 
     def rows(self, choice: Choice) -> Records:
-        """Its public rows.
+        """Return the candidate's public rows.
 
         Raises:
             ConfigError: nothing was declared public, or there is an encoder, which would have to
@@ -210,7 +229,7 @@ class TuningData:
         return rows
 
 
-USUAL = 1.0  # eps of the release that a score is about, where none is given
+USUAL = 1.0  # eps of the release that a score is about, if none is given
 
 
 @dataclass(frozen=True)
@@ -230,29 +249,30 @@ class PublicTuning:
     path: Path
 
     def run(self, record: RunRecord, console: Console) -> dict[str, Any]:
-        """Score every candidate, choose, and write the experiment."""
+        """Score every candidate, choose, and write the record and the experiment."""
         data = TuningData(self.tune.public, console)
         tried = [choice for choice in self.choices if self.tune.grid or data.able(choice)]
         scores = _scores(self, tried, data, console)
-        at = best(scores, self.tune.objective)
-        choice = tried[at]
-        about = chosen_from(data.which, data.prepared(choice).loaded, choice.settings.source)
-        declared = {"chosen_on": "public", "chosen_from": asdict(about)}
-        config = bound({**choice.config, "training": {**choice.config["training"], **declared}})
+        chosen = best(scores, self.tune.objective)
+        choice = tried[chosen]
+        source = chosen_from(data.which, data.prepared(choice).loaded, choice.settings.source)
+        declared = {"chosen_on": "public", "chosen_from": asdict(source)}
+        training = {**choice.config["training"], **declared}
         write_experiment(
             self.path,
-            config,
+            bound({**choice.config, "training": training}),
             f"agt tune chose these settings on {data.words}: {choice.words}. Rule of the "
             f"choice: {self.tune.words}",
         )
-        table = pd.DataFrame([_row(*pair) for pair in zip(tried, scores, strict=True)])
-        record.environment(public_rows=about.rows, public_digest=about.digest)
+        pairs = zip(tried, scores, strict=True)
+        rows = [_row(candidate, of_candidate) for candidate, of_candidate in pairs]
+        table = pd.DataFrame(rows)
+        record.environment(public_rows=source.rows, public_digest=source.digest)
         record.table("candidates", table)
-        record.add_metrics(
-            candidates=len(table), chosen=at, **{name: float(table[name][at]) for name in SCORES}
-        )
-        record.report(tune_report(table, at, self.tune.words, data.words, self.path, record))
-        _say(table, at, self, data, console)
+        best_scores = {name: float(table[name][chosen]) for name in SCORES}
+        record.add_metrics(candidates=len(table), chosen=chosen, **best_scores)
+        record.report(tune_report(table, chosen, self.tune.words, data.words, self.path, record))
+        _say(table, chosen, self, data, console)
         return {
             "metrics": record.metrics,
             "chosen": dict(choice.changes),
@@ -261,11 +281,13 @@ class PublicTuning:
 
 
 def configure(config: Mapping[str, Any]) -> PublicTuning:
-    """Validate the settings of every candidate, before any data is read."""
-    tune, total = (
-        validate(TuneConfig, config.get("tune"), "tune"),
-        validate(TotalConfig, config.get("total"), "total"),
-    )
+    """Validate the settings of every candidate, before any data is read.
+
+    Raises:
+        ConfigError: by key.
+    """
+    tune = validate(TuneConfig, config.get("tune"), "tune")
+    total = validate(TotalConfig, config.get("total"), "total")
     given = {key: value for key, value in config.items() if key not in TUNE_KEYS}
     public = tune.public or "train"
     landmarks = public if public in get_args(PublicRows) else None
@@ -282,57 +304,64 @@ def run(tuning: PublicTuning, record: RunRecord, console: Console) -> dict[str, 
 def _scores(
     tuning: PublicTuning, choices: Sequence[Choice], data: TuningData, console: Console
 ) -> list[np.ndarray]:
-    """Each candidate's [folds, 3]."""
-    budget, scores = weights_budget(tuning.total.eps or USUAL, tuning.total.delta), []
+    """Return the scores of each candidate, [folds, 3] each, in the order of ``SCORES``."""
+    budget = weights_budget(tuning.total.eps or USUAL, tuning.total.delta)
+    scores = []
     with console.progress("comparing settings", "candidate") as report:
         for done, choice in enumerate(choices, 1):
-            candidate = Candidate.of(
-                data.prepared(choice).dataset, choice.settings, data.rows(choice)
-            )
+            dataset = data.prepared(choice).dataset
+            candidate = Candidate.of(dataset, choice.settings, data.rows(choice))
             scores.append(candidate.scores(tuning.tune.folds, tuning.tune.k, budget))
             report(done, len(choices), done, len(choices))
     return scores
 
 
 def _row(choice: Choice, scores: np.ndarray) -> dict[str, Any]:
-    values = dict(zip(SCORES, scores.T, strict=True))
-    means = {name: float(column.mean()) for name, column in values.items()}
-    return {
-        "settings": choice.words,
-        **means,
-        **{f"{name}_se": standard_error(column) for name, column in values.items()},
-    }
+    """Return a candidate's row of the table: means and standard errors of scores [folds, 3]."""
+    columns = dict(zip(SCORES, scores.T, strict=True))
+    row: dict[str, Any] = {"settings": choice.words}
+    for name, column in columns.items():
+        row[name] = float(column.mean())
+    for name, column in columns.items():
+        row[f"{name}_se"] = standard_error(column)
+    return row
 
 
 def _say(
-    table: pd.DataFrame, at: int, tuning: PublicTuning, data: TuningData, console: Console
+    table: pd.DataFrame, chosen: int, tuning: PublicTuning, data: TuningData, console: Console
 ) -> None:
+    """Say how all candidates scored, and which was chosen.
+
+    Args:
+        table: of the candidates.
+        chosen: which row was chosen.
+        tuning: the settings.
+        data: the public rows.
+        console: where it is said.
+    """
     tune = tuning.tune
     eps = tuning.total.eps or USUAL
-    shown = {
+    titles = {
         "accuracy": "accuracy",
         "certified": f"fraction of answers that are correct and certified at k = {tune.k}",
         "expected": f"accuracy of weights released at eps = {eps:g}",
     }
+    rows = []
+    for index, row in table.iterrows():
+        cells = [f"{show(row[name])} +- {show(row[f'{name}_se'])}" for name in SCORES]
+        rows.append(("*" if index == chosen else "", row["settings"], *cells))
     console.table(
         f"scores of the candidates: mean ± standard error over {tune.folds} folds of {data.words}",
-        ("", "settings", *shown.values()),
-        [
-            (
-                "*" if i == at else "",
-                row["settings"],
-                *(f"{show(row[n])} +- {show(row[f'{n}_se'])}" for n in SCORES),
-            )
-            for i, row in table.iterrows()
-        ],
+        ("", "settings", *titles.values()),
+        rows,
     )
     if not table[tune.objective].max():
         console.say(
             f"tune.k={tune.k}: no candidate has an answer that is correct and certified at k = "
             f"{tune.k}: give a smaller tune.k"
         )
-    chosen = table["settings"][at]
-    console.say(f"chosen candidate (marked *): {chosen}. Rule of the choice: {tune.words}")
+    settings = table["settings"][chosen]
+    console.say(f"chosen candidate (marked *): {settings}. Rule of the choice: {tune.words}")
     console.say(f"experiment: {tuning.path}")
     console.note(
         f"{tuning.path} declares that its settings were chosen on {data.words}, which are declared "

@@ -2,16 +2,18 @@
 this order.
 
 Formal guarantees
-    What was drawn was debited before, and before anything private was computed about a query that
-    it answers: the debit is on the disk when ``Release.reserve`` returns, and evidence is computed
-    in ``Release.draw`` and ``doubt_worth`` alone. spent.json is on the disk before the draw.
+    * What was drawn was debited before, and before anything private was computed about a query that
+      it answers: the debit is on the disk when ``Release.reserve`` returns, and evidence is
+      computed only in ``Release.draw`` and ``doubt_worth``.
+    * spent.json is on the disk before the draw.
 """
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from agt import sentences
 from agt.errors import CheckError, ConfigError
+from agt.ledger.payer import Reservation
 from agt.mechanisms.claims import Claim
 from agt.release import AnyRelease, WeightsRelease, judge
 from agt_cli.releasing.request import PredictRequest
@@ -22,7 +24,7 @@ from agt_cli.runs.prepare import certifying
 
 
 def release_file(request: PredictRequest) -> dict[str, Any]:
-    """Release what a file of queries asks for, and say it; returns the command's object.
+    """Release what a file of queries asks for, say it, and return it for --json.
 
     Raises:
         CheckError: some of the queries were not paid for; the record is finished, and says what was
@@ -48,28 +50,24 @@ def release_file(request: PredictRequest) -> dict[str, Any]:
     _check_worth(request, release)
     reservation = release.reserve()
     claim = release.reserved_claim
-    words = claim.lines()
-    about = Spending.of_claim(
-        claim, len(request.rows_drawn(release)), request.opened.dataset.name, reservation.entry
-    )
     # Whatever can fail has had its chance; from here on what was spent is on disk.
-    with (
-        spending(request.record, subject_of(request.trained), about)
-        if reservation.size
-        else nullcontext()
-    ):
+    with _spending(request, release, claim, reservation):
         if reservation.size and request.payer.name and not request.console.quiet:
             for line in doubt_worth(request, release, claim):
                 request.console.note(line)
         label = "drawing weights" if isinstance(release, WeightsRelease) else "certifying"
         with certifying(request.opened.model, request.console, label) as on_progress:
             drawn = release.draw(on_progress)
+            # again, as nothing drawn from an earlier state of the run may be seen
             request.opened.check_current()
             written = writer.write(drawn, claim)
-        said = [written.unanswered, *words] if written.unanswered else [*words, *written.lines]
+        words = claim.lines()
+        lines = [*words, *written.lines]
+        if written.unanswered:
+            lines = [written.unanswered, *words]
         page = ReleasePage(
             mechanism=claim.mechanism,
-            lines=[*said, *earlier],
+            lines=[*lines, *earlier],
             files=writer.files if claim.publishable else None,
             claim=claim if reservation.size else None,
         )
@@ -77,11 +75,35 @@ def release_file(request: PredictRequest) -> dict[str, Any]:
     return _say(request, claim, writer, written, earlier)
 
 
+def _spending(
+    request: PredictRequest, release: AnyRelease, claim: Claim, reservation: Reservation
+) -> AbstractContextManager[None]:
+    """Return a context that says on disk what is spent; one that does nothing if nothing is.
+
+    Args:
+        request: what is asked for.
+        release: as it was judged.
+        claim: what is guaranteed of it.
+        reservation: what was paid for.
+    """
+    if not reservation.size:
+        return nullcontext()
+    queries = len(request.rows_drawn(release))
+    dataset = request.opened.dataset.name
+    spent = Spending.of_claim(claim, queries, dataset, reservation.entry)
+    return spending(request.record, subject_of(request.trained), spent)
+
+
 def _record_request(
     request: PredictRequest, release: AnyRelease, writer: ReleaseWriter, earlier: list[str]
 ) -> None:
-    """Record what is known before anything is paid for, and say which earlier releases did not
-    end as done.
+    """Record what is known before anything is paid for, and say which releases did not finish.
+
+    Args:
+        request: what is asked for.
+        release: as it was judged.
+        writer: of what is drawn.
+        earlier: lines about earlier releases that did not finish.
     """
     for line in earlier:
         request.console.say(line)
@@ -92,17 +114,19 @@ def _record_request(
 
 
 def _check_worth(request: PredictRequest, release: AnyRelease) -> None:
-    """Stop what would hardly be worth its budget before that is spent (ConfigError), unless the
-    owner is willing.
+    """Stop what would hardly be worth its budget, before that is spent.
+
+    Raises:
+        ConfigError: it would hardly be, and the owner did not give force=true.
     """
     console = request.console
-    willing = request.force or release.simulated
-    objections = [] if willing else _misfits(request, release)
+    forced = request.force or release.simulated
+    objections = [] if forced else _input_mismatches(request, release)
     if release.requested:
         # a ledger is debited before anything private is computed, and by whoever asks
-        if not request.payer.name and not (willing and console.quiet):
+        if not request.payer.name and not (forced and console.quiet):
             doubts = doubt_worth(request, release, release.requested_claim)
-            if willing:
+            if forced:
                 for line in doubts:
                     console.note(line)
             else:
@@ -116,9 +140,10 @@ def _check_worth(request: PredictRequest, release: AnyRelease) -> None:
         )
 
 
-def _misfits(request: PredictRequest, release: AnyRelease) -> list[str]:
-    """Return what of a file fits neither the budget nor what is declared, in words: from public
-    values.
+def _input_mismatches(request: PredictRequest, release: AnyRelease) -> list[str]:
+    """Return how queries fit neither the budget nor what is declared, in words.
+
+    Only public values are looked at.
     """
     lines = list(request.opened.queries.population_mismatches)
     requested = release.requested
@@ -139,11 +164,15 @@ def _say(
     written: Written,
     earlier: list[str],
 ) -> dict[str, Any]:
-    """Say what was released; returns the command's object.
+    """Say what was released, and return it for --json.
 
     Args:
-        claim: as the record has it: the ledger is not read again, which may be locked or further by
-            now.
+        request: what was asked for.
+        claim: as the record has it: the ledger is not read again, because it may be locked or
+            further by now.
+        writer: of what was drawn.
+        written: what was written.
+        earlier: lines about earlier releases that did not finish.
 
     Raises:
         CheckError: some of the queries were not paid for.

@@ -1,10 +1,10 @@
 """DP-SGD's noise in a training run with boxes (000, Algorithm 1): from settings to draws, and what
 the weights may claim.
 
-Two statements, never mixed. The certificates compare with what the same run, *meeting the same
+Two statements are never mixed. The certificates compare with what the same run, *meeting the same
 draws*, would have given: for every draw they are those of a deterministic training with a public
 constant, and so is every label released from them. The (epsilon, delta) of the weights averages
-over the draws. Both at once are covered by neither: whoever holds the weights and labels from the
+over the draws. Neither covers both at once, because whoever holds the weights and labels from the
 certificates sees two functions of one draw.
 """
 
@@ -68,18 +68,27 @@ class NoisyWeights:
 def drawing(
     settings: RunSettings, record: RunRecord, prepared: Prepared, checkpoints: Checkpoints
 ) -> Iterator[Sequence[str]]:
-    """Noise in training makes the weights a release: paid, and on disk, before the first draw, as
-    any other (payer.py).
+    """Pay for the noise of a training, and say so on disk, before the first draw.
 
-    A run that goes on draws what it would have drawn then, and has paid for it, if its ledger says
-    so too. The seed is on disk before anything is paid: where spent.json is and the seed is not,
-    somebody took it away. Yields what is said of the account.
+    Noise in training makes the weights a release, as any other. A run that is resumed draws what it
+    would have drawn then, and has paid for it, if its ledger says so too. The seed is on disk
+    before anything is paid: where spent.json is and the seed is not, somebody removed the seed.
+
+    Args:
+        settings: of the run.
+        record: of the run.
+        prepared: its data.
+        checkpoints: where the seed is kept.
+
+    Yields:
+        What is said of the account, a line each.
 
     Raises:
         ConfigError: a ledger is named, and nothing is released, or nothing is proved of it.
         Exhausted: the budget does not hold it.
     """
-    ledger, noise = record.config.get("ledger"), settings.noise
+    ledger = record.config.get("ledger")
+    noise = settings.noise
     if noise is None:
         if ledger is not None:
             raise ConfigError(
@@ -89,15 +98,16 @@ def drawing(
         yield ()
         return
     simulated = noise.seed is not None
-    entry, words = None, Uncounted("call").lines
+    entry = None
+    words = Uncounted("call").lines
     if not simulated:
         reservation, words = _pay(settings, noise, record, prepared, checkpoints)
         entry = reservation.entry
     guarantee = meant_guarantee(noise.epsilon, noise.delta)
-    about = Spending(
+    spent = Spending(
         "weights", MECHANISM, guarantee, (), 0, prepared.dataset.name, simulated, entry
     )
-    with spending(record, {"data_digest": prepared.loaded.digest}, about):
+    with spending(record, {"data_digest": prepared.loaded.digest}, spent):
         yield words
 
 
@@ -108,13 +118,19 @@ def _pay(
     prepared: Prepared,
     checkpoints: Checkpoints,
 ) -> tuple[Reservation, list[str]]:
-    """Pay for one release of weights, for which a Gaussian mechanism of the noise's own mu stands.
+    """Pay for one release of weights, by a Gaussian mechanism of the noise's own mu.
 
-    The ledger's entry names the draw, by a hash of its seed: a run that goes on finds the one that
-    paid for it, also where it was killed before it could note that, and finds no other run's.
+    The ledger's entry names the draw, by a hash of its seed. So a run that is resumed finds the
+    entry that paid for it, even if it was killed before it could note that, and finds no other
+    run's.
 
     Returns:
         What was paid, and what is said of it.
+
+    Raises:
+        ConfigError: the guarantee of the weights is not proved, so no ledger may pay.
+        CheckError: another ledger paid for this run.
+        Exhausted: the budget does not hold it.
     """
     seed = checkpoints.draw_once(SEED, lambda: noise_seed(noise))
     people = people_of(prepared.loaded, settings, record.config)
@@ -146,55 +162,40 @@ def _pay(
 
 
 def _missing(conditions: Sequence[Condition]) -> list[Condition]:
-    """Those that the noisy weights rest on and that do not hold."""
+    """Return the conditions that the noisy weights require and that do not hold."""
     return [c for c in conditions if c.letter in REQUIRED_CONDITIONS and not c.held]
 
 
 def meant_guarantee(epsilon: float, delta: float) -> dict[str, Any]:
-    """What noise in training of this budget is to give the weights, as files have a guarantee:
-    of any size.
+    """Return the guarantee that noise of this budget is to give the weights, as files have it.
+
+    The numbers may be of any size.
     """
     return {"kind": "approximate", "eps": epsilon, "delta": delta}
 
 
 def stands_for(epsilon: float, delta: float) -> GaussianDP:
-    """The Gaussian mechanism that noise in training of this budget is, whose cost a ledger
-    counts.
-    """
+    """Return the Gaussian mechanism whose cost a ledger counts for noise of this budget."""
     return GaussianDP(gaussian_mu(epsilon, delta) * (1 + UP))
 
 
 def noise_words(
     settings: Settings, noise: NoisePlan, conditions: Sequence[Condition], account: Sequence[str]
 ) -> list[str]:
-    """What may be said of the noisy weights, in lines; the first says whether anything is
-    guaranteed.
+    """Return what may be said of the noisy weights, a line each; nothing without noise.
+
+    The first line says whether anything is guaranteed.
 
     Args:
+        settings: of the run.
+        noise: as it was planned.
+        conditions: as they were assessed.
         account: what is said of other releases about the same data.
     """
-    if settings.noise is None:
+    config = settings.noise
+    if config is None:
         return []
-    config, relation = settings.noise, settings.relation
-    missing = _missing(conditions)
-    guarantee = sentences.noise_guarantee(config.epsilon, config.delta)
-    if missing:
-        words = [
-            (
-                "NO PROOF OF PRIVACY for the noisy weights, which were meant to be "
-                f"{guarantee}: {reason}"
-            )
-            for reason in map(refusal_of, missing)
-        ]
-    else:
-        neighbours = describe_neighbours(relation)
-        words = [
-            f"the weights in model.safetensors are {guarantee} for {neighbours}, provided "
-            "that they are computed in exact arithmetic",
-            SCOPE,
-        ]
-    all_steps = settings.training.epochs * settings.training.batch.count
-    steps = f"{noise.epochs} of the {all_steps} training steps"
+    required = [c for c in conditions if c.letter in REQUIRED_CONDITIONS]
     caveat = (
         "the training noise comes from a pseudo-random generator seeded by the operating "
         "system, and is added in floating point, so the last digits of a noisy number can "
@@ -205,16 +206,11 @@ def noise_words(
             f"this is a simulation: the setting seed={config.seed} determines the training "
             "noise, so the result is not protected from anyone who knows this seed"
         )
-    words += [
-        (
-            f"Gaussian noise with standard deviation {noise.sigma:.4g} is added to every "
-            "element of the direction of each training step. Gradients are clipped elementwise, "
-            "so one unit (person) changes this direction by at most "
-            f"{noise.sensitivity:.4g} in l2 norm. One unit affects {steps}. All steps together "
-            f"are mu-Gaussian differentially private with mu = {noise.mu:.4g}"
-        ),
+    words = [
+        *_guarantee_words(settings, config, conditions),
+        _size_words(settings, noise),
         caveat,
-        *map(str, declarations([c for c in conditions if c.letter in REQUIRED_CONDITIONS])),
+        *map(str, declarations(required)),
         sentences.APART,
         REDRAWN,
         *account,
@@ -224,9 +220,43 @@ def noise_words(
     return words
 
 
+def _guarantee_words(
+    settings: Settings, config: NoiseConfig, conditions: Sequence[Condition]
+) -> list[str]:
+    """Return the guarantee of the noisy weights in words, or why nothing is proved of them."""
+    guarantee = sentences.noise_guarantee(config.epsilon, config.delta)
+    missing = _missing(conditions)
+    if missing:
+        return [
+            f"NO PROOF OF PRIVACY for the noisy weights, which were meant to be {guarantee}: "
+            f"{reason}"
+            for reason in map(refusal_of, missing)
+        ]
+    neighbours = describe_neighbours(settings.relation)
+    return [
+        f"the weights in model.safetensors are {guarantee} for {neighbours}, provided "
+        "that they are computed in exact arithmetic",
+        SCOPE,
+    ]
+
+
+def _size_words(settings: Settings, noise: NoisePlan) -> str:
+    """Return in words how large the noise of each step is, and what all steps come to."""
+    all_steps = settings.training.epochs * settings.training.batch.count
+    steps = f"{noise.epochs} of the {all_steps} training steps"
+    return (
+        f"Gaussian noise with standard deviation {noise.sigma:.4g} is added to every "
+        "element of the direction of each training step. Gradients are clipped elementwise, "
+        "so one unit (person) changes this direction by at most "
+        f"{noise.sensitivity:.4g} in l2 norm. One unit affects {steps}. All steps together "
+        f"are mu-Gaussian differentially private with mu = {noise.mu:.4g}"
+    )
+
+
 def proved(settings: RunSettings, conditions: Sequence[Condition]) -> bool:
-    """Whether the noisy weights carry their guarantee: every condition holds, and nobody knows
-    the seed.
+    """Return whether the noisy weights have their guarantee.
+
+    They have if every condition holds, and nobody knows the seed.
     """
     simulated = settings.noise is not None and settings.noise.seed is not None
     return not simulated and not _missing(conditions)

@@ -6,13 +6,13 @@ model that is loaded once.
 {"id": "b", "records": [{...}, {...}]}            several, paid as one lot; of arrays [[...], [...]]
 
 Formal guarantees
-    A line whose queries look like another population's
-    (``agt.data.population.population_mismatches``) is refused before anything is paid, unless
-    ``force``: by its own queries and public constants, whatever other lines held.
-    Nothing is certified but what ``LotPayer.reserve`` returned: debited before, with its line or in
-    advance (``lot``), or, without a ledger, told by spent.json. How many are paid at once, when,
-    and which are refused depends on lines, on what was answered before, and on the ledger's
-    counter. What is left of a lot at the end stays spent.
+    * A line whose queries look like another population's
+      (``agt.data.population.population_mismatches``) is refused before anything is paid, unless
+      ``force``: by its own queries and public constants, whatever other lines held.
+    * Nothing is certified but what ``LotPayer.reserve`` returned: it was debited before, with its
+      line or in advance (``lot``), or, without a ledger, spent.json says so. How many are paid at
+      once, when, and which are refused depends on lines, on what was answered before, and on the
+      ledger's counter. What is left of a lot at the end stays spent.
 """
 
 import json
@@ -25,8 +25,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from agt.data.arrays import gathered
-from agt.data.files import columns_of
 from agt.data.records import UNANSWERED
+from agt.data.sent_records import columns_of
 from agt.errors import AgtError, CheckError, ConfigError, DataError
 from agt.ledger.chain import HALF_CHARACTER
 from agt.ledger.lots import LotPayer
@@ -38,7 +38,8 @@ from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.totals import claim_of_labels
 from agt.release import LabelRelease, judge_labelling
 from agt.settings import plain_of
-from agt.store import Broken, parse_object
+from agt.store.json_text import parse_object
+from agt.store.reading import Broken
 from agt_cli.process import muted, put
 from agt_cli.releasing.request import PredictRequest
 from agt_cli.releasing.spent import Spending, subject_of, write_spent
@@ -54,7 +55,7 @@ owner.
 
 
 def serve(request: PredictRequest, lot: int) -> dict[str, Any]:
-    """Answer every line; returns the command's object.
+    """Answer every line, and return what the command prints with --json.
 
     Args:
         request: with queries of no file.
@@ -145,11 +146,12 @@ class Session:
     @property
     def claim(self) -> Claim:
         """What is guaranteed of the answers that were paid for so far."""
-        reserved, maximum = self.lots.reserved, self.lots.maximum
-        each = self.labelling.claim
-        totals = claim_of_labels(each, maximum, self.terms.delta).totals if maximum else ()
+        reserved = self.lots.reserved
+        maximum = self.lots.maximum
+        of_one_answer = self.labelling.claim
+        totals = claim_of_labels(of_one_answer, maximum, self.terms.delta).totals if maximum else ()
         claim = replace(
-            each,
+            of_one_answer,
             one_by_one=True,
             totals=totals,
             most=maximum,
@@ -159,8 +161,8 @@ class Session:
         return claim.with_account(self.lots.account(self.lots.newest))
 
     @property
-    def why(self) -> str:
-        """Why nothing more may be drawn."""
+    def exhausted_because(self) -> str:
+        """Why nothing more may be drawn, in words."""
         if self.lots.at_maximum:
             maximum = self.lots.maximum
             return f"this session has answered total.queries={maximum} queries, which is its limit"
@@ -172,35 +174,42 @@ class Session:
         )
 
     def hear(self, number: int, line: bytes | None) -> None:
-        """Answer one line, if only by what is wrong with it."""
+        """Answer one line, if only by what is wrong with it.
+
+        Args:
+            number: of the line, from 1.
+            line: its content; None: it is too long.
+        """
         self.counts["lines"] += 1
-        id = None
+        line_id = None
         try:
-            id, node = opened_line(line)
-            rows, several = rows_of(node, getattr(self._source, "x", "x"))
+            line_id, entries = opened_line(line)
+            rows, several = rows_of(entries, getattr(self._source, "x", "x"))
             features = self._features(rows, f"line {number}")
             self.request.opened.check_current()
         except CheckError as error:
             self.over = str(error)
-            put_line({"id": id, "error": OVER, "code": error.exit_code})
+            put_line({"id": line_id, "error": OVER, "code": error.exit_code})
             return
         except AgtError as error:
             self.counts["bad_lines"] += 1
-            put_line({"id": id, "error": str(error), "code": ConfigError.exit_code})
+            put_line({"id": line_id, "error": str(error), "code": ConfigError.exit_code})
             return
         release = LabelRelease.from_labelling(self.labelling, features, self.terms)
         labels = self._draw(release)
-        put_line({"id": id, **self._answer(several, release.questions, labels)})
+        put_line({"id": line_id, **self._answer(several, release.questions, labels)})
 
     def _draw(self, release: LabelRelease) -> np.ndarray:
-        """Return the labels [n] of a line's queries, each paid for, told by spent.json, and
-        drawn, in this order.
+        """Return the labels of a line's queries, [n].
+
+        Each is paid for, then spent.json says so, then it is drawn.
         """
-        reserved = self.lots.reserved
+        reserved_before = self.lots.reserved
         release.reserve()
-        first = not reserved
+        paid_now = self.lots.reserved > reserved_before
         # A ledger tells of the lots after the first one.
-        if self.lots.reserved > reserved and (first or not (self.lots.name or release.simulated)):
+        has_no_ledger = not (self.lots.name or release.simulated)
+        if paid_now and (not reserved_before or has_no_ledger):
             self.write_spent()
         return gathered(release.draw(), len(release.features))
 
@@ -216,12 +225,17 @@ class Session:
         write_spent(self.request.record, subject_of(self.request.trained), about)
 
     def _features(self, rows: Sequence[dict[str, object]], where: str) -> np.ndarray:
-        """[n, ...] as the head takes them.
+        """Return the features of a line's queries as the head takes them, [n, ...].
+
+        Args:
+            rows: column -> value of each query.
+            where: which line, in words.
 
         Raises:
             DataError: they do not fit the model, or look like another population's.
         """
-        opened, records = self.request.opened, self._source.read_queries(columns_of(rows, where))
+        opened = self.request.opened
+        records = self._source.read_queries(columns_of(rows, where))
         mismatches = records.population_mismatches
         if mismatches and not (self.request.force or self.terms.randomness.simulated):
             problems = "; ".join(mismatches)
@@ -230,15 +244,21 @@ class Session:
                 f"{refusal}. To answer query lines with such problems nevertheless, add force=true"
             )
             raise DataError(refusal)
+        features: np.ndarray = records.features
         encoder = opened.kept.encoder
-        features: np.ndarray = (
-            records.features if encoder is None else encoder.apply(records.features)
-        )
+        if encoder is not None:
+            features = encoder.apply(features)
         opened.model.check(features)
         return features
 
     def _answer(self, several: bool, questions: Questions, labels: np.ndarray) -> dict[str, Any]:
-        """What a line is answered."""
+        """Return what a line is answered.
+
+        Args:
+            several: it is answered by lists.
+            questions: its queries, and which were answered before.
+            labels: [n] that were drawn or stored.
+        """
         counts = questions.counts(labels)
         self.counts.update(n_queries=len(labels), **counts)
         names = self._names(labels)
@@ -248,49 +268,50 @@ class Session:
         if counts["unanswered"]:
             unanswered = counts["unanswered"]
             asked = len(labels)
-            text = f"{unanswered} of {asked} queries were not answered, because {self.why}"
+            text = (
+                f"{unanswered} of {asked} queries were not answered, because "
+                f"{self.exhausted_because}"
+            )
             missing = {"error": text, "code": CheckError.exit_code}
         if several:
             return {"labels": names, "stored": stored, **missing, **left}
-        return missing | left if missing else {"label": names[0], "stored": stored[0], **left}
+        if missing:
+            return missing | left
+        return {"label": names[0], "stored": stored[0], **left}
 
     def _names(self, labels: np.ndarray) -> list[Any]:
-        """The names of classes, or the numbers, that labels stand for; None: not answered."""
+        """Return the names of classes, or the numbers, that labels [n] stand for.
+
+        None stands for a query that was not answered.
+        """
         votes = self.request.opened.model.number_votes
         if votes is None:
             classes = self.request.opened.dataset.classes
             return [None if label == UNANSWERED else classes[label] for label in labels.tolist()]
         numbers = votes.mean_of(np.maximum(labels, 0)).tolist()
         answered = (labels != UNANSWERED).tolist()
-        return [number if given else None for number, given in zip(numbers, answered, strict=True)]
+        return [
+            number if is_answered else None
+            for number, is_answered in zip(numbers, answered, strict=True)
+        ]
 
     def close(self) -> dict[str, Any]:
-        """Write the record; returns the command's object.
+        """Write the record, and return what the command prints with --json.
 
         Raises:
             CheckError: questions were not answered, or the run was changed while it was asked.
         """
-        request, claim, counts, record = (
-            self.request,
-            self.claim,
-            dict(self.counts),
-            self.request.record,
-        )
+        request = self.request
+        record = request.record
+        claim = self.claim
         reserved = self.lots.reserved
         record.conditions(request.opened.conditions)
         flags = {"proved": int(claim.publishable), "simulated": int(claim.simulated)}
-        record.add_metrics(**counts, reserved=reserved, **flags, **claim.guarantee.parameters)
+        record.add_metrics(
+            **dict(self.counts), reserved=reserved, **flags, **claim.guarantee.parameters
+        )
         if reserved:
             self.write_spent()
-        answered = counts["answered"]
-        asked = counts["n_queries"]
-        stored = counts["stored"]
-        left = counts["unanswered"]
-        unanswered = (
-            f"{answered} of {asked} queries were answered ({stored} of them with answers that "
-            f"the ledger stores). {left} were not answered, because {self.why}"
-        )
-        short = "; ".join(filter(None, [unanswered if left else "", self.over]))
         words = claim.lines()
         first = words[0]
         if self.lots.left:
@@ -300,20 +321,41 @@ class Session:
                 f"requested: {unused}. Their cost is not refunded"
             )
             request.console.note(words[-1])
-        words += filter(None, [short])
+        shortfall = self._shortfall()
+        if shortfall:
+            words.append(shortfall)
         files = "The labels that were printed on standard output" if claim.publishable else None
         ReleasePage(claim.mechanism, words, files, claim if reserved else None).finish(request)
         result = {"metrics": record.metrics, "claim": first, "words": words}
-        if short:
-            raise CheckError(short, result)
+        if shortfall:
+            raise CheckError(shortfall, result)
         return result
+
+    def _shortfall(self) -> str:
+        """Return in words what was not answered and why the session ended early; empty: nothing."""
+        problems = []
+        left = self.counts["unanswered"]
+        if left:
+            answered = self.counts["answered"]
+            asked = self.counts["n_queries"]
+            stored = self.counts["stored"]
+            problems.append(
+                f"{answered} of {asked} queries were answered ({stored} of them with answers that "
+                f"the ledger stores). {left} were not answered, because {self.exhausted_because}"
+            )
+        if self.over:
+            problems.append(self.over)
+        return "; ".join(problems)
 
 
 def read_lines(
     stream: BinaryIO, longest: int = MAX_LINE_BYTES
 ) -> Iterator[tuple[int, bytes | None]]:
-    """(number, content) of every line; None instead of more than ``longest`` bytes, which are
-    skipped.
+    """Yield the number, from 1, and the content of every line.
+
+    Args:
+        stream: of bytes.
+        longest: a line of more bytes is skipped, and None is yielded instead of its content.
     """
     number = 0
     while line := stream.readline(longest + 1):
@@ -327,7 +369,10 @@ def read_lines(
 
 
 def opened_line(line: bytes | None) -> tuple[Any, dict[str, Any]]:
-    """(id, the other entries) of a line; the id as it was sent: text, a number or null.
+    """Return the id of a line as it was sent (text, a number or null), and its other entries.
+
+    Args:
+        line: its content; None: it is too long.
 
     Raises:
         ConfigError: it is no object, or its id is something else.
@@ -337,28 +382,28 @@ def opened_line(line: bytes | None) -> tuple[Any, dict[str, Any]]:
             f"a line of queries is longer than {MAX_LINE_BYTES} bytes: send fewer queries per line"
         )
     try:
-        node = parse_object(line, "a line")
+        entries = parse_object(line, "a line")
     except Broken as error:
         raise ConfigError(
             f'{error}. Write one JSON object per line, for example {{"id": 1, "record": '
             '{"age": 37}}'
         ) from None
-    id = node.pop("id", None)
-    if (
-        isinstance(id, bool)
-        or not isinstance(id, str | int | float | None)
-        or HALF_CHARACTER.search(str(id))
-    ):
+    line_id = entries.pop("id", None)
+    has_allowed_type = isinstance(line_id, str | int | float | None)
+    if isinstance(line_id, bool) or not has_allowed_type or HALF_CHARACTER.search(str(line_id)):
         raise ConfigError("the entry 'id' of a query line must be text, a number or null")
-    return id, node
+    return line_id, entries
 
 
 def rows_of(node: Mapping[str, Any], array: str) -> tuple[list[dict[str, object]], bool]:
-    """(column -> value of each query that a line asks about, whether it is answered by a list, even
-    if it is one).
+    """Return the queries that a line asks about, and whether a list answers it.
 
     Args:
+        node: the entries of the line, without its id.
         array: the column that a list of numbers is.
+
+    Returns:
+        Column -> value of each query; and True if it is answered by a list, even of one.
 
     Raises:
         ConfigError: nothing that can be answered.
@@ -376,19 +421,16 @@ def rows_of(node: Mapping[str, Any], array: str) -> tuple[list[dict[str, object]
             f"{problem}: apart from 'id', a query line must have exactly one of the entries "
             f"{entries}"
         )
-    several = given[0] == "records"
-    value = node[given[0]] if several else [node[given[0]]]
-    if (
-        not isinstance(value, list)
-        or not value
-        or not all(isinstance(row, dict | list) for row in value)
-    ):
-        entry = given[0]
-        query = "a JSON object with a value for each column, or a list of values"
+    entry = given[0]
+    several = entry == "records"
+    queries = node[entry] if several else [node[entry]]
+    is_list = isinstance(queries, list) and bool(queries)
+    if not is_list or not all(isinstance(query, dict | list) for query in queries):
+        form = "a JSON object with a value for each column, or a list of values"
         if several:
-            raise ConfigError(f"'{entry}' must be a list of queries, each of them {query}")
-        raise ConfigError(f"'{entry}' must be {query}")
-    return [row if isinstance(row, dict) else {array: row} for row in value], several
+            raise ConfigError(f"'{entry}' must be a list of queries, each of them {form}")
+        raise ConfigError(f"'{entry}' must be {form}")
+    return [query if isinstance(query, dict) else {array: query} for query in queries], several
 
 
 def put_line(value: Mapping[str, Any]) -> None:

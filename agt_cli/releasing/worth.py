@@ -1,8 +1,10 @@
-"""Whether released labels are worth their budget, which the data owner alone is told.
+"""Whether released labels are worth their budget, which only the data owner is told.
 
 What is said here depends on private data in ways that no guarantee covers: it goes to the terminal
 (stderr) and into no file.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,8 +23,8 @@ from agt_cli.team import unshared
 
 MAX_RECORDS_LINEAR = 10_000  # that an estimate looks at, of a linear head
 MAX_RECORDS = 1_000  # of other models, whose certificates take time
-# of the way from labels drawn by lot to the model's own: what is less right is not drawn unasked
-LOT = 0.2
+# of the way from random labels to the model's own: labels that are less right need force=true
+RANDOM_GUESSING = 0.2
 OWNER_ALONE = (
     "the lines above depend on private data, so they are only for the data owner. A choice "
     "that is based on them depends on private data, too"
@@ -30,12 +32,16 @@ OWNER_ALONE = (
 
 
 def doubt_worth(request: PredictRequest, release: AnyRelease, claim: Claim) -> list[str]:
-    """Return why labels would hardly be worth their budget; warns the owner alone where a constant
-    is as good.
+    """Return why labels would hardly be worth their budget, and warn the owner of baselines.
 
-    What goes wrong with the estimate is one of the warnings: it is not worth stopping for. This
-    process works it out by itself where several share the release: one that failed in the middle of
-    an exchange would leave the others no way back to it.
+    If the estimate fails, that is one of the warnings: it is not worth stopping for. If several
+    processes share the release, this one computes the estimate by itself: one that failed in the
+    middle of an exchange would leave the others no way back to it.
+
+    Args:
+        request: what is asked for.
+        release: as it was judged.
+        claim: what is guaranteed of it.
     """
     warnings = list[str]()
     objections = list[str]()
@@ -53,10 +59,24 @@ def doubt_worth(request: PredictRequest, release: AnyRelease, claim: Claim) -> l
     return objections
 
 
-def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[str], list[str]]:
-    """Return (warnings for the owner alone, why labels would hardly be worth their budget, if
-    so).
+@dataclass(frozen=True)
+class _Truth:
+    """What is known of the true labels of queries.
+
+    Attributes:
+        accuracy: of the labels that stand for the true ones: 1, or that of the model on test
+            records if the model's own labels do.
+        verdict: on the model, in words; None: there is none.
+        majority: accuracy of always answering the most frequent class; 0: not known.
     """
+
+    accuracy: float
+    verdict: object
+    majority: float
+
+
+def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[str], list[str]]:
+    """Return warnings that only the owner may read, and why labels would hardly be worth it."""
     opened = request.opened
     if opened.model.number_votes is not None and isinstance(release, LabelRelease | WeightsRelease):
         return _estimate_number_worth(request, release, opened.model.number_votes)
@@ -68,50 +88,51 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
         labels = None  # they show too little of what one answer to all would reach
     known = certificates.prediction if labels is None else labels
     evidence = QueryEvidence.from_certificates(certificates, known, classes, request.terms.counting)
-    share = release.expected_accuracy(model, evidence, records.features)
+    share_right = release.expected_accuracy(model, evidence, records.features)
     if labels is None:
-        # What training recorded of the test records stands for the queries' own labels.
-        metrics = opened.trained.finished.metrics
-        truth = metrics.get("test_accuracy", 1.0)
-        verdict = metrics.get("test_verdict")
-        enough = metrics.get("n_test", 0) >= FEW_RECORDS
-        always = metrics.get("test_majority_rate", 0.0) if enough else 0.0
+        truth = _truth_of_test_records(opened)
     else:
-        truth = 1.0
-        verdict = Quality.of(
-            Judged(opened.dataset.classes, about, labels, evidence.prediction)
-        ).verdict
-        always = evidence.majority
-    expected = right_rate(share, truth, classes)
-    accuracy = right_rate(evidence.accuracy, truth, classes)
-    by_lot = right_rate(1 / classes, truth, classes)
-    warnings = [str(verdict)] if verdict else []
-    objections = list[str]()
-    if expected <= always:
+        judged = Judged(opened.dataset.classes, about, labels, evidence.prediction)
+        truth = _Truth(1.0, Quality.of(judged).verdict, evidence.majority)
+    expected = right_rate(share_right, truth.accuracy, classes)
+    accuracy = right_rate(evidence.accuracy, truth.accuracy, classes)
+    random = right_rate(1 / classes, truth.accuracy, classes)
+    warnings = [str(truth.verdict)] if truth.verdict else []
+    objections = []
+    if expected <= truth.majority:
         warnings.append(
             "always answering the most frequent class (the majority-class baseline) would be "
             "at least as accurate as these labels"
         )
-    if expected <= always or expected - by_lot < LOT * (accuracy - by_lot):
+    if expected <= truth.majority or expected - random < RANDOM_GUESSING * (accuracy - random):
         estimated = "estimated" if labels is None else "expected"
         private = rate_words(expected)
         without_noise = rate_words(accuracy)
-        majority = rate_words(always or None)
-        random = rate_words(by_lot)
+        majority = rate_words(truth.majority or None)
+        random_words = rate_words(random)
         objections.append(
             f"these labels would be little better than a baseline: {estimated} accuracy "
             f"{private} (model without noise: {without_noise}, majority-class baseline: "
-            f"{majority}, random labels: {random})"
+            f"{majority}, random labels: {random_words})"
         )
     if warnings or objections:
         warnings.append(OWNER_ALONE)
     return warnings, objections
 
 
+def _truth_of_test_records(opened: OpenedRun) -> _Truth:
+    """Return what training recorded of the test records, which stand for the queries."""
+    metrics = opened.trained.finished.metrics
+    majority = 0.0
+    if metrics.get("n_test", 0) >= FEW_RECORDS:
+        majority = metrics.get("test_majority_rate", 0.0)
+    return _Truth(metrics.get("test_accuracy", 1.0), metrics.get("test_verdict"), majority)
+
+
 def _estimate_number_worth(
     request: PredictRequest, release: LabelRelease | WeightsRelease, model: NumberVotes
 ) -> tuple[list[str], list[str]]:
-    """Return (warnings for the owner alone, why numbers would hardly be worth their budget, if so).
+    """Return warnings that only the owner may read, and why numbers would hardly be worth it.
 
     Args:
         request: what is asked for.
@@ -145,14 +166,23 @@ def _estimate_number_worth(
         return [], []
     objection = (
         f"these numbers would have an RMSE of about {expected:.4g}, but the model without noise "
-        f"would have {rmse:.4g}, and always answering the median {constant:.4g}"
+        f"would have {rmse:.4g}, and always answering the median {constant:.4g}. Noise grows with "
+        "the width of dataset.range: a narrower range, if you know one publicly, or a larger "
+        "budget lowers the error"
     )
     return [OWNER_ALONE], [objection]
 
 
 def _sample(opened: OpenedRun, rows: np.ndarray | range) -> tuple[Records, np.ndarray | None, str]:
-    """Return some of these queries, their labels if they are known, and what they are in words."""
-    records, labels, words = opened.queries, opened.labels, opened.trained.words
+    """Return some of the queries, their labels if they are known, and what they are in words.
+
+    Args:
+        opened: the run and all queries.
+        rows: of the queries whose labels are newly drawn.
+    """
+    records = opened.queries
+    labels = opened.labels
+    words = opened.trained.words
     maximum = MAX_RECORDS if opened.model.linear_head is None else MAX_RECORDS_LINEAR
     if len(records) == len(rows) <= maximum:
         return records, labels, words
@@ -160,11 +190,7 @@ def _sample(opened: OpenedRun, rows: np.ndarray | range) -> tuple[Records, np.nd
     if len(rows) <= maximum:
         maximum = len(rows)
         sample = f"the {maximum:,} of the {words} whose labels are newly drawn"
-    sampled = np.array(
-        [rows[place] for place in np.linspace(0, len(rows) - 1, maximum).astype(np.int64)]
-    )
-    return (
-        records.take(sampled),
-        None if labels is None else labels[sampled],
-        sample,
-    )
+    evenly_spaced = np.linspace(0, len(rows) - 1, maximum).astype(np.int64)
+    sampled = np.array([rows[index] for index in evenly_spaced])
+    sampled_labels = None if labels is None else labels[sampled]
+    return records.take(sampled), sampled_labels, sample

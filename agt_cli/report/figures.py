@@ -385,8 +385,7 @@ def keys(figure: Figure, drawn: Sequence[Axes], beside: bool = False, **style: A
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     shown = sorted(labels.items(), key=lambda item: -_last(item[1]))
-    longest = 60 if beside else 48
-    names = ["\n".join(clip(line, longest) for line in name.split("\n")) for name, _ in shown]
+    names = ["\n".join(clip(line, 60) for line in name.split("\n")) for name, _ in shown]
     columns = 1 if beside else columns_of(names, figure.get_figwidth())
     place: Any = "outside right upper" if beside else "outside lower left"
     figure.legend([handle for _, handle in shown], names, loc=place, ncols=columns, **style)
@@ -410,9 +409,10 @@ def ends(drawn: Sequence[Axes], which: str = "xy") -> None:
     for name in which:
         spans = np.array([getattr(axes.dataLim, f"interval{name}") for axes in drawn])
         low, high = float(spans[:, 0].min()), float(spans[:, 1].max())
-        if low == high:
-            drawn[0].set(**{f"{name}ticks": [low]})
-        if low == high or not np.isfinite(spans).all():
+        if not np.isfinite(spans).all():
+            continue
+        if math.isclose(low, high, rel_tol=1e-6):
+            _only_tick(drawn, name, low)
             continue
         for axes in drawn:
             axis, spine = (
@@ -431,6 +431,20 @@ def ends(drawn: Sequence[Axes], which: str = "xy") -> None:
                 axis.set_ticks(
                     [tick for tick in ticks if low - slack <= tick <= high + slack], minor=minor
                 )
+
+
+def _only_tick(drawn: Sequence[Axes], name: str, value: float) -> None:
+    """Give an axis on which everything has one value that value as its only tick.
+
+    Args:
+        name: of the axis, x or y.
+    """
+    for axes in drawn:
+        axis = getattr(axes, f"{name}axis")
+        if axis.get_scale() == "log":
+            axes.set(**{f"{name}lim": (value / 2, value * 2)})
+        axis.set_ticks([value])
+        axis.set_ticks([], minor=True)
 
 
 @contextmanager

@@ -8,17 +8,23 @@ alone.
 
 import math
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
+from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agt.data.files import ID_KINDS, ColumnReader, CsvFormat, as_word, open_columns
+from agt.data.cell_values import as_word
+from agt.data.column_reader import ID_KINDS, ColumnReader
+from agt.data.csv_format import CsvFormat
+from agt.data.files import open_columns
 from agt.data.formats import COMMA, ISO_DATE, DateFormat, DeclaredFormat, NumberFormat, reads
 from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
@@ -31,6 +37,7 @@ from agt_cli.runs.doubts import (
     Doubt,
     doubts_about_classes,
     doubts_about_numbers,
+    doubts_about_sentinels,
     doubts_about_values,
     has_codes,
     is_infinite,
@@ -42,6 +49,7 @@ from agt_cli.runs.formats import (
     likeliest_date_format,
     number_formats,
     number_in,
+    suffixed_numbers,
 )
 from agt_cli.runs.sniffing import sniffed
 
@@ -54,7 +62,12 @@ FEW_CODES = 12
 CODES = "or codes?"
 """The remark on a column of few whole numbers, which are taken as ordered."""
 
+LATER_DATES = "later dates count as the end of this range"
+"""The remark on a column of dates, whose range ends with the last year in the file."""
+
 _WITH_COMMA = r"^[$€£]?\s*[+-]?\d[\d.,' ]*(\s*[%$€£])?$"
+_OPEN_END = r"^([<>]=?|[≤≥])\s*\d+(\.\d+)?$|^\d+(\.\d+)?\s*\+$"
+"""A number that stands for all beyond it, such as 90+ or <18."""
 _DATE = (
     r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[-/]\d{1,2}[-/]\d{2})"
     r"([T ]\d{1,2}:\d{2}.*)?$"
@@ -164,6 +177,10 @@ _GAPS = {
     "na",
     "n.a.",
     "n/a",
+    "k.a.",
+    "k. a.",
+    "n.v.",
+    "keine angabe",
     "nan",
     "null",
     "nil",
@@ -342,10 +359,10 @@ def inspect_table(
                 f"it{nearest(name, columns.names)}"
             )
     looks = _all_values(columns, missing_values, formats)
-    if columns.form and _commas(looks.values()):
-        columns = replace(columns, form=replace(columns.form, decimal=","))
+    if columns.csv_format and _commas(looks.values()):
+        columns = replace(columns, csv_format=replace(columns.csv_format, decimal=","))
         looks = _all_values(columns, missing_values, formats)
-    if columns.form and header is None:
+    if columns.csv_format and header is None:
         _check_header_of_words(path, looks)
     rows = next((len(look.cells) for look in looks.values()), 0)
     if not rows:
@@ -355,6 +372,8 @@ def inspect_table(
     label = label or evident
     may_be_numbers = label is not None and target is None and _may_be_numbers(looks[label])
     labels_are: Target | None = None
+    if label is not None and target is None:
+        _check_label_words(columns, looks[label])
     if label is not None and target == "numeric":
         _check_numbers(columns, looks[label])
         labels_are = None if label_range is None else NumericTarget.declared(label_range)
@@ -369,11 +388,14 @@ def inspect_table(
             for c in seen
         ]
     inspection = Inspection(
-        path, columns.form, rows, tuple(seen), label, labels, id, labels_are, may_be_numbers
+        path, columns.csv_format, rows, tuple(seen), label, labels, id, labels_are, may_be_numbers
     )
     only_words = not any(look.numeric or look.date for look in looks.values())
-    unnamed = columns.form is not None and header is None and only_words
-    return replace(inspection, doubts=tuple(_doubts(inspection, looks, unnamed)))
+    unnamed = columns.csv_format is not None and header is None and only_words
+    rewriting = ""
+    if label is not None and target is None:
+        rewriting = _rewriting(looks[label])
+    return replace(inspection, doubts=tuple(_doubts(inspection, looks, unnamed, rewriting)))
 
 
 def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnReader:
@@ -382,20 +404,39 @@ def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnRe
     if path.suffix.lower() == ".npz":
         raise DataError(
             f"{path}: the file contains arrays, not a table. To train on arrays of vectors, type "
-            f"`agt train dataset=embeddings dataset.path={path}`"
+            f"`{_command_for_arrays(path)}`"
         )
     if not is_delimited(path) or not path.is_file():
         return open_columns(path, "file")
     form = replace(sniffed(path, header is not False), **given)
     if header is None:
         _check_header(path, form)
-    return open_columns(path, "file", form=form)
+    return open_columns(path, "file", csv_format=form)
+
+
+def _command_for_arrays(path: Path) -> str:
+    """Return the command that trains on the arrays of an npz, as far as their shapes tell.
+
+    Which array has labels, and which ids, is guessed; a file that cannot be read has no guesses.
+    """
+    words = ["agt", "train", "dataset=embeddings", f"dataset.path={path}"]
+    with suppress(OSError, ValueError, BadZipFile), np.load(path, allow_pickle=False) as arrays:
+        shapes = {name: arrays[name].shape for name in arrays.files}
+        vectors = [name for name, shape in shapes.items() if len(shape) > 1]
+        lists = [name for name, shape in shapes.items() if len(shape) == 1]
+        counts = {name: len(np.unique(arrays[name])) for name in lists}
+        labels = [name for name in lists if 2 <= counts[name] <= MAX_FOUND]
+        ids = [name for name in lists if counts[name] == shapes[name][0]]
+        for key, names in (("x", vectors), ("label", labels), ("id", ids)):
+            if len(names) == 1:
+                words.append(f"dataset.{key}={names[0]}")
+    return shlex.join(words)
 
 
 def _check_header(path: Path, form: CsvFormat) -> None:
     # Numbers in the first line are data, unless they count the columns; and so is what its own
     # column has again.
-    names = form.names(path)
+    names = form.column_names(path)
     empty = sum(not name.strip() for name in names)
     if empty > 1 and 2 * empty > len(names) and form.separator != " ":
         line = form.separator.join(names)
@@ -564,7 +605,7 @@ def _values(
 
 def _usual_numbers(columns: ColumnReader, words: pa.Array) -> pa.Array:
     # Numbers as the file's form has them, null where a word is none.
-    text = (columns.form or CsvFormat()).plain(words)
+    text = (columns.csv_format or CsvFormat()).with_decimal_points(words)
     return pc.if_else(pc.match_substring_regex(text, _NUMBER), text, None).cast(
         pa.float64(), safe=False
     )
@@ -621,34 +662,81 @@ def _check_header_of_words(path: Path, looks: Mapping[str, _ColumnValues]) -> No
 
 
 def _doubts(
-    inspection: Inspection, looks: Mapping[str, _ColumnValues], unnamed: bool
+    inspection: Inspection, looks: Mapping[str, _ColumnValues], unnamed: bool, rewriting: str
 ) -> Iterator[Doubt]:
-    # What may be a mistake; ``unnamed``: the names may be those of no column.
+    """Yield what may be a mistake.
+
+    Args:
+        unnamed: whether the names may be those of no column.
+        rewriting: how labels must be rewritten to be read as numbers, as ``_rewriting`` says.
+    """
     if unnamed:
         yield Doubt("names_may_be_a_record", values=tuple(looks)[:4])
+    dates = tuple(column.name for column in inspection.features if column.kind == "date")
+    if dates:
+        yield Doubt("dates_may_go_on", values=dates)
+    codes = tuple(column.name for column in inspection.features if column.remark == CODES)
+    if codes:
+        yield Doubt("may_be_codes", values=codes)
     for column in inspection.columns:
         if column.name != column.name.strip():
             yield Doubt("blanks_around_name", column.name)
         if column.name == inspection.label:
-            yield from _label_doubts(inspection, looks[column.name])
+            yield from _label_doubts(inspection, looks[column.name], rewriting)
         else:
             yield from doubts_about_values(column.name, column.categorical)
             if column.kind == "unreadable" or (column.kind == "date" and not column.numeric):
                 yield Doubt("left_out", column.name, (column.remark,))
             elif column.categorical and column.remark:
                 yield Doubt("taken_as_words", column.name, (column.remark,))
+            yield from _doubts_about_reading(inspection.form, looks[column.name])
         yield from _lost_codes(inspection, column)
 
 
-def _label_doubts(inspection: Inspection, look: _ColumnValues) -> Iterator[Doubt]:
-    """Yield what is doubtful about the column of labels."""
+def _label_doubts(inspection: Inspection, look: _ColumnValues, rewriting: str) -> Iterator[Doubt]:
+    """Yield what is doubtful about the column of labels; ``rewriting`` as in ``_doubts``."""
     if look.missing:
         yield Doubt("label_missing", look.name, rows=look.missing)
     if inspection.numbers is not None:
         yield from doubts_about_numbers(look.name, look.numbers, look.counts, inspection.numbers)
     elif inspection.classes:
-        asks = inspection.may_be_numbers and not inspection.needs_target
+        asks = inspection.may_be_numbers and not inspection.needs_target and not rewriting
+        if rewriting and len(look.words) >= LEAST_NUMBERS:
+            yield Doubt("label_written_otherwise", look.name, (rewriting,), len(look.words))
         yield from doubts_about_classes(look.name, look.in_order(), may_be_numbers=asks)
+
+
+def _doubts_about_reading(form: CsvFormat | None, look: _ColumnValues) -> Iterator[Doubt]:
+    """Yield what may be read otherwise than it is meant in a column that is no label.
+
+    Args:
+        form: of a csv; None: another format.
+    """
+    words = look.words.to_pylist() if look.text else []
+    if setting := _thousands_setting(form, look):
+        example = next(word for word in words if "." in word)
+        yield Doubt("points_may_be_thousands", look.name, (example, setting))
+    if look.text and look.numeric and not look.date:
+        yield from doubts_about_sentinels(look.name, words, look.numbers, look.counts)
+
+
+def _thousands_setting(form: CsvFormat | None, look: _ColumnValues) -> str:
+    """Return what declares that points stand between thousands, in a column whose numbers may be
+    written so but are read with decimals; empty: they are not.
+
+    Args:
+        form: of a csv; None: another format.
+    """
+    is_read_with_decimals = look.text and look.numeric and look.format is None
+    if form is None or form.decimal != "." or not is_read_with_decimals:
+        return ""
+    pointed = look.fit(r"^[+-]?[1-9]\d{0,2}\.\d{3}$")
+    below_thousand = look.fit(r"^[+-]?\d{1,3}$")
+    # Three decimals everywhere are decimals, but hardly in a file with semicolons.
+    likely = below_thousand.any() or form.separator == ";"
+    if pointed.sum() < LEAST_NUMBERS or not likely or not (pointed | below_thousand).all():
+        return ""
+    return command_line(look.name, NumberFormat(decimal=",", thousands="."))
 
 
 def _lost_codes(inspection: Inspection, column: Column) -> Iterator[Doubt]:
@@ -787,6 +875,7 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
         high=float(np.nanmax(numbers)),
         numeric=tuple(years.tolist()),
         format=form,
+        remark=LATER_DATES,
     )
 
 
@@ -858,50 +947,10 @@ def _words(
     columns: ColumnReader, seen: Column, look: _ColumnValues, rows: int, most_values: int
 ) -> Column:
     # A list of values, or why there is none.
-    plain, dated, many = np.isfinite(look.numbers), look.fit(_DATE), len(look.words) > most_values
-    what, fits = (
-        ("numbers", plain)
-        if look.counts[plain].sum() >= look.counts[dated].sum()
-        else ("dates", dated)
-    )
-    mostly = look.counts[fits].sum() > 0.9 * look.counts.sum()
-    written = (plain | look.fit(_WITH_COMMA)).all()
-    doubt = ""
-    if not look.numeric and (written or mostly):
-        word, where = _first_cell(columns, look, ~(plain if written else fits))
-        if written and look.possible_formats:
-            choices = []
-            for form in look.possible_formats:
-                setting = command_line(look.name, form)
-                number = number_in(form, word)
-                choices.append(f"{setting} if {word!r} means {number}")
-            forms = " or ".join(choices)
-            return replace(
-                seen,
-                kind="unreadable",
-                remark=(
-                    f"the column contains numbers such as {word!r} in {where}, which can be "
-                    f"read in several ways: give {forms}"
-                ),
-            )
-        if written:
-            hint = (
-                "write all numbers in one form, such as 1234.5 or 1.234,5 (docs/data.md, "
-                '"How dates and numbers are written")'
-            )
-            return replace(
-                seen,
-                kind="unreadable",
-                remark=(
-                    "the column contains formatted numbers that cannot be read, such as "
-                    f"{word!r} in {where}: {hint}"
-                ),
-            )
-        infinite = " (an infinite number)" if is_infinite(word) else ""
-        doubt = (
-            f"the column contains {what}, but also {word!r}{infinite} in {where}: correct this "
-            f"value, or give missing_values=[{word!r}] if {word!r} means that a value is missing"
-        )
+    if remark := _unread_numbers(columns, look):
+        return replace(seen, kind="unreadable", remark=remark)
+    many = len(look.words) > most_values
+    doubt = _odd_word(columns, look) or _suffix_remark(look)
     least = max(1, min(5, rows // 50))
     frequent = sorted(word for word, count in seen.values if count >= least and word != UNWRITABLE)
     if doubt and (many or not frequent):
@@ -933,6 +982,80 @@ def _words(
     return replace(seen, kind="category", categorical=tuple(frequent), remark=doubt)
 
 
+def _unread_numbers(columns: ColumnReader, look: _ColumnValues) -> str:
+    """Return why numbers are not read that are all written as numbers; empty: not all are."""
+    plain = np.isfinite(look.numbers)
+    if look.numeric or not (plain | look.fit(_WITH_COMMA)).all():
+        return ""
+    word, where = _first_cell(columns, look, ~plain)
+    if not look.possible_formats:
+        return (
+            "the column contains formatted numbers that cannot be read, such as "
+            f"{word!r} in {where}: write all numbers in one form, such as 1234.5 or 1.234,5 "
+            '(docs/data.md, "How dates and numbers are written")'
+        )
+    choices = []
+    for form in look.possible_formats:
+        setting = command_line(look.name, form)
+        number = number_in(form, word)
+        choices.append(f"{setting} if {word!r} means {number}")
+    forms = " or ".join(choices)
+    return (
+        f"the column contains numbers such as {word!r} in {where}, which can be "
+        f"read in several ways: give {forms}"
+    )
+
+
+def _odd_word(columns: ColumnReader, look: _ColumnValues) -> str:
+    """Return which word keeps a column from being numbers or dates, as nearly all of its cells are;
+    empty: most are neither.
+    """
+    dated = look.fit(_DATE)
+    plain = (np.isfinite(look.numbers) | look.fit(_WITH_COMMA)) & ~dated
+    what, fits = (
+        ("numbers", plain)
+        if look.counts[plain].sum() >= look.counts[dated].sum()
+        else ("dates", dated)
+    )
+    mostly = look.counts[fits].sum() > 0.9 * look.counts.sum()
+    ends = look.fit(_OPEN_END)
+    if what == "numbers" and not look.numeric and (plain | ends).all() and plain.any():
+        word, where = _first_cell(columns, look, ends & ~plain)
+        return (
+            f"the column contains numbers, but also {word!r} in {where}: write a number in its "
+            f"place (such as {_digits(word)}) to use the column as numbers"
+        )
+    if look.numeric or not mostly:
+        return ""
+    word, where = _first_cell(columns, look, ~fits)
+    infinite = " (an infinite number)" if is_infinite(word) else ""
+    return (
+        f"the column contains {what}, but also {word!r}{infinite} in {where}: correct this "
+        f"value, or give missing_values=[{word!r}] if {word!r} means that a value is missing"
+    )
+
+
+def _digits(word: str) -> str:
+    """Return the number in a word for an open end, such as 90+."""
+    return word.strip(" <>=≤≥+")
+
+
+def _suffix_remark(look: _ColumnValues) -> str:
+    """Return how numbers with a suffix could be read as numbers; empty: they have none."""
+    found = suffixed_numbers(look.words) if look.text else None
+    if found is None:
+        return ""
+    remedy = f"write {found.example!r} as {found.number} and so on"
+    if found.number is None:
+        remedy = "write all of them in one unit"
+    if found.form is not None:
+        remedy = f"give {command_line(look.name, found.form)}"
+    return (
+        f"the column contains numbers with a suffix, such as {found.example!r}, which agt reads "
+        f"as words: to use them as numbers, {remedy}"
+    )
+
+
 def _label_candidates(
     columns: Sequence[Column], target: Literal["classes", "numeric"] | None
 ) -> tuple[tuple[str, ...], str | None]:
@@ -960,9 +1083,55 @@ def _may_be_numbers(look: _ColumnValues) -> bool:
     return look.numeric and not look.date and len(look.words) >= LEAST_NUMBERS
 
 
+def _check_label_words(columns: ColumnReader, look: _ColumnValues) -> None:
+    """Raise DataError for labels that nobody called numbers or classes, where a number is infinite
+    or so many numbers are written otherwise than 1234.5 that they can hardly be classes.
+    """
+    numbers = np.isfinite(look.numbers)
+    others = [str(word) for word in look.words.filter(pa.array(~numbers)).to_pylist()]
+    if numbers.any() and others and all(map(is_infinite, others)):
+        word, where = _first_cell(columns, look, ~numbers)
+        raise DataError(
+            f"{columns.path}: the label '{look.name}' has numbers, but also {word!r} (an infinite "
+            f"number) in {where}: correct this value, or remove the row. If {word!r} is the name "
+            "of a class, give target=classes"
+        )
+    rewriting = _rewriting(look)
+    if rewriting and len(look.words) > FEW_NUMBERS:
+        raise DataError(
+            f"{columns.path}: the label '{look.name}' has {len(look.words):,} different numbers "
+            "that are written otherwise than 1234.5. If the label is a quantity, rewrite this "
+            f"column in the file ({rewriting}), and then give target=numeric range=[LOW,HIGH] with "
+            "its public range. If each number is a class, give target=classes"
+        )
+
+
+def _rewriting(look: _ColumnValues) -> str:
+    """Return how numbers of a label must be rewritten that are written otherwise than 1234.5;
+    empty: no format of numbers reads them, or they are written so.
+    """
+    if not look.text or look.date or not len(look.words):
+        return ""
+    known = (look.format,) if isinstance(look.format, NumberFormat) else look.possible_formats
+    forms = [form for form in known if reads(form, look.words)]
+    if forms:
+        word = str(look.words[0].as_py())
+        readings = " or ".join(number_in(form, word) for form in forms)
+        return f"{word!r} as {readings}"
+    found = suffixed_numbers(look.words)
+    if found is None:
+        return ""
+    return f"{found.example!r} as {found.number or 'a number in the unit of the others'}"
+
+
 def _check_numbers(columns: ColumnReader, look: _ColumnValues) -> None:
     """Raise DataError unless labels that were said to be numbers can be read as numbers."""
     name = look.name
+    if rewriting := _rewriting(look):
+        raise DataError(
+            f"{columns.path}: the label '{name}' has numbers that are written otherwise than "
+            f"1234.5, as a numeric label must be: rewrite this column in the file ({rewriting})"
+        )
     if look.format is not None:
         raise DataError(
             f"{columns.path}: the label '{name}' is written {in_words(look.format)}, but a numeric "

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from agt.data.dataset import Dataset, DataSource, with_notes
-from agt.data.erasure import ErasedDataset, IsErased, part
+from agt.data.erasure import ErasedDataset, IsErased, load_without_erased
 from agt.data.ids import uniform
 from agt.data.records import Records
 from agt.errors import ConfigError
@@ -45,7 +45,9 @@ from agt.settings import (
     RelationConfig,
     build,
 )
-from agt.store import as_json, file_sha256, home, locate, parse_json
+from agt.store.json_text import as_json, parse_json
+from agt.store.locations import expand_home, locate
+from agt.store.reading import file_sha256
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.loop import OnProgress
 from agt.training.settings import read_noise_config
@@ -198,7 +200,7 @@ def data_files(source: DataSource) -> dict[str, dict[str, str]]:
     the run elsewhere.
     """
     given = {key: getattr(source, key, None) for key in FILES}
-    data_dir = home(Path(getattr(source, "data_dir", "")))
+    data_dir = expand_home(Path(getattr(source, "data_dir", "")))
     there = {
         key: locate(path, data_dir, f"dataset.{key}").resolve()
         for key, path in given.items()
@@ -273,11 +275,13 @@ def prepare(
     if there is one.
 
     Args:
-        is_erased, before: as in ``agt.data.erasure.part``; None: nothing ever was.
+        is_erased, before: as in ``agt.data.erasure.load_without_erased``; None: nothing ever was.
     """
     use_threads(settings.compute)
     parted = (
-        part(settings.source, is_erased, before) if is_erased else _whole(settings.source.load())
+        load_without_erased(settings.source, is_erased, before)
+        if is_erased
+        else _whole(settings.source.load())
     )
     loaded, erased = with_notes(parted.rest, _normalized(settings)), parted.erased
     choices = still_chosen(settings.choices, settings.training.chosen_from, loaded, settings.source)

@@ -1,17 +1,19 @@
 """What a run and an account say of an erasure, made again from the request log.
 
+An account is the report of an erasure; the request log has an entry for each request of a run.
+
 Formal guarantees
-    An account is compared, entry by entry, with the log of the run that it names; its guarantee is
-    worked out again from the run's settings where agt has a formula for it. What is not shown: that
-    the model was computed as is said.
-    A request log vouches for nothing by its words: its chain is followed from the first line, the
-    state that its last entry names is worked out from the manifest, the states that gave way are
-    those that env.json lists, in their order, and no record that was carried out is left in the
-    index. A record that was made from a state which the run no longer has is known by the log
-    alone: the digest that it names is the one that an entry replaced.
+    * An account is compared, entry by entry, with the log of the run that it names. Its guarantee
+      is worked out again from the run's settings, if agt has a formula for it. What is not shown:
+      that the model was computed as is said.
+    * Nothing rests on the words of a request log: its chain is followed from the first line, the
+      state that its last entry names is worked out from the manifest, the earlier states are those
+      that env.json lists, in their order, and no erased record is left in the index. A record that
+      was made from a state which the run no longer has is known by the digest that an entry
+      replaced.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from os.path import lexists
@@ -25,7 +27,8 @@ from agt.models.kind import CertificateKind, RemovalBounds
 from agt.models.kinds import certificate_config
 from agt.models.shards import SHARDS, read_shards
 from agt.settings import plain_of
-from agt.store import Broken, Manifest, read_file
+from agt.store.manifest import Manifest
+from agt.store.reading import Broken, read_file
 from agt.unlearning.promise import read_promise
 from agt.unlearning.sentences import Remark, without_words
 from agt_cli.report.finished import ACCOUNT_FILE
@@ -40,6 +43,7 @@ from agt_cli.unlearn.log import (
     HashKey,
     Index,
     Log,
+    RequestEntry,
     as_words,
 )
 from agt_cli.unlearn.methods import METHODS, OWNERS
@@ -55,8 +59,9 @@ SIGNED_EARLIER = (
 
 
 def read_account_of(record: Record) -> ErasureReport | None:
-    """The account of an erasure's record; None: there is none, or none that is sound, which is
-    said.
+    """Return the account in an erasure's record; None: there is none, or none that is sound.
+
+    What is wrong is noted among the record's findings.
     """
     if record.config.get("rehearse") and not record.holds(ACCOUNT_FILE):
         words = (
@@ -78,9 +83,7 @@ def read_account_of(record: Record) -> ErasureReport | None:
 
 
 def _check_subject(record: Record, account: ErasureReport) -> None:
-    """Raise Broken where an account lies in a rehearsal's record, or is about another state than
-    its record names.
-    """
+    """Raise Broken if an account lies in a rehearsal's record, or is about another state."""
     if record.config.get("rehearse"):
         raise Broken(
             f"config.yaml has rehearse=true, but the folder contains {ACCOUNT_FILE}, which a "
@@ -96,10 +99,11 @@ def _check_subject(record: Record, account: ErasureReport) -> None:
 
 
 def check_account(account: ErasureReport, record: Record, run: Record | None) -> tuple[str, ...]:
-    """An account against its own record and the run that it is about; returns what it says, a line
-    each.
+    """Check an account against its own record and its run; return what it says, a line each.
 
     Args:
+        account: the report of the erasure.
+        record: of the erasure.
         run: as it is now, in this state or a later one; None: it could not be looked at.
     """
     record.look(ACCOUNT_FILE, _check_subject, account)
@@ -119,18 +123,30 @@ def check_account(account: ErasureReport, record: Record, run: Record | None) ->
 
 
 def _check_numbers(record: Record, account: ErasureReport) -> None:
+    """Raise Broken unless metrics.json has the account's numbers, as far as it has them."""
     removal = account.removal
-    numbers, budget = {"removed": removal.records, **removal.facts}, removal.budget
-    numbers |= {"budget_spent": budget.spent, "budget": budget.total} if budget else {}
-    record.check_metrics(
-        ACCOUNT_FILE, **{name: number for name, number in numbers.items() if name in record.metrics}
-    )
+    numbers = {"removed": removal.records, **removal.facts}
+    if removal.budget:
+        numbers |= {"budget_spent": removal.budget.spent, "budget": removal.budget.total}
+    recorded = {name: number for name, number in numbers.items() if name in record.metrics}
+    record.check_metrics(ACCOUNT_FILE, **recorded)
 
 
 def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) -> str:
-    """The account is the one that the log's entry, and the states on its two sides, make."""
+    """Check that an account is the one that the log's entry and the run's states make.
+
+    Args:
+        record: of the erasure.
+        account: its report.
+        log: the run's requests.
+        run: as it is now.
+
+    Raises:
+        Broken: it is another.
+    """
     _check_spent(account, run, record)
-    state, count = account.state, int(account.state.log.split(":")[0])
+    state = account.state
+    count = int(state.log.split(":")[0])  # COUNT:HASH of the log at that time
     entries = len(log.entries)
     if count > entries:
         raise Broken(
@@ -138,49 +154,24 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
             f"{entries} entries, so the run may be an older copy: verify with the present folder "
             "of the run"
         )
-    entry, then = log.entries[state.entry - 1], Log(log.entries[:count])
-    recorded = account.removal
-    if entry.kind != ("removed" if account.updated else "pending"):
-        method = recorded.promise.method
-        raise Broken(
-            f"{ACCOUNT_FILE} names method={method}, but entry {state.entry} of the run's "
-            f"request log is of the kind '{entry.kind}', to which this method does not belong"
-        )
-    removed = (
-        len({record for each in log.batch(entry.number) for record in each.records})
-        if account.updated
-        else 0
-    )
-    if removed != recorded.records:
-        raise Broken(
-            f"the number of removed records is {recorded.records} in {ACCOUNT_FILE} "
-            f"(removal.records), but {removed} in the run's request log"
-        )
-    after = log.entries[count].before if count < len(log.entries) else run.manifest.digest
-    if "removal" not in entry.facts:  # older logs keep the promise alone
-        recorded = replace(recorded, promise=read_promise(entry.promise))
-    derived = derive_account(
-        entry,
-        then,
-        entry.removal if "removal" in entry.facts else recorded,
-        (state.run, after, state.records_after),
-        training=entry.facts.get("training", account.training),
-        earlier=account.earlier,
-        sweep=account.sweep,
-        abstained=account.abstained,
-    )
+    entry = log.entries[state.entry - 1]
+    _check_kind_and_count(account, log, entry)
+    derived = _derive_report(account, log, run)
     if account.agt == __version__:  # nothing that this version writes is text
-        fields_of: Callable[[ErasureReport], dict[str, Any]] = plain_of
+        recorded_fields = plain_of(account)
+        derived_fields = plain_of(derived)
     else:
-        fields_of = _fields_of
         derived = replace(derived, agt=account.agt, outside=without_words(account.outside))
-    check_match(ACCOUNT_FILE, fields_of(account), "the run's request log", fields_of(derived))
+        recorded_fields = _fields_of(account)
+        derived_fields = _fields_of(derived)
+    check_match(ACCOUNT_FILE, recorded_fields, "the run's request log", derived_fields)
     record.findings.unchecked(
         "earlier, sweep, abstained",
         f"the fields 'earlier', 'sweep' and 'abstained' of {ACCOUNT_FILE} could not be checked, "
         "because the request log does not contain them",
     )
-    if in_words := recorded_in_words(account):
+    in_words = recorded_in_words(account)
+    if in_words:
         texts = counted(in_words, "sentence")
         record.findings.unchecked(
             "words",
@@ -193,21 +184,78 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     )
 
 
+def _check_kind_and_count(account: ErasureReport, log: Log, entry: RequestEntry) -> None:
+    """Raise Broken unless an entry of the log is of the account's kind and number of records.
+
+    Args:
+        account: the report of the erasure.
+        log: the run's requests.
+        entry: the one that the account names.
+    """
+    recorded = account.removal
+    if entry.kind != ("removed" if account.updated else "pending"):
+        method = recorded.promise.method
+        raise Broken(
+            f"{ACCOUNT_FILE} names method={method}, but entry {account.state.entry} of the run's "
+            f"request log is of the kind '{entry.kind}', to which this method does not belong"
+        )
+    removed = 0
+    if account.updated:
+        removed = len({record for each in log.batch(entry.number) for record in each.records})
+    if removed != recorded.records:
+        raise Broken(
+            f"the number of removed records is {recorded.records} in {ACCOUNT_FILE} "
+            f"(removal.records), but {removed} in the run's request log"
+        )
+
+
+def _derive_report(account: ErasureReport, log: Log, run: Record) -> ErasureReport:
+    """Return the report that the log's entry and the run's states make.
+
+    What the log does not have is the account's own.
+    """
+    state = account.state
+    count = int(state.log.split(":")[0])
+    entry = log.entries[state.entry - 1]
+    log_then = Log(log.entries[:count])
+    # the state after it is the one that the next entry replaced, or the present one
+    after = log.entries[count].before if count < len(log.entries) else run.manifest.digest
+    if "removal" in entry.facts:
+        removal = entry.removal
+    else:  # older logs keep only the promise
+        removal = replace(account.removal, promise=read_promise(entry.promise))
+    return derive_account(
+        entry,
+        log_then,
+        removal,
+        (state.run, after, state.records_after),
+        training=entry.facts.get("training", account.training),
+        earlier=account.earlier,
+        sweep=account.sweep,
+        abstained=account.abstained,
+    )
+
+
 def _fields_of(account: ErasureReport) -> dict[str, Any]:
-    """JSON values of an account, without what an earlier version recorded as text."""
-    removal, promise = account.removal, account.removal.promise
-    promise_fields = plain_of(promise) | {"terms": _plain(promise.terms)}
+    """Return the JSON values of an account, without what an earlier version recorded as text."""
+    removal = account.removal
+    promise_fields = plain_of(removal.promise) | {"terms": _plain(removal.promise.terms)}
     removal_fields = plain_of(removal) | {"promise": promise_fields, "steps": _plain(removal.steps)}
     return plain_of(account) | {"removal": removal_fields, "outside": _plain(account.outside)}
 
 
 def _plain(remarks: tuple[Remark, ...]) -> list[dict[str, Any]]:
+    """Return the JSON values of remarks, without their words."""
     return [plain_of(remark) for remark in without_words(remarks)]
 
 
 def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
-    """The guarantee and the budget of a kind's own method, by the run's settings and by what it
-    left.
+    """Check the guarantee and the budget of a kind's own method.
+
+    They are worked out from the run's settings and from what the method left.
+
+    Raises:
+        Broken: the account says something else.
     """
     method = account.removal.promise.method
     if method not in METHODS:
@@ -239,13 +287,18 @@ def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
 
 
 def check_state(record: Record, trained: Record | None) -> None:
-    """It is no state that an erasure replaced."""
+    """Raise Broken if a record is of a state that an erasure replaced."""
     check_not_replaced(record.digest, record.folder, home_of(record.folder), "path")
 
 
 def check_requests(record: Record, trained: Record | None) -> str | None:
-    """The request log of a training run, if it has one, against everything else that the run
-    says.
+    """Check the request log of a training run against everything else that the run says.
+
+    Returns:
+        What was checked, in words; None: the run has no request log.
+
+    Raises:
+        Broken: they do not match.
     """
     if not record.holds(REQUEST_LOG_FILE):
         if record.environment.get("succeeds"):
@@ -299,14 +352,15 @@ def check_shards(record: Record, trained: Record | None) -> str | None:
 
 
 def requests_of(record: Record) -> Log:
-    """The log of a run; empty: it has none, or no sound one."""
+    """Return the request log of a run; empty: it has none, or none that is sound."""
     with suppress(Broken, ValueError, AgtError):
-        return Log.read(record.read(REQUEST_LOG_FILE)) if record.holds(REQUEST_LOG_FILE) else Log()
+        if record.holds(REQUEST_LOG_FILE):
+            return Log.read(record.read(REQUEST_LOG_FILE))
     return Log()
 
 
 def erased_words(record: Record) -> Iterator[str]:
-    """What a run's log says of its model, a line each."""
+    """Yield what a run's request log says of its model, a line each."""
     log = requests_of(record)
     if log.done:
         last = log.done[-1]
@@ -316,30 +370,7 @@ def erased_words(record: Record) -> Iterator[str]:
         yield (
             f"erased from the run: {records} of {people}; the last update used method={last.method}"
         )
-        exact, eps, delta = (last.promise.get(name) for name in ("exact", "eps", "delta"))
-        what = "exact"
-        if exact is not True:
-            what = (
-                f"epsilon = {eps}, delta = {delta} when compared with a model that was never "
-                "trained on the erased records"
-            )
-        if (within := last.promise.get("within")) is not None:
-            what = f"{what} (if weights may differ by an l2 distance of up to {within})"
-        validity = "also valid" if last.promise.get("adaptive") is True else "not valid"
-        guarantee = (
-            f"{what}; this guarantee is {validity} for erasure requests that were chosen after "
-            "looking at outputs of the model"
-        )
-        if any(
-            fact.get("standing") == Standing.VOID for fact in last.promise.get("assumptions") or ()
-        ):
-            yield (
-                "the guarantee of the last update is NOT PROVED here, because an assumption is "
-                f"not met. The paper on which method={last.method} is based claims this "
-                f"guarantee: {guarantee}"
-            )
-        else:
-            yield f"guarantee of the last update: {guarantee}"
+        yield _guarantee_words(last)
     if log.pending:
         people = counted(len(log.waiting_units), "person", "people")
         yield (
@@ -348,16 +379,50 @@ def erased_words(record: Record) -> Iterator[str]:
         )
 
 
+def _guarantee_words(entry: RequestEntry) -> str:
+    """Return the guarantee of an update in words, and whether it is proved here."""
+    promise = entry.promise
+    closeness = "exact"
+    if promise.get("exact") is not True:
+        eps = promise.get("eps")
+        delta = promise.get("delta")
+        closeness = (
+            f"epsilon = {eps}, delta = {delta} when compared with a model that was never "
+            "trained on the erased records"
+        )
+    within = promise.get("within")
+    if within is not None:
+        closeness = f"{closeness} (if weights may differ by an l2 distance of up to {within})"
+    validity = "also valid" if promise.get("adaptive") is True else "not valid"
+    guarantee = (
+        f"{closeness}; this guarantee is {validity} for erasure requests that were chosen after "
+        "looking at outputs of the model"
+    )
+    assumptions = promise.get("assumptions") or ()
+    if any(fact.get("standing") == Standing.VOID for fact in assumptions):
+        return (
+            "the guarantee of the last update is NOT PROVED here, because an assumption is "
+            f"not met. The paper on which method={entry.method} is based claims this "
+            f"guarantee: {guarantee}"
+        )
+    return f"guarantee of the last update: {guarantee}"
+
+
 def _check_succession(log: Log, record: Record) -> None:
-    """The states that gave way are those that env.json lists."""
-    listed, told = record.environment.get("succeeds"), [entry.before for entry in log.entries]
-    states = len(told)
-    if listed != told:
+    """Check that the earlier states of a run are those that env.json lists.
+
+    Raises:
+        Broken: they are not, or a state comes twice.
+    """
+    in_environment = record.environment.get("succeeds")
+    in_log = [entry.before for entry in log.entries]
+    states = len(in_log)
+    if in_environment != in_log:
         raise Broken(
             "env.json (in its field 'succeeds') does not list the same earlier states of this run "
             f"as the request log {REQUEST_LOG_FILE}, which names {states}"
         )
-    if len({*told, record.manifest.digest}) != states + 1:
+    if len({*in_log, record.manifest.digest}) != states + 1:
         raise Broken(
             f"the request log {REQUEST_LOG_FILE} names the same state of this run more than once"
         )
@@ -368,7 +433,11 @@ def _check_succession(log: Log, record: Record) -> None:
 
 
 def _check_index(log: Log, record: Record) -> None:
-    """Of the records that were carried out none is in the index; those that wait all are."""
+    """Check that no erased record is in the index of records, and that all waiting ones are.
+
+    Raises:
+        Broken: it is not so, or the index does not match the run.
+    """
     if not record.holds(RECORD_INDEX_FILE):
         record.findings.unchecked(
             "erased",
@@ -377,8 +446,9 @@ def _check_index(log: Log, record: Record) -> None:
         )
         return
     index = Index.read(record.read(RECORD_INDEX_FILE))
-    there = set(as_words(index.ids))
-    if len(there) != len(index):
+    indexed = set(as_words(index.ids))
+    listed = len(index)
+    if len(indexed) != listed:
         raise Broken(f"{RECORD_INDEX_FILE} lists a record twice, so it was altered or damaged")
     if any(entry.key != index.key for entry in log.entries):
         raise Broken(
@@ -386,16 +456,17 @@ def _check_index(log: Log, record: Record) -> None:
             "of the two was altered or replaced"
         )
     erased = len(log.erased)
-    if left := len(log.erased & there):
+    left = len(log.erased & indexed)
+    if left:
         raise Broken(f"{RECORD_INDEX_FILE} still lists {left} of the {erased} erased records")
-    if gone := len(log.waiting - there):
+    missing = len(log.waiting - indexed)
+    if missing:
         pending = len(log.waiting)
         raise Broken(
-            f"{RECORD_INDEX_FILE} does not list {gone} of the {pending} records whose erasure is "
-            "pending, although these records are still in the run"
+            f"{RECORD_INDEX_FILE} does not list {missing} of the {pending} records whose erasure "
+            "is pending, although these records are still in the run"
         )
     count = record.metrics.get("n_train")
-    listed = len(index)
     if type(count) is not int or count > listed:
         raise Broken(
             f"metrics.json says n_train = {count}, but {RECORD_INDEX_FILE} lists {listed} "
@@ -409,22 +480,28 @@ def _check_index(log: Log, record: Record) -> None:
 
 
 def check_key(record: Record, trained: Record | None) -> str | None:
-    """The owner's key, if it lies there, is the one that the records are indexed with; so is the
-    log (``_check_index``).
+    """Check that the owner's key, if it lies there, is the one of the index of records.
+
+    The request log has the same key as the index (``_check_index``).
+
+    Returns:
+        What was checked, in words; None: there is no index, or no key.
+
+    Raises:
+        Broken: it is another key.
     """
     if not record.holds(RECORD_INDEX_FILE):
         return None
-    if not lexists(record.folder / KEY_FILE):
+    key_file = record.folder / KEY_FILE
+    if not lexists(key_file):
         words = (
             f"{KEY_FILE} is missing, so it is not possible to check whether the record with a "
             f"given id was trained on or erased: restore {KEY_FILE} from a copy"
         )
         record.findings.unchecked("key", words)
         return None
-    if (
-        HashKey(read_file(record.folder / KEY_FILE, 64)).check
-        != Index.read(record.read(RECORD_INDEX_FILE)).key
-    ):
+    key = HashKey(read_file(key_file, 64))
+    if key.check != Index.read(record.read(RECORD_INDEX_FILE)).key:
         raise Broken(
             f"{KEY_FILE} is not the key that {RECORD_INDEX_FILE} was written with: restore the "
             "key file of this run"
@@ -436,29 +513,42 @@ def check_key(record: Record, trained: Record | None) -> str | None:
 
 
 def replaced(folder: Path, digest: str | None) -> str:
-    """What a state of the run in a folder was, that an erasure replaced; empty: its log names
-    none, or is not sound.
+    """Return in words that an erasure replaced a state of the run in a folder.
+
+    Empty: the run's request log names no such state, or is not sound.
+
+    Args:
+        folder: of the run.
+        digest: of the state; None: any, so nothing was replaced.
     """
     with suppress(Broken, ValueError, OSError):
         manifest = Manifest.open(folder)
-        if digest is not None and digest != manifest.digest and REQUEST_LOG_FILE in manifest.files:
-            for entry in Log.read(manifest.load(folder, REQUEST_LOG_FILE, 2**30)).entries:
-                if entry.before == digest:
-                    people = counted(len(entry.units), "person", "people")
-                    outcome = "carried out" if entry.kind == "removed" else "noted"
-                    beginning = digest[:19]
-                    return (
-                        "this folder was made from an earlier state of the run (digest "
-                        f"{beginning}...). An erasure has changed the run since then: see entry "
-                        f"{entry.number} of the request log ({people}, {outcome} by "
-                        f"method={entry.method}, {entry.time})"
-                    )
+        if digest is None or digest == manifest.digest or REQUEST_LOG_FILE not in manifest.files:
+            return ""
+        log = Log.read(manifest.load(folder, REQUEST_LOG_FILE, 2**30))
+        for entry in log.entries:
+            if entry.before != digest:
+                continue
+            people = counted(len(entry.units), "person", "people")
+            outcome = "carried out" if entry.kind == "removed" else "noted"
+            beginning = digest[:19]
+            return (
+                "this folder was made from an earlier state of the run (digest "
+                f"{beginning}...). An erasure has changed the run since then: see entry "
+                f"{entry.number} of the request log ({people}, {outcome} by "
+                f"method={entry.method}, {entry.time})"
+            )
     return ""
 
 
 def check_budget(record: Record, trained: Record | None) -> str | None:
-    """Of a head that records can be removed from: what removals left is within what its noise
-    hides, worked out again.
+    """Check that the noise of a run hides what removals left, of a head that allows removals.
+
+    Returns:
+        What was checked, in words; None: the certificate is of another kind.
+
+    Raises:
+        Broken: the noise hides less.
     """
     if (record.config.get("certificate") or {}).get("name") not in OWNERS.values():
         return None
@@ -480,8 +570,15 @@ def check_budget(record: Record, trained: Record | None) -> str | None:
 
 
 def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual: float) -> None:
-    """What a removal that left such a residual may promise, by the noise of the run's settings;
-    less may be promised.
+    """Check that a removal promises no more than the noise of the run's settings allows.
+
+    It may promise less.
+
+    Args:
+        promise: as it is recorded.
+        run: from which records were removed.
+        method: by which.
+        residual: the norm of the gradient that was left, at most.
 
     Raises:
         Broken: more is promised, or the noise does not hide as much.
@@ -494,35 +591,36 @@ def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual
             f"guarantee allows at most {limit!r}. So the guarantee does not hold: train again "
             "on the remaining records"
         )
-    made = certificate_of(run).removal_promise(run, residual)
-    right = {name: getattr(made, name) for name in ("exact", "adaptive", "eps", "delta", "within")}
-    if told := {
+    derived = certificate_of(run).removal_promise(run, residual)
+    parts = ("exact", "adaptive", "eps", "delta", "within")
+    allowed = {name: getattr(derived, name) for name in parts}
+    excessive = {
         name: promise.get(name)
-        for name, value in right.items()
+        for name, value in allowed.items()
         if not _no_better(promise.get(name), value)
-    }:
+    }
+    if excessive:
         raise Broken(
-            f"the recorded promise claims too much: it says {told}, but under the run's settings "
-            f"method={method} guarantees only {right}"
+            f"the recorded promise claims too much: it says {excessive}, but under the run's "
+            f"settings method={method} guarantees only {allowed}"
         )
-    if not made.proved and all(
-        fact["standing"] != Standing.VOID for fact in promise["assumptions"]
-    ):
+    says_unproved = any(fact["standing"] == Standing.VOID for fact in promise["assumptions"])
+    if not derived.proved and not says_unproved:
         raise Broken(
             f"method={method}: the recorded promise claims too much, because it does not say "
             "that an assumption of the guarantee is not met under the run's settings"
         )
 
 
-def _no_better(told: Any, right: bool | float | None) -> bool:
-    """Whether a part of a promise says no more than what is right, the last digits of another
-    machine's apart.
+def _no_better(recorded: Any, allowed: bool | float | None) -> bool:
+    """Return whether a part of a promise claims no more than is allowed.
+
+    The last digits of another machine's number may differ.
     """
-    if right is None or isinstance(right, bool):
-        return told is right
-    return (
-        isinstance(told, float | int) and not isinstance(told, bool) and told >= right * (1 - 1e-9)
-    )
+    if allowed is None or isinstance(allowed, bool):
+        return recorded is allowed
+    is_number = isinstance(recorded, float | int) and not isinstance(recorded, bool)
+    return is_number and recorded >= allowed * (1 - 1e-9)
 
 
 def certificate_of(run: Record) -> CertificateKind:

@@ -1,7 +1,7 @@
-"""A ledger as an auditor sees it: the whole chain followed, each cost worked out again, and whether
-it counts a release.
+"""A ledger as an auditor sees it, and whether it counts a release.
 
-That is: the entry, the account that a claim names, and the labels that it remembers.
+The whole chain is followed and each cost worked out again. Of a release, the entry that paid for
+it, the account that its claim names and the labels that the ledger remembers are compared.
 """
 
 import os
@@ -23,7 +23,7 @@ from agt.mechanisms.claims import read_claim
 from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.output import Output
 from agt.settings import plain_of
-from agt.store import Broken, open_plain
+from agt.store.reading import Broken, open_plain
 from agt_cli.ledger_files import FOLDER, NO_LEDGER, ledger_path
 from agt_cli.releasing.ledgers import unit_of
 from agt_cli.releasing.noise import stands_for
@@ -52,47 +52,23 @@ head lies now.
 def look_at_ledger(
     path: Path, known: NotedHead, more: Callable[[Ledger, Findings], None] | None = None
 ) -> VerifiedItem:
-    """Check everything in a ledger.
+    """Check everything in a ledger, and return what was seen.
 
     Args:
-        more: looks at the ledger, where all of it holds.
+        path: the ledger's file.
+        known: where its chain ended at some time, or where its second head lies.
+        more: looks at the ledger if all of it holds.
     """
-    findings, name = Findings(), f"ledger {path}"
+    findings = Findings()
+    name = f"ledger {path}"
     with findings.looking("ledger"), open_plain(path), _opened(path, known) as ledger:
         noted = known if isinstance(known, Head) else None
-        book, words = ledger.verify(noted), ledger.words()
+        book = ledger.verify(noted)
+        claims = _claims_of(ledger)
         _tell(book, ledger.head, noted, findings)
         with findings.looking("first entry"):
             check_same_ledger(path, book.first_entry, book.declared)
-        population, allowance = book.population, book.population.allowance
-        relation = population.relation
-        opened = book.opening.time
-        newest = book.last.time
-        facts = (
-            (
-                "population",
-                f"{population.name}; a unit is {ledger.unit}; neighbouring datasets are those of "
-                f"relation={relation}",
-            ),
-            ("tables", ", ".join(table.name for table in book.tables.values()) or "none admitted"),
-            (
-                "opened",
-                f"the first entry was written at {opened}, the newest at {newest} (these times "
-                "are recorded, but not proved)",
-            ),
-            (
-                "first entry",
-                f"claims identify this ledger by {book.first_entry}, the first digits of the hash "
-                "of its first entry",
-            ),
-            ("head", str(book.last.head)),
-        )
-        claims = (
-            f"all releases that this ledger ever pays for are together ({allowance.eps:g}, "
-            f"{allowance.delta:g})-differentially private, for neighbouring datasets under "
-            f"relation={relation}",
-            *words,
-        )
+        facts = _facts_of(ledger, book)
         if more is not None:
             with findings.looking("entry"):
                 more(ledger, findings)
@@ -100,19 +76,70 @@ def look_at_ledger(
     return VerifiedItem(name, findings.checks, limits=LEDGER_LIMITS)
 
 
+def _claims_of(ledger: Ledger) -> tuple[str, ...]:
+    """Return what a ledger guarantees, a line each."""
+    population = ledger.population
+    allowance = population.allowance
+    return (
+        f"all releases that this ledger ever pays for are together ({allowance.eps:g}, "
+        f"{allowance.delta:g})-differentially private, for neighbouring datasets under "
+        f"relation={population.relation}",
+        *ledger.words(),
+    )
+
+
+def _facts_of(ledger: Ledger, book: Book) -> tuple[tuple[str, str], ...]:
+    """Return what a ledger says of itself: what each fact is about, and the fact."""
+    population = book.population
+    opened = book.opening.time
+    newest = book.last.time
+    return (
+        (
+            "population",
+            f"{population.name}; a unit is {ledger.unit}; neighbouring datasets are those of "
+            f"relation={population.relation}",
+        ),
+        ("tables", ", ".join(table.name for table in book.tables.values()) or "none admitted"),
+        (
+            "opened",
+            f"the first entry was written at {opened}, the newest at {newest} (these times "
+            "are recorded, but not proved)",
+        ),
+        (
+            "first entry",
+            f"claims identify this ledger by {book.first_entry}, the first digits of the hash "
+            "of its first entry",
+        ),
+        ("head", str(book.last.head)),
+    )
+
+
 def _opened(path: Path, known: NotedHead) -> Ledger:
-    """To look at, with its head file; a copy that is away from that, with a head that was
-    noted.
+    """Open a ledger for reading, with its second head where that can be found.
+
+    A copy that lies away from its second head is opened without it, if the caller noted a head.
     """
-    away = False
+    if isinstance(known, Path):
+        return Ledger.open(path, known, writing=False, away=False)
+    is_away = False
     if isinstance(known, Head):
         with Ledger.open(path, writing=False, away=True) as ledger:
-            away = bool(ledger.book.head) and not os.path.exists(ledger.book.head)
-    return Ledger.open(path, known if isinstance(known, Path) else None, writing=False, away=away)
+            second_head = ledger.book.head
+            is_away = bool(second_head) and not os.path.exists(second_head)
+    return Ledger.open(path, None, writing=False, away=is_away)
 
 
 def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings) -> None:
-    allowance, spent = book.population.allowance, eps_so_far(book.population.allowance, book.spent)
+    """Note what was checked in a ledger.
+
+    Args:
+        book: of the ledger, whose chain was followed.
+        head: the file of its second head; None: it was not found, or there is none.
+        known: where the chain ended at some time, as the caller noted it; None: not noted.
+        findings: where it is noted.
+    """
+    allowance = book.population.allowance
+    spent = eps_so_far(allowance, book.spent)
     findings.ok(
         "chain",
         f"{book.last.number} entries were checked, each linked to the previous one by its hash; "
@@ -155,19 +182,24 @@ def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings)
 def ledgers_of(
     record: Record, trained: Record | None, given: str | None, known: NotedHead
 ) -> Iterator[VerifiedItem]:
-    """The ledger that paid for a release, and whether it counts it.
+    """Yield the ledger that paid for a release, with whether it counts the release.
+
+    Nothing is yielded if no ledger paid, and none stores the answers.
 
     Args:
+        record: of the release.
         trained: the training run that it was made from; None: it has none, or that is not there.
-        given: where it lies, by name or path; None: where the release's settings say.
+        given: where the ledger lies, by name or path; None: where the release's settings say.
+        known: where the ledger's chain ended at some time, or where its second head lies.
     """
-    facts, named = (
-        record.spent.get("ledger") or {},
-        record.config.get("ledger") or record.environment.get("ledger"),
+    paid = record.spent.get("ledger") or {}
+    named = record.config.get("ledger") or record.environment.get("ledger")
+    is_stored = (
+        record.command == "predict" and not record.spent and bool(record.metrics.get("stored"))
     )
-    stored = record.command == "predict" and not record.spent and record.metrics.get("stored")
-    if not facts and not stored:
-        if record.spent and named not in (None, NO_LEDGER) and not record.spent.get("simulated"):
+    if not paid and not is_stored:
+        should_name_entry = record.spent and named not in (None, NO_LEDGER)
+        if should_name_entry and not record.spent.get("simulated"):
             record.findings.problem(
                 "budget",
                 f"the release was made with ledger={named}, but spent.json does not name the "
@@ -176,51 +208,81 @@ def ledgers_of(
         return
     path = _find_ledger(given or named, record.folder)
     if path is None:
-        findings, population = Findings(), facts.get("population", named)
-        role = "a ledger stores the answers of this release"
-        if facts:
-            entry = facts["entry"]
-            role = f"entry {entry} of the ledger of {population} paid for this release"
-        findings.unchecked(
-            "ledger",
-            f"according to the files of this release, {role}, but that ledger was not found",
-            "give the place of the ledger with ledger=NAME or ledger=FILE",
-        )
-        yield VerifiedItem(f"ledger of {population}", findings.checks)
+        yield _lost_ledger(paid, named)
         return
 
     def compare_stored(ledger: Ledger, findings: Findings) -> None:
-        run, each = record.environment.get("trained_digest"), guarantee_among(record.metrics)
-        charges = {number: debit.charge for number, debit in ledger.history().items()}
-        wanted = (Output.LABELS.value, run, each)
-        paid = {number for number, c in charges.items() if (c.output, c.run, c.guarantee) == wanted}
-        labels = labels_of(record)
-        stored = None if trained is None else trained.texts_of(ledger.labels_on(paid))
-        released = set() if labels is None else set(labels.cast("string").to_pylist())
-        if not paid or (stored is not None and released - set(stored)):
-            raise Broken(
-                "this ledger does not contain these answers of this release: no entry stores "
-                f"them and paid for answers of this run with the guarantee {each}. Give the "
-                "right ledger with ledger=..."
-            )
-        entries = counted(len(paid), "entry of the ledger", "entries of the ledger")
-        findings.ok(
-            "entry",
-            f"{entries} paid for answers of this run with the guarantee {each}, so the answers of "
-            "this release may be among them",
-        )
+        _compare_stored(record, trained, ledger, findings)
 
-    def compare(ledger: Ledger, findings: Findings) -> None:
+    def compare_paid(ledger: Ledger, findings: Findings) -> None:
         debits = ledger.history()
-        _compare_entry(record, trained, facts, ledger.book, debits, findings)
-        _compare_account(record, ledger, debits[facts["entry"]], findings)
-        _compare_labels(record, trained, ledger, {facts["entry"], *facts.get("entries", ())})
+        _compare_entry(record, trained, paid, ledger.book, debits, findings)
+        _compare_account(record, ledger, debits[paid["entry"]], findings)
+        _compare_labels(record, trained, ledger, {paid["entry"], *paid.get("entries", ())})
 
-    yield look_at_ledger(path, known, compare if facts else compare_stored)
+    yield look_at_ledger(path, known, compare_paid if paid else compare_stored)
+
+
+def _lost_ledger(paid: Mapping[str, Any], named: object) -> VerifiedItem:
+    """Return what is seen of a ledger that was not found.
+
+    Args:
+        paid: the entry "ledger" of spent.json; empty: the ledger only stores answers.
+        named: the ledger that the release's settings name.
+    """
+    findings = Findings()
+    population = paid.get("population", named)
+    role = "a ledger stores the answers of this release"
+    if paid:
+        entry = paid["entry"]
+        role = f"entry {entry} of the ledger of {population} paid for this release"
+    findings.unchecked(
+        "ledger",
+        f"according to the files of this release, {role}, but that ledger was not found",
+        "give the place of the ledger with ledger=NAME or ledger=FILE",
+    )
+    return VerifiedItem(f"ledger of {population}", findings.checks)
+
+
+def _compare_stored(
+    record: Record, trained: Record | None, ledger: Ledger, findings: Findings
+) -> None:
+    """Check that a ledger stores the answers of a release that it did not debit anew.
+
+    Raises:
+        Broken: no entry stores them.
+    """
+    run = record.environment.get("trained_digest")
+    guarantee = guarantee_among(record.metrics)
+    expected = (Output.LABELS.value, run, guarantee)
+    paid = set()
+    for number, debit in ledger.history().items():
+        charge = debit.charge
+        if (charge.output, charge.run, charge.guarantee) == expected:
+            paid.add(number)
+    stored = None if trained is None else trained.texts_of(ledger.labels_on(paid))
+    labels = labels_of(record)
+    released = set() if labels is None else set(labels.cast("string").to_pylist())
+    if not paid or (stored is not None and released - set(stored)):
+        raise Broken(
+            "this ledger does not contain these answers of this release: no entry stores "
+            f"them and paid for answers of this run with the guarantee {guarantee}. Give the "
+            "right ledger with ledger=..."
+        )
+    entries = counted(len(paid), "entry of the ledger", "entries of the ledger")
+    findings.ok(
+        "entry",
+        f"{entries} paid for answers of this run with the guarantee {guarantee}, so the answers of "
+        "this release may be among them",
+    )
 
 
 def _compare_account(record: Record, ledger: Ledger, debit: Debit, findings: Findings) -> None:
-    """The account that a claim names is the ledger's as it stood with the entry, made again."""
+    """Check that the account that a claim names is the ledger's, as it was with the entry.
+
+    Raises:
+        Broken: it is not, or the claim was issued before the release was paid for.
+    """
     if not record.holds(CLAIM_FILE):
         return
     claimed = read_claim(record.read(CLAIM_FILE))
@@ -251,22 +313,27 @@ def _compare_account(record: Record, ledger: Ledger, debit: Debit, findings: Fin
 
 
 def _account_then(ledger: Ledger, debit: Debit, account: Account) -> Account:
-    """The ledger's account with a debit, as it was when a claim was made of it.
+    """Return the ledger's account with a debit, as it was when a claim was made of it.
 
     Args:
+        ledger: that paid.
+        debit: of the release.
         account: of the claim, which knows what the ledger does not: what of a release it counts,
             and where the second head lay then, if there was one.
     """
     expected = ledger.account(debit, account.counts)
-    state, then = expected.ledger, account.ledger
-    if state and then and "none" not in (state.second_head, then.second_head):
-        state = replace(state, second_head=then.second_head)
+    state = expected.ledger
+    claimed_state = account.ledger
+    if state and claimed_state and "none" not in (state.second_head, claimed_state.second_head):
+        state = replace(state, second_head=claimed_state.second_head)
     return replace(expected, curve=expected.budget_curve, ledger=state)
 
 
 def _of_earlier_form(account: Account, claimed: Account, ledger: Ledger) -> Account:
-    """An account without what an earlier version did not record, its unit with the tables'
-    numbers of records in it.
+    """Return an account as an earlier version recorded it.
+
+    It lacks what that version did not record, and its unit has the tables' numbers of records in
+    it.
     """
     tables = [table.counted for table in ledger.book.tables.values()]
     units = [sentences.unit(account.unit, tables[:count]) for count in range(len(tables) + 1)]
@@ -278,29 +345,34 @@ def _of_earlier_form(account: Account, claimed: Account, ledger: Ledger) -> Acco
 def _compare_labels(
     record: Record, trained: Record | None, ledger: Ledger, debits: set[int]
 ) -> None:
-    """What was drawn on these entries stands in the released labels, in the order of the draws.
+    """Check that labels drawn on some entries are among the released ones, in their order.
 
-    Between them are answers that were repeated: an entry tells nothing of those.
+    Between them are answers that were repeated, of which an entry says nothing.
+
+    Raises:
+        Broken: they are not.
     """
     released = labels_of(record)
     if "answered" not in record.metrics:
         return
-    drawn, anew = ledger.labels_on(debits), record.metrics["answered"] - record.metrics["stored"]
+    drawn = ledger.labels_on(debits)
+    newly_drawn = record.metrics["answered"] - record.metrics["stored"]
     in_ledger = len(drawn)
-    if in_ledger > anew:  # a question that came twice was drawn once
+    if in_ledger > newly_drawn:  # a question that came twice was drawn once
         raise Broken(
             f"the ledger stores {in_ledger} labels of this release, but metrics.json counts only "
-            f"{anew} newly drawn labels"
+            f"{newly_drawn} newly drawn labels"
         )
     texts = None if trained is None else trained.texts_of(drawn)
     if released is None or texts is None:
         return
     names = released.dictionary.to_pylist()
-    places = (names[code] for code in released.indices.to_numpy())
+    released_texts = (names[code] for code in released.indices.to_numpy())
     if len(drawn) == len(released):
-        matched = texts == list(places)
+        matched = texts == list(released_texts)
     else:
-        matched = all(text in places for text in texts)  # one after the other
+        # each search goes on where the one before ended, so this keeps the order
+        matched = all(text in released_texts for text in texts)
     if not matched:
         raise Broken(
             "the labels differ from those that the ledger stores for this release, so some labels "
@@ -311,94 +383,109 @@ def _compare_labels(
 def _compare_entry(
     record: Record,
     trained: Record | None,
-    facts: Mapping[str, Any],
+    paid: Mapping[str, Any],
     book: Book,
     debits: Mapping[int, Debit],
     findings: Findings,
 ) -> None:
-    """The entry is of this release and no other; those of a session, which is paid line by line,
-    all are.
+    """Check that an entry paid for this release and no other.
 
-    Values are compared, worked out from settings.
+    A session is paid line by line, so all of its entries are checked. Values are compared, worked
+    out from settings.
+
+    Args:
+        record: of the release.
+        trained: the training run that it was made from; None: it is not there.
+        paid: the entry "ledger" of spent.json.
+        book: of the ledger.
+        debits: all of the ledger, by their numbers.
+        findings: where it is noted.
+
+    Raises:
+        Broken: the entry is of another release.
     """
-    entry = facts["entry"]
-    spent = record.spent
-    paid = debits.get(entry)
-    numbers = facts.get("entries", [entry])
-    lots = [debits[number] for number in numbers if number in debits]
-    if paid is None or paid.entry.hash != facts["hash"]:
+    entry = paid["entry"]
+    debit = debits.get(entry)
+    if debit is None or debit.entry.hash != paid["hash"]:
         raise Broken(
             f"entry {entry} of this ledger did not pay for the release. Either this is another "
             "ledger (give the right one with ledger=...), or the ledger was rewritten"
         )
-    # to the second
-    began, ended = (str(record.status.get(name))[:19] for name in ("started", "ended"))
-    if (
-        [lot.entry.number for lot in lots] != numbers
-        or numbers != sorted({*numbers})
-        or numbers[-1] != facts["entry"]
-        or any(lot.charge != paid.charge for lot in lots)
-        or ("entries" in facts and not by_lines(record))
-        or (
-            record.command == "predict"
-            and not all(began <= lot.entry.time[:19] <= ended for lot in lots)
-        )
-    ):
-        raise Broken(
-            f"spent.json says that entries {numbers} of the ledger paid for this release, but "
-            "they are not the debits of this run: an entry is missing from the ledger, repeated or "
-            "out of order in spent.json, of another charge, or not made during the run"
-        )
+    lots = _lots_of(record, paid, debit, debits)
+    spent = record.spent
     size = spent["queries"] if spent["what"] == Output.LABELS else 1
-    charge, counting = (
-        paid.charge,
-        record if record.command != "predict" else trained if trained else None,
-    )
-    ours: dict[str, object] = {
-        "population": facts["population"],
-        "guarantee": _guarantee(record),
-        "releases": size,
-        "mechanism": spent["mechanism"],
-        "output": str(spent["what"]),
-        "training run": record.environment.get("draw")
-        or record.environment.get("trained_digest", ""),
-        "data": record.environment.get("data_digest"),
+    charge = debit.charge
+    run = record.environment.get("draw") or record.environment.get("trained_digest", "")
+    # what is compared -> (in this release, in the ledger)
+    fields: dict[str, tuple[object, object]] = {
+        "population": (paid["population"], book.population.name),
+        "guarantee": (_guarantee(record), charge.guarantee),
+        "releases": (size, sum(lot.size for lot in lots)),
+        "mechanism": (spent["mechanism"], charge.mechanism),
+        "output": (str(spent["what"]), charge.output),
+        "training run": (run, charge.run),
+        "data": (record.environment.get("data_digest"), charge.data),
     }
-    theirs: dict[str, object] = {
-        "population": book.population.name,
-        "guarantee": charge.guarantee,
-        "releases": sum(lot.size for lot in lots),
-        "mechanism": charge.mechanism,
-        "output": charge.output,
-        "training run": charge.run,
-        "data": charge.data,
-    }
-    if counting is not None:
-        ours |= {"relation": counting.config["relation"]["name"], "unit": unit_of(counting.config)}
-        theirs |= {"relation": charge.relation, "unit": charge.unit}
-    if wrong := [name for name in ours if ours[name] != theirs[name]]:
-        field = wrong[0]
-        in_ledger = theirs[field]
-        in_release = ours[field]
-        raise Broken(
-            f"entry {entry} of the ledger paid for another release, because the field '{field}' is "
-            f"{in_ledger} in the ledger, but {in_release} in this release"
-        )
+    described_by = trained if record.command == "predict" else record
+    if described_by is not None:
+        fields["relation"] = (described_by.config["relation"]["name"], charge.relation)
+        fields["unit"] = (unit_of(described_by.config), charge.unit)
+    for field, (in_release, in_ledger) in fields.items():
+        if in_release != in_ledger:
+            raise Broken(
+                f"entry {entry} of the ledger paid for another release, because the field "
+                f"'{field}' is {in_ledger} in the ledger, but {in_release} in this release"
+            )
     noun = "label" if spent["what"] == Output.LABELS else "output"
     outputs = counted(size, noun)
     entries = f"entry {entry}"
     if len(lots) > 1:
         earlier = counted(len(lots) - 1, "earlier entry", "earlier entries")
         entries = f"{entries} together with {earlier}"
-    guarantee = paid.charge.guarantee
+    guarantee = charge.guarantee
     findings.ok(
         "entry",
         f"{entries} of the ledger paid for exactly this release: {outputs}, each {guarantee}",
     )
 
 
+def _lots_of(
+    record: Record, paid: Mapping[str, Any], last: Debit, debits: Mapping[int, Debit]
+) -> list[Debit]:
+    """Return the debits that paid for a release, in their order.
+
+    Args:
+        record: of the release.
+        paid: the entry "ledger" of spent.json.
+        last: the debit of its entry.
+        debits: all of the ledger, by their numbers.
+
+    Raises:
+        Broken: they are not the debits of this run.
+    """
+    numbers = paid.get("entries", [paid["entry"]])
+    lots = [debits[number] for number in numbers if number in debits]
+    # times are compared to the second
+    began = str(record.status.get("started"))[:19]
+    ended = str(record.status.get("ended"))[:19]
+    all_in_ledger = [lot.entry.number for lot in lots] == numbers
+    in_order = all_in_ledger and numbers == sorted({*numbers}) and numbers[-1] == paid["entry"]
+    same_charge = all(lot.charge == last.charge for lot in lots)
+    may_have_several = "entries" not in paid or by_lines(record)
+    during_run = record.command != "predict" or all(
+        began <= lot.entry.time[:19] <= ended for lot in lots
+    )
+    if not (in_order and same_charge and may_have_several and during_run):
+        raise Broken(
+            f"spent.json says that entries {numbers} of the ledger paid for this release, but "
+            "they are not the debits of this run: an entry is missing from the ledger, repeated or "
+            "out of order in spent.json, of another charge, or not made during the run"
+        )
+    return lots
+
+
 def _guarantee(record: Record) -> Guarantee:
-    """Of each release: what the settings of its command ask for."""
+    """Return the guarantee of each answer that the settings of a command ask for."""
     config = record.config
     if record.command == "train":
         return stands_for(float(config["noise"]["epsilon"]), float(config["noise"]["delta"]))
@@ -407,8 +494,13 @@ def _guarantee(record: Record) -> Guarantee:
 
 
 def _find_ledger(name: object, home: Path) -> Path | None:
-    """Where a ledger lies: from here, or from where the run's ``outputs`` folder lies; None:
-    neither.
+    """Return where a ledger lies; None: it was not found.
+
+    It is looked for from the working directory, and from where the run's ``outputs`` folder lies.
+
+    Args:
+        name: of the ledger, or its path; None: there is none.
+        home: the run's folder.
     """
     if name is None:
         return None

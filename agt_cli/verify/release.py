@@ -1,16 +1,15 @@
-"""What a release says of its budget, its labels and its weights, made again from what it rests on,
-and compared.
+"""What a release says of its budget, its labels and its weights, made again and compared.
 
 Formal guarantees
-    Nothing that a record says of its budget is taken from its text: the guarantee of one answer is
-    made from the mechanism's parameters, the totals by agt/mechanisms/composition.py from that
-    guarantee and the number of answers, and whether it may be claimed at all by
-    agt/mechanisms/judging.py from the conditions as recorded. What differs from the record is a
-    problem, whichever of the two is larger. What is not shown: that the draws were made with those
-    parameters.
+    * Nothing that a record says of its budget is taken from its text. The guarantee of one answer
+      is made from the mechanism's parameters, the totals by agt/mechanisms/composition.py from that
+      guarantee and the number of answers, and whether it may be claimed by
+      agt/mechanisms/judging.py from the conditions as recorded. What differs from the record is a
+      problem, whichever of the two is larger.
+    * What is not shown: that the draws were made with those parameters.
 
 A claim is a function of the training run's model, the mechanism's settings, the counts and the
-account that it names. Fields are compared; words are a function of the fields, as one version of
+account that it names. Fields are compared. Words are a function of the fields, as one version of
 agt says them, and are compared as a whole with what that version makes of them. Nothing of somebody
 else's code is loaded.
 """
@@ -49,7 +48,8 @@ from agt.models.number_votes import NumberVotes
 from agt.numeric import step_of
 from agt.release import NumberRelease, ReleaseTerms, judge_labelling
 from agt.settings import RelationConfig, TotalConfig, plain_of, validate
-from agt.store import MAX_TEXT_BYTES, Broken, parse_yaml
+from agt.store.reading import MAX_TEXT_BYTES, Broken
+from agt.store.yaml_text import parse_yaml
 from agt.targets import current_name
 from agt.training.lattice import LATTICE_STEPS
 from agt_cli.ledger_files import NO_LEDGER
@@ -72,39 +72,41 @@ _KINDS = {("eps",): "pure", ("eps", "delta"): "approximate", ("mu",): "gaussian"
 
 
 def guarantee_among(parameters: Mapping[str, Any]) -> Guarantee:
-    """The guarantee with these parameters, among others that are none.
+    """Return the guarantee with these parameters, among others that are none.
 
-    Raises KeyError, ConfigError: there is none.
+    Raises:
+        KeyError: there is none.
+        ConfigError: its parameters are not possible.
     """
     keys = tuple(key for key in ("eps", "delta", "mu") if parameters.get(key) is not None)
     return read_guarantee({"kind": _KINDS[keys], **{key: parameters[key] for key in keys}})
 
 
 def measurement(config: Mapping[str, Any]) -> Measurement:
-    """The mechanism with the settings of ``agt measure``."""
+    """Return the mechanism with the settings of ``agt measure``."""
     relation: RelationConfig = validate(RelationConfig, config["relation"], "relation")
     return Measurement(float(config["total"]["eps"]), float(config["total"]["delta"]), relation)
 
 
 def asked_of(record: Record) -> MechanismConfig:
-    """The mechanism and the total that the settings of a release ask for."""
+    """Return the mechanism and the total that the settings of a release ask for."""
     return MechanismConfig.from_settings(
         record.config["mechanism"], validate(TotalConfig, record.config.get("total"), "total")
     )
 
 
 def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
-    """The budget of a release and its claim, made again; returns what may be claimed, a line
-    each.
+    """Check the budget of a release and its claim; return what may be claimed, a line each.
+
+    Args:
+        record: of the release.
+        trained: the training run that it was made from; None: it is not there.
     """
-    findings, claimed, model = (
-        record.findings,
-        None,
-        None if trained is None else trained.rebuilt_model,
-    )
+    findings = record.findings
     if not record.spent:
         return _check_free(record)
     simulated = _is_simulated(record, record.config.get("seed"))
+    claimed = None
     if record.holds(CLAIM_FILE):
         with findings.looking(CLAIM_FILE):
             claimed = _read_claim(record, simulated)
@@ -114,6 +116,7 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
             "there is no claim to check, because an early version of agt, which did not write "
             "claims, made this release",
         )
+    model = None if trained is None else trained.rebuilt_model
     if model is None:
         findings.unchecked(
             "claim",
@@ -142,47 +145,38 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
 def _derive_claim(
     record: Record, model: Model | None, claimed: Claim | None, simulated: bool
 ) -> Claim:
-    """The claim, judged as agt predict judges it; spent.json and metrics.json say the same.
+    """Return the claim, judged as agt predict judges it.
+
+    spent.json and metrics.json must say the same.
 
     Args:
-        model: that it was made from; None: it is not there, and what of it counts is taken from the
-            claim.
+        record: of the release.
+        model: from which it was made; None: it is not there, and what the claim needs of it is
+            taken from the claim.
+        claimed: the claim of the release; None: it has none that can be read.
+        simulated: the draws came from a seed.
 
     Raises:
         Broken: a file says something else, or more was spent than was asked for.
     """
-    asked, size, lines = asked_of(record), int(record.spent["queries"]), by_lines(record)
-    delta, count = (
-        asked.total.delta,
-        (asked.total.queries or 1) if lines else int(record.metrics.get("n_queries", 1)),
-    )
+    asked = asked_of(record)
+    delta = asked.total.delta
+    size = int(record.spent["queries"])
+    lines = by_lines(record)
+    count = (asked.total.queries or 1) if lines else int(record.metrics.get("n_queries", 1))
     # a guarantee is the same for any number of classes
     classes = 2 if model is None else model.problem.dataset.target.class_count
-    granted = replace(
-        _granted(record, model, asked.mechanism(classes, count), claimed), simulated=simulated
-    )
-    output, each = granted.output, granted.guarantee
-    if output is Output.LABELS:
+    granted = _granted(record, model, asked.mechanism(classes, count), claimed)
+    granted = replace(granted, simulated=simulated)
+    if granted.output is Output.LABELS:
         granted = claim_of_labels(granted, size, delta)
-    elif output is Output.WEIGHTS:
-        granted = replace(granted, totals=(total_of_weights(each, delta),))
+    elif granted.output is Output.WEIGHTS:
+        granted = replace(granted, totals=(total_of_weights(granted.guarantee, delta),))
     else:
         granted = replace(granted, answers=size)
-    if asked.total.eps is not None:
-        within = total(each, size if output is Output.LABELS else 1, delta)
-        # One number is exactly what it is; totals are rounded upwards.
-        spent = each.eps if output is Output.NUMBER and isinstance(each, PureDP) else within.eps
-        if spent > asked.total.eps:
-            allowed = asked.total.eps
-            raise Broken(
-                f"the release is {within}, so it spent more budget than total.eps={allowed:g} "
-                "allows"
-            )
-    if output is Output.WEIGHTS:
-        record.check_metrics("spent.json", n_queries=size)
-    if output is Output.LABELS and (lines or not record.spent.get("ledger")):
-        record.check_metrics("spent.json", **{"reserved" if lines else "n_queries": size})
-    metrics = {"simulated": int(simulated), **each.parameters}
+    _check_total(asked.total, granted, size)
+    _check_counts(record, granted, size, lines)
+    metrics = {"simulated": int(simulated), **granted.guarantee.parameters}
     if model is not None or record.metrics.get("proved"):
         metrics["proved"] = int(granted.publishable)
     record.check_metrics("config.yaml", **metrics)
@@ -190,47 +184,108 @@ def _derive_claim(
     if not lines:
         return granted
     most = asked.total.queries
-    return replace(
-        granted,
-        one_by_one=True,
-        most=most,
-        totals=claim_of_labels(granted, most, delta).totals if most else (),
-    )
+    totals = claim_of_labels(granted, most, delta).totals if most else ()
+    return replace(granted, one_by_one=True, most=most, totals=totals)
+
+
+def _check_total(asked: TotalConfig, granted: Claim, size: int) -> None:
+    """Raise Broken if a release spent more than its settings ask for.
+
+    Args:
+        asked: the total of the settings.
+        granted: what may be claimed of the release.
+        size: how many answers there are.
+    """
+    if asked.eps is None:
+        return
+    guarantee = granted.guarantee
+    answers = size if granted.output is Output.LABELS else 1
+    spent = total(guarantee, answers, asked.delta)
+    spent_eps = spent.eps
+    # One number is exactly what it is; totals are rounded upwards.
+    if granted.output is Output.NUMBER and isinstance(guarantee, PureDP):
+        spent_eps = guarantee.eps
+    if spent_eps > asked.eps:
+        allowed = asked.eps
+        raise Broken(
+            f"the release is {spent}, so it spent more budget than total.eps={allowed:g} allows"
+        )
+
+
+def _check_counts(record: Record, granted: Claim, size: int, lines: bool) -> None:
+    """Raise Broken unless metrics.json counts as many answers as spent.json.
+
+    Args:
+        record: of the release.
+        granted: what may be claimed of it.
+        size: how many answers spent.json counts.
+        lines: they were given line by line, so the budget was reserved before.
+    """
+    if granted.output is Output.WEIGHTS:
+        record.check_metrics("spent.json", n_queries=size)
+    if granted.output is Output.LABELS and (lines or not record.spent.get("ledger")):
+        record.check_metrics("spent.json", **{"reserved" if lines else "n_queries": size})
 
 
 def _granted(
     record: Record, model: Model | None, mechanism: Claimable, claimed: Claim | None
 ) -> Claim:
-    """What may be claimed of a release.
+    """Return what may be claimed of a release, without its totals.
 
-    Between which datasets, and whether training drew noise, is in the training run alone; where
-    that is away, the claim's word is taken for it.
+    Between which datasets it holds, and whether training drew noise, is only in the training run.
+    If that is not there, the claim's word is taken for it.
+
+    Args:
+        record: of the release.
+        model: from which it was made; None: it is not there.
+        mechanism: that the settings of the release name.
+        claimed: the claim of the release; None: it has none that can be read.
     """
-    config, conditions = record.config, record.conditions
     rules = {
-        "accounting": config.get("accounting", "rigorous"),
-        "counting": config.get("counting", "distance"),
+        "accounting": record.config.get("accounting", "rigorous"),
+        "counting": record.config.get("counting", "distance"),
     }
-    relation, noisy = RelationConfig("add_remove"), False
     if model is not None:
-        relation, noisy = model.problem.settings.relation, model.problem.settings.noise is not None
-    elif claimed is not None:
-        relation, noisy = claimed.relation, bool(claimed.noisy)
-    if model is None and isinstance(mechanism, Mechanism | CertifiedQuantile | LaplaceMean):
+        return _granted_of_model(record, model, mechanism, rules)
+    conditions = record.conditions
+    relation = RelationConfig("add_remove")
+    noisy = False
+    if claimed is not None:
+        relation = claimed.relation
+        noisy = bool(claimed.noisy)
+    if isinstance(mechanism, Mechanism | CertifiedQuantile | LaplaceMean):
         output = Output.NUMBER if isinstance(mechanism, CertifiedQuantile) else Output.LABELS
         return claim(conditions, relation, mechanism, **rules, output=output, noisy=noisy)
-    if model is not None and isinstance(mechanism, Mechanism | LaplaceMean):
-        terms = ReleaseTerms(conditions=conditions, **rules)
-        return judge_labelling(model, mechanism, terms).claim
-    if model is not None and isinstance(mechanism, CertifiedQuantile):
-        nothing = model.problem.dataset.train.features[:0]
-        return NumberRelease.judged(
-            model, nothing, mechanism, ReleaseTerms(conditions=conditions, **rules)
-        ).claim
-    if model is not None:
-        head = cast(WeightsMechanism, mechanism).releasable_head(model)
-        conditions = weaker_conditions(conditions, head.conditions)
     return claim(conditions, relation, mechanism, output=Output.WEIGHTS, noisy=noisy)
+
+
+def _granted_of_model(
+    record: Record, model: Model, mechanism: Claimable, rules: dict[str, Any]
+) -> Claim:
+    """Return what may be claimed of a release from a model.
+
+    Args:
+        record: of the release.
+        model: from which it was made.
+        mechanism: that the settings of the release name.
+        rules: accounting and counting.
+    """
+    conditions = record.conditions
+    terms = ReleaseTerms(conditions=conditions, **rules)
+    if isinstance(mechanism, Mechanism | LaplaceMean):
+        return judge_labelling(model, mechanism, terms).claim
+    if isinstance(mechanism, CertifiedQuantile):
+        no_queries = model.problem.dataset.train.features[:0]
+        return NumberRelease.judged(model, no_queries, mechanism, terms).claim
+    settings = model.problem.settings
+    head = cast(WeightsMechanism, mechanism).releasable_head(model)
+    return claim(
+        weaker_conditions(conditions, head.conditions),
+        settings.relation,
+        mechanism,
+        output=Output.WEIGHTS,
+        noisy=settings.noise is not None,
+    )
 
 
 def _compare_spent(record: Record, claim: Claim) -> None:
@@ -251,33 +306,42 @@ def _compare_spent(record: Record, claim: Claim) -> None:
 
 
 def _read_claim(record: Record, simulated: bool) -> Claim:
-    """It says what the files beside it do, whether or not the training run is there."""
-    claimed, spent, status = (
-        read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES)),
-        record.spent,
-        record.status,
-    )
+    """Return the claim of a release, which must match the files beside it.
+
+    The training run need not be there.
+
+    Raises:
+        Broken: the claim says something else.
+    """
+    claimed = read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES))
     check_version(claimed.agt, CLAIM_FILE, record)
-    ledger, account = spent.get("ledger") or {}, claimed.account
-    releases = int(spent["queries"]) if spent["what"] == Output.LABELS else 1
-    said = {
+    spent = record.spent
+    has_fields = spent_has_fields(record)
+    if not has_fields and not claimed.of_earlier_form:
+        raise Broken(
+            "spent.json states the guarantee as a sentence, as only early versions of agt did, but "
+            f"a later version wrote {CLAIM_FILE} in the same folder"
+        )
+    account = claimed.account
+    in_claim = {
         "mechanism": claimed.mechanism,
         "releases": claimed.releases,
         "simulated": claimed.simulated,
         "ledger": None if account is None else [account.population, account.entry],
     }
-    beside = {"mechanism": spent["mechanism"], "releases": releases, "simulated": simulated}
-    beside["ledger"] = [ledger.get("population"), ledger.get("entry")] if ledger else None
-    if not spent_has_fields(record) and not claimed.of_earlier_form:
-        raise Broken(
-            "spent.json states the guarantee as a sentence, as only early versions of agt did, but "
-            f"a later version wrote {CLAIM_FILE} in the same folder"
-        )
-    if spent_has_fields(record):
-        said["guarantee"], beside["guarantee"] = claimed.guarantee.as_json, spent["guarantee"]
-    check_match(CLAIM_FILE, said, "spent.json and the settings", beside)
-    started = str(status.get("started"))
-    ended = str(status.get("ended"))
+    ledger = spent.get("ledger") or {}
+    in_files = {
+        "mechanism": spent["mechanism"],
+        "releases": int(spent["queries"]) if spent["what"] == Output.LABELS else 1,
+        "simulated": simulated,
+        "ledger": [ledger.get("population"), ledger.get("entry")] if ledger else None,
+    }
+    if has_fields:
+        in_claim["guarantee"] = claimed.guarantee.as_json
+        in_files["guarantee"] = spent["guarantee"]
+    check_match(CLAIM_FILE, in_claim, "spent.json and the settings", in_files)
+    started = str(record.status.get("started"))
+    ended = str(record.status.get("ended"))
     if not started[:10] <= str(claimed.issued) <= ended[:10]:
         raise Broken(
             f"{CLAIM_FILE} was issued on {claimed.issued}, but the release was made from {started} "
@@ -292,20 +356,26 @@ def _read_claim(record: Record, simulated: bool) -> Claim:
 
 
 def _compare_claim(claimed: Claim, derived: Claim, record: Record) -> None:
-    """Raise Broken unless a claim is the one that the release makes, on the account that it
-    names.
+    """Raise Broken unless a claim is the one that the release makes on the account that it names.
+
+    Args:
+        claimed: as it lies there.
+        derived: as the release makes it, without an account.
+        record: of the release.
     """
-    counted: Account | Uncounted | None = claimed.account
-    if claimed.account is not None and not claimed.of_earlier_form:
-        counted = replace(claimed.account, counts="answers" if derived.one_by_one else "entry")
-    elif claimed.account is None and not derived.simulated and not claimed.of_earlier_form:
-        counted = _reason_uncounted(claimed, record)
-    compare_claims(claimed, derived.with_account(counted), record.findings)
+    account: Account | Uncounted | None = claimed.account
+    if not claimed.of_earlier_form:
+        if claimed.account is not None:
+            account = replace(claimed.account, counts="answers" if derived.one_by_one else "entry")
+        elif not derived.simulated:
+            account = _reason_uncounted(claimed, record)
+    compare_claims(claimed, derived.with_account(account), record.findings)
 
 
 def _reason_uncounted(claimed: Claim, record: Record) -> Uncounted:
-    """Why no ledger counts a release: by its settings, or by env.json, which says what AGT_LEDGER
-    was.
+    """Return why no ledger counts a release.
+
+    It follows from the settings, or from env.json, which says what AGT_LEDGER was.
 
     Raises:
         Broken: the claim gives another reason.
@@ -330,35 +400,46 @@ def _reason_uncounted(claimed: Claim, record: Record) -> Uncounted:
 
 
 def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
-    """Raise Broken unless two claims have the same fields, their day apart, and the first one's
-    words are its fields'.
+    """Check that two claims have the same fields, and that the first one's words follow from them.
 
-    Of what an earlier version wrote as sentences nothing is compared, which is said.
+    Their day may differ. Of what an earlier version wrote as sentences nothing is compared, which
+    is noted.
+
+    Args:
+        claimed: as it lies there.
+        derived: as it was made again.
+        findings: where it is noted.
+
+    Raises:
+        Broken: they differ.
     """
     derived = replace(derived.for_file(), issued=claimed.issued, agt=claimed.agt)
     in_words = claimed.declared_in_words and LAST_IN_WORDS in (claimed.agt, __version__)
-    own_words = claimed.agt == __version__ and not claimed.of_earlier_form and not in_words
     if claimed.of_earlier_form:
         derived = _of_earlier_form(derived)
     elif in_words and _declares_as_text(claimed, derived):
         derived = replace(derived, declared=claimed.declared)
-    fields, expected = (
-        {**plain_of(each), "words": [], "outside": []} for each in (claimed, derived)
-    )
-    check_match(CLAIM_FILE, fields, "this release", expected)
-    if not own_words:
+    no_words: dict[str, Any] = {"words": [], "outside": []}
+    fields = plain_of(claimed) | no_words
+    expected_fields = plain_of(derived) | no_words
+    check_match(CLAIM_FILE, fields, "this release", expected_fields)
+    of_earlier_form = claimed.of_earlier_form or in_words
+    if claimed.agt != __version__ or of_earlier_form:
         reason = (
             f"agt {claimed.agt} wrote {CLAIM_FILE}, but this is agt {__version__}, which may word "
             "sentences differently"
         )
-        if claimed.of_earlier_form or in_words:
+        if of_earlier_form:
             reason = f"{CLAIM_FILE} has the form of an earlier version of agt"
         findings.unchecked(
             "words", f"the sentences in {CLAIM_FILE} were not compared, because {reason}"
         )
         return
-    made = claimed.for_file()
-    if not rendered_alike((claimed.words, claimed.outside), (made.words, made.outside)):
+    expected = claimed.for_file()
+    sentences_match = rendered_alike(
+        (claimed.words, claimed.outside), (expected.words, expected.outside)
+    )
+    if not sentences_match:
         raise Broken(
             f"the sentences in {CLAIM_FILE} (fields 'words' and 'outside') do not match the other "
             "fields"
@@ -366,42 +447,45 @@ def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
 
 
 def _of_earlier_form(claim: Claim) -> Claim:
-    """A claim without what an earlier version recorded as sentences; it had no total of answers
-    that come one by one.
+    """Return a claim as an earlier version recorded it.
+
+    It lacks what that version wrote as sentences; that version had no total of answers that come
+    one by one.
     """
     reasons: tuple[Reason, ...] | None = () if claim.proved else None
     claim = replace(claim, reasons=reasons, declared=None, noisy=None)
-    return (
-        replace(claim, one_by_one=False, most=None, totals=(), curve=None)
-        if claim.one_by_one
-        else claim
-    )
+    if not claim.one_by_one:
+        return claim
+    return replace(claim, one_by_one=False, most=None, totals=(), curve=None)
 
 
 def _declares_as_text(claimed: Claim, derived: Claim) -> bool:
-    """Whether a claim has all that the record has as text, and declarations about the same
-    conditions.
+    """Return whether a claim has all declarations that the record has as text.
+
+    Both must declare something about the same conditions.
     """
-    told, made = (each.declared or () for each in (claimed, derived))
-    letters, expected = ({known.condition for known in each} for each in (told, made))
-    return letters == expected and all(known in told for known in made if known.fact.in_words)
+    in_claim = claimed.declared or ()
+    in_record = derived.declared or ()
+    claim_conditions = {declaration.condition for declaration in in_claim}
+    record_conditions = {declaration.condition for declaration in in_record}
+    if claim_conditions != record_conditions:
+        return False
+    return all(declaration in in_claim for declaration in in_record if declaration.fact.in_words)
 
 
 def _check_free(record: Record) -> tuple[str, ...]:
-    """Nothing was spent only where weights released earlier answer, or a ledger's stored answers
-    do.
+    """Check that a release which spent nothing could answer so; return what may be claimed.
+
+    Nothing is spent only if weights released earlier answer, or a ledger's stored answers do.
     """
-    config, answered, stored = (
-        record.config,
-        record.metrics.get("answered"),
-        record.metrics.get("stored"),
-    )
+    config = record.config
     if config.get("release") or (config.get("mechanism") or {}).get("weights"):
         return (sentences.FREE,)
-    free = type(stored) is int and stored == answered
-    free = free and (
-        not answered or (config.get("ledger") != NO_LEDGER and config.get("seed") is None)
-    )
+    answered = record.metrics.get("answered")
+    stored = record.metrics.get("stored")
+    all_stored = type(stored) is int and stored == answered
+    has_ledger = config.get("ledger") != NO_LEDGER and config.get("seed") is None
+    free = all_stored and (not answered or has_ledger)
     right = (
         f"according to metrics.json, all {stored} answers came from a ledger, which stored them "
         "and paid for them when they were drawn"
@@ -415,7 +499,7 @@ def _check_free(record: Record) -> tuple[str, ...]:
 
 
 def check_tuned(record: Record, trained: Record | None) -> tuple[str, ...]:
-    """What private tuning of an earlier version released: nobody works its price out again."""
+    """Note that the budget of private tuning (of an earlier version) is not worked out again."""
     if record.spent:
         version = record.environment.get("agt")
         record.findings.unchecked(
@@ -427,33 +511,14 @@ def check_tuned(record: Record, trained: Record | None) -> tuple[str, ...]:
 
 
 def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
-    """What was measured of a table: its budget and claim, and the price that whoever trains with
-    it is told.
+    """Check what was measured of a table: its budget and claim, and the price that is told.
+
+    Whoever trains with the measured constants reads that price.
+
+    Returns:
+        What may be claimed, a line each.
     """
-    with record.findings.looking(DATASET_FILE):
-        noted = (
-            parse_yaml(record.read(DATASET_FILE, MAX_TEXT_BYTES), DATASET_FILE).get("measurement")
-            or {}
-        )
-        mechanism = measurement(record.config)
-        price = sentences.price(str(mechanism.guarantee), describe_neighbours(mechanism.relation))
-        version = record.environment.get("agt")
-        recorded = noted.get("claim")
-        if version != __version__:
-            record.findings.unchecked(
-                "words",
-                f"the sentences in {DATASET_FILE} were not compared, because agt {version} wrote "
-                "them, and versions may word sentences differently",
-            )
-        elif not rendered_alike(recorded, price):
-            raise Broken(
-                f"according to {DATASET_FILE}, measuring the constants was {recorded}, but "
-                f"according to the settings it was {price}"
-            )
-        record.findings.ok(
-            DATASET_FILE,
-            f"measuring the constants with noise was {price}, as {DATASET_FILE} says",
-        )
+    record.look(DATASET_FILE, _check_price)
     if not record.spent:
         if record.holds(CLAIM_FILE):
             record.findings.problem(
@@ -479,18 +544,44 @@ def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
     return ()
 
 
+def _check_price(record: Record) -> str:
+    """Check that dataset.yaml says what measuring its constants cost.
+
+    Raises:
+        Broken: it says something else.
+    """
+    content = parse_yaml(record.read(DATASET_FILE, MAX_TEXT_BYTES), DATASET_FILE)
+    recorded = (content.get("measurement") or {}).get("claim")
+    mechanism = measurement(record.config)
+    price = sentences.price(str(mechanism.guarantee), describe_neighbours(mechanism.relation))
+    version = record.environment.get("agt")
+    if version != __version__:
+        record.findings.unchecked(
+            "words",
+            f"the sentences in {DATASET_FILE} were not compared, because agt {version} wrote "
+            "them, and versions may word sentences differently",
+        )
+    elif not rendered_alike(recorded, price):
+        raise Broken(
+            f"according to {DATASET_FILE}, measuring the constants was {recorded}, but "
+            f"according to the settings it was {price}"
+        )
+    return f"measuring the constants with noise was {price}, as {DATASET_FILE} says"
+
+
 def _is_simulated(record: Record, seed: object) -> bool:
-    """Whether the draws came from a seed; every file must agree."""
-    simulated, findings = seed is not None, record.findings
-    in_spent, in_metrics = record.spent.get("simulated"), record.metrics.get("simulated")
+    """Return whether the draws came from a seed; a file that says otherwise is a problem."""
+    simulated = seed is not None
+    in_spent = record.spent.get("simulated")
+    in_metrics = record.metrics.get("simulated")
     if in_spent is not simulated or in_metrics != int(simulated):
-        findings.problem(
+        record.findings.problem(
             "draws",
             f"according to the seed in config.yaml, simulated should be {simulated}, but it is "
             f"{in_spent!r} in spent.json and {in_metrics!r} in metrics.json",
         )
     elif simulated:
-        findings.note(
+        record.findings.note(
             "draws",
             "this is a SIMULATION: the answers were drawn from a seed and have no guarantee",
         )
@@ -502,33 +593,42 @@ def _is_simulated(record: Record, seed: object) -> bool:
 
 
 def check_labels(record: Record, trained: Record | None) -> str | None:
-    """As many labels as were counted, each of them one of the classes."""
+    """Check that there are as many labels as were counted, each of them one of the classes.
+
+    Returns:
+        What was checked, in words; None: no labels were released.
+
+    Raises:
+        Broken: it is not so.
+    """
     labels = labels_of(record)
     if labels is None:
         return None
-    answered, left = (record.metrics.get(key) for key in ("answered", "unanswered"))
-    if answered is not None and answered + left != record.metrics["n_queries"]:
+    answered = record.metrics.get("answered")
+    unanswered = record.metrics.get("unanswered")
+    if answered is not None and answered + unanswered != record.metrics["n_queries"]:
         queries = record.metrics["n_queries"]
         raise Broken(
-            f"metrics.json counts {answered} answered and {left} unanswered queries, but "
+            f"metrics.json counts {answered} answered and {unanswered} unanswered queries, but "
             f"{queries} queries in all (n_queries)"
         )
     rows = len(labels)
-    if rows != (count := _counted(record)):
+    count = _counted(record)
+    if rows != count:
         raise Broken(f"the file of labels has {rows} rows, but metrics.json counts {count} labels")
     model = None if trained is None else trained.rebuilt_model
     if model is not None and model.number_votes is not None:
         drawn_from_sums = _names(record, LaplaceMean)
         return _check_numbers(labels, model.number_votes, drawn_from_sums)
     classes = [] if trained is None else trained.classes
-    unknown = sorted(set(pc.unique(labels).to_pylist()).difference(classes)) if classes else []
+    found = f"the file of labels has {count} labels, as metrics.json says"
+    if not classes:
+        return found
+    unknown = sorted(set(pc.unique(labels).to_pylist()).difference(classes))
     if unknown:
         label = unknown[0]
         raise Broken(f"the labels include {label!r}, which is not a class of the training run")
-    found = f"the file of labels has {count} labels, as metrics.json says"
-    if classes:
-        return f"{found}, and each label is a class of the training run"
-    return found
+    return f"{found}, and each label is a class of the training run"
 
 
 def _check_numbers(labels: pa.DictionaryArray, model: NumberVotes, drawn_from_sums: bool) -> str:
@@ -585,8 +685,9 @@ def _counted(record: Record) -> Any:
 
 
 def labels_of(record: Record) -> pa.DictionaryArray | None:
-    """[n] the labels that were released, in their order, each class's name once; None: there are
-    none.
+    """Return the labels that were released, in their order, each class's name once, [n].
+
+    None: there are none.
 
     Raises:
         Broken: the table is none that agt writes, or a parquet file of other rows than were
@@ -595,20 +696,13 @@ def labels_of(record: Record) -> pa.DictionaryArray | None:
     name = next((name for name in LABEL_FILES if record.holds(name)), None)
     if name is None:
         return None
-    content, named = record.read(name), LABEL_COLUMNS[1:]
+    is_table = name == LABEL_FILES[0]
+    content = record.read(name)
     try:
-        if name == LABEL_FILES[0]:
-            rows = csv.reader(TextIOWrapper(BytesIO(content), "utf-8", newline=""), strict=True)
-            columns, labels = (
-                next(rows),
-                pa.array((label for _, label in rows), pa.string()).dictionary_encode(),
-            )
+        if is_table:
+            columns, labels = _read_csv_labels(content)
         else:
-            # a row that agt writes holds a name in plain, 4 bytes and its letters; Snappy unpacks 3
-            # bytes to 64 at most
-            file = open_parquet(content, named, _counted(record), 6)
-            columns, table = file.schema_arrow.names, file.read(named).unify_dictionaries()
-            labels = table.column(0).combine_chunks()
+            columns, labels = _read_parquet_labels(content, _counted(record))
         may_be_numbers = _names(record, LaplaceMean) or _names(record, NoisyStatistics)
         too_many = len(labels.dictionary) > MAX_CLASSES and not may_be_numbers
         if columns != LABEL_COLUMNS or too_many or labels.null_count:
@@ -618,9 +712,39 @@ def labels_of(record: Record) -> pa.DictionaryArray | None:
                 f"{MAX_CLASSES} different labels"
             )
     except (csv.Error, ValueError, OSError, IndexError, StopIteration, pa.ArrowException) as error:
-        kind = "table" if name == LABEL_FILES[0] else "parquet file"
+        kind = "table" if is_table else "parquet file"
         raise Broken(f"{name} is not a valid {kind} of labels ({error})") from None
     return labels
+
+
+def _read_csv_labels(content: bytes) -> tuple[list[str], pa.DictionaryArray]:
+    """Return the columns of a table of labels, and its labels [n].
+
+    Raises:
+        csv.Error, ValueError, StopIteration: it is no such table.
+    """
+    rows = csv.reader(TextIOWrapper(BytesIO(content), "utf-8", newline=""), strict=True)
+    columns = next(rows)
+    labels = pa.array((label for _, label in rows), pa.string()).dictionary_encode()
+    return columns, labels
+
+
+def _read_parquet_labels(content: bytes, count: Any) -> tuple[list[str], pa.DictionaryArray]:
+    """Return the columns of a parquet file of labels, and its labels [n].
+
+    Args:
+        content: of the file.
+        count: how many rows it must have.
+
+    Raises:
+        ValueError, OSError, IndexError, ArrowException: it is no such file.
+    """
+    label_column = LABEL_COLUMNS[1:]
+    # a row that agt writes holds a name in plain, 4 bytes and its letters; Snappy unpacks 3
+    # bytes to 64 at most
+    file = open_parquet(content, label_column, count, 6)
+    table = file.read(label_column).unify_dictionaries()
+    return file.schema_arrow.names, table.column(0).combine_chunks()
 
 
 def _names(record: Record, mechanism: type[Any]) -> bool:
@@ -631,27 +755,30 @@ def _names(record: Record, mechanism: type[Any]) -> bool:
 
 
 def check_weights(record: Record, trained: Record | None) -> str | None:
-    """Released weights lie on their lattice; their noise is what their mechanism takes for this
-    head.
+    """Check that released weights lie on their lattice, and that their noise is the mechanism's.
+
+    Returns:
+        What was checked, in words; None: no weights were released, or the run is not there.
+
+    Raises:
+        Broken: it is not so.
     """
     if not record.holds(WEIGHTS_FILE):
         return None
     noise = record.json(WEIGHTS_FILE)
     check_lattice(read_released_weight(record), noise, record.findings)
-    head = (
-        None
-        if trained is None or trained.rebuilt_model is None
-        else trained.rebuilt_model.release_head
-    )
+    model = None if trained is None else trained.rebuilt_model
+    head = None if model is None else model.release_head
     if head is None:
         return None
     classes = head.problem.dataset.target.class_count
     mechanism = cast(WeightsMechanism, asked_of(record).mechanism(classes, 1))
-    simulated, drawn = record.config.get("seed") is not None, mechanism.noise(head)
-    derived = {**mechanism.guarantee.parameters, **drawn, "simulated": simulated}
+    recomputed = mechanism.noise(head)
+    simulated = record.config.get("seed") is not None
+    derived = {**mechanism.guarantee.parameters, **recomputed, "simulated": simulated}
     check_match(WEIGHTS_FILE, noise, "this run's mechanism", derived)
     parameters = ", ".join(
-        f"{name} = {value:.6g}" for name, value in drawn.items() if name != "step"
+        f"{name} = {value:.6g}" for name, value in recomputed.items() if name != "step"
     )
     return f"the noise in {WEIGHTS_FILE} equals the recomputed noise: {parameters}"
 
@@ -668,8 +795,12 @@ def read_released_weight(record: Record) -> np.ndarray:
 
 
 def check_lattice(weight: np.ndarray, noise: Any, findings: Findings) -> None:
-    """Released weights are multiples of a step that sigma alone decides: what is not was changed
-    after the draw.
+    """Check that released weights are multiples of a step that sigma alone decides.
+
+    What is not was changed after the draw.
+
+    Raises:
+        Broken: a weight is no multiple, or the step does not belong to sigma.
     """
     sigma, step = float(noise["sigma"]), float(noise["step"])
     if not (sigma > 0 and step == step_of(sigma)):

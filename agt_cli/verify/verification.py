@@ -9,7 +9,8 @@ from pathlib import Path
 
 from agt.errors import ConfigError, counted
 from agt.models.portable import COMMAND as RELEASE
-from agt.store import MANIFEST_FILE, Broken, Manifest, read_file, unseal_manifest
+from agt.store.manifest import MANIFEST_FILE, Manifest, unseal_manifest
+from agt.store.reading import Broken, read_file
 from agt.unlearning.sentences import sentences
 from agt_cli.ledger_files import is_ledger
 from agt_cli.report.finished import Run, has_pending_commit, spent_lines
@@ -192,16 +193,20 @@ class Verification:
     def _release(
         self, record: Record, below: tuple[VerifiedItem, ...], runs: RunsBehind
     ) -> VerifiedItem:
+        """Return what was seen of a folder of released weights.
+
+        Args:
+            record: of the folder.
+            below: what it rests on, verified.
+            runs: that it was made from.
+        """
         portable = check_portable(record, runs)
-        facts = (
-            (
-                ("dataset", portable.name),
-                ("classes", ", ".join(portable.classes) or portable.answers),
-            )
-            if portable
-            else ()
-        )
-        words = portable.words if portable else ()
+        facts: tuple[tuple[str, str], ...] = ()
+        words: tuple[str, ...] = ()
+        if portable is not None:
+            classes = ", ".join(portable.classes) or portable.answers
+            facts = (("dataset", portable.name), ("classes", classes))
+            words = portable.words
         return VerifiedItem(
             f"{ITEM_NAMES[RELEASE]} {record.folder}",
             record.findings.checks,
@@ -215,9 +220,12 @@ class Verification:
 
     def _run(self, record: Record) -> tuple[VerifiedItem, Record | None]:
         """Return what was seen of a run, and the training run that it was made from."""
-        below, claims, training = tuple[VerifiedItem, ...](), tuple[str, ...](), None
+        below: tuple[VerifiedItem, ...] = ()
+        claims: tuple[str, ...] = ()
+        training = None
         with record.findings.looking("record"):
-            record.check_status()  # each file that cannot be read is told once:
+            record.check_status()
+            # read here, so that each file that cannot be read is told once
             _ = record.config, record.metrics, record.conditions, record.spent, record.rebuilt_model
             if record.command == ERASURE:
                 below, claims = self._erasure(record)
@@ -241,35 +249,42 @@ class Verification:
     def _made(
         self, record: Record
     ) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...], Record | None]:
-        """What something was made from, what it claims, a line each, and its training run."""
+        """Check a run that is no erasure.
+
+        Returns:
+            What it was made from, what it claims (a line each), and its training run.
+        """
         trained = record if record.command == "train" else None
         below = () if trained is None else data_items(record)
         for name, place, digest in record.sources():
             item, source = self._source(name, place, digest, record.folder)
-            current = source is not None and digest in (None, source.digest)
-            below, trained = (*below, item), trained or (source if current else None)
+            below = (*below, item)
+            is_in_recorded_state = source is not None and digest in (None, source.digest)
+            if not trained and is_in_recorded_state:
+                trained = source
         for command, name, check in CHECKS:
             if command in ("", record.command):
                 record.look(name, check, trained)
         claims = CLAIMS.get(record.command, certified)(record, trained)
         published = self._published(record, trained)
-        return (
-            (*below, *published, *ledgers_of(record, trained, self.ledger, self.head)),
-            claims,
-            trained,
-        )
+        ledgers = ledgers_of(record, trained, self.ledger, self.head)
+        return (*below, *published, *ledgers), claims, trained
 
     def _erasure(self, record: Record) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...]]:
-        """The account of an erasure: the run that it is about, as it is now, and what it says, a
-        line each.
+        """Check the record of an erasure.
+
+        Returns:
+            The run from which records were erased, as it is now; and what the account says, a line
+            each.
+
+        Raises:
+            Broken: no file names that run.
         """
         record.look("env.json", check_environment)
-        account, place = (
-            read_account_of(record),
-            record.environment.get("trained_run") or record.config.get("run"),
-        )
+        account = read_account_of(record)
         if account is None:
             return (), ()
+        place = record.environment.get("trained_run") or record.config.get("run")
         if not isinstance(place, str):
             raise Broken(
                 "env.json (entry 'trained_run') or config.yaml (entry 'run') should name the run "
@@ -281,13 +296,22 @@ class Verification:
     def _source(
         self, name: str, place: Path, digest: str | None, home: Path
     ) -> tuple[VerifiedItem, Record | None]:
-        """A folder that a run was made from, and its record, if it is what was recorded or came
-        after it by erasures.
+        """Look at a folder that a run was made from.
+
+        Args:
+            name: what it is, in words.
+            place: where it was.
+            digest: that it had; None: nobody said.
+            home: the run's own folder.
+
+        Returns:
+            What was seen, and its record; None: it is neither what was recorded nor a later state
+            after erasures.
         """
-        findings, folder = (
-            Findings(),
-            _whereabouts(place, digest, home) if self.steps < MAX_STEPS else None,
-        )
+        findings = Findings()
+        folder = None
+        if self.steps < MAX_STEPS:
+            folder = _whereabouts(place, digest, home)
         if folder is None:
             findings.unchecked(
                 "folder",
@@ -305,17 +329,19 @@ class Verification:
             "the checks below are about the present state of the run, not about the earlier state "
             "from which this folder was made",
         )
-        now = self._deeper._folder(folder, None)
-        return VerifiedItem(
-            f"{name} {place}", findings.checks, rests_on=(now.item,), digest=digest or ""
-        ), now.record
+        present = self._deeper._folder(folder, None)
+        item = VerifiedItem(
+            f"{name} {place}", findings.checks, rests_on=(present.item,), digest=digest or ""
+        )
+        return item, present.record
 
     @property
     def _deeper(self) -> "Verification":
+        """The same, for folders one step farther from the first."""
         return replace(self, steps=self.steps + 1)
 
     def _published(self, record: Record, training: Record | None) -> tuple[VerifiedItem, ...]:
-        """The folder of released weights inside a record, which is what may be handed on."""
+        """Look at the folder of released weights inside a record, which may be handed on."""
         if self.steps or not record.holds(f"{RELEASE_FOLDER}/{MANIFEST_FILE}"):
             return ()
         findings = Findings()
@@ -325,31 +351,30 @@ class Verification:
         return (self._release(inside, (), RunsBehind(record, training)),)
 
     def _owner(self, record: Record) -> VerifiedFolder | None:
-        """The run that released these weights, verified: the owner's, not the public's.
+        """Return the run that released these weights, verified: the owner's, not the public's.
 
-        None: they lie elsewhere.
+        None: the weights lie elsewhere.
         """
-        inside, listed = record.folder.resolve(), record.digest.removeprefix("sha256:")
+        release = record.folder.resolve()
         try:
-            manifest = Manifest.open(inside.parent)
+            manifest = Manifest.open(release.parent)
         except Broken:
             return None
-        lies_there = manifest.files.get(f"{inside.name}/{MANIFEST_FILE}") == listed
-        return (
-            self._deeper._folder(record.folder.parent, None)
-            if lies_there and self.steps < MAX_STEPS
-            else None
-        )
+        listed = manifest.files.get(f"{release.name}/{MANIFEST_FILE}")
+        is_listed = listed == record.digest.removeprefix("sha256:")
+        if not is_listed or self.steps >= MAX_STEPS:
+            return None
+        return self._deeper._folder(record.folder.parent, None)
 
 
 def _whereabouts(recorded: Path, digest: str | None, home: Path) -> Path | None:
-    """Where a folder lies that a run names: where it did then, or beside that run, in a copy of the
-    whole.
+    """Return where a folder lies that a run names; None: nowhere.
 
-    None: nowhere; a folder of another digest counts only where that gave way there in an erasure,
-    or where the folder lies at the very place that was recorded.
+    It is where it was, or beside that run in a copy of the whole. A folder of another digest counts
+    only if an erasure replaced the digest there, or if it lies at the very place that was recorded.
 
     Args:
+        recorded: where it was.
         digest: that it must have; None: any.
         home: the run's own folder.
     """
@@ -365,35 +390,20 @@ def _whereabouts(recorded: Path, digest: str | None, home: Path) -> Path | None:
                 return folder
         except Broken:
             continue
-    later = next((folder for folder in places if replaced(folder, digest)), None)
-    return later or (recorded if os.path.lexists(recorded / MANIFEST_FILE) else None)
+    for folder in places:
+        if replaced(folder, digest):
+            return folder
+    return recorded if os.path.lexists(recorded / MANIFEST_FILE) else None
 
 
 def _unfinished(folder: Path) -> VerifiedItem:
-    """A run that has no manifest: it did not end, or what bound it is gone.
+    """Return what is seen of a run without a manifest, which did not end or lost its manifest.
 
     Raises:
         ConfigError: it is no run at all.
     """
     if not os.path.lexists(folder / "status.json"):
-        runs = sorted(
-            path.parent
-            for depth in ("*", "*/*")
-            for path in folder.glob(f"{depth}/{MANIFEST_FILE}")
-        )
-        problem = (
-            f"{folder}: this is neither a run nor a release, because both {MANIFEST_FILE} and "
-            "status.json are missing"
-        )
-        if runs:
-            runs_inside = counted(len(runs), "run")
-            newest = runs[-1]
-            hint = (
-                f"To verify one of the {runs_inside} in this folder, type for example `agt verify "
-                f"{newest}`"
-            )
-            problem = f"{problem}. {hint}"
-        raise ConfigError(problem)
+        raise ConfigError(_no_run_words(folder))
     findings = Findings()
     with findings.looking("status"):
         run = Run.at(folder)
@@ -408,9 +418,8 @@ def _unfinished(folder: Path) -> VerifiedItem:
             "running": "a process is still working on this run",
             "killed": "no process is working on this run any more, so the run was killed",
         }
-        reason = str(state)
-        if words := known.get(state, run.error):
-            reason = f"{state}: {words}"
+        explanation = known.get(state, run.error)
+        reason = f"{state}: {explanation}" if explanation else str(state)
         findings.problem(
             "status",
             f"the run is not finished ({reason}), so there is no list of hashes with which its "
@@ -427,3 +436,22 @@ def _unfinished(folder: Path) -> VerifiedItem:
                 f"{what} may have been drawn at {time}, so count this budget as spent: {budget}",
             )
     return VerifiedItem(f"unfinished run {folder}", findings.checks)
+
+
+def _no_run_words(folder: Path) -> str:
+    """Return in words that a folder is no run, and which of the runs in it could be meant."""
+    runs = sorted(
+        path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{MANIFEST_FILE}")
+    )
+    problem = (
+        f"{folder}: this is neither a run nor a release, because both {MANIFEST_FILE} and "
+        "status.json are missing"
+    )
+    if not runs:
+        return problem
+    runs_inside = counted(len(runs), "run")
+    newest = runs[-1]
+    return (
+        f"{problem}. To verify one of the {runs_inside} in this folder, type for example `agt "
+        f"verify {newest}`"
+    )

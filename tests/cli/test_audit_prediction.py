@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from agt.mechanisms.mechanism import Mechanism
-from agt_audit.prediction import Stage
+from agt_audit.prediction import ReleaseSandbox
 
 from .conftest import Agt, Said
 
@@ -167,7 +167,7 @@ def test_an_interrupted_audit_leaves_nothing(
 ) -> None:
     seen = []
 
-    def interrupted(self: Stage, *others: object) -> np.ndarray:
+    def interrupted(self: ReleaseSandbox, *others: object) -> np.ndarray:
         seen.append(
             (len(list(self.folder.iterdir())), self.folder.is_relative_to(tmp_path / "local"))
         )
@@ -175,7 +175,7 @@ def test_an_interrupted_audit_leaves_nothing(
 
     (tmp_path / "local").mkdir()
     run("head")
-    monkeypatch.setattr(Stage, "drawn", interrupted)
+    monkeypatch.setattr(ReleaseSandbox, "draw_labels", interrupted)
     audit("head", *RESPONSE, *SMALL, SURE, f"audit.scratch={tmp_path / 'local'}").ended(130)
     assert seen[0][0] > 2
     assert seen[0][1]

@@ -46,7 +46,7 @@ from agt.certificates.vote_certificates import VoteCertificates
 from agt.data.records import Records
 from agt.errors import ConfigError, DataError, UnboundedError
 from agt.training.linear import LinearTrained
-from agt_audit.neighbours import Target
+from agt_audit.neighbours import TargetQuery
 
 CELLS = tuple(product(RELATIONS, KINDS))
 EXPECTED = (ConfigError, DataError, UnboundedError)
@@ -207,7 +207,7 @@ class Attack:
 
     def reorder(self) -> None:
         """The same rows in another order, under the same kernel and fragments."""
-        edited = replace(self.base.edited, story=("another order",))
+        edited = replace(self.base.edited, edits=("another order",))
         other = Neighbour(self.base.data.shuffled(self.rng), edited)
         there = self._train(other, self.setting.ks, self.seed)
         if there is None:
@@ -273,7 +273,7 @@ class Attack:
                 return
             best = min(found)[2]
 
-    def _target(self, distance: int) -> Target:
+    def _target(self, distance: int) -> TargetQuery:
         """One of the queries that are barely certified at ``distance``, if there are any."""
         reach = self.known.stable_distance
         among = (
@@ -283,7 +283,7 @@ class Attack:
         )
         barely = among[np.argsort(reach[among], kind="stable")[:8]]
         row = int(self.rng.choice(barely))
-        return Target(self.queries[row], int(self.known.prediction[row]))
+        return TargetQuery(self.queries[row], int(self.known.prediction[row]))
 
     def _train(
         self, other: Neighbour, ks: tuple[int, ...], seed: int | None = None

@@ -34,7 +34,7 @@ from agt.training.erm import train_erm
 from agt.training.linear import LinearTrained, train_linear
 from agt.training.settings import EnsembleConfig
 from agt.training.setup import TrainingSetup
-from agt_audit.neighbours import NAMES, Edited, Editor, Target, Terms, weights
+from agt_audit.neighbours import NAMES, AttackSettings, EditedRecords, Editor, TargetQuery, weights
 
 ALONE = ("linear box", "one hidden", "two hidden", "convolutions", "stability", "erm")
 KINDS = (*ALONE, "votes of boxes", "votes of heads")
@@ -339,12 +339,12 @@ class Neighbour:
     """An edited dataset, as it is trained on."""
 
     data: Data
-    edited: Edited
+    edited: EditedRecords
 
     @classmethod
     def unedited(cls, data: Data) -> "Neighbour":
         """The data itself."""
-        return cls(data, Edited(data.records))
+        return cls(data, EditedRecords(data.records))
 
     @property
     def distance(self) -> int:
@@ -354,7 +354,7 @@ class Neighbour:
     @property
     def story(self) -> tuple[str, ...]:
         """How it came about."""
-        return self.edited.story
+        return self.edited.edits
 
 
 class DrawnEditor(Editor):
@@ -370,7 +370,7 @@ class DrawnEditor(Editor):
         )
         ensemble, weight = EnsembleConfig(setting.members), weights(training, plan)
         super().__init__(
-            Terms(
+            AttackSettings(
                 setting.relation,
                 case.unit_rows,
                 case.classes,
@@ -385,7 +385,7 @@ class DrawnEditor(Editor):
         )
         self.setting = setting
 
-    def further(self, of: Neighbour, target: Target) -> Neighbour:
+    def further(self, of: Neighbour, target: TargetQuery) -> Neighbour:
         """One k further."""
         edited = self.step(of.edited, target)
         return Neighbour(Data(self.named(edited.records), of.data.test).shuffled(self.rng), edited)

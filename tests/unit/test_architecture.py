@@ -50,7 +50,10 @@ ROOMS = (
     ("agt.release",),
     ("agt.unlearning",),
     ("agt.account", "agt.progress"),
-    ("agt.api", "agt.estimator", "agt.fit_settings"),
+    (
+        *("agt.fit_settings", "agt.fit_problem", "agt.answers", "agt.fitted", "agt.fit_doubts"),
+        *("agt.api", "agt.estimator"),
+    ),
     (
         *(
             "agt_cli._experiments",
@@ -60,7 +63,12 @@ ROOMS = (
             "agt_cli.completion",
         ),
         *("agt_cli.errors", "agt_cli.configuration", "agt_cli.composing", "agt_cli.process"),
-        *("agt_cli.networks", "agt_cli.renamed", "agt_cli.command_settings"),
+        *(
+            "agt_cli.networks",
+            "agt_cli.renamed",
+            "agt_cli.command_settings",
+            "agt_cli.typed_ranges",
+        ),
         "agt_cli.ledger_files",
     ),
     # forms of files, which whoever reads a run knows
@@ -261,4 +269,4 @@ def test_kinds_of_certificate_are_asked_and_not_compared() -> None:
                 if named & classes:
                     asked.append((module(path), ast.unparse(node)))
     # What a program hands over for a certificate is a kind, its name or its settings.
-    assert asked == [("agt.api", "isinstance(certificate, CertificateKind)")]
+    assert asked == [("agt.fit_problem", "isinstance(certificate, CertificateKind)")]

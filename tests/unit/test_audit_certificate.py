@@ -16,19 +16,13 @@ from agt.errors import ConfigError
 from agt.models.fitting import fit
 from agt.models.model import Model
 from agt_audit import neighbours
-from agt_audit.certificate import (
-    Auditor,
-    Certificate,
-    bounds_of,
-    flips_to_rival,
-    scores_of,
-    share_words,
-)
+from agt_audit.certificate import Auditor, Certificate, share_words
+from agt_audit.model_bounds import bounds_of, flips_to_rival, scores_of
 from agt_audit.neighbours import (
-    Edited,
+    AttackSettings,
+    EditedRecords,
     Editor,
-    Target,
-    Terms,
+    TargetQuery,
     neighbours_of,
     retrained,
     with_added,
@@ -143,8 +137,8 @@ def test_a_batch_above_n_max_is_refused_as_training_refuses_it() -> None:
     one_more, one_less = neighbours_of(
         model,
         [
-            Edited(model.problem.dataset.train, come=(newcomer,)),
-            Edited(model.problem.dataset.train, np.array([3])),
+            EditedRecords(model.problem.dataset.train, added=(newcomer,)),
+            EditedRecords(model.problem.dataset.train, np.array([3])),
         ],
     )
     assert isinstance(one_more, ConfigError)
@@ -159,8 +153,15 @@ def test_neighbours_are_trained_by_the_trainer(kind: str, monkeypatch: pytest.Mo
     """
     model = made(SHARED[kind], True)
     train, rng = model.problem.dataset.train, np.random.default_rng(1)
-    editor, target = Editor(Terms.of(model.problem), rng), Target(rng.normal(size=3), 1)
-    edits = [Edited(train), Edited(train, np.array([3])), editor.step(Edited(train), target)]
+    editor, target = (
+        Editor(AttackSettings.of(model.problem), rng),
+        TargetQuery(rng.normal(size=3), 1),
+    )
+    edits = [
+        EditedRecords(train),
+        EditedRecords(train, np.array([3])),
+        editor.step(EditedRecords(train), target),
+    ]
     here = list(neighbours_of(model, edits))
     assert (
         all(torch.equal(a, b) for a, b in zip(heads(model), heads(here[0]), strict=True))
@@ -181,7 +182,7 @@ def test_an_edit_under_the_same_name_trains_its_shard_again() -> None:
     model = made(SHARED["heads vote"], True)
     train = model.problem.dataset.train
     twin = replace(train.take(np.array([5])), ids=np.array(["twin"]), labels=1 - train.labels[[5]])
-    other = neighbours.neighbour_of(model, Edited(train, np.array([5]), (twin,)).records)
+    other = neighbours.neighbour_of(model, EditedRecords(train, np.array([5]), (twin,)).records)
     changed = [a is not b for a, b in zip(model.members, other.members, strict=True)]  # type: ignore[attr-defined]
     assert sum(changed) == 1
 
@@ -232,8 +233,8 @@ def test_labels_within_bounds_stay_and_one_k_farther_they_turn(
     model: Any = agt.fit(x, y, declared=known, compute=COMPUTE, **settings).model
     queries = rng.normal(size=(40, 3))
     distance = model.certify(queries).stable_distance
-    assert not bounds_of(model).turned(model, queries, distance).any()
-    assert bounds_of(model).turned(model, queries, distance + 1).all()
+    assert not bounds_of(model).labels_changed(model, queries, distance).any()
+    assert bounds_of(model).labels_changed(model, queries, distance + 1).all()
 
 
 def test_a_head_that_says_it_moves_less_than_it_does() -> None:
@@ -268,7 +269,7 @@ def test_refusals_are_counted_and_farther_than_the_data() -> None:
     assert auditor.tables()["certificate_edits"]["refused"].sum() > 0
     far = Auditor(made({**STEP, "relation": "remove"}, True, n=4), replace(SMALL, farthest=9), 0)
     assert not any(finding.violated for finding in far.run().values())
-    assert far.trained
+    assert far.neighbours_trained
 
 
 @pytest.mark.parametrize(
@@ -296,7 +297,7 @@ def test_a_limit_is_shared_among_the_attacks() -> None:
     auditor.extent = replace(SMALL, seconds=3e6)
     for stages in (3, 2, 1):
         auditor.share_time(stages)
-        assert auditor.until - auditor.started == pytest.approx(3e6 / stages, rel=1e-3)
+        assert auditor.stage_ends - auditor.started == pytest.approx(3e6 / stages, rel=1e-3)
 
 
 def test_a_grid_of_nothing_holds_no_neighbour() -> None:

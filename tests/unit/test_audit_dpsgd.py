@@ -74,5 +74,5 @@ def test_scores_are_the_canary_and_the_noise(relation: str) -> None:
     assert inside.reach.min() == pytest.approx(1)
     # the same noise: the canary alone
     np.testing.assert_allclose(inside.scores - outside.scores, 1, atol=0.05)
-    assert outside.scores.mean() == pytest.approx(0, abs=4 * made.noise / np.sqrt(40))
-    assert outside.scores.std() == pytest.approx(made.noise, rel=0.4)
+    assert outside.scores.mean() == pytest.approx(0, abs=4 * made.noise_multiplier / np.sqrt(40))
+    assert outside.scores.std() == pytest.approx(made.noise_multiplier, rel=0.4)

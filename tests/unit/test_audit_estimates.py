@@ -22,13 +22,13 @@ from agt_audit.estimates import (
     Outputs,
     TestedClaim,
     advantage,
-    chosen,
+    choose_event,
     epsilon_bound,
     gaussian_advantage,
     katz_bound,
+    label_event,
     lower_limit,
     mu_bound,
-    of_labels,
     posterior,
     posterior_bound,
     upper_limit,
@@ -159,7 +159,7 @@ class TestTrials:
 class TestEvents:
     def test_mistakes_of_who_is_right(self) -> None:
         first, second = np.array([1, 1, 1, 0]), np.array([0, 0, 1])
-        assert of_labels((1,)).mistakes(first, second) == Mistakes(1, 3, 1, 4)
+        assert label_event((1,)).mistakes(first, second) == Mistakes(1, 3, 1, 4)
 
     def test_a_threshold_in_the_tail(self) -> None:
         """The event of the greatest bound, though it is rare: numbers beyond what the other side
@@ -170,7 +170,7 @@ class TestEvents:
             np.concatenate([rng.normal(size=950), np.full(50, 9.0)]),
             rng.normal(size=1000),
         )
-        event = chosen(first, second, Claimed("epsilon", 1.0), 0.95, "scores")
+        event = choose_event(first, second, Claimed("epsilon", 1.0), 0.95, "scores")
         assert not event.holds(second).any()
         assert event.holds(np.array([9.0])).all()
 
@@ -178,7 +178,7 @@ class TestEvents:
     def test_of_events_that_show_nothing_the_one_that_errs_least(self, outputs: Outputs) -> None:
         first, second = np.repeat([0, 1], [30, 70]), np.repeat([0, 1], [40, 60])
         for sides in ((first, second), (second, first)):
-            event = chosen(*sides, Claimed("epsilon", 1.0), 0.95, outputs)
+            event = choose_event(*sides, Claimed("epsilon", 1.0), 0.95, outputs)
             assert event.mistakes(*sides).rate == pytest.approx(0.9)
 
 

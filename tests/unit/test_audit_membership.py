@@ -17,7 +17,7 @@ from agt_audit.membership_attack import (
     ATTACKS,
     COPIES,
     Reference,
-    Rehearsal,
+    ShadowEvaluation,
     compare_labels,
     confidences,
     exposure,
@@ -54,7 +54,7 @@ def test_lira_by_hand() -> None:
     reference = simulated(80, 1.0)
     phi, inside = reference.phi[:, 7], reference.included[:, 7]
     one, other = phi[inside], phi[~inside]
-    assert np.ptp(reference.within[1]) > 0
+    assert np.ptp(reference.law_with[1]) > 0
     by_hand = norm.logpdf(2.0, one.mean(), one.std(ddof=1)) - norm.logpdf(
         2.0, other.mean(), other.std(ddof=1)
     )
@@ -62,12 +62,12 @@ def test_lira_by_hand() -> None:
     assert lira_offline(np.full(400, 2.0), reference)[7] == pytest.approx(
         (2 - other.mean()) / other.std(ddof=1)
     )
-    assert np.ptp(simulated(10, 1.0).within[1]) == 0, "one variance for all"
+    assert np.ptp(simulated(10, 1.0).law_with[1]) == 0, "one variance for all"
 
 
 def test_attacks_that_know_the_record_win_over_one_threshold() -> None:
     areas = {
-        name: spread_of(roc.area for roc in Rehearsal.of(simulated(40, 1.5)).rocs(name))[0]
+        name: spread_of(roc.area for roc in ShadowEvaluation.of(simulated(40, 1.5)).rocs(name))[0]
         for name in ATTACKS
     }
     assert areas["loss"] < 0.68
@@ -77,7 +77,7 @@ def test_attacks_that_know_the_record_win_over_one_threshold() -> None:
 
 
 def test_nothing_is_found_where_there_is_nothing() -> None:
-    rehearsal = Rehearsal.of(simulated(20, 0.0, 1000))
+    rehearsal = ShadowEvaluation.of(simulated(20, 0.0, 1000))
     for name in ATTACKS:
         area, apart = spread_of(roc.area for roc in rehearsal.rocs(name))
         assert abs(area - 0.5) < 0.02
@@ -87,10 +87,10 @@ def test_nothing_is_found_where_there_is_nothing() -> None:
 
 def test_too_few_models() -> None:
     with pytest.raises(ConfigError, match=r"\b6\b.*\b2: .*audit\.shadows"):
-        _ = simulated(2, 1.0).outside
+        _ = simulated(2, 1.0).law_without
     with pytest.raises(ConfigError, match=r"\b6\b.*\b4: .*audit\.shadows"):
-        Rehearsal.of(simulated(4, 1.0))
-    assert set(Rehearsal.of(simulated(6, 1.0)).scores) == set(ATTACKS)
+        ShadowEvaluation.of(simulated(4, 1.0))
+    assert set(ShadowEvaluation.of(simulated(6, 1.0)).scores) == set(ATTACKS)
 
 
 def test_the_most_exposed_record_is_found_among_many() -> None:
@@ -117,8 +117,8 @@ def test_a_half_and_its_complement_are_not_two_independent_models() -> None:
 
 def test_a_pair_of_which_one_model_failed_is_dropped() -> None:
     reference = simulated(10, 1.0, 200)
-    less = reference.but(3, 9)
-    assert np.array_equal(less.pairs.phi, reference.but(2, 3, 8, 9).phi)
+    less = reference.without_models(3, 9)
+    assert np.array_equal(less.pairs.phi, reference.without_models(2, 3, 8, 9).phi)
     having, lacking = reference.with_and_without
     assert np.array_equal(
         having[0], np.where(reference.included[0], reference.phi[0], reference.phi[1])

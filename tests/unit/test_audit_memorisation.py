@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from agt_audit.memorisation import Contrast, influence, memorisation, strongest
+from agt_audit.memorisation import InOutCounts, influence, memorisation, strongest
 
 N = 6
 RNG = np.random.default_rng(3)
@@ -55,7 +55,7 @@ def test_all_subsets_give_the_definition() -> None:
     assert EXACT.max() > 0.3
 
 
-def pairwise(included: np.ndarray, right: np.ndarray) -> Contrast:
+def pairwise(included: np.ndarray, right: np.ndarray) -> InOutCounts:
     """Influences of each on each other, the diagonal, which is undefined, left out."""
     return influence(included, right, np.arange(N), np.arange(N)).take(
         np.flatnonzero(~np.eye(N, dtype=bool))
@@ -71,7 +71,7 @@ def pairwise(included: np.ndarray, right: np.ndarray) -> Contrast:
     ],
 )
 def test_estimates_are_unbiased_and_their_intervals_cover(
-    estimate: Callable[[np.ndarray, np.ndarray], Contrast], truth: np.ndarray, paired: bool
+    estimate: Callable[[np.ndarray, np.ndarray], InOutCounts], truth: np.ndarray, paired: bool
 ) -> None:
     rng, values, covered, together = np.random.default_rng(0), [], [], []
     for _ in range(100):

@@ -13,7 +13,7 @@ from agt.models.number_votes import NumberCertificates
 from agt.models.votes import NumberVotesModel
 from agt.numeric import SeededRandomness
 from agt.training.lattice import LATTICE_STEPS
-from agt_audit.estimates import Claimed, chosen, of_grain
+from agt_audit.estimates import Claimed, choose_event, grain_event
 from agt_audit.events import ThresholdEvent
 from agt_audit.intervals import IntervalCounts, audit_intervals, edited_datasets
 from agt_audit.neighbours import other_label, tried_label
@@ -119,10 +119,10 @@ def test_an_audit_without_a_run_attacks_both_kinds_of_edits() -> None:
 
 def test_the_last_bits_of_numbers_are_an_event() -> None:
     coarse, fine = np.full(500, 0.5), np.full(500, 0.5 + 2.0**-20)
-    event = chosen(fine, coarse, Claimed("epsilon", 1.0), 0.95, "released numbers")
+    event = choose_event(fine, coarse, Claimed("epsilon", 1.0), 0.95, "released numbers")
     assert event.holds(fine).all()
     assert not event.holds(coarse).any()
-    assert of_grain(1, finer=False).holds(np.array([0.5, 0.25, np.inf])).tolist() == [
+    assert grain_event(1, finer=False).holds(np.array([0.5, 0.25, np.inf])).tolist() == [
         True,
         False,
         False,

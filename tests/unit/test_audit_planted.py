@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from agt_audit import certificate, estimates
-from agt_audit.certificate import BoxBounds
 from agt_audit.estimates import Mistakes
+from agt_audit.model_bounds import BoxBounds
 from agt_audit.selftest import PLANTED, SOUND
 from agt_cli.report.findings import Outcome
 
@@ -66,7 +66,7 @@ def distances_not_compared(patch: pytest.MonkeyPatch) -> None:
 
 
 def boxes_not_compared(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(BoxBounds, "outside", staticmethod(lambda outer, inner: (0, 1)))
+    patch.setattr(BoxBounds, "ends_outside", staticmethod(lambda outer, inner: (0, 1)))
 
 
 @pytest.mark.parametrize(

@@ -51,9 +51,9 @@ def test_an_event_loses_what_the_mechanism_does(labels: int) -> None:
 
 
 def test_mistakes_are_counted_by_trial() -> None:
-    event = LabelEvent((1,), answers=2, least=2, alarm=0.1, hit=0.5)
+    event = LabelEvent((1,), answers=2, minimum=2, alarm=0.1, hit=0.5)
     mistakes = event.mistakes(np.array([1, 1, 1, 0, 1, 1, 1]), np.array([0, 1, 1, 1, 0, 0, 1]))
-    assert mistakes == Mistakes(alarms=1, without=3, misses=1, having=3)
+    assert mistakes == Mistakes(alarms=1, trials_without=3, misses=1, trials_with=3)
 
 
 def test_a_sum_tells_more_than_one_answer() -> None:

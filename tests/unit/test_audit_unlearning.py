@@ -14,7 +14,7 @@ from agt.numeric import gaussian_mu
 from agt.unlearning.promise import Promise
 from agt_audit.selftest import CLOSE, DRAWS, EXACT, GONE, MeanModel, looking, request
 from agt_audit.trials import TrialPlan
-from agt_audit.unlearning import Attack, ForgetSets, Served, audit_unlearning
+from agt_audit.unlearning import Attack, ForgetSets, ModelState, audit_unlearning
 from agt_cli.report.findings import Finding, Outcome
 
 
@@ -23,8 +23,8 @@ def gaussians(
 ) -> Finding:
     """The audit of two normal laws of variance 1 so far apart."""
 
-    def served(mean: float) -> Served:
-        return Served(np.array([mean, 0.0]), noise=lambda n: rng.normal(size=n))
+    def served(mean: float) -> ModelState:
+        return ModelState(np.array([mean, 0.0]), draw_noise=lambda n: rng.normal(size=n))
 
     attacks = [Attack(f"{place}", (lambda seen: np.arange(3),)) for place in range(looks)]
     findings, _ = audit_unlearning(
@@ -65,7 +65,7 @@ def test_what_is_not_claimed_is_reported() -> None:
 
 
 def test_a_refused_request_is_listed_with_its_reason() -> None:
-    def refuse(rows: np.ndarray) -> Served:
+    def refuse(rows: np.ndarray) -> ModelState:
         raise CheckError("one class left")
 
     (finding,), (trial,) = audit_unlearning(
@@ -77,16 +77,16 @@ def test_a_refused_request_is_listed_with_its_reason() -> None:
 
 
 def test_nothing_given_out_is_nothing_tested() -> None:
-    def silent(rows: np.ndarray) -> Served:
-        return Served(np.zeros(3), answered=np.zeros(3, dtype=bool))
+    def silent(rows: np.ndarray) -> ModelState:
+        return ModelState(np.zeros(3), answered=np.zeros(3, dtype=bool))
 
     (finding,), _ = audit_unlearning(
         "silent", lambda: (None, silent), silent, [request()], lambda: EXACT, DRAWS
     )
     assert finding.outcome is Outcome.UNTESTED
 
-    def shy(rows: np.ndarray) -> Served:
-        return Served(np.zeros(3), answered=np.full(3, len(rows) < GONE))
+    def shy(rows: np.ndarray) -> ModelState:
+        return ModelState(np.zeros(3), answered=np.full(3, len(rows) < GONE))
 
     both = [request(), request(3)]
     (finding,), trials = audit_unlearning(
@@ -106,13 +106,13 @@ def forget_sets(records: int = 4, public: bool = False, labels: int = 3) -> Forg
 
 def test_forget_sets_name_private_records_once_and_the_last_of_copies() -> None:
     sets = forget_sets()
-    assert 0 not in sets.free
-    assert 1 in sets.free
+    assert 0 not in sets.erasable
+    assert 1 in sets.erasable
     one_step = [attack for attack in sets.attacks() if not attack.adaptive]
     for attack in one_step:
         rows = attack.requests[0](None)
         assert len(rows) == len(set(rows.tolist()))
-        assert set(rows.tolist()) <= set(sets.free.tolist())
+        assert set(rows.tolist()) <= set(sets.erasable.tolist())
     names = [attack.name for attack in one_step]
     assert len(names) == len(set(names)) == 6
     whole = next(attack for attack in one_step if "class" in attack.name).requests[0](None)

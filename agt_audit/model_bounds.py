@@ -1,0 +1,417 @@
+"""What each kind of model bounds, as an audit of certificates reads it.
+
+A certificate says that the parameters of a model trained on a neighbour within distance k stay
+within a bound, and that no parameters within that bound give another label. Each kind of model has
+a class here (``BOUNDS``) that measures both: how far a neighbour went of its bound, and whether a
+label changes at parameters that were moved as far as the bound allows.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from agt.bounds.network import Network
+from agt.certificates.vote_costs import count_votes
+from agt.data.records import Records
+from agt.models.box import BoxModel
+from agt.models.features import to_integers
+from agt.models.linear import LinearModel
+from agt.models.model import Model
+from agt.models.votes import FlipModel, VotesModel
+from agt.relations import RELATIONS
+
+SLACK = 1 - 2.0**-30  # factor on a computed distance between heads, so that it is rounded down
+NEVER_ZERO = 1e-300  # the least divisor
+Deviations = dict[str, float]
+"""Parameters by name -> how far they went of what is allowed; above 1: out of bounds."""
+Parameters = Mapping[str, Tensor]
+Move = Callable[[Parameters], Parameters]
+"""Gradients by parameter -> parameters that were moved against them as far as a bound allows."""
+
+
+def steepest_changes(model: Any, queries: np.ndarray, ks: np.ndarray) -> np.ndarray:
+    """Return which labels change when parameters move within the bound of their k, [n] bool.
+
+    They move where the lead of the label falls most steeply. A certificate says that no label
+    changes.
+
+    Args:
+        model: whose class of bounds has ``parameters``, ``logits`` and ``move_within``.
+        queries: [n, ...].
+        ks: [n] the distance k of each query; where no bound is kept, no label changes.
+    """
+    bounds = bounds_of(model)
+    labels = torch.from_numpy(model.predict(queries))
+    changed = np.zeros(len(queries), dtype=bool)
+    for row, k in enumerate(ks.tolist()):
+        query = queries[row : row + 1]
+        label = labels[row : row + 1]
+        move = bounds.move_within(model, k)
+        if move is None:
+            continue
+        moved = move(lead_gradient(model, query, label))
+        with torch.no_grad():
+            lead = label_leads(bounds.logits(model, query, moved), label)
+        changed[row] = float(lead) < 0
+    return changed
+
+
+def lead_gradient(model: Any, query: np.ndarray, label: Tensor) -> dict[str, Tensor]:
+    """Return the gradient of a label's lead, by parameter.
+
+    Args:
+        model: whose class of bounds has ``parameters`` and ``logits``.
+        query: [1, ...].
+        label: [1].
+    """
+    bounds = bounds_of(model)
+    leaves = {
+        name: parameter.detach().clone().requires_grad_()
+        for name, parameter in bounds.parameters(model).items()
+    }
+    label_leads(bounds.logits(model, query, leaves), label).sum().backward()
+    return {
+        name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+        for name, leaf in leaves.items()
+    }
+
+
+def label_leads(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return by how much each label's logit leads the others, [n].
+
+    Args:
+        logits: [n, J]; with J = 1, how far the logit lies on the label's side counts.
+        labels: [n].
+    """
+    if logits.shape[1] == 1:
+        return logits[:, 0] * (2 * labels - 1)
+    column = labels[:, None]
+    of_label = logits.gather(1, column)[:, 0]
+    of_others = logits.scatter(1, column, -math.inf).amax(dim=1)
+    return of_label - of_others
+
+
+def uphill(model: Any, records: Records) -> np.ndarray:
+    """Return the signs of the directions in which each record's label loses its lead, [n, ...]."""
+    features = torch.from_numpy(np.array(records.features)).double().requires_grad_()
+    logits = BoxBounds.logits(model, features, model.box.nominal)
+    lead = label_leads(logits, torch.from_numpy(records.labels))
+    (gradient,) = torch.autograd.grad(lead.sum(), features)
+    return -gradient.sign().numpy()
+
+
+class Bounds:
+    """What bounds a model's parameters; here, bounds that do not depend on the records.
+
+    A kind has ``parameters(model)`` by name; ``logits(model, query, parameters)``, [n, J], less
+    thresholds; ``move_within(model, k)``, which moves parameters against a gradient as far as k
+    allows; and ``deviations(model, neighbour, k)``, how far a neighbour's parameters went of what
+    the model allows at k. The last two return None where no bound is kept.
+    """
+
+    @staticmethod
+    def labels_changed(model: Any, queries: np.ndarray, ks: np.ndarray) -> np.ndarray:
+        """Return ``steepest_changes``."""
+        return steepest_changes(model, queries, ks)
+
+    @staticmethod
+    def bound_tensors(model: Any) -> list[Tensor]:
+        """Return the stored bounds that depend on the records."""
+        return []
+
+    @staticmethod
+    def largest_drift(recorded: Any, again: Any) -> float:
+        """Return how far recorded bounds lie from those of training again, at most."""
+        return 0.0
+
+
+class BoxBounds(Bounds):
+    """Parameters are bounded one by one, by boxes."""
+
+    @staticmethod
+    def parameters(model: BoxModel) -> Parameters:
+        """Return the nominal parameters."""
+        return model.box.nominal
+
+    @staticmethod
+    def logits(model: BoxModel, query: np.ndarray | Tensor, parameters: Parameters) -> Tensor:
+        """Return the network's logits with other parameters, [n, J], less its thresholds."""
+        training = model.settings.training
+        network = Network.from_head(model.head, training.loss, model.problem.classes)
+        features = query if isinstance(query, Tensor) else torch.from_numpy(np.array(query))
+        features = features.to(getattr(torch, training.dtype))
+        return network.logits(features, dict(parameters)) - network.loss.threshold
+
+    @staticmethod
+    def move_within(model: BoxModel, k: int) -> Move:
+        """Return a move to the corner of the box of the greatest k of the grid up to this one."""
+        box = model.box
+        index = max(index for index, grid_k in enumerate(box.ks) if grid_k <= k)
+
+        def move(gradients: Parameters) -> Parameters:
+            return {
+                name: torch.where(gradient > 0, box.lower[name][index], box.upper[name][index])
+                for name, gradient in gradients.items()
+            }
+
+        return move
+
+    @staticmethod
+    def deviations(model: BoxModel, neighbour: BoxModel, k: int) -> Deviations | None:
+        """Return the largest deviation of each parameter over its bound at k.
+
+        It is above 1 exactly where an element lies out of its box. None: k is beyond the grid.
+        """
+        box = model.box
+        index = next((index for index, grid_k in enumerate(box.ks) if grid_k >= k), None)
+        if index is None:
+            return None
+        largest = Deviations()
+        for name, value in neighbour.box.nominal.items():
+            lower = box.lower[name][index]
+            nominal = box.nominal[name]
+            upper = box.upper[name][index]
+            moved = (value - nominal).double()
+            above = upper.double() - nominal.double()
+            below = nominal.double() - lower.double()
+            allowed = torch.where(moved > 0, above, below).clamp(min=NEVER_ZERO)
+            share = torch.where(moved == 0, 0.0, moved.abs() / allowed)
+            # the comparison with the box decides on which side of 1 it is, whatever was rounded
+            inside = (lower <= value) & (value <= upper)
+            share = torch.where(inside, share.clamp(max=1.0), share.clamp(min=1 + 2.0**-20))
+            largest[name] = float(share.max()) if share.numel() else 0.0
+        return largest
+
+    @staticmethod
+    def ends_outside(outer: BoxModel, inner: BoxModel) -> tuple[int, int]:
+        """Count the ends of boxes of ``inner`` at k - 1 that stick out of ``outer`` at k.
+
+        The grid of k must skip no value.
+
+        Returns:
+            How many stick out, and how many were compared.
+        """
+        outside = 0
+        compared = 0
+        for name in outer.box.lower:
+            outer_lower = outer.box.lower[name][1:]
+            outer_upper = outer.box.upper[name][1:]
+            below = (outer_lower > inner.box.lower[name][:-1]).sum()
+            above = (inner.box.upper[name][:-1] > outer_upper).sum()
+            outside += int(below + above)
+            compared += 2 * outer_lower.numel()
+        return outside, compared
+
+    @staticmethod
+    def bound_tensors(model: BoxModel) -> list[Tensor]:
+        """Return both ends of every box."""
+        return [*model.box.lower.values(), *model.box.upper.values()]
+
+    @staticmethod
+    def largest_drift(recorded: BoxModel, again: BoxModel) -> float:
+        """Return how far recorded ends of boxes lie from those of training again, at most.
+
+        It is in widths of the latter's boxes.
+        """
+        largest = 0.0
+        for name, lower in again.box.lower.items():
+            upper = again.box.upper[name]
+            width = (upper.double() - lower.double()).clamp(min=NEVER_ZERO)
+            for old, new in ((recorded.box.lower[name], lower), (recorded.box.upper[name], upper)):
+                difference = (old.double() - new.double()).abs()
+                drift = torch.where(difference == 0, 0.0, difference / width)[1:]
+                if drift.numel():  # a grid of k = 0 alone has none
+                    largest = max(largest, float(drift.max().nan_to_num()))
+        return largest
+
+
+class HeadBounds(Bounds):
+    """All weights of a linear head are bounded together, by a radius for each k.
+
+    Of one classifier for each class, each classifier's are.
+    """
+
+    @staticmethod
+    def parameters(model: LinearModel) -> Parameters:
+        """Return the weights."""
+        return {"weight": model.trained.weight}
+
+    @staticmethod
+    def logits(model: LinearModel, query: np.ndarray, parameters: Parameters) -> Tensor:
+        """Return the logits of a head with other weights, [n, J]."""
+        return torch.from_numpy(model.phi(query)).double() @ parameters["weight"].T
+
+    @classmethod
+    def move_within(cls, model: LinearModel, k: int) -> Move | None:
+        """Return a move nearly to the edge of the ball of k; None: no radius is known."""
+        radius = cls.radius(model, k)
+        if not np.isfinite(radius):
+            return None
+
+        def move(gradients: Parameters) -> Parameters:
+            gradient = gradients["weight"]
+            length = cls.length(model, gradient).clamp(min=NEVER_ZERO)
+            return {"weight": model.trained.weight - SLACK * radius * gradient / length}
+
+        return move
+
+    @classmethod
+    def deviations(cls, model: LinearModel, neighbour: LinearModel, k: int) -> Deviations | None:
+        """Return the distance of the weights, rounded down, over the radius of k.
+
+        None: no radius is known.
+        """
+        radius = cls.radius(model, k)
+        if not np.isfinite(radius):
+            return None
+        moved = neighbour.trained.weight - model.trained.weight
+        distance = float(cls.length(model, moved).max()) * SLACK
+        return {"weight": distance / radius}
+
+    @staticmethod
+    def length(model: LinearModel, weight: Tensor) -> Tensor:
+        """Return the norms that a radius bounds, [J, 1], or [1, 1] of all classes together."""
+        if model.trained.loss.kind == "one_vs_all":
+            return torch.linalg.vector_norm(weight, dim=1, keepdim=True)
+        return torch.linalg.vector_norm(weight).reshape(1, 1)
+
+    @staticmethod
+    def radius(model: LinearModel, k: int) -> float:
+        """Return how far k moves the weights at most; for k = 0, by rounding only."""
+        sensitivity = model.trained.sensitivity
+        return k * sensitivity.per_k or sensitivity.rounding
+
+
+class VotesBounds(Bounds):
+    """Members of a vote: one k changes as many members as the relation says, and no others."""
+
+    @staticmethod
+    def parameters(model: VotesModel) -> Parameters:
+        """Return the weights of all members."""
+        return {"weight": model.weight}
+
+    @staticmethod
+    def labels_changed(model: VotesModel, queries: np.ndarray, ks: np.ndarray) -> np.ndarray:
+        """Return which labels change when k moves votes from the winner to a rival, [n] bool."""
+        member_labels = model.labels(model.phi(queries))
+        counts = count_votes(member_labels, model.problem.classes)  # [classes, n]
+        rows = np.arange(len(queries))
+        winner = counts.argmax(axis=0)
+        votes_moved = np.minimum(ks * _members_changed_per_edit(model), counts[winner, rows])
+        changed = np.zeros(len(queries), dtype=bool)
+        for rival in range(len(counts)):
+            edited = counts.copy()
+            edited[winner, rows] -= votes_moved
+            edited[rival] += votes_moved
+            changed |= edited.argmax(axis=0) != winner
+        return changed
+
+    @staticmethod
+    def deviations(model: VotesModel, neighbour: VotesModel, k: int) -> Deviations | None:
+        """Return how many members changed, over how many k may change."""
+        members_changed = int((model.weight != neighbour.weight).flatten(1).any(dim=1).sum())
+        allowed = max(k * _members_changed_per_edit(model), 1e-9)  # k = 0 allows none
+        return {"weight": members_changed / allowed}
+
+
+def _members_changed_per_edit(model: VotesModel) -> int:
+    """Return how many members of a vote one k may change."""
+    return RELATIONS[model.settings.relation.name].members_changed_per_edit
+
+
+class FlipBounds(VotesBounds):
+    """Members whose training labels flip: no bound but what that many flips can do."""
+
+    @staticmethod
+    def labels_changed(model: Any, queries: np.ndarray, ks: np.ndarray) -> np.ndarray:
+        """Return which labels change when k training labels flip, [n] bool.
+
+        They bring members to a rival, the cheapest members first. The flips are searched for one
+        by one, and not counted as agt/certificates/flips.py does.
+        """
+        classes = model.problem.classes
+        scaled_queries = to_integers(model.phi(queries).astype(np.float64))
+        changed = np.zeros(len(queries), dtype=bool)
+        for row, k in enumerate(ks.tolist()):
+            members = [
+                (member.influence @ scaled_queries[row], member.labels) for member in model.members
+            ]
+            answers = np.array(
+                [scores_of(influence, labels, classes).argmax() for influence, labels in members]
+            )
+            winner = np.bincount(answers, minlength=classes).argmax()
+            for rival in range(classes):
+                costs = np.array(
+                    [
+                        flips_to_rival(influence, labels, rival, classes, k)
+                        for influence, labels in members
+                    ]
+                )
+                cheapest_first = np.argsort(costs, kind="stable")
+                is_affordable = costs[cheapest_first].cumsum() <= k
+                edited = answers.copy()
+                edited[cheapest_first[is_affordable]] = rival
+                changed[row] |= np.bincount(edited, minlength=classes).argmax() != winner
+        return changed
+
+
+def scores_of(influence: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
+    """Return each class's score, [C]: the sum of its records' influence [n] on a query."""
+    return np.bincount(labels, weights=influence, minlength=classes)
+
+
+def flips_to_rival(
+    influence: np.ndarray, given: np.ndarray, rival: int, classes: int, most: int
+) -> int:
+    """Return after how many flipped training labels a member answers ``rival``.
+
+    The labels that bring the rival past the class that leads are flipped, the strongest first, and
+    the scores are added up again, until the rival leads.
+
+    Args:
+        influence: [n] whole numbers, what each record adds to its class's score.
+        given: [n] the records' labels.
+        rival: the class that the member should answer.
+        classes: how many there are.
+        most: more flips are not searched for.
+
+    Returns:
+        How many labels were flipped; ``most + 1``: no way was found.
+    """
+    labels = given.copy()
+    for _ in range(2 * classes):  # what brings it past one class may let another lead
+        scores = scores_of(influence, labels, classes)
+        leader = int(scores.argmax())
+        flips = int((labels != given).sum())
+        if flips > most:
+            break
+        if leader == rival:
+            return flips
+        # by how much the rival gains on the leader if a label becomes the rival's or the leader's
+        to_rival = np.where(labels != rival, influence * (1 + (labels == leader)), 0)
+        to_leader = np.where(labels != leader, -influence * (1 + (labels == rival)), 0)
+        gain = np.maximum(to_rival, to_leader)
+        strongest_first = np.argsort(-gain, kind="stable")
+        # of equal scores the lower class answers
+        lead = scores[leader] - scores[rival] + (leader < rival)
+        count = int(np.searchsorted(gain[strongest_first].cumsum(), lead)) + 1
+        chosen = strongest_first[:count]
+        labels[chosen] = np.where(to_rival >= to_leader, rival, leader)[chosen]
+    return most + 1
+
+
+BOUNDS: Mapping[type, Any] = {
+    BoxModel: BoxBounds,
+    LinearModel: HeadBounds,
+    FlipModel: FlipBounds,
+    VotesModel: VotesBounds,
+}
+
+
+def bounds_of(model: Model) -> Any:
+    """Return the class that says what bounds a model's parameters."""
+    return next(BOUNDS[kind] for kind in type(model).__mro__ if kind in BOUNDS)
