@@ -45,7 +45,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass as validated
 from pydantic_core import ArgsKwargs
 
-from agt.errors import ConfigError, Superseded, altered, nearest
+from agt.errors import ConfigError, Superseded, altered, counted, nearest
 from agt.messages import Message, Setting
 from agt.relations.names import ENTRIES
 from agt.store.json_text import parse_json
@@ -190,9 +190,10 @@ class KGridConfig:
 
     def __post_init__(self) -> None:
         if (self.max is None) == (self.values is None):
+            both = ": for a list, give kgrid=sparse as well" if self.values else ""
             raise ValueError(
                 "give exactly one of kgrid.max (every integer k from 0 to max) and "
-                "kgrid.values (a list)"
+                f"kgrid.values (a list){both}"
             )
         if self.max is not None and self.max >= MOST_KS:
             raise ValueError(
@@ -636,12 +637,16 @@ def _problem_of(cls: Any, first: Mapping[str, Any]) -> str | Message:
 
 def _plain_words(first: Mapping[str, Any]) -> str:
     """Return pydantic's words for what is wrong with a value, as agt says them."""
-    for key, limit in first.get("ctx", {}).items():
+    context = first.get("ctx", {})
+    if first["type"] == "too_short":
+        least = context["min_length"]
+        return f"needs at least {counted(least, 'entry', 'entries')}"
+    for key, limit in context.items():
         if key in _LIMITS and isinstance(limit, int | float):
             shown = str(limit) if isinstance(limit, int) else f"{limit:.15g}"
             return f"must be {_LIMITS[key]} {shown}"
     words: str = first["msg"].removeprefix("Value error, ")
-    return words.replace("Input should be", "must be")
+    return words.replace("Input should be", "must be").replace("String should", "must")
 
 
 def _is_key(part: int | str) -> bool:

@@ -17,12 +17,12 @@ from typing import Any
 from agt.errors import ConfigError
 
 OWN_SETTINGS = {
-    "agt.data.blobs.Blobs": "agt.data.settings.BlobsSettings",
-    "agt.data.embeddings.Embeddings": "agt.data.settings.EmbeddingsSettings",
-    "agt.data.images.Digits": "agt.data.settings.DigitsSettings",
-    "agt.data.images.MedMnist": "agt.data.settings.MedMnistSettings",
-    "agt.data.images.Mnist": "agt.data.settings.MnistSettings",
-    "agt.data.table.Table": "agt.data.settings.TableSettings",
+    "agt.data.blobs.Blobs": "agt.data.blobs_settings.BlobsSettings",
+    "agt.data.embeddings.Embeddings": "agt.data.file_settings.EmbeddingsSettings",
+    "agt.data.images.Digits": "agt.data.image_settings.DigitsSettings",
+    "agt.data.images.MedMnist": "agt.data.image_settings.MedMnistSettings",
+    "agt.data.images.Mnist": "agt.data.image_settings.MnistSettings",
+    "agt.data.table.Table": "agt.data.file_settings.TableSettings",
     "agt.models.heads.ConvConfig": "agt.models.head_settings.ConvSettings",
     "agt.models.heads.HeadConfig": "agt.models.head_settings.HeadSettings",
 }

@@ -65,7 +65,7 @@ from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import check_audited
 from agt_audit.neighbours import labels_of, other_label, with_added, without
 from agt_audit.pairs import AnyPair, influences, pair_of
-from agt_cli.command_settings import LINES
+from agt_cli.command_settings.on_run import LINES
 from agt_cli.releasing.file import release_file
 from agt_cli.releasing.ledgers import people_of_run
 from agt_cli.releasing.request import PredictRequest

@@ -10,5 +10,8 @@ from agt import __version__ as __version__
 # next. The library leaves its user's process as it is.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+# Settings are checked by pydantic alone. It would look through every installed package for plugins
+# of its own, which takes a fortieth of the time of a mistake's answer.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 SWEEP_SUFFIX = "_sweep"  # how the folder of a sweep's jobs ends

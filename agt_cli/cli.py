@@ -2,6 +2,7 @@
 becomes a message and an exit code. Help imports neither Hydra nor torch.
 """
 
+import atexit
 import gc
 import os
 import re
@@ -58,6 +59,7 @@ def main(arguments: Sequence[str] | None = None, leads: bool = False) -> int:
     # what is imported is no rubbish: looking for some in it takes a fifth of the start (jobs.py)
     if arguments is None:
         gc.disable()
+        atexit.register(_collect_nothing)
     write_any_text()
     try:
         if world_size() > 1 and not leads:
@@ -77,6 +79,16 @@ def main(arguments: Sequence[str] | None = None, leads: bool = False) -> int:
         reason = error.strerror or error
         return _complain(f"agt cannot write to standard output ({reason})", AgtError.exit_code)
     return code or AgtError.exit_code * muted()
+
+
+def _collect_nothing() -> None:
+    """At the end of a process that ran no command, leave its rubbish: all of its memory is freed.
+
+    Python would look through everything that was imported, which takes a tenth of the time of a
+    mistake's answer.
+    """
+    if not gc.isenabled():
+        gc.freeze()
 
 
 def _one_of_several(arguments: Sequence[str] | None) -> int:
@@ -102,7 +114,7 @@ def _dispatch(arguments: list[str]) -> int:
     (name, *rest), listed = words, dict[str, Any]()
     try:
         rest = with_old_names(name, _checked(name, rest))
-        from agt_cli import configuration, jobs
+        from agt_cli import configuration
 
         command = usage.COMMANDS[name]
         given = usage.settings_of_sweep(rest) if command.recorded else rest
@@ -112,12 +124,7 @@ def _dispatch(arguments: list[str]) -> int:
             return 0
         if options.multirun:
             return _sweep(name, rest, options, console, listed)
-        composed = configuration.compose_with_hydra(options.config_name, options.overrides)
-        folder = Path(os.path.relpath(composed.hydra.run.dir)) if command.recorded else None
-        with jobs.command_line((f"agt {name}", *rest)):
-            result = jobs.run_job(
-                name, configuration.plain(composed), folder, console, composed.hydra.overrides.task
-            )
+        result = _run_one(name, rest, options, console)
     except KeyboardInterrupt as error:
         return _fail(
             console, str(error) or "interrupted", getattr(error, "exit_code", INTERRUPTED), listed
@@ -134,6 +141,28 @@ def _dispatch(arguments: list[str]) -> int:
         return _fail(console, failed.pop("error"), failed.pop("exit_code"), {**listed, **failed})
     console.emit({**result, "exit_code": 0})
     return 0
+
+
+def _run_one(name: str, rest: Sequence[str], options: Any, console: "Console") -> dict[str, Any]:
+    """Compose the configuration of a single job and run it; returns the object of --json.
+
+    Args:
+        name: of the command.
+        rest: the other words of the command line, for the job's record.
+        options: as ``configuration.parse_options`` read them.
+    """
+    from agt_cli import configuration
+
+    composed = configuration.compose_with_hydra(options.config_name, options.overrides)
+    recorded = usage.COMMANDS[name].recorded
+    folder = Path(os.path.relpath(composed.hydra.run.dir)) if recorded else None
+    settings = configuration.plain(composed)
+    # Classes of settings come after, because no key that is unknown or missing needs them.
+    from agt_cli import jobs
+
+    overrides = composed.hydra.overrides.task
+    with jobs.command_line((f"agt {name}", *rest)):
+        return jobs.run_job(name, settings, folder, console, overrides)
 
 
 def _answered_at_once(arguments: Sequence[str], words: Sequence[str]) -> int | None:

@@ -8,6 +8,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -28,6 +29,7 @@ from omegaconf import DictConfig, OmegaConf
 from agt.errors import ConfigError, nearest
 from agt.store.manifest import read_digest
 from agt_cli import config_files, usage
+from agt_cli.networks import missing_words
 
 SUBMITIT = {  # of every cluster
     "submitit_folder": "${hydra.sweep.dir}/.submitit/%j",
@@ -180,7 +182,12 @@ class _Parser(ArgumentParser):
             raise ConfigError(message)
         if setting := _without_dashes(unknown):
             raise ConfigError(f"{message}: settings are written without dashes: type {setting}")
-        raise ConfigError(f"{message}{nearest(unknown, known)}")
+        if get_close_matches(unknown, known, n=1, cutoff=0.7):
+            raise ConfigError(f"{message}{nearest(unknown, known)}")
+        raise ConfigError(
+            f"{message}: settings are written without dashes, as KEY=VALUE (options: "
+            f"{', '.join(sorted(known))})"
+        )
 
 
 def _without_dashes(option: str) -> str:
@@ -287,8 +294,6 @@ def plain(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     task = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     missing = sorted(OmegaConf.missing_keys(task)) if complete else []
     if missing:
-        from agt_cli.networks import missing_words  # settings, which other commands do not need
-
         words = [
             "run=latest (or the folder of a run, run=FOLDER)" if key == "run" else f"{key}=VALUE"
             for key in missing

@@ -31,6 +31,11 @@ _MEANT = {
     "delta": "noise.delta",
 }
 """Keys that Python's arguments or other tools suggest, and nearly no key of agt resembles."""
+_OF_OTHER_TOOLS = {
+    "learning_rate": "training.lr",
+    "batch_size": "training.batch.count",
+}
+"""The last part of a key as other tools have it, which resembles a wrong key of agt."""
 _WITH_DECIMAL_COMMA = re.compile(r"[+-]?(0,\d+|\d+,(?!\d{3}$)\d+)")
 """A number with a decimal comma; it may be two whole numbers of a list as well. What may be a comma
 for thousands (1,000) is none.
@@ -163,7 +168,7 @@ def _hydra_mistake(error: BaseException, config: str, overrides: Sequence[str]) 
     if isinstance(error, OverrideParseException):
         return _unreadable(error, config, overrides)
     if isinstance(error, HydraException):
-        return _refused_override(error, config, overrides)
+        return _removed_group(error, overrides) or _refused_override(error, config, overrides)
     if isinstance(error, OmegaConfBaseException):
         key = error.full_key or next(
             (word.partition("=")[0] for word in overrides if "${" in word), ""
@@ -178,6 +183,9 @@ def _unreadable(error: Any, config: str, overrides: Sequence[str]) -> str:
     """An override that Hydra's grammar does not take."""
     override = error.override
     key, equals, value = override.partition("=")
+    if equals and not key.isascii():
+        hint = _known_key(key, with_new_names(config, _keys(config, overrides)))
+        return f"'{override}' cannot be read, because names of settings are ASCII{hint}"
     if not equals or not key.strip("+~"):
         suggestion = _joined(key, overrides) if equals else _meant(key, config, overrides)
         if not equals and "=" in overrides:
@@ -204,6 +212,17 @@ def _joined(key: str, overrides: Sequence[str]) -> str:
     value = "".join(overrides[place + 1 : place + 2]) or "VALUE"
     before = overrides[place - 1] if place else "KEY"
     return f", without blanks around the equals sign: type {before}={value}"
+
+
+def _removed_group(error: Exception, overrides: Sequence[str]) -> str:
+    """Return the message for a group that was removed and that another refers to; else empty."""
+    removed = next((word for word in overrides if word.startswith("~")), "")
+    if not removed or "Error resolving interpolation" not in str(error):
+        return ""
+    return (
+        f"{removed}: this setting cannot be removed, because others depend on it: leave {removed} "
+        "out"
+    )
 
 
 def _refused_override(error: Exception, config: str, overrides: Sequence[str]) -> str:
@@ -359,6 +378,9 @@ def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) 
     suggestion = _known_key(key, keys)
     if not suggestion and _MEANT.get(key) in recorded:
         suggestion = f"; did you mean '{_MEANT[key]}'?"
+    elsewhere = _OF_OTHER_TOOLS.get(key.rpartition(".")[2])
+    if elsewhere in recorded:
+        suggestion = f"; did you mean '{elsewhere}'?"
     return f"unknown key '{key}'{suggestion}"
 
 

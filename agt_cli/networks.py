@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from agt.errors import ConfigError
-from agt.settings import RECIPE
 
 NETWORK_CERTIFICATE = "box"
 """The certificate that a network usually has (``agt.models.kinds.usual_certificate``)."""
@@ -38,6 +37,8 @@ def missing_words(config: Mapping[str, Any]) -> list[str]:
     training = config.get("training")
     if not _is_network(config.get("model")) or not isinstance(training, Mapping):
         return []
+    from agt.settings import RECIPE  # pydantic, which mistakes of other kinds do without
+
     batch = training.get("batch")
     values = [*training.values(), *(batch.values() if isinstance(batch, Mapping) else ())]
     if RECIPE not in [value for value in values if isinstance(value, str)]:

@@ -4,6 +4,7 @@ A command looks at them again, and reads them: what is found here is only answer
 here loads Hydra, pydantic, NumPy or PyTorch.
 """
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Any
 
 from agt.data.suffixes import check_suffix
 from agt.errors import ConfigError, DataMissing
-from agt.store.locations import locate
+from agt.store.locations import locate, require
 from agt.store.manifest import MANIFEST_FILE
+from agt.targets import OWN_SETTINGS, current_name
 from agt_cli.report.finished import COMMIT, Run
 from agt_cli.report.found import LATEST, newest
 from agt_cli.report.opening import STATUS_FILE, check_usable
@@ -37,6 +39,8 @@ def check_places(command: str, typed: Mapping[str, str]) -> None:
         typed: setting -> value, of settings whose value needs no composing.
     """
     given = {key: value for key, value in typed.items() if value not in UNSET}
+    if "output_dir" in given:
+        check_output_folder(given["output_dir"])
     if "path" in given:
         check_verified_path(Path(given["path"]), Path(given.get("output_dir", "outputs")))
     if "release" in given:
@@ -60,6 +64,16 @@ def check_places(command: str, typed: Mapping[str, str]) -> None:
         _check_table(Path(given["file"]), data_dir, "the file or data_dir")
         if Path(given["file"]).is_dir():
             raise ConfigError(folder_for_file(Path(given["file"])))
+
+
+def check_output_folder(name: str) -> None:
+    """Raise NotADirectoryError where a file has the name of the folder that runs are written to.
+
+    Args:
+        name: the value of ``output_dir``.
+    """
+    if Path(name).exists() and not Path(name).is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name)
 
 
 def check_table_of_dataset(node: object) -> None:
@@ -233,16 +247,23 @@ def check_run(command: str, folder: Path, given: Mapping[str, str]) -> None:
 
 
 def check_inputs(path: Path, run: Run) -> None:
-    """Raise DataMissing unless there is a file or a folder of queries.
+    """Raise DataMissing or DataError unless there is a file or a folder of queries, by its name.
 
     Args:
         path: the value of ``inputs``.
-        run: says where else queries may lie.
+        run: says where else queries may lie, and whether agt itself reads them.
     """
-    if path.exists():
-        return
     dataset: Any = run.config.get("dataset")
-    if not isinstance(dataset, Mapping) or "data_dir" not in dataset:
+    if not isinstance(dataset, Mapping):
+        return
+    is_own = current_name(str(dataset.get("_target_"))) in OWN_SETTINGS
+    if path.exists():
+        if is_own and path.is_file():
+            check_suffix(path, "inputs")
+        return
+    if "data_dir" not in dataset:
+        if is_own:
+            require(path, "inputs")
         return  # of the user's own, which may keep its files elsewhere
     found = run.environment.get("data_files")
     recorded = found.get("data_dir") if isinstance(found, Mapping) else None

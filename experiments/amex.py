@@ -44,13 +44,13 @@ from pydantic import Field
 
 from agt.data.arrays import row_words
 from agt.data.cell_values import NULLS
-from agt.data.files import open_columns, require
+from agt.data.files import open_columns
 from agt.data.ids import hash_split
 from agt.data.labelled import class_indices
 from agt.data.prepared import read_prepared
 from agt.errors import DataError, DataMissing, first_line, nearest
 from agt.settings import Count, schema
-from agt.store.locations import resolve
+from agt.store.locations import require, resolve
 
 from .folder import ArrayFolder, OnProgress, PreparedFolder, open_folder
 

@@ -21,12 +21,12 @@ from pydantic import Field
 from torch import Tensor
 
 from agt.data.arrays import row_words
-from agt.data.files import open_columns, require
+from agt.data.files import open_columns
 from agt.data.ids import content_ids, hash_split
 from agt.data.labelled import class_indices
 from agt.errors import AgtError, ConfigError, DataError, DataMissing, first_line
 from agt.settings import Count, schema
-from agt.store.locations import resolve
+from agt.store.locations import require, resolve
 
 from .encoder import state_digest
 from .folder import ArrayFolder, OnProgress, PreparedFolder, open_folder

@@ -27,7 +27,7 @@ from agt.store.json_text import parse_object
 from agt.store.locations import resolve
 from agt.store.reading import Broken, read_file
 from agt.store.sealed import unseal
-from agt_cli.command_settings import ReproduceConfig, check_reproduce
+from agt_cli.command_settings.reproduce import ReproduceConfig, check_reproduce
 from agt_cli.composing import composed
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import markdown_table, plain, report_page

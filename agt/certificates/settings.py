@@ -5,7 +5,7 @@ PyTorch, so that a mistake in a setting is answered at once.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
@@ -20,9 +20,11 @@ class CertificateConfig:
 
     Attributes:
         name: the name of the kind in ``certificate=NAME`` and in the files of runs.
+        takes_hidden_layers: whether the model may be a network; else it is one linear layer.
     """
 
     name: str = ""
+    takes_hidden_layers: ClassVar[bool] = False
 
     @classmethod
     def is_described_by(cls, node: Mapping[str, Any]) -> bool:
@@ -39,6 +41,7 @@ class BoxConfig(CertificateConfig):
     """Settings of ``certificate=box``: it has none beside its name."""
 
     name: Literal["box"] = "box"
+    takes_hidden_layers: ClassVar[bool] = True
 
 
 @schema
@@ -151,6 +154,27 @@ CERTIFICATES: tuple[type[CertificateConfig], ...] = (
 """The settings of all kinds, in the order of ``agt.models.kinds.KINDS``."""
 
 C = TypeVar("C", bound=CertificateConfig)
+
+
+def no_hidden_layers(name: str, hidden: Sequence[int] | None) -> ConfigError:
+    """Return the refusal of a network by a kind of certificate that trains a linear head.
+
+    Args:
+        name: of the kind.
+        hidden: the widths of the hidden layers; None: of a network of the user's own, which has
+            none.
+    """
+    shown = Message("{config:model}: your own network")
+    if hidden is not None:
+        shown = Message("{config:model.hidden}={hidden}", hidden=list(hidden))
+    return ConfigError(
+        Message(
+            "{shown}: certificate={name} trains a linear head itself, so it does not "
+            "support hidden layers: use {config:model=linear}, or certificate=box",
+            shown=shown,
+            name=name,
+        )
+    )
 
 
 def read_certificate(node: object, classes: Sequence[type[C]]) -> C:

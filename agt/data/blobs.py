@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from agt.data.blobs_settings import BlobsSettings
 from agt.data.column_reader import ColumnReader
 from agt.data.dataset import Dataset, Plane
 from agt.data.files import open_columns, same_shape
@@ -13,7 +14,6 @@ from agt.data.ids import default_ids
 from agt.data.labelled import queries, query_labels
 from agt.data.meanings import label_free_facts
 from agt.data.records import Records, records
-from agt.data.settings import BlobsSettings
 from agt.data.target import ClassTarget
 from agt.facts import evidence, proved
 from agt.settings import schema

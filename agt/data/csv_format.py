@@ -22,8 +22,8 @@ import pyarrow.csv
 from agt.data.cell_values import NULLS
 from agt.data.damaged import describe_damage
 from agt.data.disguised import HEAD_BYTES, odd_line
+from agt.data.file_settings import CsvSettings
 from agt.data.formats import COMMA, ISO_DATE, read_numbers
-from agt.data.settings import CsvSettings
 from agt.errors import DataError, first_line
 from agt.messages import Message
 from agt.settings import schema

@@ -10,11 +10,11 @@ import numpy as np
 from agt.data.column_reader import ColumnReader
 from agt.data.dataset import Dataset
 from agt.data.erasure import IsErased
+from agt.data.file_settings import EmbeddingsSettings, FileConstants
 from agt.data.files import same_shape
 from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
 from agt.data.prepared import alone_fact, require_finished
 from agt.data.records import Records
-from agt.data.settings import EmbeddingsSettings, FileConstants
 from agt.errors import DataError
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
 from agt.settings import schema

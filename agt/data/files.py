@@ -24,7 +24,7 @@ from agt.data.damaged import DAMAGE_ERRORS, describe_damage
 from agt.data.disguised import check_compression, check_parquet, check_text_kind
 from agt.data.suffixes import check_suffix, is_delimited
 from agt.errors import DataError, DataMissing
-from agt.store.locations import locate
+from agt.store.locations import locate, require
 
 _LARGE_TEXT_BYTES = 2**23
 """A text file with more bytes is read in blocks."""
@@ -97,19 +97,6 @@ def same_shape(features: np.ndarray, shape: tuple[int, ...], path: Path) -> None
 def _shape_in_words(shape: tuple[int, ...]) -> str:
     """Return a shape as text, such as "28 x 28"."""
     return " x ".join(map(str, shape)) or "a single number"
-
-
-def require(path: Path, setting: str) -> None:
-    """Raise DataMissing unless ``path`` is a file.
-
-    Args:
-        path: the file.
-        setting: the setting that named it, for the message.
-    """
-    if not path.is_file():
-        raise DataMissing(
-            f"{path} does not exist, or is not a file: put the file there, or change {setting}"
-        )
 
 
 def arrays_in(folder: Path) -> list[Path]:

@@ -17,11 +17,11 @@ from agt.data.column_reader import ColumnReader
 from agt.data.dataset import Dataset
 from agt.data.files import open_columns, same_length, same_shape
 from agt.data.ids import default_ids, hash_split, uniform
+from agt.data.image_settings import DigitsSettings, ImageConstants, MedMnistSettings, MnistSettings
 from agt.data.labelled import class_indices, queries, query_labels, read_labels
 from agt.data.meanings import split_fact
 from agt.data.medmnist_files import INSTALL, all_info, md5_of, official_file
 from agt.data.records import UNLABELLED, Records, records
-from agt.data.settings import DigitsSettings, ImageConstants, MedMnistSettings, MnistSettings
 from agt.data.target import ClassTarget
 from agt.errors import ConfigError, DataError, DataMissing, nearest
 from agt.facts import Evidence, Fact, Value, declared, evidence, not_held, proved

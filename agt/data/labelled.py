@@ -24,6 +24,7 @@ from agt.data.column_reader import ColumnReader
 from agt.data.csv_format import CsvFormat
 from agt.data.dataset import Dataset
 from agt.data.erasure import IsErased, check_last, never
+from agt.data.file_settings import FileConstants, LabelledFileSettings
 from agt.data.files import changed_of, is_large, open_blocks, open_columns, same_length
 from agt.data.ids import (
     counts_rows,
@@ -43,7 +44,6 @@ from agt.data.meanings import (
 )
 from agt.data.population import Outside
 from agt.data.records import UNLABELLED, Records, records
-from agt.data.settings import FileConstants, LabelledFileSettings
 from agt.data.target import ClassTarget, NumericTarget, Target, check_numbers
 from agt.errors import ConfigError, DataError, few, nearest
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved

@@ -42,21 +42,13 @@ from agt.data.cell_values import NULLS
 from agt.data.coded import MAX_LEVELS, CodedFeatures, Lookup, RowLookup
 from agt.data.column_reader import ColumnReader
 from agt.data.csv_format import CsvFormat
+from agt.data.file_settings import ColumnsSettings, FileConstants, TableSettings
 from agt.data.files import open_columns, same_length
 from agt.data.formats import CellFormat, DateFormat, DeclaredFormat
 from agt.data.ids import keyed_hash
 from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
 from agt.data.population import Outside, population_mismatches
-from agt.data.settings import (
-    CLASSES,
-    MOST_FEATURES,
-    SIZE,
-    ColumnName,
-    ColumnsSettings,
-    FileConstants,
-    Limits,
-    TableSettings,
-)
+from agt.data.settings import CLASSES, MOST_FEATURES, SIZE, ColumnName, Limits
 from agt.errors import ConfigError, DataError, few
 from agt.facts import Evidence, Fact, declared, evidence, not_held
 from agt.settings import schema, validate

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from agt.certificates.box import Certificates
+from agt.certificates.settings import no_hidden_layers
 from agt.certificates.stability import ClosedFormCertificates
 from agt.data.arrays import ROWS, gathered
 from agt.data.dataset import Dataset
@@ -137,19 +138,8 @@ class ClosedFormKind(CertificateKind):
         """Raise ConfigError unless the head is one linear layer."""
         if settings.model.linear:
             return
-        hidden = getattr(settings.model, "hidden", None)
-        if hidden is None:  # only a network of the user's own has no widths of hidden layers
-            shown = Message("{config:model}: your own network")
-        else:
-            shown = Message("{config:model.hidden}={hidden}", hidden=list(hidden))
-        raise ConfigError(
-            Message(
-                "{shown}: certificate={name} trains a linear head itself, so it does not "
-                "support hidden layers: use {config:model=linear}, or certificate=box",
-                shown=shown,
-                name=self.name,
-            )
-        )
+        # only a network of the user's own has no widths of hidden layers
+        raise no_hidden_layers(self.name, getattr(settings.model, "hidden", None))
 
     def resolve(
         self, training: TrainingConfig, classes: int, size: float, unit_rows: int

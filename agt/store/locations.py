@@ -53,3 +53,16 @@ def locate(path: Path, data_dir: Path, setting: str) -> Path:
             return place
     nor = "".join(f", and {place} does not exist either" for place in tried[1:])
     raise DataMissing(f"{tried[0]} does not exist{nor}: put the file there, or change {setting}")
+
+
+def require(path: Path, setting: str) -> None:
+    """Raise DataMissing unless ``path`` is a file.
+
+    Args:
+        path: the file.
+        setting: the setting that named it, for the message.
+    """
+    if not path.is_file():
+        raise DataMissing(
+            f"{path} does not exist, or is not a file: put the file there, or change {setting}"
+        )

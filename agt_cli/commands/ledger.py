@@ -22,7 +22,7 @@ from agt.ledger.unit import Unit
 from agt.ledger.words import budget, clock
 from agt.mechanisms.budget import Allowance, eps_so_far
 from agt.settings import schema, validate
-from agt_cli.command_settings import read_total_budget
+from agt_cli.command_settings.ledger import no_budget, no_unit, read_total_budget
 from agt_cli.configuration import digest_of
 from agt_cli.ledger_files import NO_LEDGER, existing_ledger, ledger_path
 from agt_cli.places import check_head_folder
@@ -208,20 +208,13 @@ class LedgerConfig:
             ConfigError: there is no budget, or no unit.
         """
         if self.total.get("eps") is None:
-            raise ConfigError(
-                "total.eps is missing, but a ledger needs a budget: give for example "
-                "total.eps=1 total.delta=1e-5. This budget limits everything that is ever "
-                "released about the people of the ledger, and cannot be raised later"
-            )
+            raise no_budget()
         allowance = read_total_budget(self.total, Allowance)
         unit = self.unit
         if not unit and people is not None and self.run:
             unit = people.table.unit.name
         if not unit:
-            raise ConfigError(
-                "unit is missing: say whose data the guarantee protects, for example unit='one "
-                "customer'. With run=FOLDER, agt takes the unit from the run"
-            )
+            raise no_unit()
         relation = (self.relation or {}).get("name")
         if not relation and people is not None:
             relation = people.relation

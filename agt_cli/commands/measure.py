@@ -17,8 +17,9 @@ import numpy as np
 from agt import sentences
 from agt.certificates.conditions import CONDITION_NAMES, Condition, conditions_from, symmetric_fact
 from agt.data.dataset import Dataset
+from agt.data.file_settings import MeasurementNote
 from agt.data.labelled import class_names
-from agt.data.settings import CLASSES, SIZE, MeasurementNote
+from agt.data.settings import CLASSES, SIZE
 from agt.data.table import Table
 from agt.errors import AgtError, ConfigError
 from agt.facts import declared, evidence, proved
@@ -29,6 +30,7 @@ from agt.release import ConstantsRelease, ReleaseTerms
 from agt.settings import TotalConfig, build, plain_of, validate
 from agt.store.atomic import write_atomic
 from agt.training.batches import check_unit_rows
+from agt_cli.command_settings.measure import no_budget, no_table
 from agt_cli.configuration import chosen_options
 from agt_cli.releasing.payer import payer_of, people_of
 from agt_cli.releasing.spent import Spending, spending, unfinished
@@ -195,15 +197,9 @@ def configure(config: Mapping[str, Any]) -> MeasureSettings:
     training = {key: value for key, value in config.items() if key not in ("name", "total")}
     settings = settings_of(training)
     if not isinstance(settings.source, Table):
-        raise ConfigError(
-            "dataset: agt measure can only measure a table: give dataset=NAME, the "
-            "configuration of a table (agt data inspect FILE writes one)"
-        )
+        raise no_table()
     if total.eps is None:
-        raise ConfigError(
-            "total.eps is missing, but measuring spends privacy budget: give the amount to "
-            "spend, for example total.eps=0.1"
-        )
+        raise no_budget()
     target = Path("conf", "dataset", f"{name}.yaml")
     if target.exists():
         raise ConfigError(

@@ -18,7 +18,7 @@ from agt.mechanisms.planning import NumberEvidence, Plan, QueryEvidence, plan
 from agt.mechanisms.published import MORE_NOISE, PUBLISHED
 from agt.models.number_votes import NumberVotes
 from agt.settings import keyword_schema
-from agt_cli.command_settings import PlanSettings, check_plan
+from agt_cli.command_settings.plan import PlanSettings, check_plan
 from agt_cli.report import plan_words
 from agt_cli.report.console import Console
 from agt_cli.report.figures import accuracy_by_queries

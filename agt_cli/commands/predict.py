@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Union
 
 from agt.errors import ConfigError
-from agt_cli.command_settings import PREDICT_KEYS
+from agt_cli.command_settings.predict import PREDICT_KEYS
 from agt_cli.configuration import only_keys
 from agt_cli.releasing.answers import PortableAnswers
 from agt_cli.report.console import Console

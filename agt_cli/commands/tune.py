@@ -25,7 +25,7 @@ from agt_cli.choices import (
     words_of,
     write_experiment,
 )
-from agt_cli.command_settings import TUNE_KEYS, TuneConfig
+from agt_cli.command_settings.tune import TUNE_KEYS, TuneConfig
 from agt_cli.configuration import chosen_options
 from agt_cli.report.choice_md import tune_report
 from agt_cli.report.console import Console, show

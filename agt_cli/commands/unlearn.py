@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agt.settings import plain_of
-from agt_cli.command_settings import check_unlearn
+from agt_cli.command_settings.unlearn import check_unlearn
 from agt_cli.configuration import digest_of
 from agt_cli.report.audit_files import remove_copies
 from agt_cli.report.console import Console

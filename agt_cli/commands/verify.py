@@ -14,7 +14,7 @@ from agt.facts import Standing
 from agt.ledger.chain import Head
 from agt.store.atomic import write_atomic
 from agt.targets import trusting
-from agt_cli.command_settings import check_verify
+from agt_cli.command_settings.verify import check_verify
 from agt_cli.configuration import digest_of
 from agt_cli.report.console import Console, TreeBranch
 from agt_cli.report.markdown import (

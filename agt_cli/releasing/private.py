@@ -12,7 +12,8 @@ from agt.mechanisms.mechanism_config import MechanismConfig
 from agt.numeric import Randomness, SeededRandomness, SystemRandomness
 from agt.release import ReleaseTerms
 from agt.settings import keyword_schema
-from agt_cli.command_settings import LINES, PredictSettings, check_private_answers
+from agt_cli.command_settings.on_run import LINES
+from agt_cli.command_settings.predict import PredictSettings, check_private_answers
 from agt_cli.releasing.file import release_file
 from agt_cli.releasing.ledgers import people_of_run
 from agt_cli.releasing.payer import payer_of

@@ -51,7 +51,6 @@ from agt.store.reading import file_sha256
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.loop import OnProgress
 from agt.training.settings import read_noise_config
-from agt_cli.checks import TRAINING_KEYS, check_certificate_name, read_parts
 from agt_cli.choices import choices_fact, still_chosen
 from agt_cli.configuration import only_keys
 from agt_cli.networks import check_network, missing_words
@@ -64,6 +63,7 @@ from agt_cli.report.quality import AnyQuality, Quality
 from agt_cli.report.quality_md import judge, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.training_md import train_report
+from agt_cli.training_checks import TRAINING_KEYS, check_certificate_name, read_parts
 from agt_cli.unlearn.log import RECORD_INDEX_FILE as INDEX, HashKey, Index
 
 FILES = ("path", "test")  # a dataset's settings that name files

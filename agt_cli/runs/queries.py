@@ -24,7 +24,7 @@ from agt.provenance import surroundings
 from agt.store.locations import locate
 from agt.store.reading import file_sha256
 from agt_cli.choices import naming
-from agt_cli.command_settings import LINES
+from agt_cli.command_settings.on_run import LINES
 from agt_cli.configuration import digest_of
 from agt_cli.process import current_team
 from agt_cli.releasing.ledgers import EARLIER

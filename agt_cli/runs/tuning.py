@@ -26,7 +26,7 @@ from agt.models.features import FeatureMap
 from agt.models.linear import LinearModel
 from agt.numeric import logits_of
 from agt.problem import Problem, Settings
-from agt_cli.command_settings import TuningObjective
+from agt_cli.command_settings.tune import TuningObjective
 
 SCORES: tuple[TuningObjective, ...] = ("accuracy", "certified", "expected")
 _KEY = "folds"  # public key of the hash that deals units to folds

@@ -13,7 +13,7 @@ from agt.errors import AgtError
 from agt.settings import plain_of
 from agt.store.folder import broken_as_config_error
 from agt.unlearning.promise import MethodName, Removal
-from agt_cli.command_settings import By
+from agt_cli.command_settings.unlearn import By
 from agt_cli.places import nothing_requested
 from agt_cli.report.console import Console
 from agt_cli.report.finished import ACCOUNT_FILE, Run, has_pending_commit, manifest_digest

@@ -66,7 +66,7 @@ from agt.store.atomic import sync_folder
 from agt.store.folder import Folder, broken_as_config_error
 from agt.store.reading import Broken
 from agt.unlearning.promise import MethodName, Removal, read_removal
-from agt_cli.command_settings import By
+from agt_cli.command_settings.unlearn import By
 
 KEY_FILE = "unlearning/key"
 SIZE = 16  # bytes of a hash

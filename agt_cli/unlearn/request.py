@@ -22,7 +22,7 @@ from agt.data.files import open_columns
 from agt.data.ids import CONTENT
 from agt.errors import ConfigError, few
 from agt.store.folder import broken_as_config_error
-from agt_cli.command_settings import By
+from agt_cli.command_settings.unlearn import By
 from agt_cli.places import check_file_of_ids, no_file_of_ids
 from agt_cli.report.finished import Run
 from agt_cli.runs.erased import named

@@ -20,10 +20,10 @@ from agt.errors import ConfigError
 from agt.settings import build, validate
 from agt.targets import targets_of, trusting
 from agt_cli import config_files
-from agt_cli.checks import PARTS
 from agt_cli.composing import composed
 from agt_cli.configuration import compose_with_hydra
 from agt_cli.runs.prepare import RunSettings, settings_of
+from agt_cli.training_checks import PARTS
 
 REQUIRED = {
     "table": ("dataset.path=x.csv", "dataset.label=y", "+dataset.numeric={age: [0, 1]}"),

@@ -16,14 +16,16 @@ from agt.mechanisms.mechanism import MECHANISMS
 from agt.mechanisms.mechanism_config import facts_of
 from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.weights_mechanism import weights_mechanisms
+from agt.models.closed_form import ClosedFormKind
 from agt.models.kinds import KINDS
 from agt.release_settings import MECHANISM_FACTS
 from agt.settings import PublicRows
 from agt.targets import OWN_SETTINGS
-from agt_cli.checks import check_tune
+from agt_cli.checks import CHECKS
 from agt_cli.cli import main
-from agt_cli.command_settings import METHOD_CHOICES
+from agt_cli.command_settings.unlearn import METHOD_CHOICES
 from agt_cli.composing import composed
+from agt_cli.training_checks import check_tune
 from agt_cli.unlearn.methods import METHODS
 
 HEAVY = ("torch", "numba", "numpy", "scipy", "pandas", "sklearn")
@@ -33,14 +35,20 @@ MISTAKES = (
     ["train", "model=linear", "certificate=votes", "ensemble.members=0"],
     ["train", "dataset=table", "dataset.path=t.csv", "dataset.label=y", "dataset.bins=-1"],
     ["train", "resume=nowhere"],
+    ["train", "certificate.name=votes"],
+    ["train", "training.learning_rate=0.1"],
+    ["train", "données=digits"],
+    ["train", "--epochs", "5"],
     ["tune", "tune.folds=1"],
     ["measure", "total.eps=-1"],
+    ["measure", "total.eps=1"],
     ["certify", "run=r", "map_resolution=-1"],
     ["plan", "run=r", "mechanisms=[gausian]"],
     ["predict", "run=r", "mechanism.eps=-1"],
     ["unlearn", "run=r", "method=newtom"],
     ["verify", "r", "digest=xyz"],
     ["ledger", "init", "people", "total.eps=-1", "unit=person"],
+    ["ledger", "init", "people", "total.eps=1"],
     ["data", "inspect", "t.xlsx"],
     ["data", "inspect", "t.csv", "target=numeric", "range=0-120"],
     ["data", "inspect", "t.csv", "target=numeric", "range=0,120"],
@@ -108,6 +116,52 @@ print(json.dumps(found))
     codes = [ConfigError.exit_code] * len(MISTAKES) + [DataMissing.exit_code] * len(MISSING_FILES)
     assert [code for _, code, _ in found] == codes
     assert [(line, heavy) for line, _, heavy in found if heavy] == []
+
+
+def loaded(line: list[str], folder: Path, modules: set[str]) -> tuple[int, list[str]]:
+    """Return the exit code of a command line, and which of the modules its process loaded."""
+    code = f"""
+import json, sys
+from agt_cli.cli import main
+print(json.dumps([main({line!r}), sorted({modules!r} & {{*sys.modules}})]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
+    )
+    exit_code, found = json.loads(done.stdout)
+    return exit_code, found
+
+
+@pytest.mark.parametrize("word", ["eps=-1", "model=linaer", "dataset=table"])
+def test_what_composing_tells_is_answered_without_pydantic(word: str, tmp_path: Path) -> None:
+    assert loaded(["train", word], tmp_path, {"pydantic"}) == (ConfigError.exit_code, [])
+
+
+def test_a_setting_of_training_loads_no_settings_of_data_sets(tmp_path: Path) -> None:
+    others = {"agt.data.file_settings", "agt.data.image_settings", "agt.certificates.settings"}
+    answer = loaded(["train", "training.lr=-1"], tmp_path, others)
+    assert answer == (ConfigError.exit_code, [])
+
+
+def test_missing_queries_of_a_dataset_without_a_folder_load_nothing_heavy(tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    run.mkdir()
+    (run / "status.json").write_text(json.dumps({"state": "done", "command": "train"}))
+    settings = {"dataset": {"_target_": "agt.data.images.Digits"}}
+    (run / "config.yaml").write_text(json.dumps(settings))
+    answer = loaded(["certify", "run=r", "inputs=queries.csv"], tmp_path, {*HEAVY})
+    assert answer == (DataMissing.exit_code, [])
+
+
+@pytest.mark.parametrize("name", CHECKS.values())
+def test_what_checks_a_command_is_there(name: str) -> None:
+    module, _, function = name.rpartition(".")
+    assert callable(getattr(import_module(module), function))
+
+
+def test_a_certificate_takes_hidden_layers_where_its_kind_is_no_closed_form() -> None:
+    for kind in KINDS:
+        assert kind.takes_hidden_layers is not issubclass(kind, ClosedFormKind)
 
 
 def test_facts_of_mechanisms_are_those_of_their_classes() -> None:

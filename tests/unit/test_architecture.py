@@ -64,7 +64,6 @@ ROOMS = (
         ),
         *("agt_cli.errors", "agt_cli.configuration", "agt_cli.composing", "agt_cli.process"),
         *("agt_cli.networks", "agt_cli.renamed", "agt_cli.command_settings"),
-        "agt_cli.typed_ranges",
         "agt_cli.ledger_files",
         "agt_cli.typed_ranges",
     ),
@@ -72,7 +71,7 @@ ROOMS = (
     ("agt_cli.unlearn.log", "agt_cli.unlearn.account"),
     ("agt_cli.report",),
     ("agt_cli.places",),
-    ("agt_cli.table_settings",),
+    ("agt_cli.table_settings", "agt_cli.training_checks"),
     (
         *("agt_cli.runs", "agt_cli.releasing", "agt_cli.verify", "agt_cli.unlearn"),
         *("agt_cli.choices", "agt_cli.checks", "agt_cli.team", "agt_cli.worker"),

@@ -13,9 +13,9 @@ from agt.certificates.box import Certificates
 from agt.data import arrays, cell_values, files, ids, labelled
 from agt.data.arrays import Blocks, pieces
 from agt.data.embeddings import Embeddings
+from agt.data.file_settings import FileConstants
 from agt.data.labelled import LabelledFile
 from agt.data.records import Records
-from agt.data.settings import FileConstants
 from agt.data.table import Table
 from agt.errors import AgtError, DataError
 

@@ -1,0 +1,361 @@
+"""Settings of data in files of one's own: ``dataset=table`` and ``dataset=embeddings``.
+
+The classes that read such files inherit their settings from the classes here. Nothing here imports
+NumPy, pandas or PyArrow, so that a mistake in a setting is answered at once.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from agt.data.settings import (
+    CLASSES,
+    MOST_FEATURES,
+    ColumnName,
+    LabelWord,
+    Limits,
+    check_edges,
+    check_label_range,
+)
+from agt.errors import nearest
+from agt.settings import MOST_ROWS, DeclaredSize, Positive, schema
+
+
+@schema
+class FileConstants:
+    """What a file of labelled records told beside its records, recorded so that queries need it no
+    more.
+
+    Attributes:
+        classes: the labels' names, in their order; empty: labels are numbers.
+        shape: of one record's vectors; None: columns say it.
+        center: what is subtracted; None: nothing, or the configuration has it.
+        ranges: column -> [low, high], where the configuration has none.
+    """
+
+    classes: tuple[str, ...]
+    shape: tuple[int, ...] | None = None
+    center: Any = None
+    ranges: Mapping[str, tuple[float, ...]] = Field(default_factory=dict)
+
+
+@schema
+class LabelledFileSettings:
+    """Settings of a file with one record a row: what its columns mean.
+
+    Attributes:
+        path: the file; a relative path is looked for in the working directory, then in
+            ``data_dir``.
+        label: column of the label.
+        data_dir: the other place of relative paths.
+        label_free: ids and the hashed split are made without labels (relation=flip).
+        id, unit, public: columns; None: ids from the content, each record its own unit, all records
+            private.
+        unit_rows: public cap on the rows of one unit: what ``relation.unit_rows`` is unless it is
+            given (conf/relation).
+        id_as_text: take ids that mix numbers and text as text.
+        id_permanent: you declare that a record keeps its id, whatever becomes of others: ids that
+            count rows need it.
+        classes: public list of label values in the order of the classes; None: the sorted values
+            found, at most 100.
+        target: ``classes``, or ``numeric``: labels are numbers.
+        range: the public range [a, b] of numeric labels, into which they are clipped.
+        test_fraction, split_key: the hash split's public rate and key.
+        declared_size: public constant: about how many training records there are.
+        name: what tables call it; None: the file's name.
+        subgroups: columns for whose values a model's quality is told apart; training sees none of
+            it.
+        settled: what a training run's record fills in, for queries; None: they open the file again.
+    """
+
+    SPLIT: ClassVar[str]
+    """The setting that names a column of splits."""
+
+    path: Path
+    label: ColumnName
+    data_dir: Path = Path("data")
+    label_free: bool = False
+    id: ColumnName | None = None
+    unit: ColumnName | None = None
+    unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 1
+    public: ColumnName | None = None
+    id_as_text: bool = False
+    id_permanent: bool = False
+    classes: Annotated[tuple[LabelWord, ...], Field(min_length=2)] | None = None
+    target: Literal["classes", "numeric"] = "classes"
+    range: tuple[float, float] | None = None
+    test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.25
+    split_key: str = "split"
+    declared_size: DeclaredSize | None = None
+    name: str | None = None
+    subgroups: tuple[ColumnName, ...] = ()
+    settled: FileConstants | None = None
+
+    def __post_init__(self) -> None:
+        names = Counter(str(name).strip() for name in self.classes or ())
+        if "" in names:
+            raise ValueError(
+                "'classes' contains an empty name, but a missing label cannot be a class: remove "
+                "the empty name"
+            )
+        if len(names) < len(self.classes or ()):
+            raise ValueError(
+                f"classes lists {max(names, key=names.__getitem__)!r} twice, perhaps with "
+                "different spaces: remove one of the two"
+            )
+        self._check_target()
+        if len(set(self.subgroups)) < len(self.subgroups):
+            raise ValueError("'subgroups' lists the same column twice: remove one of the two")
+        for setting in ("id", "unit", "public", self.SPLIT):
+            if getattr(self, setting) == self.label:
+                raise ValueError(
+                    f"dataset.label and {setting} both name column {self.label}: name two "
+                    "different columns"
+                )
+
+    def _check_target(self) -> None:
+        """Raise ConfigError or ValueError unless a range is given exactly for numeric labels."""
+        if self.target == "classes":
+            if self.range is not None:
+                raise ValueError(
+                    "'range' is the range of numeric labels: give target=numeric as well, or "
+                    "leave range out"
+                )
+            return
+        if self.range is None:
+            raise ValueError(
+                "target=numeric needs the public range of the labels: give range=[a,b], two "
+                "constants that were not computed from the records"
+            )
+        if self.classes is not None:
+            raise ValueError("target=numeric has no classes: leave classes out")
+        check_label_range(*self.range)
+
+
+@schema
+class EmbeddingsSettings(LabelledFileSettings):
+    """Settings of vectors with labels, in one file or a folder of arrays.
+
+    Attributes (the others: ``LabelledFileSettings``; a column may be the key of an npz):
+        path: npz, parquet, csv or a folder of npy files, such as ``agt data prepare`` makes.
+        x: the vectors: an npz key, a column of lists, or the prefix of numbered columns.
+        is_test: column that marks test records; None: a hash split.
+        center: what is subtracted: an npz key, or the numbers themselves.
+        scale: public factor.
+        unit_norm: bring every vector to length ``scale``; a vector equal to the center stays zero.
+        public_scaling: whoever runs this declares ``center`` public (not computed from training
+            records).
+        public_digest: of the test records and the center, which are public; other ones are refused,
+            since what this configuration declares was said about these. None: any.
+        obtain: the command that makes the data, for the message where it is not there.
+    """
+
+    SPLIT: ClassVar[str] = "is_test"
+
+    label: str = "label"
+    x: str = "x"
+    is_test: str | None = None
+    center: str | tuple[float, ...] | None = None
+    scale: Positive = 1.0
+    unit_norm: bool = False
+    public_scaling: bool = False
+    public_digest: str | None = None
+    obtain: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.x == self.label:
+            raise ValueError(
+                f"dataset.label and dataset.x both name column {self.label}: name two "
+                "different columns"
+            )
+
+
+@schema
+class CsvSettings:
+    """How a text file is cut into cells, and how numbers are written in columns that have no
+    format of their own.
+
+    Attributes:
+        separator: the one character between cells.
+        encoding: of the text, by Python's name for it; utf-8 may begin with a byte order mark.
+        header: the first line names the columns; otherwise they are column1, column2, ...
+        decimal: what stands before the decimals of a number; a comma: points may stand between its
+            thousands.
+    """
+
+    separator: str = ","
+    encoding: str = "utf-8"
+    header: bool = True
+    decimal: Literal[".", ","] = "."
+
+    def __post_init__(self) -> None:
+        if len(self.separator) != 1 or self.separator in '"\r\n':
+            raise ValueError(
+                f"separator={self.separator!r}: give one character that is not a quotation "
+                "mark or a line end"
+            )
+        try:
+            if not "a\nb".encode(self.encoding).startswith("a\n".encode(self.encoding)):
+                raise LookupError  # what comes later changes what came before, as in punycode
+        except (LookupError, UnicodeError):  # also of codecs from bytes to bytes, such as zlib
+            raise ValueError(
+                f"encoding={self.encoding}: this text encoding does not exist: use utf-8, "
+                "latin-1, cp1252 or utf-16"
+            ) from None
+
+
+@schema
+class MeasurementNote:
+    """What ``agt measure`` released of a table's records.
+
+    Attributes:
+        of: columns whose range or list it told; the words classes and size, of those.
+        claim: its guarantee, in words.
+    """
+
+    of: Annotated[tuple[str, ...], Field(min_length=1)]
+    claim: Annotated[str, Field(min_length=1)]
+
+
+@schema
+class ColumnsSettings:
+    """Which columns of a table are features, and the public constants that code them.
+
+    Attributes:
+        numeric: column -> public [low, high], or more numbers: public edges of bins, increasing,
+            the first and the last being the range (of a column of dates: dates).
+        categorical: column -> public list of values.
+        bins: how many equal parts a range is cut into for its thermometer code; 0: it is scaled to
+            [-1, 1] instead.
+        crosses: buckets that pairs of columns' values are hashed into; 0: no crosses.
+        missing: refuse a missing value, or turn it into 0 and add a 0/1 feature to each column.
+        missing_values: text that stands for a missing value in columns of features, beside an empty
+            cell, NA and the like.
+        from_data: columns whose range or list of values was read off the records and declared
+            public by nobody; the word classes, of the list of classes. Their owner replaces them by
+            what is public, or takes them off this list.
+        measurement: which of it all was measured with noise (``agt measure``); None: nothing.
+        formats: numeric column -> how it is written (``agt.data.formats``, which checks it).
+    """
+
+    SETTING: ClassVar[str] = "columns"
+    """What messages call it."""
+
+    numeric: Mapping[ColumnName, Annotated[Limits, Field(min_length=2)] | None] = Field(
+        default_factory=dict
+    )
+    categorical: Mapping[ColumnName, Annotated[tuple[LabelWord, ...], Field(min_length=1)]] = Field(
+        default_factory=dict
+    )
+    bins: Annotated[int, Field(ge=0, le=1024)] = 20
+    crosses: Annotated[int, Field(ge=0, le=MOST_FEATURES)] = 0
+    missing: Literal["error", "indicator"] = "error"
+    missing_values: tuple[LabelWord, ...] = ()
+    formats: Mapping[ColumnName, Any] = Field(default_factory=dict)
+    from_data: tuple[ColumnName, ...] = ()
+    measurement: MeasurementNote | None = None
+
+    def __post_init__(self) -> None:
+        self._check_columns()
+        if self.crosses and len(self.numeric) + len(self.categorical) < 2:
+            raise ValueError(
+                "'crosses' (features made from two columns) needs two columns, but there is "
+                "only one: set crosses=0"
+            )
+
+    def _check_columns(self) -> None:
+        inputs = {*self.numeric, *self.categorical}
+        if not inputs:
+            raise ValueError(
+                "no column is listed under 'numeric' or 'categorical', but a model needs "
+                "features: list at least one column"
+            )
+        for column, limits in self.numeric.items():
+            if limits is not None:
+                check_edges(f"numeric.{column}", limits)
+        for column, values in self.categorical.items():
+            listed = {str(value) for value in values}
+            if len(listed) < len(values):
+                raise ValueError(f"categorical.{column} lists a value twice: remove one of the two")
+            if listed & {*self._markers}:
+                both = min(listed & {*self._markers})
+                raise ValueError(
+                    f"categorical.{column} lists {both!r} as a value, but missing_values "
+                    "lists it as a missing value: remove it from one of the two lists"
+                )
+        if set(self.numeric) & set(self.categorical):
+            raise ValueError(
+                f"column {min(set(self.numeric) & set(self.categorical))} is listed under "
+                "both numeric and categorical: remove it from one of them"
+            )
+        for name in self.formats:
+            if name not in self.numeric:
+                raise ValueError(
+                    f"'formats' names '{name}', which is not a column under "
+                    f"'numeric'{nearest(name, [*self.numeric])}"
+                )
+        for name in self.from_data:
+            if name not in {*inputs, CLASSES}:
+                hint = nearest(name, [*inputs, CLASSES])
+                raise ValueError(
+                    f"'from_data' lists '{name}', which is neither a column under 'numeric' or "
+                    f"'categorical' nor '{CLASSES}'{hint}"
+                )
+
+    @property
+    def _markers(self) -> tuple[str, ...]:
+        return tuple(map(str, self.missing_values))
+
+
+@schema
+class TableSettings(ColumnsSettings, LabelledFileSettings):
+    """Settings of a table: its columns, and the file.
+
+    Attributes (the others: ``LabelledFileSettings``, and ``ColumnsSettings``, where null for a
+            numeric column takes the range of the training records, which is not public):
+        path: csv, parquet or npz.
+        split: column with train or test for each record; None: a hash split, unless ``test`` is
+            given.
+        test: a second file with the test records.
+        csv: how a csv is cut into cells; queries are read alike.
+    """
+
+    SETTING: ClassVar[str] = "dataset"
+    SPLIT: ClassVar[str] = "split"
+
+    split: ColumnName | None = None
+    test: Path | None = None
+    bins: Annotated[int, Field(ge=0, le=1024)] = 0
+    csv: CsvSettings = Field(default_factory=CsvSettings)
+
+    def __post_init__(self) -> None:
+        LabelledFileSettings.__post_init__(self)
+        ColumnsSettings.__post_init__(self)
+        taken = {*self.numeric, *self.categorical} & {
+            self.label,
+            self.id,
+            self.unit,
+            self.public,
+            self.split,
+        }
+        if taken:
+            raise ValueError(
+                f"column {min(map(str, taken))} cannot be a feature, because another setting "
+                "already uses it (as label, id, unit, public or split): remove it from one of the "
+                "two settings"
+            )
+        if self.split is not None and self.test is not None:
+            raise ValueError(
+                "dataset.split and dataset.test cannot be given together: give either "
+                "dataset.split (a column that marks the test records) or dataset.test (a file of "
+                "test records)"
+            )
+        if self.test == self.path:
+            raise ValueError(
+                "dataset.test names the file of the training records: name another file, or "
+                "leave dataset.test out"
+            )

@@ -1,0 +1,67 @@
+"""Settings of agt certify."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from agt.errors import ConfigError
+from agt.settings import keyword_schema, validate
+from agt_cli.command_settings.on_run import LINES, ON_RUN, check_on_run
+from agt_cli.configuration import only_keys
+
+
+@keyword_schema
+class CertifySettings:
+    """How a run is certified.
+
+    Attributes:
+        map_resolution: points of a side of the map of the plane, where there is one; 0: no map.
+        person: the ids of people without whose records the answers are computed, each alone. An id
+            that was read as a whole number stays one, because ``+7`` and ``7`` are then the same.
+        tolerance: of answers that are numbers: up to which k each stays within it is computed;
+            None: it is not.
+    """
+
+    map_resolution: Annotated[int, Field(ge=0, le=1000)] = 160
+    person: tuple[str | int, ...] = ()
+    tolerance: Annotated[float, Field(ge=0)] | None = None
+
+
+def check_certify(config: Mapping[str, Any]) -> CertifySettings:
+    """Return the settings of agt certify but for the run.
+
+    Raises:
+        ConfigError: by key.
+    """
+    only_keys(config, (*ON_RUN, "map_resolution", "person", "tolerance"))
+    if str(config.get("inputs")) == str(LINES):
+        raise ConfigError(
+            "inputs=-: agt certify cannot read queries from standard input. Give a file with "
+            "inputs=FILE, or use agt predict"
+        )
+    check_on_run(config)
+    given = {
+        "map_resolution": config.get("map_resolution"),
+        "person": _ids_of_people(config.get("person")),
+        "tolerance": config.get("tolerance"),
+    }
+    return validate(CertifySettings, given, "")
+
+
+def _ids_of_people(value: object) -> tuple[str | int, ...]:
+    """Return the ids that the setting ``person`` names, one of them or a list; empty: none.
+
+    Raises:
+        ConfigError: the list is empty, or an entry is neither text nor a whole number.
+    """
+    if value is None:
+        return ()
+    entries = value if isinstance(value, list | tuple) else [value]
+    valid = [type(entry) in (str, int) and str(entry) != "" for entry in entries]
+    if not entries or not all(valid):
+        raise ConfigError(
+            f"person={value}: give the id of a person, or a list of ids as in person=[p17,p18]. "
+            "Quote an id that is neither text nor a whole number, as in \"person='1.5'\""
+        )
+    return tuple(entries)

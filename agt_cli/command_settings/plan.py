@@ -1,0 +1,60 @@
+"""Settings of agt plan."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from agt.errors import ConfigError, nearest
+from agt.release_settings import MECHANISM_FACTS
+from agt.settings import Counting, NonNegative, Positive, keyword_schema, validate
+from agt_cli.command_settings.on_run import ON_RUN, check_on_run
+from agt_cli.configuration import only_keys
+
+
+@keyword_schema
+class PlanSettings:
+    """What is to be planned.
+
+    Attributes:
+        eps, delta: total budgets.
+        queries: how many may share one.
+        mechanisms: their names; None: all that the model can use.
+        published: where ``mechanisms`` is None, those that are kept to reproduce papers, too.
+
+    Raises:
+        ConfigError: no such mechanism, or a value is listed twice.
+    """
+
+    eps: Annotated[tuple[Positive, ...], Field(min_length=1)]
+    queries: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
+    delta: Annotated[NonNegative, Field(lt=1)] = 1e-5
+    mechanisms: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    published: bool = False
+    counting: Counting = "distance"
+
+    def __post_init__(self) -> None:
+        for key in ("eps", "queries", "mechanisms"):
+            values = getattr(self, key) or ()
+            for value in values:
+                if values.count(value) > 1:
+                    raise ConfigError(
+                        f"{key}: the value {value} is listed twice: give each value once"
+                    )
+        known = [facts.name for facts in MECHANISM_FACTS.values() if facts.releases == "labels"]
+        for name in self.mechanisms or ():
+            if name not in known:
+                hint = nearest(name, known)
+                raise ConfigError(f"mechanisms: unknown mechanism '{name}'{hint}")
+
+
+def check_plan(config: Mapping[str, Any]) -> PlanSettings:
+    """Return the settings of agt plan but for the run.
+
+    Raises:
+        ConfigError: by key.
+    """
+    keys = ("eps", "delta", "queries", "mechanisms", "published", "counting")
+    only_keys(config, (*keys, *ON_RUN))
+    check_on_run(config)
+    return validate(PlanSettings, {key: config.get(key) for key in keys}, "")

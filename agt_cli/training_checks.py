@@ -1,0 +1,159 @@
+"""What the settings of a training alone tell: those of agt train, agt tune and agt measure.
+
+The classes of a part's settings are imported when that part is checked, and so not at all where a
+part before it is wrong: each takes longer to make than to use.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, get_args
+
+from agt.errors import ConfigError, Superseded
+from agt.settings import (
+    ComputeConfig,
+    KGridConfig,
+    PublicRows,
+    RelationConfig,
+    TotalConfig,
+    TrainingConfig,
+    validate,
+)
+from agt.targets import OWN_SETTINGS, current_name
+from agt.training.settings import EnsembleConfig, read_noise_config
+from agt_cli.configuration import only_keys
+from agt_cli.networks import check_network, missing_path, missing_words
+from agt_cli.places import TABLE, check_public_rows, check_table_of_dataset
+from agt_cli.report.finished import Run
+from agt_cli.report.unfinished import check_open, check_resumed_folder
+from agt_cli.usage import OLD_SPELLINGS
+
+PARTS: dict[str, type[Any]] = {
+    "training": TrainingConfig,
+    "relation": RelationConfig,
+    "kgrid": KGridConfig,
+    "compute": ComputeConfig,
+    "ensemble": EnsembleConfig,
+}
+"""Parts of a training configuration that have one class of settings each."""
+TRAINING_KEYS = (
+    *("dataset", "model", "certificate", "noise", "resume", *PARTS),
+    *("output_dir", "data_dir", "ledger"),
+)
+"""All keys of a training configuration."""
+
+
+def read_parts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a training configuration that have one class each, by name.
+
+    Raises:
+        ConfigError: a setting is unknown, missing or invalid.
+    """
+    config = {"ensemble": {}, **config}  # records older than ensembles do not name one
+    return {name: validate(cls, config.get(name), name) for name, cls in PARTS.items()}
+
+
+def check_certificate_name(node: object) -> None:
+    """Raise Superseded for a certificate that earlier versions had, as their records name it."""
+    if isinstance(node, Mapping):
+        named = f"certificate={node.get('name')}"
+        if named in OLD_SPELLINGS:
+            raise Superseded(f"{named}: {OLD_SPELLINGS[named]}")
+
+
+def read_own_part(node: object, where: str) -> Any:
+    """Return the settings of a dataset or model of agt; None: it is none of agt's.
+
+    One of the user's own has its settings checked when its code is imported.
+
+    Args:
+        node: the value of the configuration's key ``where``.
+        where: ``dataset`` or ``model``.
+
+    Raises:
+        ConfigError: a setting is wrong.
+    """
+    if not isinstance(node, Mapping):
+        return None
+    name = current_name(str(node.get("_target_")))
+    if name not in OWN_SETTINGS:
+        return None
+    module, _, class_name = OWN_SETTINGS[name].rpartition(".")
+    settings = {key: value for key, value in node.items() if key != "_target_"}
+    return validate(getattr(import_module(module), class_name), settings, where)
+
+
+def check_training(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a wrong setting of a training configuration.
+
+    Args:
+        config: the configuration of agt train. Its key ``resume`` is None: a run that is resumed
+            has settings of its own.
+    """
+    resumed = config.get("resume")
+    if resumed is not None:
+        if isinstance(resumed, str) and resumed:
+            check_resumed_folder(Path(resumed))
+            run = Run.at(Path(resumed), "resume")
+            if run.command == "train":
+                check_open(run)
+        return
+    if missing_words(config):
+        check_network(config, _error_of_model(config) or missing_path(config.get("model")))
+    check_parts(config)
+    check_table_of_dataset(config.get("dataset"))
+
+
+def check_parts(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a wrong setting of a training configuration, each part by itself."""
+    only_keys(config, TRAINING_KEYS)
+    read_parts(config)
+    certificate = config.get("certificate")
+    check_certificate_name(certificate)
+    # only here, where the parts before are right
+    from agt.certificates.settings import CERTIFICATES, no_hidden_layers, read_certificate
+
+    kind = read_certificate(certificate, CERTIFICATES)
+    read_noise_config(config.get("noise"))
+    read_own_part(config.get("dataset"), "dataset")
+    model = read_own_part(config.get("model"), "model")
+    if model is not None and not model.linear and not kind.takes_hidden_layers:
+        raise no_hidden_layers(kind.name, model.hidden)
+
+
+def _error_of_model(config: Mapping[str, Any]) -> str:
+    """Return what is wrong with the settings of a model of agt; empty: nothing was found."""
+    try:
+        read_own_part(config.get("model"), "model")
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def check_tune(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a wrong setting of agt tune, but for its candidates."""
+    from agt_cli.command_settings.tune import TUNE_KEYS, TuneConfig  # of this command alone
+
+    tuned = validate(TuneConfig, config.get("tune"), "tune")
+    validate(TotalConfig, config.get("total"), "total")
+    check_parts({key: value for key, value in config.items() if key not in TUNE_KEYS})
+    if tuned.public not in (None, *get_args(PublicRows)):
+        check_public_rows(str(tuned.public), config.get("dataset"))
+
+
+def check_measure(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a wrong setting of agt measure, but for what its table allows."""
+    from agt_cli.command_settings.measure import (  # of this command alone
+        MEASURE_KEYS,
+        no_budget,
+        no_table,
+    )
+
+    total = validate(TotalConfig, config.get("total"), "total")
+    check_parts({key: value for key, value in config.items() if key not in MEASURE_KEYS})
+    dataset = config.get("dataset")
+    source = current_name(str(dataset.get("_target_"))) if isinstance(dataset, Mapping) else ""
+    if source in OWN_SETTINGS and source != TABLE:
+        raise no_table()
+    if total.eps is None:
+        raise no_budget()
