@@ -110,7 +110,7 @@ def check_certified(record: Record, trained: Record | None) -> str:
     )
 
 
-def _certified_difference(row: Mapping[str, Any], recorded: Mapping[str, Any], exact: bool) -> str:
+def _certified_difference(row: Mapping[str, Any], recorded: Mapping[Any, Any], exact: bool) -> str:
     """Return how a row of certified counts differs from the recorded one; empty: it does not.
 
     Args:
