@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agt.account import Ledger
-    from agt.api import Answers, Fitted, NumberAnswers, Published, fit, load
+    from agt.answers import Answers, NumberAnswers, Published
+    from agt.api import fit, load
     from agt.certificates.box import Certificates
     from agt.certificates.conditions import Condition
     from agt.data.labelled import Declared
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         PrivateClassifier,
         PrivateRegressor,
     )
+    from agt.fitted import Fitted
     from agt.ledger.ledger import Exhausted
     from agt.ledger.process import PrivacyTotal, accounting
     from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
@@ -97,11 +99,12 @@ __all__ = [
 ]
 _HOMES = {
     "agt.account": ("Ledger",),
-    "agt.api": (
+    "agt.answers": (
         "Answers",
-        "Fitted",
         "NumberAnswers",
         "Published",
+    ),
+    "agt.api": (
         "fit",
         "load",
     ),
@@ -126,6 +129,7 @@ _HOMES = {
         "PrivateClassifier",
         "PrivateRegressor",
     ),
+    "agt.fitted": ("Fitted",),
     "agt.ledger.ledger": ("Exhausted",),
     "agt.ledger.process": (
         "PrivacyTotal",

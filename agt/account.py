@@ -36,7 +36,7 @@ from agt.mechanisms.guarantees import Guarantee
 from agt.messages import ArgumentNames
 from agt.release_settings import LEAK_SHARE
 from agt.settings import RelationConfig, RelationName, check_number
-from agt.store import as_json
+from agt.store.json_text import as_json
 
 HEAD_VARIABLE = "AGT_LEDGER_HEAD"
 """An environment variable: the file or folder of every ledger's head file (a copy of its newest

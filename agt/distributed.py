@@ -30,7 +30,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
@@ -40,15 +40,21 @@ from torch.distributed.rendezvous import rendezvous
 
 from agt.errors import AgtError, ConfigError, first_line
 
-SPANS = 64  # pieces of a floating-point sum: how many processes can share it, at most
-_SMALL = 1 << 16  # numbers: tensors of fewer cross together
-TIMEOUT = 600.0  # seconds that others wait for a process which says nothing
-REACH = 10.0  # seconds until torchrun, which is there from the beginning, has answered
-_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # as torchrun sets them
-_FAILED = "agt/failed"
+SPANS = 64
+"""The pieces of a floating-point sum: at most so many processes can share it."""
+_SMALL_TENSOR_NUMBERS = 1 << 16
+"""Tensors with fewer numbers are sent together."""
+TIMEOUT = 600.0
+"""How many seconds other processes wait for one that does not answer."""
+REACH = 10.0
+"""How many seconds torchrun, which is there from the beginning, may take to answer."""
+_TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_FAILURE_KEY = "agt/failed"
+"""Where a process that fails leaves its message, among the values that torchrun keeps."""
 
 T = TypeVar("T")
-Branch = tuple[int, int]  # of the tree over pieces: from the first to before the second
+Branch = tuple[int, int]
+"""A branch of the tree over pieces: from the piece of the first index to before the second."""
 
 
 class PeerLost(AgtError):
@@ -60,15 +66,17 @@ class PeerLost(AgtError):
 
 @dataclass(frozen=True)
 class Group:
-    """The processes of a job, and which of them this one is. Every method but ``own_pieces`` is for
-    all to call alike, and raises PeerLost where another process is gone, or says nothing until the
-    timeout.
+    """The processes of a job, and which of them this one is.
+
+    All processes must call each method alike, except ``own_pieces``. Each of these methods raises
+    PeerLost if another process is gone, or does not answer until the timeout.
 
     Attributes:
-        rank: this one, from 0.
-        size: how many.
-        timeout: seconds that others wait for one.
-        board: where a process that fails leaves word of it; None: nowhere.
+        rank: the number of this process, from 0.
+        size: the number of processes.
+        timeout: how many seconds the others wait for one.
+        board: torchrun's store of values, where a process that fails leaves its message; None:
+            there is none.
     """
 
     rank: int = 0
@@ -77,75 +85,102 @@ class Group:
     board: Any = field(default=None, compare=False)
 
     def sum_in_place(self, integers: list[Tensor]) -> None:
-        """Replace int64 tensors, of the same shapes everywhere, by their sums over all
-        processes.
+        """Replace integer tensors by their sums over all processes.
+
+        Args:
+            integers: int64, of the same shapes in every process.
         """
         if self.size == 1:
             return
-        small = [
-            tensor for tensor in integers if tensor.numel() < _SMALL or not tensor.is_contiguous()
-        ]
-        flat = torch.cat([integers[0].new_empty(0), *(tensor.reshape(-1) for tensor in small)])
-        large = [tensor for tensor in integers if all(tensor is not other for other in small)]
-        with self._all_there():
-            for tensor in (*([flat] if small else []), *large):
+        small: list[Tensor] = []  # these are sent as one tensor
+        large: list[Tensor] = []
+        for tensor in integers:
+            is_small = tensor.numel() < _SMALL_TENSOR_NUMBERS
+            if is_small or not tensor.is_contiguous():
+                small.append(tensor)
+            else:
+                large.append(tensor)
+        no_numbers = integers[0].new_empty(0)
+        flat = torch.cat([no_numbers, *(tensor.reshape(-1) for tensor in small)])
+        with self._noticing_lost_peers():
+            if small:
+                dist.all_reduce(flat)
+            for tensor in large:
                 dist.all_reduce(tensor)
-        for tensor, part in zip(
-            small, flat.split([tensor.numel() for tensor in small]), strict=True
-        ):
-            tensor.copy_(part.view_as(tensor))
+        sums = flat.split([tensor.numel() for tensor in small])
+        for tensor, tensor_sum in zip(small, sums, strict=True):
+            tensor.copy_(tensor_sum.view_as(tensor))
 
     def all_gather(self, value: T) -> list[T]:
-        """What every process has, by rank; tensors on the CPU may differ in shape."""
+        """Return the values of all processes, by rank.
+
+        Args:
+            value: what this process gives. Tensors must be on the CPU, and may differ in shape.
+        """
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
-        with self._all_there():
+        with self._noticing_lost_peers():
             dist.all_gather_object(values, value)
         return values
 
     def broadcast(self, value: T) -> T:
-        """What the first process has."""
+        """Return the value that the first process gives."""
         if self.size == 1:
             return value
         box: list[Any] = [value]
-        with self._all_there():
+        with self._noticing_lost_peers():
             dist.broadcast_object_list(box)
         return box[0]
 
     def all_to_all(self, parts: Tensor) -> Tensor:
-        """[size, ...] of which row r goes to process r -> [size, ...] of which row r came from
-        process r.
+        """Send a row to each process, and return the rows that came from each.
+
+        Args:
+            parts: [size, ...], of which row r goes to process r.
+
+        Returns:
+            [size, ...], of which row r came from process r.
         """
         if self.size == 1:
             return parts
-        came = torch.empty_like(parts, memory_format=torch.contiguous_format)
-        with self._all_there():
-            dist.all_to_all_single(came, parts.contiguous())
-        return came
+        received = torch.empty_like(parts, memory_format=torch.contiguous_format)
+        with self._noticing_lost_peers():
+            dist.all_to_all_single(received, parts.contiguous())
+        return received
 
     def own_pieces(self, count: int) -> range:
-        """Which of ``count`` pieces this process sees to: an unbroken run of them."""
-        return _run(count, self.rank, self.size)
+        """Return which of ``count`` pieces of work are this process's: consecutive ones."""
+        return _pieces_of(count, self.rank, self.size)
 
     def sum_spans(
         self, spans: list[slice], part: Callable[[slice], tuple[Tensor, ...]]
     ) -> tuple[Tensor, ...]:
-        """The sums of ``part`` over ``spans``, at least one, each computed once; added along one
-        tree, always the same.
+        """Return the sums of ``part`` over spans, each of which is computed by one process.
+
+        They are added along one tree, which is always the same.
 
         Args:
-            part: of a span, float64 tensors on the CPU, of the same shapes for each; zeros of an
-                empty one.
+            spans: the pieces of the work, the same in every process.
+            part: span -> float64 tensors on the CPU, of the same shapes for each; zeros for an
+                empty span.
         """
-        runs = [_run(len(spans), rank, self.size) for rank in range(self.size)]
-        branches = [_branches((0, len(spans)), run) for run in runs]
+        whole = (0, len(spans))
+        branches_by_rank = [
+            _branches_within(whole, _pieces_of(len(spans), rank, self.size))
+            for rank in range(self.size)
+        ]
 
-        def leaf(branch: Branch) -> tuple[Tensor, ...] | None:
-            return part(spans[branch[0]]) if branch[1] - branch[0] == 1 else None
+        def sums_of_leaf(branch: Branch) -> tuple[Tensor, ...] | None:
+            first, last = branch
+            return part(spans[first]) if last - first == 1 else None
 
-        added = [_added(branch, leaf) for branch in branches[self.rank]] or [part(slice(0, 0))]
-        return added[0] if self.size == 1 else self._finished(branches, added)
+        own_sums = [_sum_of_branch(branch, sums_of_leaf) for branch in branches_by_rank[self.rank]]
+        if not own_sums:  # there are fewer pieces than processes, or none
+            own_sums = [part(slice(0, 0))]
+        if self.size == 1:
+            return own_sums[0]
+        return self._sum_of_all(branches_by_rank, own_sums)
 
     def map_blocks(
         self,
@@ -154,42 +189,63 @@ class Group:
         work: Callable[[slice], T],
         on_done: Callable[[int], None] = lambda done: None,
     ) -> Iterable[T]:
-        """What ``work`` makes of each block of rows, in their order: of at least one, which may be
-        empty.
+        """Return what ``work`` makes of each block of rows, in their order.
 
-        Each block is one process's work, done as if alone. Where it fails in one, all raise its
-        error. To be gone through once: a process that is alone makes each as it is asked for, and
-        holds none.
+        There is at least one block, which may be empty. Each is one process's work, done as if it
+        were alone. If it fails in one process, all raise its error. The result can be iterated over
+        once: a process that is alone computes each block as it is asked for, and stores none.
 
         Args:
-            on_done: called after each with the rows done, as far as one process can tell.
+            rows: the number of rows.
+            block: the number of rows of a block.
+            work: rows -> a result.
+            on_done: called after each block with the number of rows that are done, as far as one
+                process can tell.
         """
         starts = range(0, rows or 1, block)
 
         def own_results() -> Iterator[T]:
-            for done, at in enumerate(self.own_pieces(len(starts)), start=1):
-                yield work(slice(starts[at], min(starts[at] + block, rows)))
+            """Yield the results of this process's blocks."""
+            for done, index in enumerate(self.own_pieces(len(starts)), start=1):
+                yield work(slice(starts[index], min(starts[index] + block, rows)))
                 on_done(min(rows, done * block * self.size))
 
-        return own_results() if self.size == 1 else self._exchanged(own_results())
+        return own_results() if self.size == 1 else self._results_of_all(own_results())
 
-    def _exchanged(self, mine: Iterator[T]) -> list[T]:
-        """What all processes make, by rank."""
-        made, failure = list[T](), None
+    def _results_of_all(self, own: Iterator[T]) -> list[T]:
+        """Return the results of all processes, by rank.
+
+        Args:
+            own: computes the results of this process.
+
+        Raises:
+            AgtError: one process failed. All raise its error.
+        """
+        results: list[T] = []
+        failure: AgtError | None = None
         try:
-            with joined(ALONE):
-                made.extend(mine)
+            with joined(ALONE):  # so that the work exchanges nothing
+                results.extend(own)
         except AgtError as error:
             failure = error
-        results = self.all_gather((made, failure))
-        for _, failed in results:
-            if failed is not None:
-                raise failed
-        return [part for parts, _ in results for part in parts]
+        all_results: list[T] = []
+        first_failure: AgtError | None = None
+        for results_of_one, failure_of_one in self.all_gather((results, failure)):
+            first_failure = first_failure or failure_of_one
+            all_results.extend(results_of_one)
+        if first_failure is not None:
+            raise first_failure
+        return all_results
 
     def check_equal(self, values: Mapping[str, object]) -> None:
-        """Raise ConfigError, in every process, where one has another value than the first; it
-        and the key are named.
+        """Check that all processes have the same values.
+
+        Args:
+            values: by name.
+
+        Raises:
+            ConfigError: in every process, if one has another value than the first. The message has
+                the name and both values.
         """
         first, *others = self.all_gather(dict(values))
         for rank, other in enumerate(others, start=1):
@@ -203,48 +259,60 @@ class Group:
                         "same data"
                     )
 
-    def _finished(
-        self, branches: list[list[Branch]], added: list[tuple[Tensor, ...]]
+    def _sum_of_all(
+        self, branches_by_rank: list[list[Branch]], own_sums: list[tuple[Tensor, ...]]
     ) -> tuple[Tensor, ...]:
-        """The sum of all from every process's branches: each process adds a share of the
-        numbers, and hands it on.
+        """Return the sum over the whole tree, from the sums of every process's branches.
+
+        Each process adds up a share of the numbers (some columns of all tensors in a row), and
+        gives it to the others.
+
+        Args:
+            branches_by_rank: the branches of each process.
+            own_sums: the tensors of each branch of this process; zeros if it has none.
         """
-        shapes = [tensor.shape for tensor in added[0]]
+        shapes = [tensor.shape for tensor in own_sums[0]]
         sizes = [shape.numel() for shape in shapes]
-        share, most = -(-sum(sizes) // self.size), max(map(len, branches))
-        given = torch.zeros((most, self.size * share), dtype=torch.float64)
-        for row, tensors in zip(given, added, strict=False):
-            row[: sum(sizes)] = torch.cat([tensor.reshape(-1) for tensor in tensors])
-        came = self.all_to_all(given.view(most, self.size, share).transpose(0, 1))
-        known = {
-            branch: (came[rank, i],)
-            for rank, theirs in enumerate(branches)
-            for i, branch in enumerate(theirs)
-        }
-        (mine,) = _added((0, max(last for _, last in known)), known.get)
-        whole = torch.empty(self.size * share, dtype=torch.float64)
-        with self._all_there():
-            dist.all_gather(list(whole.split(share)), mine.contiguous())
-        parts = whole[: sum(sizes)].split(sizes)
+        number_count = sum(sizes)
+        share = -(-number_count // self.size)  # rounded up: the last share is padded with zeros
+        row_count = max(map(len, branches_by_rank))
+        own_rows = torch.zeros((row_count, self.size * share), dtype=torch.float64)
+        for row, tensors in zip(own_rows, own_sums, strict=False):
+            row[:number_count] = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        shares_by_rank = own_rows.view(row_count, self.size, share).transpose(0, 1)
+        received = self.all_to_all(shares_by_rank)  # [rank, branch of that rank, share]
+        share_of_branch = {}
+        for rank, branches in enumerate(branches_by_rank):
+            for index, branch in enumerate(branches):
+                share_of_branch[branch] = (received[rank, index],)
+        last_piece = max(last for _, last in share_of_branch)
+        (own_share,) = _sum_of_branch((0, last_piece), share_of_branch.get)
+        numbers = torch.empty(self.size * share, dtype=torch.float64)
+        with self._noticing_lost_peers():
+            dist.all_gather(list(numbers.split(share)), own_share.contiguous())
+        parts = numbers[:number_count].split(sizes)
         return tuple(part.clone().view(shape) for part, shape in zip(parts, shapes, strict=True))
 
     @contextmanager
-    def _all_there(self) -> Iterator[None]:
+    def _noticing_lost_peers(self) -> Iterator[None]:
+        """Turn an error of torch.distributed in the block into PeerLost, with the reason if known.
+
+        Raises:
+            PeerLost: another process is gone, or did not answer in time.
+        """
         try:
             yield
         except RuntimeError as error:
-            failure = (
-                f"did not answer within {self.timeout:g} s"
-                if "timed out" in str(error).lower()
-                else "is gone"
-            )
+            failure = "is gone"
+            if "timed out" in str(error).lower():
+                failure = f"did not answer within {self.timeout:g} s"
             message = (
                 f"another process of this job {failure}, so this process cannot continue: look "
                 "for the error in the output of the other processes, and start the job again"
             )
             with suppress(RuntimeError):  # the board may be gone, too
-                if self.board is not None and self.board.check([_FAILED]):
-                    message = self.board.get(_FAILED).decode()
+                if self.board is not None and self.board.check([_FAILURE_KEY]):
+                    message = self.board.get(_FAILURE_KEY).decode()
             raise PeerLost(message) from error
 
 
@@ -253,14 +321,18 @@ _current: ContextVar[Group] = ContextVar("group", default=ALONE)
 
 
 def group() -> Group:
-    """The processes that this one shares its work with."""
+    """Return the processes that this one shares its work with."""
     return _current.get()
 
 
 @contextmanager
 def joined(group: Group) -> Iterator[Group]:
-    """Share all work in here with the others, who do the same. torch.distributed must have been
-    initialised.
+    """Share all work in the block with the other processes, which do the same.
+
+    torch.distributed must have been initialised.
+
+    Args:
+        group: the processes.
     """
     token = _current.set(group)
     try:
@@ -271,27 +343,28 @@ def joined(group: Group) -> Iterator[Group]:
 
 @contextmanager
 def together(timeout: float = TIMEOUT) -> Iterator[Group]:
-    """Share all work in here with the processes that torchrun started; alone where it started none.
+    """Share all work in the block with the processes that torchrun started.
+
+    If it started none, this process works alone.
 
     Args:
-        timeout: seconds after which a process that says nothing counts as lost. One that is gone is
-            noticed at once.
+        timeout: the number of seconds after which a process that does not answer counts as lost.
+            One that is gone is noticed at once.
 
     Raises:
-        ConfigError: some of torchrun's variables are set, and not all, or to no numbers.
-        PeerLost: another process did not come, or failed in here.
+        ConfigError: some of torchrun's variables are missing, or are not valid numbers.
+        PeerLost: another process did not start, or failed in the block.
     """
-    place = _place()
-    if place is None:
+    rank_and_size = _rank_and_size()
+    if rank_and_size is None:
         yield ALONE
         return
-    rank, size = place
+    rank, size = rank_and_size
+    backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)) % torch.cuda.device_count())
-    backend, wait = (
-        "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
-        timedelta(seconds=timeout),
-    )
+        backend = "cpu:gloo,cuda:nccl"
+    wait = timedelta(seconds=timeout)
     try:
         board = _board(rank, size, min(wait, timedelta(seconds=TIMEOUT)))
         dist.init_process_group(backend, store=board, rank=rank, world_size=size, timeout=wait)
@@ -307,11 +380,10 @@ def together(timeout: float = TIMEOUT) -> Iterator[Group]:
         raise
     except BaseException as error:
         with suppress(RuntimeError):  # the others are about to notice that this one is gone
-            board.compare_set(
-                _FAILED,
-                "",
-                (f"process {rank} of this job failed, so the whole job stops: {first_line(error)}"),
+            message = (
+                f"process {rank} of this job failed, so the whole job stops: {first_line(error)}"
             )
+            board.compare_set(_FAILURE_KEY, "", message)  # only the first message is stored
         raise
     finally:
         with suppress(RuntimeError):
@@ -319,29 +391,38 @@ def together(timeout: float = TIMEOUT) -> Iterator[Group]:
 
 
 def _board(rank: int, size: int, patience: timedelta) -> Any:
-    """What torchrun keeps for the processes of a job.
+    """Return the store of values that torchrun keeps for the processes of a job.
 
-    It is there before any of them is started: where none answers soon, torchrun was killed before
-    this process could ask to be told of it, and the others do not come.
+    It is there before any process is started. If it does not answer soon, torchrun was killed
+    before this process could notice, and the other processes will not come.
+
+    Args:
+        rank: the number of this process.
+        size: the number of processes.
+        patience: how long to wait for the others.
+
+    Raises:
+        PeerLost: torchrun does not answer.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        _knock((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+        _check_torchrun_answers(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     board, _, _ = next(rendezvous("env://", rank, size, timeout=patience))
     return board
 
 
-def _knock(place: tuple[str, int]) -> None:
-    """Raise PeerLost where nobody listens: the board itself would be looked for as long as for a
-    process that is slow.
+def _check_torchrun_answers(host: str, port: int) -> None:
+    """Raise PeerLost if nothing listens where torchrun should, within ``REACH`` seconds.
+
+    torch.distributed itself would look for it as long as for a process that is slow.
     """
-    until = time.monotonic() + REACH
+    deadline = time.monotonic() + REACH
     while True:
         try:
-            socket.create_connection(place, timeout=REACH).close()
+            socket.create_connection((host, port), timeout=REACH).close()
             return
         except OSError as error:
-            if time.monotonic() > until:
-                where = f"{place[0]}:{place[1]}"
+            if time.monotonic() > deadline:
+                where = f"{host}:{port}"
                 raise PeerLost(
                     f"torchrun, which started this process, no longer answers at {where}, so the "
                     f"processes cannot communicate ({first_line(error)}): start the job again"
@@ -350,23 +431,35 @@ def _knock(place: tuple[str, int]) -> None:
 
 
 def spans(rows: int, block: int) -> list[slice]:
-    """At most ``SPANS`` pieces of ``rows``, each of whole blocks but for the last; the same on
-    every process.
+    """Return at most ``SPANS`` pieces of ``rows``, the same in every process.
+
+    Each consists of whole blocks, except the last one. Without rows there is one empty piece.
+
+    Args:
+        rows: the number of rows.
+        block: the number of rows of a block.
     """
-    blocks = -(-rows // block)
+    blocks = -(-rows // block)  # rounded up
     pieces = min(SPANS, blocks)
-    cuts = (
-        [min(rows, block * (blocks * i // pieces)) for i in range(pieces + 1)] if pieces else [0, 0]
-    )
+    if not pieces:
+        return [slice(0, 0)]
+    cuts = [min(rows, block * (blocks * index // pieces)) for index in range(pieces + 1)]
     return [slice(start, stop) for start, stop in pairwise(cuts)]
 
 
-def _place() -> tuple[int, int] | None:
-    """(rank, size) by torchrun's variables; None: they are not set."""
-    given = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+def _rank_and_size() -> tuple[int, int] | None:
+    """Return this process's number and the number of processes, as torchrun's variables say.
+
+    Returns:
+        None if torchrun set no variables.
+
+    Raises:
+        ConfigError: some variables are missing, or are not valid numbers.
+    """
+    given = {name: os.environ[name] for name in _TORCHRUN_VARIABLES if name in os.environ}
     if "RANK" not in given and "WORLD_SIZE" not in given:
         return None
-    absent = [name for name in _VARIABLES if name not in given]
+    absent = [name for name in _TORCHRUN_VARIABLES if name not in given]
     if absent:
         given_name = next(iter(given))
         absent_name = absent[0]
@@ -375,9 +468,11 @@ def _place() -> tuple[int, int] | None:
             "torchrun sets both: start the processes with torchrun"
         )
     try:
-        rank, size = int(given["RANK"]), int(given["WORLD_SIZE"])
+        rank = int(given["RANK"])
+        size = int(given["WORLD_SIZE"])
     except ValueError:
-        rank, size = -1, 0
+        rank = -1  # which is refused below
+        size = 0
     if not 0 <= rank < size:
         raise ConfigError(
             f"RANK={given['RANK']} and WORLD_SIZE={given['WORLD_SIZE']} are not valid, because "
@@ -386,35 +481,50 @@ def _place() -> tuple[int, int] | None:
     return rank, size
 
 
-def _run(count: int, rank: int, size: int) -> range:
-    return range(-(-count * rank // size), -(-count * (rank + 1) // size))
+def _pieces_of(count: int, rank: int, size: int) -> range:
+    """Return which of ``count`` pieces belong to the process of a rank: consecutive ones."""
+    first = -(-count * rank // size)  # rounded up
+    last = -(-count * (rank + 1) // size)
+    return range(first, last)
 
 
 def _halves(branch: Branch) -> tuple[Branch, Branch]:
+    """Return the two branches of which a branch of at least two pieces consists."""
     first, last = branch
-    # as ``_run`` rounds: among 2 or 4 processes each has one branch
+    # Rounded up, as in ``_pieces_of``: among 2 or 4 processes each then has a single branch.
     middle = (first + last + 1) // 2
     return (first, middle), (middle, last)
 
 
-def _branches(branch: Branch, run: range) -> list[Branch]:
-    """The largest branches of the tree below ``branch`` that lie within a run of its leaves, in
-    their order.
+def _branches_within(branch: Branch, pieces: range) -> list[Branch]:
+    """Return the largest branches of a tree that lie within consecutive pieces, in their order.
+
+    Args:
+        branch: the tree.
+        pieces: indices of leaves of the tree.
     """
     first, last = branch
-    if run.start <= first and last <= run.stop:
+    if pieces.start <= first and last <= pieces.stop:
         return [branch]
-    if last <= run.start or run.stop <= first:
+    if last <= pieces.start or pieces.stop <= first:
         return []
-    return [*chain.from_iterable(_branches(half, run) for half in _halves(branch))]
+    left, right = _halves(branch)
+    return [*_branches_within(left, pieces), *_branches_within(right, pieces)]
 
 
-def _added(
+def _sum_of_branch(
     branch: Branch, known: Callable[[Branch], tuple[Tensor, ...] | None]
 ) -> tuple[Tensor, ...]:
-    """The sum of a branch: what is known of it, or else the sum of its halves'."""
-    tensors = known(branch)
-    if tensors is not None:
-        return tensors
-    left, right = (_added(half, known) for half in _halves(branch))
-    return tuple(a + b for a, b in zip(left, right, strict=True))
+    """Return the sums of a branch: those that are known, or else the sums of its halves added.
+
+    Args:
+        branch: the branch.
+        known: branch -> its sums; None: they have to be computed from its halves.
+    """
+    sums = known(branch)
+    if sums is not None:
+        return sums
+    left, right = _halves(branch)
+    left_sums = _sum_of_branch(left, known)
+    right_sums = _sum_of_branch(right, known)
+    return tuple(a + b for a, b in zip(left_sums, right_sums, strict=True))

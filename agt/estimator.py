@@ -22,13 +22,16 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from agt.account import Ledger, total_so_far
-from agt.api import Answers, Fitted, NumberAnswers, Published, doubts_of, fit_with, untrained_head
+from agt.answers import Answers, NumberAnswers, Published
+from agt.api import fit_with, untrained_head
 from agt.arrays import Labels, Margins, Probabilities
 from agt.data.frames import as_pandas
 from agt.data.table import Columns
 from agt.data.target import NumericTarget, declared_numbers
 from agt.errors import AgtError, ConfigError, Doubtful, PrivacySumError, naming_settings, warn_user
+from agt.fit_doubts import doubts_of
 from agt.fit_settings import FIT_ARGUMENTS, DataSettings, FitSettings
+from agt.fitted import Fitted
 from agt.ledger.process import PROCESS
 from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.mechanism import Mechanism

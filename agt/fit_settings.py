@@ -149,6 +149,9 @@ FIT_ARGUMENTS = ArgumentNames(
         "model": "network",
         "model.hidden.": "network[{}]",
         "training.": "{}",
+        # the two names that users of the command line have for training.clip
+        "training.clip_elementwise": "clip",
+        "training.clip_derivative": "clip",
         "training.batch.": 'batch["{}"]',
         "training.chosen_on": "declared.settings",
         "dataset.declared_size": "declared.size",

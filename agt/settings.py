@@ -48,7 +48,8 @@ from pydantic_core import ArgsKwargs
 from agt.errors import ConfigError, Superseded, altered, nearest
 from agt.messages import Message, Setting
 from agt.relations.names import ENTRIES
-from agt.store import Broken, parse_json
+from agt.store.json_text import parse_json
+from agt.store.reading import Broken
 from agt.targets import imported
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)

@@ -40,8 +40,9 @@ from pydantic import Field
 from safetensors.torch import load, save
 
 from agt.data.dataset import Dataset
+from agt.data.digests import fingerprint
 from agt.data.ids import keyed_hash, remix
-from agt.data.records import Records, fingerprint
+from agt.data.records import Records
 from agt.errors import AgtError, CheckError, ConfigError, first_line
 from agt.models.ensemble import training_environment
 from agt.models.fitting import fit
@@ -50,7 +51,8 @@ from agt.numeric import COVER
 from agt.problem import Problem
 from agt.provenance import CODE, code_digest
 from agt.settings import KGridConfig, TrainingConfig, default_n_max, plain_of, schema
-from agt.store import as_json, write_atomic
+from agt.store.atomic import write_atomic
+from agt.store.json_text import as_json
 from agt.training.ensemble import aligned_copy, worker_processes
 from agt_audit.job import AuditInputs
 from agt_audit.neighbours import with_added

@@ -38,7 +38,7 @@ from agt_cli.command_settings import (
     mechanism_facts,
 )
 from agt_cli.configuration import only_keys
-from agt_cli.networks import NETWORK_CERTIFICATE, check_network, missing_words
+from agt_cli.networks import NETWORK_CERTIFICATE, check_network, missing_path, missing_words
 from agt_cli.places import (
     check_ledger_of_environment,
     check_public_rows,
@@ -188,7 +188,7 @@ def check_training(config: Mapping[str, Any]) -> None:
                 check_open(run)
         return
     if missing_words(config):
-        check_network(config, _error_of_model(config))
+        check_network(config, _error_of_model(config) or missing_path(config.get("model")))
     check_parts(config)
     check_table_of_dataset(config.get("dataset"))
 

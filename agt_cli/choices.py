@@ -38,7 +38,7 @@ from agt.models.kind import UnreadReason
 from agt.models.kinds import KINDS, certificate_config
 from agt.relations import RELATIONS
 from agt.settings import ChosenFrom, PublicRows
-from agt.store import write_atomic
+from agt.store.atomic import write_atomic
 from agt_cli.composing import composed
 from agt_cli.configuration import chosen_options
 from agt_cli.renamed import with_new_name

@@ -26,7 +26,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
 from agt.errors import ConfigError, nearest
-from agt.store import read_digest
+from agt.store.manifest import read_digest
 from agt_cli import config_files, usage
 
 SUBMITIT = {  # of every cluster

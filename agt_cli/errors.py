@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from agt.errors import AgtError, CheckError, ConfigError, nearest
-from agt.store import flat
+from agt.store.dotted_keys import flatten_keys
 from agt_cli import config_files, usage
 from agt_cli.renamed import with_new_names
+from agt_cli.typed_ranges import RANGE_KEYS, malformed_range
 
 _NAMES = (
     "names in a mapping {...} must be written without quotes, as in {a.b: [0, 1], c d: [0, "
@@ -182,6 +183,8 @@ def _unreadable(error: Any, config: str, overrides: Sequence[str]) -> str:
         if not equals and "=" in overrides:
             suggestion = _joined(key, overrides)
         return f"'{override}' is not a setting: write settings as KEY=VALUE{suggestion}"
+    if key in RANGE_KEYS:
+        return malformed_range(key, value)
     if "{" in value and re.search(r"[{,]\s*['\"]|[^\x00-\x7f]", value):
         rule = _NAMES
         return f"'{override}' cannot be read, because {rule}"
@@ -225,6 +228,8 @@ def _refused_override(error: Exception, config: str, overrides: Sequence[str]) -
 
 def _comma(setting: str, value: str) -> str:
     """What a comma in a value may have meant: a number's, a list's, a sweep's or a text's."""
+    if setting in RANGE_KEYS:
+        return malformed_range(setting, value)
     if _WITH_DECIMAL_COMMA.fullmatch(value):
         number = value.replace(",", ".")
         return (
@@ -385,7 +390,7 @@ def _keys(config: str, overrides: Sequence[str]) -> list[str]:
     groups = config_files.groups(config)
     choices = [o for o in overrides if o.partition("=")[0] in groups and "," not in o]
     try:
-        leaves = [key.split(".") for key in flat(compose_unresolved(config, choices))]
+        leaves = [key.split(".") for key in flatten_keys(compose_unresolved(config, choices))]
     except Exception:
         # broken in a second way, or from a --config-dir: a suggestion is not worth failing for
         return []

@@ -24,7 +24,9 @@ import yaml  # type: ignore[import-untyped]
 
 from agt.errors import AgtError, ConfigError
 from agt.provenance import PACKAGES, code_digest, package_version, targets
-from agt.store import MANIFEST_FILE as MANIFEST, file_sha256, places
+from agt.store.locations import possible_paths
+from agt.store.manifest import MANIFEST_FILE as MANIFEST
+from agt.store.reading import file_sha256
 from agt.targets import targets_of, trusting
 from agt_cli import config_files, usage
 from agt_cli.checks import check_not_empty, check_settings
@@ -272,7 +274,9 @@ def _on_disk(text: str, data_dir: Path) -> Any:
     folder's files; else the text.
     """
     try:
-        path = next((path for path in places(Path(text), data_dir) if text and path.exists()), None)
+        path = next(
+            (path for path in possible_paths(Path(text), data_dir) if text and path.exists()), None
+        )
     except (OSError, ValueError):  # longer than a name can be
         return text
     if path is None:

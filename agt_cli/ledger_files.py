@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agt.errors import ConfigError, nearest
 from agt.ledger.store import SQLITE_MAGIC, SUFFIX
-from agt.store import Broken, open_plain
+from agt.store.reading import Broken, open_plain
 
 FOLDER = "ledgers"
 NO_LEDGER = "none"

@@ -1,6 +1,9 @@
 """What a network still needs on the command line, named all at once."""
 
 from collections.abc import Mapping
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from agt.errors import ConfigError
@@ -14,6 +17,9 @@ stated again because its module loads torch; a test compares them.
 """
 
 
+SEQUENTIAL = (
+    "A network of your own must be an nn.Sequential of layers that have a rule (docs/extending.md)"
+)
 SHOWN_AS = {"clip": "clip_elementwise"}
 """The name that users have for a setting which has several, where a network is meant."""
 
@@ -63,10 +69,29 @@ def check_network(config: Mapping[str, Any], also: str = "") -> None:
         named = f"model._target_={model['_target_']}"
     settings = " ".join(words)
     more = f". Also, {also}" if also else ""
+    if not _is_ours(str(model.get("_target_", "agt."))):
+        more += f". {SEQUENTIAL}"
     raise ConfigError(
         f"{named}: agt has no default training settings for a network: use a linear model "
         f"(model=linear), or add {settings}, with numbers that are chosen on public data{more}"
     )
+
+
+def missing_path(model: object) -> str:
+    """Return that Python does not find a network of one's own, which is in the present folder;
+    empty: it does, or the network is somewhere else.
+
+    Args:
+        model: the value of the key ``model``, composed.
+    """
+    target = str(model.get("_target_", "agt.")) if isinstance(model, Mapping) else "agt."
+    root = target.partition(".")[0]
+    if _is_ours(target) or not (Path(f"{root}.py").exists() or Path(root).is_dir()):
+        return ""
+    with suppress(ValueError):
+        if find_spec(root) is not None:
+            return ""
+    return f"put PYTHONPATH=. in front of the command, because {root} is in the present folder"
 
 
 def _is_network(model: object) -> bool:

@@ -11,7 +11,8 @@ from typing import Any
 
 from agt.data.suffixes import check_suffix
 from agt.errors import ConfigError, DataMissing
-from agt.store import MANIFEST_FILE, locate
+from agt.store.locations import locate
+from agt.store.manifest import MANIFEST_FILE
 from agt_cli.report.finished import COMMIT, Run
 from agt_cli.report.found import LATEST, newest
 from agt_cli.report.opening import STATUS_FILE, check_usable

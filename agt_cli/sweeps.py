@@ -26,7 +26,9 @@ from joblib.externals.loky import get_reusable_executor
 from omegaconf import OmegaConf
 
 from agt.errors import AgtError, ConfigError, counted
-from agt.store import Lock, flat, is_locked, write_atomic
+from agt.store.atomic import write_atomic
+from agt.store.dotted_keys import flatten_keys
+from agt.store.lock import Lock, is_locked
 from agt_cli import SWEEP_SUFFIX, usage
 from agt_cli.configuration import combinations, compose_with_hydra, plain
 from agt_cli.errors import failure
@@ -537,7 +539,7 @@ def _check_inputs(command: str, jobs: Sequence[Job]) -> None:
 def _take_lock(sweep: Path, console: Console) -> Lock:
     """Keep other processes from running the same sweep, as long as this one lives."""
     lock = Lock(sweep / LOCK)
-    if not lock.take():
+    if not lock.acquire():
         raise ConfigError(
             f"{sweep}: another process is running this sweep: wait until it ends, or give "
             "another name with sweep=NAME"
@@ -712,7 +714,7 @@ class JobTable:
         rows = []
         for job, row in zip(jobs, settings, strict=True):
             status, metrics = (job.run.status, job.run.metrics) if job.run else ({}, {})
-            settled = flat(job.run.config if job.run else {})
+            settled = flatten_keys(job.run.config if job.run else {})
             config = {key: value for key, value in settled.items() if value not in (None, {})}
             given = {key: row.get(key) or str(config.get(key, "")) for key in keys}
             about = {

@@ -18,23 +18,13 @@ from agt.release_settings import MAX_TOTAL_EPS
 from agt.settings import MOST_ROWS, keyword_schema, schema, validate
 from agt_cli import config_files
 from agt_cli.places import folder_for_file
+from agt_cli.typed_ranges import read_range
 
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 RESERVED_WORDS = {"yes", "no", "on", "off", "true", "false", "null", "y", "n", "nan", "inf"}
 """What YAML reads as something else than text."""
 GROUPS = ("ranges", "lists", "classes", "size")
 """The parts of a table that may be public, each by itself."""
-
-
-def read_range(value: object) -> object:
-    """Return the two ends of a range of labels, which a person may type as text.
-
-    Args:
-        value: as a command line, YAML or a person gives it: ``[0, 120]``, or ``0 120``.
-    """
-    if not isinstance(value, str):
-        return value
-    return tuple(value.strip(" []").replace(",", " ").split())
 
 
 @schema

@@ -43,13 +43,14 @@ import pyarrow.parquet
 from pydantic import Field
 
 from agt.data.arrays import row_words
-from agt.data.embeddings import read_prepared
-from agt.data.files import NULLS, open_columns, require
+from agt.data.cell_values import NULLS
+from agt.data.files import open_columns, require
 from agt.data.ids import hash_split
 from agt.data.labelled import class_indices
+from agt.data.prepared import read_prepared
 from agt.errors import DataError, DataMissing, first_line, nearest
 from agt.settings import Count, schema
-from agt.store import resolve
+from agt.store.locations import resolve
 
 from .folder import ArrayFolder, OnProgress, PreparedFolder, open_folder
 

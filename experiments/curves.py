@@ -32,6 +32,7 @@ from agt_cli.report.record import RunRecord
 
 MOST_ACROSS = 3  # panels in one row
 WIDTHS = {1: 6.8, 2: 6.8, 3: 8.6}  # inches, by the number of panels in a row
+LONGEST_BESIDE = 36  # characters of a name at the right of a panel; longer ones stand below it
 JOINED = " =\n"  # between the names of curves that are equal
 
 
@@ -55,7 +56,8 @@ class Curves:
         steps: between two places a curve has the value of the next: of a certified fraction, which
             can only fall, a bound.
         words: a series' name -> what its line goes by.
-        beside: what each line is stands at the right of one panel, and not below it.
+        beside: what each line is stands at the right of one panel, and not below it, unless a name
+            is long.
         upright: columns whose values, alike in all rows, are drawn as vertical lines that go by
             their names.
     """
@@ -100,11 +102,13 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
     )
     style = _styles(drawn_data)
     across = len(parts) if len(parts) <= MOST_ACROSS else ACROSS
-    beside = chart.beside and across == 1
+    names = [*map(chart.words, style), *chart.levels]
+    name_lines = [line for name in names for line in name.split("\n")]
+    short = max(map(len, name_lines)) <= LONGEST_BESIDE
+    beside = chart.beside and across == 1 and short
     down = math.ceil(len(parts) / across)
     width = WIDTHS[across] if across > 1 or beside else WIDTH
-    names = [*map(chart.words, style), *chart.levels]
-    legend = 0 if beside else 0.2 * math.ceil(len(names) / columns_of(names, width))
+    legend = 0 if beside else 0.2 * math.ceil(len(name_lines) / columns_of(names, width))
     with drawing(record, chart.name, data, (width, 1.1 + 2.7 * down + legend)) as figure:
         places = (
             figure.subplots(down, across, squeeze=False, sharey=True, sharex=True).ravel().tolist()
@@ -134,6 +138,8 @@ def _with_equal_curves_joined(chart: Curves, data: pd.DataFrame) -> pd.DataFrame
     """
     place = [chart.x] if chart.panels is None else [chart.panels, chart.x]
     values = data.pivot_table(index=place, columns="series", values=chart.y, sort=False)
+    if chart.ylog:  # print shows ratios
+        values = np.log(values.where(values > 0))
     span = float(np.nanmax(values) - np.nanmin(values)) if values.notna().any(axis=None) else 0.0
     sampled: set[str] = set()
     if "low" in data:

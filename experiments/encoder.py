@@ -44,7 +44,7 @@ from agt.models.heads import HeadConfig
 from agt.models.store import FileReader, FileWriter, read_tensors
 from agt.provenance import code_digest, machine
 from agt.settings import Count, NonNegative, Positive, schema
-from agt.store import write_atomic
+from agt.store.atomic import write_atomic
 from agt.training.checkpoint import read_safetensors_header
 
 OnProgress = Callable[[int, int], None]

@@ -20,9 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from agt.data.embeddings import FORMAT, PREPARED, PROGRESS, part_of, read_prepared
+from agt.data.prepared import FORMAT, PREPARED, PROGRESS, part_of, read_prepared
 from agt.errors import AgtError, ConfigError, DataError
-from agt.store import Lock, file_sha256, flat, seal, write_atomic
+from agt.store.atomic import write_atomic
+from agt.store.dotted_keys import flatten_keys
+from agt.store.lock import Lock
+from agt.store.reading import file_sha256
+from agt.store.sealed import seal
 
 OnProgress = Callable[[int, int], None]
 """Called with rows finished and rows in all."""
@@ -150,7 +154,7 @@ def open_folder(out: Path, settings: Mapping[str, Any]) -> Iterator[ArrayFolder]
     folder = ArrayFolder(out, settings)
     folder.work.mkdir(parents=True, exist_ok=True)
     lock = Lock(out.with_name(f"{out.name}.lock"))
-    if not lock.take():
+    if not lock.acquire():
         raise ConfigError(
             f"{folder.work}: another process is preparing this folder. Wait until it ends"
         )
@@ -236,7 +240,7 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def _compare(then: Mapping[str, Any], now: Mapping[str, Any], where: Path, remedy: str) -> None:
-    before, after = flat(then), flat(now)
+    before, after = flatten_keys(then), flatten_keys(now)
     for key in sorted(before.keys() | after.keys()):
         if before.get(key) != after.get(key):
             raise ConfigError(

@@ -27,12 +27,12 @@ import pandas as pd
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
-from agt.data.embeddings import part_of
+from agt.data.prepared import part_of
 from agt.errors import ConfigError
 from agt.numeric import bisect, whole_midpoint
 from agt.relations import RELATIONS
 from agt.settings import STRICT, Count, build
-from agt.store import resolve
+from agt.store.locations import resolve
 from agt.targets import targets_of, trusting
 from agt_cli.composing import composed
 from agt_cli.report.sections_md import ball

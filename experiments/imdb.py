@@ -26,7 +26,7 @@ from agt.data.ids import content_ids, hash_split
 from agt.data.labelled import class_indices
 from agt.errors import AgtError, ConfigError, DataError, DataMissing, first_line
 from agt.settings import Count, schema
-from agt.store import resolve
+from agt.store.locations import resolve
 
 from .encoder import state_digest
 from .folder import ArrayFolder, OnProgress, PreparedFolder, open_folder

@@ -43,7 +43,7 @@ from agt.models.model import accuracy
 from agt.models.removal import RemovalKind, RemovalModel, training_rows
 from agt.numeric import gaussian_mu
 from agt.settings import STRICT, Count, Positive
-from agt.store import Folder, NewFolder
+from agt.store.folder import Folder, NewFolder
 from agt.training.ensemble import assign_shards
 from agt.training.objective import Objective
 from agt.unlearning.newton import NewtonStep, RemovableHead, reduce_residual, worst_case

@@ -19,10 +19,14 @@ from typing import Any
 
 import pandas as pd
 
-from agt.data.embeddings import PREPARED
+from agt.data.prepared import PREPARED
 from agt.errors import ConfigError, DataMissing, counted, nearest
 from agt.relations import RELATIONS
-from agt.store import Broken, parse_object, read_file, resolve, unseal, write_atomic
+from agt.store.atomic import write_atomic
+from agt.store.json_text import parse_object
+from agt.store.locations import resolve
+from agt.store.reading import Broken, read_file
+from agt.store.sealed import unseal
 from agt_cli.command_settings import ReproduceConfig, check_reproduce
 from agt_cli.composing import composed
 from agt_cli.report.console import Console
@@ -31,7 +35,7 @@ from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import setting_section
 from agt_cli.report.sections_md import figures_section
 
-from . import certified, frontier, looseness, private, removal  # noqa: F401
+from . import certified, frontier, lectures, looseness, private, removal  # noqa: F401
 from .kinds import (
     EVERY,
     KINDS,
@@ -436,7 +440,8 @@ def _is_there(overrides: Sequence[str]) -> bool:
 def _data_path(overrides: Sequence[str]) -> Path:
     """Return where the data of these overrides is."""
     dataset = composed("train", overrides)["dataset"]
-    return resolve(Path(dataset["path"]), Path(dataset["data_dir"]))
+    file = dataset["path"] or f"{dataset['name']}.npz"  # no path: MedMNIST's official file
+    return resolve(Path(file), Path(dataset["data_dir"]))
 
 
 def _embedded(overrides: Sequence[str]) -> str:

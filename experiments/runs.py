@@ -33,7 +33,7 @@ from agt.mechanisms.published import published_vote
 from agt.models.model import Model
 from agt.provenance import code_digest, default_threads, machine, targets
 from agt.relations import RELATIONS
-from agt.store import as_json
+from agt.store.json_text import as_json
 from agt.targets import targets_of, trusting
 from agt_cli.choices import bound, declares, hashes
 from agt_cli.composing import composed

@@ -47,7 +47,7 @@ from injector import TMP, Case, Ended, main, run, start_preloaded
 
 import agt as library
 from agt.ledger.ledger import Ledger
-from agt.store import unseal_manifest
+from agt.store.manifest import unseal_manifest
 from agt_cli import cli, configuration
 from agt_cli.configuration import compose_with_hydra
 from agt_cli.report.opening import open_run

@@ -24,9 +24,9 @@ import pyarrow as pa
 import pyarrow.parquet
 from agt_cli._experiments.folder import open_folder
 
-from agt.data.embeddings import read_prepared
 from agt.data.ids import default_ids
-from agt.data.images import all_info
+from agt.data.medmnist_files import all_info
+from agt.data.prepared import read_prepared
 from agt.errors import DataError
 from agt_cli import cli
 

@@ -35,7 +35,7 @@ from official_files import FoundFile, data_sets, look, prepare
 
 from agt.errors import AgtError, ConfigError
 from agt.provenance import PAPERS, code_digest
-from agt.store import write_atomic
+from agt.store.atomic import write_atomic
 from agt_cli import cli
 from agt_cli.config_files import experiments_dir
 from agt_cli.report.console import Console

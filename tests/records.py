@@ -1,6 +1,7 @@
 """Run folders that tests spoil on purpose."""
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +9,9 @@ import yaml
 
 from agt.certificates.conditions import Condition
 from agt.facts import fact_of
-from agt.store import (
-    MANIFEST_FILE,
-    Manifest,
-    as_json,
-    seal_manifest,
-    sha256,
-    unseal_manifest,
-    write_atomic,
-)
+from agt.store.atomic import write_atomic
+from agt.store.json_text import as_json
+from agt.store.manifest import MANIFEST_FILE, Manifest, seal_manifest, unseal_manifest
 from agt_cli.report.finished import SPENT_FILE
 
 

@@ -24,9 +24,9 @@ import numpy as np
 import torch
 
 import agt
-from agt.api import Fitted
 from agt.distributed import Group, group, together
 from agt.errors import AgtError, ConfigError
+from agt.fitted import Fitted
 from agt.models.fitting import fit
 from agt.training.checkpoint import CheckpointState, NoCheckpoints
 from agt.training.settings import NoiseConfig

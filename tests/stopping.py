@@ -16,7 +16,7 @@ from injector import Case, Ended, main, start_preloaded
 
 start_preloaded()
 
-from agt.store import write_atomic  # noqa: E402
+from agt.store.atomic import write_atomic  # noqa: E402
 
 DEBIT, ANSWER = Path("book/debit"), Path("answer")
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from agt.data.column_reader import ColumnReader
 from agt.data.dataset import Dataset, Plane
-from agt.data.files import ColumnReader, open_columns, same_shape
+from agt.data.files import open_columns, same_shape
 from agt.data.ids import default_ids
 from agt.data.labelled import queries, query_labels
 from agt.data.meanings import label_free_facts
@@ -68,7 +69,7 @@ class Blobs(BlobsSettings):
         return self.read_queries(open_columns(path, "inputs"))
 
     def read_queries(self, columns: ColumnReader) -> Records:
-        """As ``load_queries``, of columns that are there (files.columns_of)."""
+        """As ``load_queries``, of columns that are there (sent_records.columns_of)."""
         points = columns.matrix("x", "inputs").astype(np.float64)
         same_shape(points, (2,), columns.path)
         labels = query_labels(columns, "label", CLASSES, len(points))

@@ -7,15 +7,19 @@ need a hundredth of the memory, and numbers are looked up for the rows that some
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 from itertools import groupby
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from agt.data.arrays import aligned_empty
 
 MAX_LEVELS = 256  # of a code: one byte
+DIGEST_BYTES = 16  # of the digest of look-ups
 LOOKUP_BLOCK_ROWS = 256  # rows that are looked up at once, so that they stay in the cache
 
 
@@ -106,6 +110,54 @@ class RowLookup:
             start = stop
         return tuple(groups)
 
+    @cached_property
+    def digest(self) -> bytes:
+        """A hash of all look-ups: which codes they read, and what each code stands for.
+
+        With the same digest, the same codes become the same features.
+        """
+        h = blake2b(digest_size=DIGEST_BYTES)
+        for lookup in self.lookups:
+            levels = lookup.levels
+            h.update(f"{lookup.column} {levels.shape} {levels.dtype.str}\n".encode())
+            h.update(levels.tobytes())
+        return h.digest()
+
+    def coded(self, features: np.ndarray) -> "CodedFeatures | None":
+        """Return features that these look-ups make, held as codes.
+
+        A code is the first level with the features of its column. So it is the code that a row had
+        before, unless two levels of a look-up are the same.
+
+        Args:
+            features: [n, ...], an array.
+
+        Returns:
+            Features with the same bits; None: no codes give these bits.
+        """
+        if features.shape[1:] != (self.width,) or features.dtype != self.dtype:
+            return None
+        columns = 1 + max(lookup.column for lookup in self.lookups)
+        codes = np.zeros((len(features), columns), dtype=np.uint8)
+        coded_columns = set()
+        start = 0
+        for lookup in self.lookups:
+            stop = start + lookup.levels.shape[1]
+            if lookup.column not in coded_columns:
+                level = pc.index_in(_as_bytes(features[:, start:stop]), _as_bytes(lookup.levels))
+                if level.null_count:
+                    return None
+                codes[:, lookup.column] = level.to_numpy()
+                coded_columns.add(lookup.column)
+            start = stop
+        coded = CodedFeatures(codes, self)
+        # A column may have several look-ups, and only the first one decided its code.
+        for start in range(0, len(codes), LOOKUP_BLOCK_ROWS):
+            rows = slice(start, start + LOOKUP_BLOCK_ROWS)
+            if self.features(codes[rows]).tobytes() != features[rows].tobytes():
+                return None
+        return coded
+
     def features(self, codes: np.ndarray) -> np.ndarray:
         """Return the features of rows, [n, width]; the array begins at a multiple of 64 bytes.
 
@@ -120,6 +172,13 @@ class RowLookup:
                 found = group.levels.take(places.ravel(), axis=0)
                 features[rows, group.features] = found.reshape(len(places), -1)
         return features
+
+
+def _as_bytes(rows: np.ndarray) -> pa.Array:
+    """Return the bytes of each row of an array, [n] values of one length, which is at least 1."""
+    size = rows.shape[1] * rows.itemsize
+    content = pa.py_buffer(np.ascontiguousarray(rows))
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(size), len(rows), [None, content])
 
 
 class CodedFeatures(NDArrayOperatorsMixin):

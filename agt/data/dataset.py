@@ -17,8 +17,10 @@ from typing import Protocol
 import numpy as np
 
 from agt.data.arrays import is_mapped, pieces
+from agt.data.coded import CodedFeatures, RowLookup
+from agt.data.digests import fingerprint, fingerprint_like, held_as_codes
 from agt.data.ids import _rough_hash
-from agt.data.records import Records, fingerprint
+from agt.data.records import Records
 from agt.data.target import Target
 from agt.errors import DataError
 from agt.facts import Evidence, Fact
@@ -64,6 +66,8 @@ class Dataset:
             here.
         pretrain: public records a frozen encoder may be trained on.
         plane: set for two-dimensional data only.
+        coding: how features can be held as codes, whether they are or not; None: they cannot, or it
+            is not known.
         notes: sentences for the data owner alone: they may tell about private data, and are never
             part of a claim or of a condition.
     """
@@ -82,6 +86,7 @@ class Dataset:
     may_be_empty: bool = False
     label_free: bool = False
     tested: bool = True
+    coding: RowLookup | None = field(default=None, compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
     settled: Mapping[str, object] = field(default_factory=dict, compare=False)
 
@@ -111,21 +116,23 @@ class Dataset:
         return self.target.classes
 
     def public_rows(self, which: PublicRows) -> Records:
-        """The records that somebody declared public: "test", all of those, or "train", training
-        records marked public.
+        """Return the records that somebody declared public.
+
+        Args:
+            which: "test" for all test records, "train" for the training records marked public.
         """
         return self.test if which == "test" else self.train.take(self.train.public)
 
     def same_records(self, other: "Dataset") -> bool:
-        """Whether another has the same records in the same parts: by id, whose they are, and
-        which are public.
+        """Return whether another dataset has the same records in the same splits.
+
+        Compared are ids, units, and which records are public.
         """
-        parts = ((self.train, other.train), (self.test, other.test))
-        return all(
-            np.array_equal(getattr(a, key), getattr(b, key))
-            for a, b in parts
-            for key in ("ids", "units", "public")
-        )
+        for own, others in ((self.train, other.train), (self.test, other.test)):
+            for field_name in ("ids", "units", "public"):
+                if not np.array_equal(getattr(own, field_name), getattr(others, field_name)):
+                    return False
+        return True
 
     @property
     def without_records(self) -> "Dataset":
@@ -142,15 +149,38 @@ class Dataset:
         """A hash of every record of both splits: features, labels, ids, units and public flags."""
         return self._digest_now()
 
+    def digest_like(self, recorded: object) -> str:
+        """Return the digest, in the form of a recorded one if that is this dataset's.
+
+        Args:
+            recorded: the digest as a record has it, whatever version of agt wrote it; None: there
+                is none.
+        """
+        if recorded == self.digest:
+            return self.digest
+        return fingerprint_like(recorded, self.coding, *self._parts)
+
+    @property
+    def _parts(self) -> tuple[Records, ...]:
+        """The records whose digest names this dataset; all as codes if the training set is."""
+        parts = (self.train, self.test, *([self.pretrain] if self.pretrain else []))
+        if not isinstance(self.train.features, CodedFeatures):
+            return parts
+        coded = held_as_codes(parts, self.coding)
+        return parts if coded is None else coded
+
     def _digest_now(self) -> str:
-        return fingerprint(self.train, self.test, *([self.pretrain] if self.pretrain else []))
+        """Return the digest of the records as they are in memory, or in mapped files, now."""
+        return fingerprint(*self._parts)
 
     def check_unchanged(self) -> None:
-        """Raise DataError where memory-mapped records, which others may edit, are not those of the
-        first call.
+        """Check that memory-mapped records, which others may edit, are those of the first call.
 
-        Training calls it first and last, and whoever reads the records of a model again calls it
+        Training calls it first and last, and code that reads the records of a model again calls it
         before that.
+
+        Raises:
+            DataError: the file of the records was changed.
         """
         if is_mapped(self.train.features) and self.digest != self._digest_now():
             raise DataError(
@@ -161,67 +191,108 @@ class Dataset:
 
 
 def with_notes(dataset: Dataset, normalized: float | None) -> Dataset:
-    """The data set with what can be noted about any: classes that never occur, units on both sides
-    or of names that are nearly alike, a size that is far off.
+    """Return the dataset with notes for the data owner on what may be wrong with it.
+
+    They are about classes that never occur, units on both sides of the split or with names that are
+    nearly alike, and a declared size that is far from the true one.
 
     Args:
-        normalized: the public number of records that the normaliser of steps stands for, where it
-            is configured.
+        dataset: the dataset, whose own notes stay.
+        normalized: the public number of records that the normaliser of training steps stands for;
+            None: the declared size normalises them.
     """
-    records = len(dataset.train)
     notes = [*dataset.notes, *dataset.target.notes(dataset.train.labels)]
     if (dataset.train.units != dataset.train.ids).any():
-        train, test = (
-            np.concatenate([*map(_rough_hash, pieces(of.units))])
-            for of in (dataset.train, dataset.test)
-        )
-        if both := len(np.intersect1d(train, test)):
-            notes.append(
-                f"number of units (people) that have both training and test records: {both:,}. So "
-                "results on the test records may look better than they are."
-            )
-        both_units = (dataset.train.units, dataset.test.units)
-        units = {name for of in both_units for some in pieces(of) for name in some.tolist()}
-        if alike := len(units) - len({name.strip().casefold().lstrip("0") for name in units}):
-            notes.append(
-                "number of names of units (people) that differ from another name only in "
-                f"capitals, blanks or leading zeros: {alike:,}. Each name counts as a unit of its "
-                "own. If two names mean the same person, write them in the same form."
-            )
-    size = dataset.declared_size if normalized is None else normalized
-    if size is not None and records and not records / 2 <= size <= records * 2:
-        declared = f"dataset.declared_size is {size:.12g}"
-        if normalized is not None:
-            declared = (
-                "training.batch.normalizer, multiplied by the numbers of batches and members, "
-                f"corresponds to a data set of {size:.12g} records"
-            )
-        ratio = max(size / records, records / size)
-        smaller_or_larger = "smaller" if size > records else "larger"
-        effect = "may make little progress" if size > records else "may be unstable"
-        notes.append(
-            f"{declared}, but there are {records} training records, so each training step is "
-            f"about {ratio:,.1f} times {smaller_or_larger} than with the true number, and "
-            f"training {effect}. Declare a public number nearer to the true one."
-        )
+        notes += _notes_on_units(dataset.train.units, dataset.test.units)
+    notes += _notes_on_size(len(dataset.train), dataset.declared_size, normalized)
     return replace(dataset, notes=tuple(notes))
 
 
+def _notes_on_units(train_units: np.ndarray, test_units: np.ndarray) -> list[str]:
+    """Return notes on units with training and test records, and on names that are nearly alike.
+
+    Args:
+        train_units: [n] the unit of each training record.
+        test_units: [m] the unit of each test record.
+    """
+    notes = []
+    train_hashes = np.concatenate([*map(_rough_hash, pieces(train_units))])
+    test_hashes = np.concatenate([*map(_rough_hash, pieces(test_units))])
+    if both := len(np.intersect1d(train_hashes, test_hashes)):
+        notes.append(
+            f"number of units (people) that have both training and test records: {both:,}. So "
+            "results on the test records may look better than they are."
+        )
+    names: set[str] = set()
+    for units in (train_units, test_units):
+        for piece in pieces(units):
+            names.update(piece.tolist())
+    spelt_alike = {name.strip().casefold().lstrip("0") for name in names}
+    if alike := len(names) - len(spelt_alike):
+        notes.append(
+            "number of names of units (people) that differ from another name only in "
+            f"capitals, blanks or leading zeros: {alike:,}. Each name counts as a unit of its "
+            "own. If two names mean the same person, write them in the same form."
+        )
+    return notes
+
+
+def _notes_on_size(
+    records: int, declared_size: float | None, normalized: float | None
+) -> list[str]:
+    """Return a note if the declared number of records is less than half or over twice the true one.
+
+    Args:
+        records: the number of training records.
+        declared_size: the declared number; None: nobody declared it.
+        normalized: as in ``with_notes``, which counts instead of the declared size.
+    """
+    size = declared_size if normalized is None else normalized
+    if size is None or not records or records / 2 <= size <= records * 2:
+        return []
+    declared = f"dataset.declared_size is {size:.12g}"
+    if normalized is not None:
+        declared = (
+            "training.batch.normalizer, multiplied by the numbers of batches and members, "
+            f"corresponds to a data set of {size:.12g} records"
+        )
+    ratio = max(size / records, records / size)
+    smaller_or_larger = "smaller" if size > records else "larger"
+    effect = "may make little progress" if size > records else "may be unstable"
+    return [
+        f"{declared}, but there are {records} training records, so each training step is "
+        f"about {ratio:,.1f} times {smaller_or_larger} than with the true number, and "
+        f"training {effect}. Declare a public number nearer to the true one."
+    ]
+
+
 class DataSource(Protocol):
-    """What a dataset configuration's ``_target_`` builds: a frozen, validated description that
-    can load itself.
+    """A frozen, validated description of data that can load itself.
+
+    The ``_target_`` of a dataset configuration builds it. Further methods are optional:
+    ``read_queries(columns)`` beside ``load_queries`` reads queries that a program sends as JSON
+    lines (agt/data/sent_records.py). ``load_without(is_erased)`` beside ``load`` is needed by a
+    source that takes constants from its training records, where some are to be erased
+    (agt/data/erasure.py).
     """
 
     def load(self) -> Dataset:
-        """Read, check, scale and split the data. Raises DataMissing or DataError."""
+        """Read, check, scale and split the data.
+
+        Raises:
+            DataMissing: a file is not there.
+            DataError: the data cannot be used.
+        """
 
     def load_queries(self, path: Path) -> Records:
-        """Read a file of queries, scaled by the same public constants; labels are UNLABELLED where
-        absent.
+        """Read a file of queries, scaled by the same public constants as the training records.
 
-        A source with a setting ``settled`` gets what ``Dataset.settled`` had there, and then reads
-        nothing but ``path``. One that has ``read_queries(columns)`` beside it, to the same bytes,
-        answers JSON lines too (files.columns_of). One that takes constants from its training
-        records needs ``load_without(is_erased)`` beside ``load`` where some are to be erased
-        (erasure.py).
+        A source with a setting ``settled`` gets there what ``Dataset.settled`` had, and then reads
+        nothing but ``path``.
+
+        Args:
+            path: the file of queries.
+
+        Returns:
+            The queries, whose labels are UNLABELLED where the file has none.
         """

@@ -1,51 +1,48 @@
-"""Vectors from a public encoder, with labels, in one npz, parquet or csv file, or a folder of
-memory-mapped arrays.
+"""Vectors from a public encoder, with labels, in npz, parquet or csv files or folders of arrays."""
 
-A folder that ``agt data prepare`` made says so itself (``prepared.json``). Condition b rests on
-what the preparation says, and on its arrays being the ones it made: so that file carries a checksum
-of itself and the SHA-256 of each array, and both are checked before anything is read: once in a
-process, since arrays may be gigabytes.
-"""
-
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+import re
+from collections.abc import Sequence
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
+from agt.data.column_reader import ColumnReader
 from agt.data.dataset import Dataset
 from agt.data.erasure import IsErased
-from agt.data.files import ColumnReader, arrays_in, same_shape
+from agt.data.files import same_shape
 from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
+from agt.data.prepared import alone_fact, require_finished
 from agt.data.records import Records
 from agt.data.settings import EmbeddingsSettings, FileConstants
-from agt.errors import DataError, DataMissing
+from agt.errors import DataError
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
 from agt.settings import schema
-from agt.store import file_sha256, places, unseal
+from agt.store.locations import possible_paths
 
-FORMAT = 2
-PREPARED = "prepared.json"
-PROGRESS = "progress.json"
 _SCALED_ROWS = 8192
-_AGAIN = "delete the folder and prepare the data again with `agt data prepare`"
+"""Rows that are scaled at once."""
 
 
 @schema
 class Embeddings(EmbeddingsSettings, LabelledFile):
-    """Features are (x - center) * scale, or with ``unit_norm`` scale * (x - center) / |x - center|,
-    in float32.
+    """Vectors in a file, with labels.
+
+    The features of a vector x are (x - center) * scale, or with ``unit_norm``
+    scale * (x - center) / |x - center|, in float32.
     """
 
     exact: ClassVar[bool] = True
 
     def load_without(self, is_erased: IsErased) -> Dataset:
-        """As ``LabelledFile.load_without``; a file that only has the name of the one declared about
-        is refused.
+        """Load the data without records that are erased, as ``LabelledFile.load_without`` does.
 
-        Private records do not enter ``public_digest``.
+        If declarations were made about a file (``public_digest``), another file of the same name is
+        refused. Private records do not enter that digest.
+
+        Raises:
+            DataMissing: there is no such file.
+            DataError: the file cannot be used, or is another one.
         """
         dataset = super().load_without(is_erased)
         if self.public_digest is not None:
@@ -65,34 +62,79 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
     def _query_features(
         self, columns: ColumnReader, content: RowContent, constants: FileConstants
     ) -> np.ndarray:
-        same_shape(content[0], constants.shape or (), columns.path)
+        """Return the features [n, d] float32 of queries.
+
+        Args:
+            columns: the file of queries.
+            content: the vectors [n, d], as ``_content`` returns them.
+            constants: the shape and center of the training records.
+
+        Raises:
+            DataError: the shape or a center in the file is another one, or a row cannot be scaled.
+        """
+        (vectors,) = content
+        same_shape(vectors, constants.shape or (), columns.path)
         center = None if constants.center is None else np.array(constants.center, dtype=np.float64)
         self._check_center(columns, center)
-        return self._scaled(content[0], columns, center)
+        return self._scaled(vectors, columns, center)
 
     def formula(self) -> dict[str, Any]:
-        """How features are made of the vectors of an npz, for readers without agt."""
+        """Return how features are made of the vectors of an npz, for readers without agt."""
         center = self.settled.center if self.settled is not None else self.center
-        key = {"key": self.x, "center": 0.0 if center is None else center}
-        return {"vectors": key | {"unit_norm": self.unit_norm, "scale": self.scale}}
+        return {
+            "vectors": {
+                "key": self.x,
+                "center": 0.0 if center is None else center,
+                "unit_norm": self.unit_norm,
+                "scale": self.scale,
+            }
+        }
 
     def _open(self) -> ColumnReader:
-        tried = places(self.path, self.data_dir)
-        require_finished(next((place for place in tried if place.exists()), tried[-1]), self.obtain)
-        return super()._open()
+        """Open the file or folder, which must not be a half-prepared one.
+
+        Raises:
+            DataMissing: there is no such file, or its preparation has not ended.
+            DataError: it is damaged, or has neither vectors nor labels under the keys of settings.
+        """
+        tried = possible_paths(self.path, self.data_dir)
+        found = [path for path in tried if path.exists()]
+        require_finished(found[0] if found else tried[-1], self.obtain)
+        columns = super()._open()
+        self._check_keys(columns)
+        return columns
+
+    def _check_keys(self, columns: ColumnReader) -> None:
+        """Raise DataError, naming both keys, if a file has no vectors and no labels under them."""
+        numbered = re.compile(rf"{re.escape(self.x)}_?\d+")  # a csv has a column for each number
+        has_vectors = self.x in columns.names or any(map(numbered.fullmatch, columns.names))
+        if has_vectors or self.label in columns.names:
+            return
+        known = ", ".join(columns.names)
+        raise DataError(
+            f"{columns.path}: there is neither a key '{self.x}' with the vectors nor a key "
+            f"'{self.label}' with the labels (known: {known}): give dataset.x=KEY and "
+            "dataset.label=KEY"
+        )
 
     def _content(self, columns: ColumnReader) -> RowContent:
-        # The vectors as stored; half precision is widened, which loses nothing, and whole numbers
-        # become decimal.
-        x = columns.matrix(self.x, "dataset.x")
-        if x.dtype.kind in "biu":
-            return (x.astype(np.float64),)
-        return (x.astype(np.float32) if x.dtype == np.float16 else x,)
+        """Return the vectors [n, d] as they are stored.
+
+        Half precision is widened, which loses nothing, and whole numbers become float64.
+        """
+        vectors = columns.matrix(self.x, "dataset.x")
+        if vectors.dtype.kind in "biu":
+            return (vectors.astype(np.float64),)
+        if vectors.dtype == np.float16:
+            return (vectors.astype(np.float32),)
+        return (vectors,)
 
     def _features(self, files: Sequence[FileRows]) -> FileFeatures:
+        """Return the scaled features of the training file and the test file, if there is one."""
         center = self._center(files[0].columns)
+        arrays = [self._scaled(rows.content[0], rows.columns, center) for rows in files]
         return FileFeatures(
-            arrays=[self._scaled(rows.content[0], rows.columns, center) for rows in files],
+            arrays=arrays,
             scaling={
                 "center": self._center_source(),
                 "scale": self.scale,
@@ -105,15 +147,17 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
         )
 
     def _selection(self, split: Fact, rows: FileRows) -> Evidence:
-        alone = alone_fact(rows.columns.path, units=self.unit is not None)
-        return evidence(
-            split,
-            alone or declared("vectors_made_alone", column=self.x),
-            *rows.facts,
-        )
+        """Return the facts of condition b: the split, and that each vector was made alone."""
+        prepared_alone = alone_fact(rows.columns.path, units=self.unit is not None)
+        made_alone = prepared_alone or declared("vectors_made_alone", column=self.x)
+        return evidence(split, made_alone, *rows.facts)
 
     def _center(self, columns: ColumnReader) -> np.ndarray | None:
-        # float64, as one record's vectors; None: nothing is subtracted.
+        """Return the center, float64 in the shape of one vector; None: nothing is subtracted.
+
+        Args:
+            columns: the file, which has the center if ``center`` is a key.
+        """
         if self.center is None:
             return None
         if not isinstance(self.center, str):
@@ -121,11 +165,16 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
         return columns.array(self.center, "dataset.center").astype(np.float64)
 
     def _check_center(self, columns: ColumnReader, center: np.ndarray | None) -> None:
-        # A file of queries that brings constants of its own must bring the same ones.
+        """Raise DataError if a file of queries has a center that differs from the training data's.
+
+        Args:
+            columns: the file of queries.
+            center: the center of the training data; None: nothing is subtracted.
+        """
         if center is None or not isinstance(self.center, str) or self.center not in columns.names:
             return
-        theirs = self._center(columns)
-        if not np.array_equal(np.asarray(theirs), center):
+        center_of_queries = self._center(columns)
+        if not np.array_equal(np.asarray(center_of_queries), center):
             raise DataError(
                 f"{columns.path}: the array '{self.center}' in this file of queries differs from "
                 f"that in {self.path.name}, so the queries and the training records were scaled "
@@ -133,70 +182,82 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
             )
 
     def _scaled(
-        self, x: np.ndarray, columns: ColumnReader, center: np.ndarray | None
+        self, vectors: np.ndarray, columns: ColumnReader, center: np.ndarray | None
     ) -> np.ndarray:
-        """Computed in float64, each record alone, and rounded once to float32.
+        """Return the features [n, d] float32 of vectors [n, d].
+
+        They are computed in float64, each record alone, and rounded once.
 
         Args:
-            columns: where ``x`` comes from, for messages.
-            center: float64; None: nothing is subtracted.
+            vectors: [n, d], as ``_content`` returns them.
+            columns: the file, for messages.
+            center: float64 in the shape of one vector; None: nothing is subtracted.
 
         Raises:
-            DataError: the center has another shape, or a value is out of reach of these numbers.
+            DataError: the center has another shape, or a row overflows or divides by zero.
         """
-        if center is not None and center.shape != x.shape[1:]:
+        if center is not None and center.shape != vectors.shape[1:]:
             raise DataError(
                 f"{columns.path}: dataset.center has shape {center.shape}, but the vectors have "
-                f"shape {x.shape[1:]}: give a center of the same shape"
+                f"shape {vectors.shape[1:]}: give a center of the same shape"
             )
-        if self.center is None and self.scale == 1 and not self.unit_norm and x.dtype == np.float32:
-            return x  # nothing to do: a memory-mapped array stays where it is
-        scaled = np.empty(x.shape, dtype=np.float32)
-        for start in range(0, len(x), _SCALED_ROWS):
-            block = scaled[start : start + _SCALED_ROWS]
-            lost = self._scale_into(block, x[start : start + _SCALED_ROWS], center)
-            if lost.any():
-                lost = np.arange(len(x)) == start + np.flatnonzero(lost)[0]
-                why = (
-                    "scaling this row (dataset.scale, dataset.center) or normalising it to unit "
-                    "length overflows or divides by zero: correct or remove the row"
-                )
+        changes_nothing = self.center is None and self.scale == 1 and not self.unit_norm
+        if changes_nothing and vectors.dtype == np.float32:
+            return vectors  # a memory-mapped array stays where it is
+        features = np.empty(vectors.shape, dtype=np.float32)
+        for start in range(0, len(vectors), _SCALED_ROWS):
+            rows = slice(start, start + _SCALED_ROWS)
+            is_bad = self._scale_into(features[rows], vectors[rows], center)
+            if is_bad.any():
+                first_bad_row = start + np.flatnonzero(is_bad)[0]
                 columns.refuse(
                     self.x,
                     "dataset.x",
-                    lost,
+                    np.arange(len(vectors)) == first_bad_row,
                     "numbers that are too large or too small for float32",
-                    why,
+                    "scaling this row (dataset.scale, dataset.center) or normalising it to unit "
+                    "length overflows or divides by zero: correct or remove the row",
                 )
-        return scaled
+        return features
 
     def _scale_into(
-        self, scaled: np.ndarray, x: np.ndarray, center: np.ndarray | None
+        self, features: np.ndarray, vectors: np.ndarray, center: np.ndarray | None
     ) -> np.ndarray:
-        # [n] bool: the rows that cannot be scaled.
+        """Write the features of some rows into ``features``, and return which rows are bad.
+
+        Args:
+            features: [n, d] float32, which is overwritten.
+            vectors: [n, d].
+            center: as in ``_scaled``.
+
+        Returns:
+            [n] bool, True for rows that overflow or divide by zero.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
-            block = x.astype(np.float64) - (0.0 if center is None else center)
-            lost = np.zeros(len(block), dtype=bool)
+            centered = vectors.astype(np.float64) - (0.0 if center is None else center)
+            is_bad = np.zeros(len(centered), dtype=bool)
             if self.unit_norm:
-                norms = np.array([np.sqrt(np.sum(row * row)) for row in block])
-                lost = ~np.isfinite(norms) | (
-                    (norms == 0) & block.reshape(len(block), -1).any(axis=1)
-                )
-                block = block / np.where(norms > 0, norms, 1.0).reshape(-1, *[1] * (block.ndim - 1))
-            scaled[:] = block * self.scale
-        unbounded: np.ndarray = ~np.isfinite(scaled).reshape(len(block), -1).all(axis=1)
-        return lost | unbounded
+                # Row by row, so that a record's norm has the same bits among any other records.
+                norms = np.array([np.sqrt(np.sum(row * row)) for row in centered])
+                # The norm of a row that is not zero underflows to 0 if its numbers are tiny.
+                has_nonzero = centered.reshape(len(centered), -1).any(axis=1)
+                is_bad = ~np.isfinite(norms) | ((norms == 0) & has_nonzero)
+                divisors = np.where(norms > 0, norms, 1.0)
+                centered = centered / divisors.reshape(-1, *[1] * (centered.ndim - 1))
+            features[:] = centered * self.scale
+        is_finite = np.isfinite(features).reshape(len(centered), -1).all(axis=1)
+        return np.asarray(is_bad | ~is_finite)
 
     def _center_source(self) -> str:
+        """Return in words where the center comes from, for the record of a run."""
         if self.center is None:
             return "none"
-        return (
-            f"key '{self.center}' of {self.path.name}"
-            if isinstance(self.center, str)
-            else "given in the configuration"
-        )
+        if isinstance(self.center, str):
+            return f"key '{self.center}' of {self.path.name}"
+        return "given in the configuration"
 
     def _scaling_fact(self) -> Fact:
+        """Return the fact that the center is a public constant, or that nobody declared it."""
         if self.center is None:
             return proved("nothing_subtracted")
         setting = "dataset.public_scaling"
@@ -211,141 +272,16 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
 
 
 def public_digest(test: Records, center: np.ndarray) -> str:
-    """A hash of test records, in any order, and of the center."""
+    """Return a hash of test records, in any order, and of the center: 32 hexadecimal digits.
+
+    Args:
+        test: the test records, with features [n, d] and labels.
+        center: the constant that is subtracted from vectors.
+    """
     rows = [
         f"{features.tobytes().hex()} {label}"
         for features, label in zip(test.features, test.labels, strict=True)
     ]
-    h = blake2b(center.astype(np.float64).tobytes(), digest_size=16)
-    h.update("\n".join(sorted(rows)).encode())
-    return h.hexdigest()
-
-
-# -- prepared folders
-# --------------------------------------------------------------------------------------------------
-
-
-def part_of(folder: Path) -> Path:
-    """Where a folder lies until it is whole."""
-    return folder.with_name(f"{folder.name}.part")
-
-
-def read_prepared(folder: Path) -> dict[str, Any]:
-    """``prepared.json`` of a finished folder, its arrays checked against it.
-
-    Raises:
-        DataError: there is none, it is of another format, damaged or edited; or an array is
-            missing, not listed, or not the one that was made: it is named.
-    """
-    path = folder / PREPARED
-    try:
-        prepared = unseal(path.read_bytes())
-        form = prepared["format"]
-        arrays = prepared["arrays"] if form == FORMAT else {}
-    except FileNotFoundError:
-        raise DataError(
-            f"{folder}: the file {PREPARED} is missing, so this folder was not made by `agt data "
-            "prepare`: choose another folder, or delete this one"
-        ) from None
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{path}: agt cannot read this file ({error}): {_AGAIN}") from None
-    if form != FORMAT:
-        raise DataError(
-            f"{path}: the file has format {form}, but this version of agt reads format "
-            f"{FORMAT}: {_AGAIN}"
-        )
-    for name, array in arrays.items():
-        _check_array(
-            folder / f"{name}.npy", tuple(array["shape"]), np.dtype(array["dtype"]), array["sha256"]
-        )
-    stray = [file for file in arrays_in(folder) if file.stem not in arrays]
-    if stray:
-        raise DataError(
-            f"{stray[0]}: this array was not written by `agt data prepare`, because {PREPARED} "
-            "does not list it: move it out of the folder"
-        )
-    return prepared
-
-
-@lru_cache(maxsize=256)
-def _sha256_once(path: Path, *state: int) -> str:
-    return file_sha256(path)
-
-
-def _check_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, sha256: str) -> None:
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise DataError(
-            f"{path}: this file of an array is missing, truncated or of another format "
-            f"({error}): {_AGAIN}"
-        ) from None
-    if array.shape != shape or array.dtype != dtype:
-        raise DataError(
-            f"{path}: this array has type {array.dtype} and shape {array.shape}, but {PREPARED} "
-            f"states type {dtype} and shape {shape}: {_AGAIN}"
-        )
-    state = path.stat()
-    if _sha256_once(path.resolve(), state.st_size, state.st_mtime_ns, state.st_ino) != sha256:
-        raise DataError(
-            f"{path}: this array changed after `agt data prepare` wrote it (its SHA-256 is not "
-            f"the one in {PREPARED}): {_AGAIN}"
-        )
-
-
-def require_finished(path: Path, obtain: str | None) -> None:
-    """Check a folder that may have been prepared, before anything of it is read.
-
-    Args:
-        path: a folder or file of data.
-        obtain: the command that makes it, if there is one.
-
-    Raises:
-        DataMissing: it is absent (where ``obtain`` is given; otherwise whoever opens it says so),
-            or unfinished.
-        DataError: as ``read_prepared``.
-    """
-    unfinished = (
-        path if (path / PROGRESS).exists() and not (path / PREPARED).exists() else part_of(path)
-    )
-    if unfinished.is_dir() and (unfinished == path or not path.exists()):
-        again = obtain or "agt data prepare NAME"
-        raise DataMissing(
-            f"{unfinished}: `agt data prepare` was interrupted before this file was complete. To "
-            f"continue, type the same command again: {again}"
-        )
-    if obtain and not path.exists():
-        raise DataMissing(
-            f"{path} does not exist: create this file with {obtain}. If you have the file at "
-            "another place, change dataset.path or data_dir"
-        )
-    if (path / PREPARED).exists():
-        read_prepared(path)
-
-
-def alone_fact(path: Path, units: bool) -> Fact | None:
-    """Condition b as far as the preparation goes: whether a record's arrays depend on that record
-    (or unit) alone.
-
-    Args:
-        path: a folder or file of data.
-        units: whether units, not rows, are what may come and go.
-
-    Returns:
-        None if nothing is said: data that no preparation made.
-
-    Raises:
-        DataError: as ``read_prepared``.
-    """
-    if not (path / PREPARED).exists():
-        return None
-    prepared = read_prepared(path)
-    alone = prepared.get("alone", {}).get("units" if units else "rows")
-    if not isinstance(alone, Mapping):
-        return not_held("preparation_silent", file=PREPARED)
-    text = str(alone["why"])  # of the program that prepared the folder
-    return (
-        proved("prepared_alone", text=text)
-        if alone.get("held") is True
-        else not_held("prepared_together", text=text)
-    )
+    digest = blake2b(center.astype(np.float64).tobytes(), digest_size=16)
+    digest.update("\n".join(sorted(rows)).encode())
+    return digest.hexdigest()

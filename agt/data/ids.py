@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from agt.data.arrays import ROWS, pieces
 
@@ -27,6 +29,8 @@ FEW_NAMES = 10_000  # that are counted one by one sooner than by their hashes
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 _NUMBERED = re.compile(r"(|.*\D)(\d{1,18})((?:\.0*)?\D*)", re.DOTALL)
+
+_DIGITS = "^[0-9]{1,18}$"
 
 _ROWS_A_NUMBER = 10
 
@@ -321,13 +325,20 @@ def counts_rows(names: np.ndarray) -> bool:
     Args:
         names: [n] str, in any order; they may repeat.
     """
+    different = pc.unique(pa.array(names, pa.string()))
+    only_digits = pc.match_substring_regex(different, _DIGITS)
     numbers = defaultdict[tuple[str, str], set[int]](set)
-    distinct = set(names.tolist())
-    for match in filter(None, map(_NUMBERED.fullmatch, distinct)):
+    with_text = different.filter(pc.invert(only_digits)).to_pylist()
+    for match in filter(None, map(_NUMBERED.fullmatch, with_text)):
         numbers[match[1], match[3]].add(int(match[2]))
-    largest = max(numbers.values(), key=len, default=set())
-    if 2 * len(largest) <= len(distinct):
+    # Names of digits alone, of which there may be millions, are not read one by one.
+    plain = different.filter(only_digits).cast(pa.int64()).to_numpy()
+    other_digits = np.array([*numbers.pop(("", ""), ())], dtype=np.int64)  # such as Arabic ones
+    groups = [distinct(np.concatenate([plain, other_digits]))]
+    groups += [np.array([*group]) for group in numbers.values()]
+    largest = max(groups, key=len)
+    if 2 * len(largest) <= len(different):
         return False
-    low = min(largest)
-    step = math.gcd(*(number - low for number in largest))
-    return max(largest) - low < _ROWS_A_NUMBER * step * len(largest)
+    low = int(largest.min())
+    step = int(np.gcd.reduce(largest - low))
+    return int(largest.max()) - low < _ROWS_A_NUMBER * step * len(largest)

@@ -1,48 +1,47 @@
-"""Images known by name: scikit-learn's 1,797 digits of 8 x 8 pixels (UCI Optical Recognition),
-MNIST's, MedMNIST's.
+"""Images known by name: the digits of scikit-learn (1,797 of 8 x 8 pixels, UCI Optical
+Recognition), of MNIST, and the sets of MedMNIST.
 
-Every choice about a record (kept, held out, pretraining or fine-tuning) is a function of its own
+Every choice about a record (used, held out, pretraining or fine-tuning) is a function of its own
 class and of a keyed hash of its own id (reference.md section 3, condition b); balancing by counting
 classes would not be.
-
-What the medmnist package says about its files (urls, MD5, classes) is read without importing it:
-that imports torchvision, whose wheels break on a CPU build of torch, and creates a folder in the
-home directory. Its facts are one dictionary literal in info.py: that file is parsed, and nothing of
-it is run. pooch downloads the files and verifies them.
 """
 
-import ast
-import sys
 from collections.abc import Mapping
 from functools import cached_property
-from hashlib import file_digest
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
+from agt.data.column_reader import ColumnReader
 from agt.data.dataset import Dataset
-from agt.data.files import ColumnReader, open_columns, same_length, same_shape
+from agt.data.files import open_columns, same_length, same_shape
 from agt.data.ids import default_ids, hash_split, uniform
 from agt.data.labelled import class_indices, queries, query_labels, read_labels
 from agt.data.meanings import split_fact
+from agt.data.medmnist_files import INSTALL, all_info, md5_of, official_file
 from agt.data.records import UNLABELLED, Records, records
 from agt.data.settings import DigitsSettings, ImageConstants, MedMnistSettings, MnistSettings
 from agt.data.target import ClassTarget
 from agt.errors import ConfigError, DataError, DataMissing, nearest
 from agt.facts import Evidence, Fact, Value, declared, evidence, not_held, proved
 from agt.settings import keyword_schema, schema, validate
-from agt.store import locate, resolve
+from agt.store.locations import locate, resolve
 
-INSTALL = "pip install --no-deps medmnist"
 _UNCHECKED = " (a local file, whose hash is not checked)"
 _WHITE = 255.0
 
 
 @schema
 class Digits(DigitsSettings):
-    """Digits of the chosen classes, those of scikit-learn; features are pixels/16 - 0.5."""
+    """Digits of the chosen classes, those of scikit-learn. Features are pixels/16 - 0.5.
+
+    Attributes:
+        LEVELS: the largest value of a pixel.
+        CENTER: what is subtracted from a pixel that was divided by ``LEVELS``.
+        NAME: what reports call the data.
+        SIDE: the height and width of an image, in pixels.
+    """
 
     LEVELS: ClassVar[float] = 16.0
     CENTER: ClassVar[float] = 0.5
@@ -50,21 +49,24 @@ class Digits(DigitsSettings):
     SIDE: ClassVar[int] = 8
 
     def load(self) -> Dataset:
-        """Read every image, keep the chosen classes, split by hash."""
+        """Read every image, select the chosen classes, and split by hashes of the content."""
         pixels, digits = self._read()
         ids = default_ids(pixels, digits)
-        used = self.classes or tuple(range(10))
-        kept = np.isin(digits, used)
-        labels = np.array([used.index(digit) for digit in digits[kept].tolist()])
-        everyone = records(self._scale(pixels[kept]), labels, ids[kept], rows=np.flatnonzero(kept))
-        names = default_ids(pixels, digits, numbered=False)[kept]
-        test = hash_split(names, self.test_fraction, self.split_key)
+        used_digits = self.classes or tuple(range(10))
+        is_used = np.isin(digits, used_digits)
+        labels = np.array([used_digits.index(digit) for digit in digits[is_used].tolist()])
+        all_records = records(
+            self._scale(pixels[is_used]), labels, ids[is_used], rows=np.flatnonzero(is_used)
+        )
+        # Copies have the same content, so they are on the same side of the split.
+        contents = default_ids(pixels, digits, numbered=False)[is_used]
+        is_test = hash_split(contents, self.test_fraction, self.split_key)
         scaled = proved("pixels_divided", levels=self.LEVELS, center=self.CENTER)
         return Dataset(
             name=self.NAME,
             target=ClassTarget(self._names),
-            train=everyone.take(~test),
-            test=everyone.take(test),
+            train=all_records.take(~is_test),
+            test=all_records.take(is_test),
             declared_size=self.declared_size,
             scaling={"divisor": self.LEVELS, "center": self.CENTER},
             selection=evidence(
@@ -75,13 +77,18 @@ class Digits(DigitsSettings):
         )
 
     def load_queries(self, path: Path) -> Records:
-        """Raw pixels: key x [n, pixels] or [n, h, w] of an npz, or columns x0, x1, ...;
-        ``label`` and ``id`` optional.
+        """Read unscaled pixels: key x [n, pixels] or [n, h, w] of an npz, or columns x0, x1, ....
+
+        ``label`` and ``id`` are optional.
+
+        Raises:
+            DataMissing: there is no such file.
+            DataError: the file or a value cannot be used.
         """
         return self.read_queries(open_columns(path, "inputs"))
 
     def read_queries(self, columns: ColumnReader) -> Records:
-        """As ``load_queries``, of columns that are there (files.columns_of)."""
+        """Read queries as ``load_queries`` does, from columns that are open already."""
         path = columns.path
         pixels = columns.matrix("x", "inputs").astype(np.float64)
         pixels = pixels.reshape(len(pixels), -1)
@@ -95,24 +102,27 @@ class Digits(DigitsSettings):
         return queries(columns, self._scale(pixels), (pixels,), labels)
 
     def _read(self) -> tuple[np.ndarray, np.ndarray]:
-        # (pixels [n, p], digits [n] int64) of every image there is.
+        """Return the pixels [n, p] and the digits [n] int64 of every image that there is."""
         from sklearn.datasets import load_digits
 
         bunch = load_digits()
         return bunch.data, bunch.target.astype(np.int64)
 
     def _scale(self, pixels: np.ndarray) -> np.ndarray:
+        """Return the features [n, p] float32 of unscaled pixels [n, p]."""
         return (pixels / self.LEVELS - self.CENTER).astype(np.float32)
 
     @property
     def _names(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of their indices."""
         return tuple(map(str, self.classes or range(10)))
 
 
 @keyword_schema
 class Mnist(MnistSettings, Digits):
-    """MNIST's digits, 28 x 28, from an npz with ``images`` (uint8 [n, 28, 28]) and ``labels`` [n];
-    features are pixels/255.
+    """Digits of MNIST, 28 x 28 pixels. Features are pixels/255.
+
+    The file is an npz with ``images`` (uint8 [n, 28, 28]) and ``labels`` [n].
     """
 
     LEVELS: ClassVar[float] = 255.0
@@ -121,6 +131,12 @@ class Mnist(MnistSettings, Digits):
     SIDE: ClassVar[int] = 28
 
     def _read(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pixels [n, 784] uint8 and the digits [n] int64 of every image in the file.
+
+        Raises:
+            DataMissing: there is no such file.
+            DataError: the file is damaged, empty, or has other types or shapes.
+        """
         columns = open_columns(self.path, "dataset.path or data_dir", self.data_dir)
         images = columns.matrix("images", "MNIST's images")
         digits = class_indices(read_labels(columns, "labels"), tuple("0123456789"), columns.path)
@@ -136,140 +152,183 @@ class Mnist(MnistSettings, Digits):
         return images.reshape(len(images), -1), digits
 
 
-# -- MedMNIST
-# --------------------------------------------------------------------------------------------------
-
-
 @schema
 class MedMnist(MedMnistSettings):
-    """One MedMNIST set; features are (x/255 - center) / scale, [channels, height, width] per
-    record.
+    """One data set of MedMNIST.
+
+    Features are (x/255 - center) / scale for each pixel x, [channels, height, width] per record.
     """
 
     def load(self) -> Dataset:
-        """Read, select and scale; with classes held out, pretraining records too, disjoint from the
-        training set.
+        """Read, select and scale the images.
+
+        If classes are held out, there are pretraining records, too, none of which is a training
+        record.
 
         Raises:
-            DataMissing: the file is not there and cannot be downloaded, or medmnist is needed and
-                not installed.
-            DataError: a wrong hash, a damaged file, a multi-label or three-dimensional set, an
-                unknown class.
+            DataMissing: the file is not there and cannot be downloaded, or the package medmnist is
+                needed and not installed.
+            DataError: the file has a wrong hash or is damaged, the set is multi-label or
+                three-dimensional, or a class is unknown.
         """
-        path, origin = self._located()
+        path, origin = self._locate()
         columns = open_columns(path, "dataset.path or data_dir")
-        images, labels = _read(columns, ("train", "val") if self.with_val else ("train",))
-        tests, test_labels = _read(columns, ("test",))
-        ids, used = (
-            default_ids(images, labels),
-            self._used(sorted({*labels.tolist(), *test_labels.tolist()}), path),
-        )
-        # Copies share their fate: one that is private and goes must not take a public one's number,
-        # and so its place.
-        names = default_ids(images, labels, numbered=False)
-        rates = np.array([self.keep.get(label, 1.0) for label in labels.tolist()])
-        kept = np.isin(labels, used) & (uniform(names, self.keep_key) < rates)
-        everyone, tested = self._scaled(images), np.isin(test_labels, used)
-        pretrain = None
-        if self.held_out:
-            rest = ~kept & ~np.isin(labels, self.held_out)
-            places = self._indices(labels[rest], np.unique(labels[rest]).tolist())
-            public = np.full(int(rest.sum()), self.pretrain_public)
-            pretrain = records(everyone[rest], places, ids[rest], public=public)
-        scaled = proved("pixels_scaled")
+        images, labels = _read_splits(columns, ("train", "val") if self.with_val else ("train",))
+        test_images, test_labels = _read_splits(columns, ("test",))
+        ids = default_ids(images, labels)
+        used = self._used_classes(sorted({*labels.tolist(), *test_labels.tolist()}), path)
+        is_selected = self._are_selected(images, labels, used)
+        features = self._scale(images)
+        is_test_used = np.isin(test_labels, used)
         return Dataset(
             name=self.name + origin,
             target=ClassTarget(self._names(used)),
             train=records(
-                everyone[kept],
-                self._indices(labels[kept], used),
-                ids[kept],
-                rows=np.flatnonzero(kept),
+                features[is_selected],
+                self._indices(labels[is_selected], used),
+                ids[is_selected],
+                rows=np.flatnonzero(is_selected),
             ),
             test=records(
-                self._scaled(tests[tested]),
-                self._indices(test_labels[tested], used),
-                default_ids(tests, test_labels)[tested],
-                rows=np.flatnonzero(tested),
+                self._scale(test_images[is_test_used]),
+                self._indices(test_labels[is_test_used], used),
+                default_ids(test_images, test_labels)[is_test_used],
+                rows=np.flatnonzero(is_test_used),
             ),
             declared_size=self.declared_size,
             scaling={"divisor": _WHITE, "center": self.center, "scale": self.scale},
             selection=self._selection(used),
-            preprocessing=evidence(scaled, self._classes_fact()),
-            pretrain=pretrain,
+            preprocessing=evidence(proved("pixels_scaled"), self._classes_fact()),
+            pretrain=self._pretraining_records(features, labels, ids, is_selected),
             settled={"shape": images.shape[1:], "used": used},
         )
 
-    def load_queries(self, path: Path) -> Records:
-        """Raw images of a npz: key ``images`` or ``x``, uint8 [n, h, w] or [n, h, w, c];
-        ``labels``, ``id`` optional.
+    def _are_selected(self, images: np.ndarray, labels: np.ndarray, used: list[int]) -> np.ndarray:
+        """Return which training images become training records, [n] bool.
 
-        Labels are MedMNIST's own classes.
+        Copies are selected together: else a private copy that is removed would change which number
+        a public copy gets, and so whether that one is selected.
+
+        Args:
+            images: [n, c, h, w] uint8.
+            labels: [n] classes of MedMNIST.
+            used: the classes that are used.
+        """
+        contents = default_ids(images, labels, numbered=False)
+        rates = np.array([self.keep.get(label, 1.0) for label in labels.tolist()])
+        return np.isin(labels, used) & (uniform(contents, self.keep_key) < rates)
+
+    def _pretraining_records(
+        self, features: np.ndarray, labels: np.ndarray, ids: np.ndarray, is_selected: np.ndarray
+    ) -> Records | None:
+        """Return the images that are neither training records nor of a held-out class.
+
+        Args:
+            features: [n, c, h, w], scaled.
+            labels: [n] classes of MedMNIST.
+            ids: [n].
+            is_selected: [n] bool, the training records.
+
+        Returns:
+            None if no class is held out.
+        """
+        if not self.held_out:
+            return None
+        is_rest = ~is_selected & ~np.isin(labels, self.held_out)
+        class_indices = self._indices(labels[is_rest], np.unique(labels[is_rest]).tolist())
+        public = np.full(int(is_rest.sum()), self.pretrain_public)
+        return records(features[is_rest], class_indices, ids[is_rest], public=public)
+
+    def load_queries(self, path: Path) -> Records:
+        """Read unscaled images of a npz: key ``images`` or ``x``, uint8 [n, h, w] or [n, h, w, c].
+
+        ``labels`` (classes of MedMNIST) and ``id`` are optional.
+
+        Raises:
+            DataMissing: there is no such file.
+            DataError: the file or a value cannot be used.
         """
         return self.read_queries(open_columns(path, "inputs"))
 
     def read_queries(self, columns: ColumnReader) -> Records:
-        """As ``load_queries``, of columns that are there (files.columns_of)."""
+        """Read queries as ``load_queries`` does, from columns that are open already."""
         images = _images(columns, "x" if "x" in columns.names else "images")
         constants = self.settled or validate(ImageConstants, self.load().settled, "dataset.settled")
         same_shape(images, constants.shape, columns.path)
         labels = np.full(len(images), UNLABELLED, dtype=np.int64)
         if "labels" in columns.names:
             labels = self._indices(_labels(columns, "labels"), list(constants.used))
-        return queries(columns, self._scaled(images), (images,), labels)
+        return queries(columns, self._scale(images), (images,), labels)
 
     @cached_property
     def _info(self) -> Mapping[str, Any] | None:
-        # What medmnist says of this set; None: it is not installed.
+        """What the package medmnist says about this data set; None if it is not installed.
+
+        Raises:
+            ConfigError: there is no such data set.
+        """
         info = all_info()
-        if info is not None and self.name not in info:
+        if info is None:
+            return None
+        if self.name not in info:
             raise ConfigError(
                 f"dataset.name: MedMNIST has no data set '{self.name}'{nearest(self.name, info)}"
             )
-        return None if info is None else info[self.name]
+        return info[self.name]
 
-    def _located(self) -> tuple[Path, str]:
-        # The file, and what its name must say about where it came from.
-        path = (
-            None
-            if self.path is None
-            else locate(self.path, self.data_dir, "dataset.path or data_dir")
-        )
-        if self._info is None:
+    def _locate(self) -> tuple[Path, str]:
+        """Return the file, and what the name of the dataset must say about its origin.
+
+        Raises:
+            ConfigError: the data set is unknown, or does not exist in this size.
+            DataMissing: the file is not there and cannot be downloaded, or medmnist is needed.
+            DataError: the official file has another hash, or records have several labels.
+        """
+        path = None
+        if self.path is not None:
+            path = locate(self.path, self.data_dir, "dataset.path or data_dir")
+        info = self._info
+        if info is None:
             if path is None:
                 raise DataMissing(
                     f"the official file of {self.name} needs the package medmnist, which is "
                     f"not installed: type {INSTALL}"
                 )
             return path, _UNCHECKED
-        if "multi-label" in self._info["task"]:
+        if "multi-label" in info["task"]:
             raise DataError(
                 f"{self.name}: records with several labels are not supported: choose a data "
                 "set with one label for each record"
             )
         suffix = "" if self.size == 28 else f"_{self.size}"
-        if f"url{suffix}" not in self._info:
-            sizes = [
-                28,
-                *(int(key.removeprefix("url_")) for key in self._info if key.startswith("url_")),
-            ]
-            data_set = self._info["python_class"]
+        if f"url{suffix}" not in info:
+            larger = (int(key.removeprefix("url_")) for key in info if key.startswith("url_"))
+            sizes = [28, *larger]
+            data_set = info["python_class"]
             raise ConfigError(
                 f"dataset.size={self.size}: {data_set} only exists in the sizes {sizes}"
             )
-        url, md5 = self._info[f"url{suffix}"], self._info[f"MD5{suffix}"]
+        url = info[f"url{suffix}"]
+        md5 = info[f"MD5{suffix}"]
         if path is None:
             path = resolve(Path(f"{self.name}{suffix}.npz"), self.data_dir)
-            return _official(path, url, md5, self.download), ""
-        same = path.is_file() and _md5(path) == md5
-        return (
-            path,
-            "" if same else _UNCHECKED,
-        )
+            return official_file(path, url, md5, self.download), ""
+        is_official = path.is_file() and md5_of(path) == md5
+        return path, "" if is_official else _UNCHECKED
 
-    def _used(self, present: list[int], path: Path) -> list[int]:
-        # The original classes of training and test records: public, unless only the file at hand
-        # says them.
+    def _used_classes(self, present: list[int], path: Path) -> list[int]:
+        """Return the classes of MedMNIST that training and test records may have, increasing.
+
+        They are public, unless only the file itself says which there are.
+
+        Args:
+            present: the classes that occur in the file, increasing.
+            path: the file, for messages.
+
+        Raises:
+            DataError: a setting lists a class that does not occur, or the file has a class that
+                MedMNIST does not list.
+        """
         for setting in ("positive", "held_out", "finetune_classes", "keep"):
             absent = set(getattr(self, setting) or ()) - set(present)
             if absent:
@@ -291,6 +350,7 @@ class MedMnist(MedMnistSettings):
         return used
 
     def _classes_fact(self) -> Fact:
+        """Return the fact that the list of classes is public, or why it is not."""
         if self.finetune_classes is not None:
             return declared("classes_public", setting="dataset.finetune_classes")
         if self._info is not None:
@@ -299,12 +359,24 @@ class MedMnist(MedMnistSettings):
             "classes_unknown_to_medmnist", setting="dataset.finetune_classes", command=INSTALL
         )
 
-    def _scaled(self, images: np.ndarray) -> np.ndarray:
-        # [n, c, h, w] float32: the 256 possible values are computed in float64 and rounded once.
-        table = ((np.arange(256) / _WHITE - self.center) / self.scale).astype(np.float32)
-        return table[images]
+    def _scale(self, images: np.ndarray) -> np.ndarray:
+        """Return features [n, c, h, w] float32 of pixels [n, c, h, w] uint8.
+
+        The 256 possible values are computed in float64 and rounded once.
+        """
+        feature_of_pixel = ((np.arange(256) / _WHITE - self.center) / self.scale).astype(np.float32)
+        return feature_of_pixel[images]
 
     def _indices(self, labels: np.ndarray, used: list[int]) -> np.ndarray:
+        """Return the model's class indices [n] int64 of classes [n] of MedMNIST.
+
+        Args:
+            labels: [n] classes of MedMNIST.
+            used: the classes that are used, increasing.
+
+        Raises:
+            DataError: a class is not used.
+        """
         if self.positive is not None:
             return np.isin(labels, self.positive).astype(np.int64)
         unknown = set(labels.tolist()) - set(used)
@@ -318,26 +390,47 @@ class MedMnist(MedMnistSettings):
         return np.searchsorted(used, labels).astype(np.int64)
 
     def _names(self, used: list[int]) -> tuple[str, ...]:
-        names = {c: self._info["label"][str(c)] if self._info else f"class {c}" for c in used}
+        """Return the names of the model's classes, in the order of their indices.
+
+        With ``positive`` there are two: all other classes, and the positive ones.
+
+        Args:
+            used: the classes of MedMNIST that are used, increasing.
+
+        Raises:
+            DataError: ``positive`` lists all or none of the classes that are used.
+        """
+        if self._info is not None:
+            name_of = {label: self._info["label"][str(label)] for label in used}
+        else:
+            name_of = {label: f"class {label}" for label in used}
         if self.positive is None:
-            return tuple(names.values())
-        sides = [[c for c in used if (c in self.positive) == side] for side in (False, True)]
-        if not all(sides):
-            none_or_all = "none" if sides[0] else "all"
+            return tuple(name_of.values())
+        negative = [label for label in used if label not in self.positive]
+        positive = [label for label in used if label in self.positive]
+        if not negative or not positive:
+            none_or_all = "none" if negative else "all"
             raise DataError(
                 f"{self.name}: dataset.positive lists {none_or_all} of the classes that are used. "
                 "It must list some and leave out others, because the task is to tell the listed "
                 "classes from the others"
             )
-        return tuple(" or ".join(names[c] for c in side) for side in sides)
+        negative_name = " or ".join(name_of[label] for label in negative)
+        positive_name = " or ".join(name_of[label] for label in positive)
+        return negative_name, positive_name
 
     def _selection(self, used: list[int]) -> Evidence:
+        """Return the facts of condition b: how ids, training records and the split were chosen.
+
+        Args:
+            used: the classes of MedMNIST that are used.
+        """
         chosen = dict[str, Value]()
-        thinned = dict[str, Value]()
         if self.finetune_classes is not None:
             chosen = {"classes": tuple(map(str, used))}
+        thinned = dict[str, Value]()
         if self.keep:
-            rates = tuple(f"{c}={rate:g}" for c, rate in sorted(self.keep.items()))
+            rates = tuple(f"{label}={rate:g}" for label, rate in sorted(self.keep.items()))
             thinned = {"rates": rates, "key": self.keep_key}
         codes = {
             (False, False): "ids_by_content",
@@ -349,8 +442,16 @@ class MedMnist(MedMnistSettings):
         return evidence(ids, declared("split_of_medmnist"))
 
 
-def _read(columns: ColumnReader, splits: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
-    # Unscaled images [n, c, h, w] uint8, MedMNIST's classes [n].
+def _read_splits(columns: ColumnReader, splits: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the unscaled images [n, c, h, w] uint8 and the classes [n] of some splits.
+
+    Args:
+        columns: the file.
+        splits: of "train", "val" and "test", in the order of the result.
+
+    Raises:
+        DataError: an array is missing or of another type, or numbers of images and labels differ.
+    """
     images = np.concatenate([_images(columns, f"{split}_images") for split in splits])
     labels = np.concatenate([_labels(columns, f"{split}_labels") for split in splits])
     if len(images) != len(labels):
@@ -362,7 +463,11 @@ def _read(columns: ColumnReader, splits: tuple[str, ...]) -> tuple[np.ndarray, n
 
 
 def _images(columns: ColumnReader, key: str) -> np.ndarray:
-    # [n, c, h, w] uint8.
+    """Return the unscaled images under a key of the file, [n, c, h, w] uint8.
+
+    Raises:
+        DataError: the array is missing, or has another type or shape.
+    """
     images = columns.matrix(key, "MedMNIST's format")
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[3:] not in ((), (3,)):
         raise DataError(
@@ -370,13 +475,17 @@ def _images(columns: ColumnReader, key: str) -> np.ndarray:
             "contain uint8 pixels (0 to 255) of shape [n, h, w] or [n, h, w, 3]; "
             "three-dimensional images are not supported"
         )
-    return (
-        images[:, None] if images.ndim == 3 else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-    )
+    if images.ndim == 3:
+        return images[:, None]  # one channel
+    return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
 
 
 def _labels(columns: ColumnReader, key: str) -> np.ndarray:
-    # [n] int64, MedMNIST's own classes.
+    """Return the classes of MedMNIST under a key of the file, [n] int64.
+
+    Raises:
+        DataError: the array is missing, or has several labels or no whole numbers.
+    """
     labels = columns.array(key, "MedMNIST's format")
     if labels.dtype.kind == "f" or (labels.ndim == 2 and labels.shape[1] > 1):
         raise DataError(
@@ -385,77 +494,3 @@ def _labels(columns: ColumnReader, key: str) -> np.ndarray:
             "supported"
         )
     return labels.reshape(-1).astype(np.int64)
-
-
-# -- the official files
-# --------------------------------------------------------------------------------------------------
-
-
-def all_info() -> Mapping[str, Mapping[str, Any]] | None:
-    """medmnist's INFO, by data set name; None if the package is not installed.
-
-    Raises:
-        DataError: the package is there, and its info.py has no INFO that can be read.
-    """
-    spec = find_spec("medmnist")
-    if spec is None or spec.origin is None:
-        return None
-    path = Path(spec.origin).with_name("info.py")
-    try:
-        assigned = [
-            node
-            for node in ast.parse(path.read_text(encoding="utf-8")).body
-            if isinstance(node, ast.Assign)
-        ]
-        (node,) = [
-            node.value for node in assigned if getattr(node.targets[0], "id", None) == "INFO"
-        ]
-        return ast.literal_eval(node)
-    except (OSError, SyntaxError, ValueError) as error:
-        raise DataError(
-            f"{path}: the table INFO of the package medmnist cannot be read ({error}): reinstall "
-            f"the package with {INSTALL}"
-        ) from None
-
-
-def _md5(path: Path) -> str:
-    with path.open("rb") as file:
-        return file_digest(file, "md5").hexdigest()
-
-
-def _official(path: Path, url: str, md5: str, download: bool) -> Path:
-    """The file of this hash; where it is not there and may be downloaded, it appears once it is
-    verified.
-
-    Raises:
-        DataMissing: the file cannot be had (offline), or not be written; says where to put it by
-            hand.
-        DataError: what is there, or what came, has another hash.
-    """
-    import pooch
-
-    if path.exists() and (actual := _md5(path)) != md5:
-        raise DataError(
-            f"{path}: this file has the MD5 {actual}, but medmnist's official file has {md5}: "
-            "delete the file and download it again. If you trust this file, accept it without a "
-            f"check with dataset.path={path.name}"
-        )
-    if not path.exists() and not download:
-        raise DataMissing(
-            f"{path} does not exist. Set dataset.download=true to download this file, or download "
-            f"it yourself from {url}. If you have the file elsewhere, change dataset.path or "
-            "data_dir"
-        )
-    pooch.get_logger().setLevel("INFO" if sys.stderr.isatty() else "WARNING")
-    by_hand = f"download {url} yourself and save it as {path}, or change dataset.path or data_dir"
-    try:
-        downloader = pooch.HTTPDownloader(timeout=30)
-        pooch.retrieve(url, f"md5:{md5}", fname=path.name, path=path.parent, downloader=downloader)
-    except OSError as error:
-        raise DataMissing(f"cannot download {path.name}: {error}; {by_hand}") from None
-    except ValueError:
-        raise DataError(
-            f"{url}: the downloaded file is not the official one, because its MD5 is not {md5}: "
-            f"try again, or {by_hand}"
-        ) from None
-    return path

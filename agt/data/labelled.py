@@ -9,6 +9,7 @@ is said in ``Declared``, or is not held.
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -17,24 +18,20 @@ import numpy as np
 import pandas as pd
 
 from agt.data.arrays import Blocks, as_array, row_numbers, row_words
+from agt.data.cell_values import missing_word
+from agt.data.coded import RowLookup
+from agt.data.column_reader import ColumnReader
+from agt.data.csv_format import CsvFormat
 from agt.data.dataset import Dataset
 from agt.data.erasure import IsErased, check_last, never
-from agt.data.files import (
-    ColumnReader,
-    CsvFormat,
-    changed_of,
-    is_large,
-    missing_word,
-    open_blocks,
-    open_columns,
-    same_length,
-)
+from agt.data.files import changed_of, is_large, open_blocks, open_columns, same_length
 from agt.data.ids import (
     counts_rows,
     default_digests,
     default_ids,
     hash_split,
     ids_of_digests,
+    most_frequent,
     number_copies,
 )
 from agt.data.meanings import (
@@ -51,7 +48,7 @@ from agt.data.target import ClassTarget, NumericTarget, Target, check_numbers
 from agt.errors import ConfigError, DataError, few, nearest
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
 from agt.settings import MOST_ROWS, schema, validate
-from agt.store import locate
+from agt.store.locations import locate
 
 MAX_FOUND = 100
 """How many classes may be found in the data; more of them must be listed."""
@@ -294,12 +291,14 @@ class FileFeatures:
         arrays: one for each file.
         scaling: the public constants that made them.
         settled: those of them that the file told and queries need (``FileConstants``).
+        coding: how these features can be held as codes, whether they are or not; None: they cannot.
         notes: for the data owner alone.
     """
 
     arrays: Sequence[np.ndarray]
     scaling: Mapping[str, object]
     settled: Mapping[str, object] = field(default_factory=dict)
+    coding: RowLookup | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -394,6 +393,7 @@ class LabelledFile(LabelledFileSettings, ABC):
             selection=self._selection(self._split_fact(), files[0]),
             preprocessing=self.constants,
             size=self._size_fact(),
+            coding=features.coding,
             notes=(*features.notes, *notes),
             settled={"classes": classes, **features.settled},
         )
@@ -535,7 +535,7 @@ class LabelledFile(LabelledFileSettings, ABC):
         """The same columns, scaled by the same constants; label and id are optional.
 
         The dataset's id column names the queries; where the file has no such column, a column
-        ``id`` does.
+        ``id`` does; where it has neither, the person's column, if no person has several queries.
 
         A large file's features stay in the file (``Blocks``), and its rows are named by their
         numbers if no column does.
@@ -547,15 +547,17 @@ class LabelledFile(LabelledFileSettings, ABC):
         constants, path = self._constants(), locate(path, self.data_dir, "inputs")
         if is_large(path):
             return self._streamed(path, constants)
-        return self.read_queries(open_columns(path, "inputs", form=self._form))
+        return self.read_queries(open_columns(path, "inputs", csv_format=self._form))
 
     def read_queries(self, columns: ColumnReader) -> Records:
-        """As ``load_queries``, of columns that are there (files.columns_of)."""
+        """As ``load_queries``, of columns that are there (sent_records.columns_of)."""
         constants, content = self._constants(), self._content(columns)
         features = self._query_features(columns, content, constants)
         labels = self._query_labels(columns, constants, len(features))
         outside, groups = _combined(self._outside(content, constants)), self._query_groups(columns)
         id = self._query_id(columns.names)
+        if id is None and self._people_of_queries(columns) is not None:
+            id = self.unit
         return queries(columns, features, content, labels, id, self.id_as_text, outside, groups)
 
     def _query_id(self, names: Sequence[str]) -> str | None:
@@ -565,6 +567,18 @@ class LabelledFile(LabelledFileSettings, ABC):
             return self.id
         return "id" if "id" in names and (self.id is None or self.unit != "id") else None
 
+    def _people_of_queries(self, columns: ColumnReader) -> np.ndarray | None:
+        """Return the person of each query, [n] str, where that tells queries apart.
+
+        Returns:
+            None: the file does not name people, or a person has several queries or no name.
+        """
+        if self.unit is None or self.unit not in columns.names:
+            return None
+        with suppress(DataError):
+            return columns.unique_ids(self.unit, "dataset.unit", self.id_as_text)
+        return None
+
     def _query_groups(self, columns: ColumnReader) -> dict[str, np.ndarray]:
         return {name: _subgroups(columns, name) for name in self.subgroups if name in columns.names}
 
@@ -573,9 +587,12 @@ class LabelledFile(LabelledFileSettings, ABC):
         # asks for features.
         state, labels, outside, id = changed_of(path), list[np.ndarray](), list[Outside](), None
         found: list[dict[str, np.ndarray]] = []
+        people: list[np.ndarray | None] = []
         for columns in open_blocks(path, self._form):
             content, known = self._content(columns), self._query_groups(columns)
             id = self._query_id(columns.names)
+            if id is None:
+                people.append(self._people_of_queries(columns))
             labels.append(self._query_labels(columns, constants, len(content[0])))
             if id is not None:
                 known[id] = columns.ids(id, "dataset.id", self.id_as_text)
@@ -586,10 +603,17 @@ class LabelledFile(LabelledFileSettings, ABC):
         if not rows:
             raise DataError(f"{path}: the file has no rows, but at least one query is needed")
         whole = {name: np.concatenate([known[name] for known in found]) for name in found[0]}
+        names = row_numbers(rows) if id is None else whole[id]
+        named = [block for block in people if block is not None]
+        if id is None and len(named) == len(found):
+            everybody = np.concatenate(named)
+            if most_frequent(everybody) is None:
+                names = everybody
+                id = self.unit
         return records(
             as_array(Blocks(lambda: self._feature_blocks(path, state, constants), rows)),
             np.concatenate(labels),
-            row_numbers(rows) if id is None else whole[id],
+            names,
             groups={name: whole[name] for name in self.subgroups if name in whole},
             outside=_combined(outside),
             id_column=id,

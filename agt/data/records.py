@@ -5,12 +5,11 @@ certificate.
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field
-from hashlib import blake2b
 
 import numpy as np
 
-from agt.data.arrays import Blocks, Mapped, array_blocks, not_finite, pieces
-from agt.data.coded import CodedFeatures
+from agt.data.arrays import Blocks, Mapped, as_array, not_finite
+from agt.data.coded import CodedFeatures, RowLookup
 from agt.data.ids import most_frequent
 from agt.data.population import Outside, population_mismatches
 from agt.errors import DataError
@@ -135,6 +134,26 @@ class Records:
         """These records with other features, finite ones, which are not looked at."""
         return self._unchecked(features=features)
 
+    def held_as_codes(self, coding: RowLookup | None) -> "Records | None":
+        """Return the same records with features that are held as codes.
+
+        Args:
+            coding: what the codes stand for; None: not known.
+
+        Returns:
+            None: the coding is not known, or does not make these features.
+        """
+        if isinstance(self.features, CodedFeatures):
+            return self
+        coded = None if coding is None else coding.coded(self.features)
+        return None if coded is None else self.with_features(as_array(coded))
+
+    def held_as_array(self) -> "Records":
+        """Return the same records with features that are not held as codes."""
+        if isinstance(self.features, CodedFeatures):
+            return self.with_features(np.asarray(self.features))
+        return self
+
     def _unchecked(self, **changes: object) -> "Records":
         part = copy(self)
         for name, value in changes.items():
@@ -174,17 +193,3 @@ def records(
         groups=groups or {},
         rows=rows,
     )
-
-
-def fingerprint(*parts: Records) -> str:
-    """A hash of all that training sees of these records, in their order."""
-    h = blake2b(digest_size=16)
-    for records in parts:
-        for features in array_blocks(records.features):
-            h.update(features.reshape(-1).view(np.uint8).data)
-        for array in (records.labels, records.public):
-            h.update(array.tobytes())
-        for array in (records.ids, records.units):
-            for place, names in enumerate(pieces(array)):
-                h.update(("\n" if place else "").encode() + "\n".join(names.tolist()).encode())
-    return h.hexdigest()

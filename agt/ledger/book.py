@@ -21,7 +21,7 @@ from agt.mechanisms.accounts import LedgerState, MovedHead, OtherLedger
 from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.guarantees import Guarantee, read_guarantee
 from agt.relations import RELATIONS
-from agt.store import Broken
+from agt.store.reading import Broken
 
 DRAW = "draw:"  # begins ``Charge.run`` of weights that were trained with noise
 SAME = 1e-12

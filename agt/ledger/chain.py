@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any
 
 from agt.errors import ConfigError
-from agt.store import Broken
+from agt.store.reading import Broken
 
 Row = tuple[int, object, object]  # (number, hash, text) of an entry, as the file has them
 START = "0" * 64  # stands for the hash before the first entry

@@ -22,7 +22,8 @@ from pathlib import Path
 from agt.errors import AgtError, ConfigError
 from agt.ledger.chain import Head
 from agt.ledger.place import take_lock
-from agt.store import Broken, write_atomic
+from agt.store.atomic import write_atomic
+from agt.store.reading import Broken
 
 BLOCK = 4096  # bytes; a power cut damages at most the block that is being written
 _WORD = "agt-ledger-head 1"

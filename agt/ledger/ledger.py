@@ -41,7 +41,7 @@ from agt.ledger.words import refusal, unit_words
 from agt.mechanisms.accounts import Account, Counts, LedgerState
 from agt.mechanisms.budget import Cost, Lot
 from agt.messages import Message
-from agt.store import Broken
+from agt.store.reading import Broken
 
 _ANSWERS_MISCOUNTED = "the ledger does not contain as many answers as its entries record"
 
@@ -144,22 +144,24 @@ def similar(path: Path, table: AdmittedTable) -> list[str]:
         Busy: another process has locked the ledger.
         CheckError: the ledger cannot be opened.
     """
-    alike = [
-        (
-            other.name,
-            table.shares(other) or table.shares_people(other, salt) or table.resembles(other),
-        )
-        for other, salt in _tables(path)
-    ]
-    return [
-        (
-            f"the ledger {path} already counts a table {name} with the same {same}. If both "
+    warnings = []
+    for other, salt in _tables(path):
+        of_people = table.shares_people(other, salt)
+        same = table.shares(other) or of_people or table.resembles(other)
+        if not same:
+            continue
+        chance = ""
+        if same == of_people:
+            chance = (
+                ". Numbered names, such as P00001, may stand for different people in two tables; "
+                "then nothing is to be done"
+            )
+        warnings.append(
+            f"the ledger {path} already counts a table {other.name} with the same {same}. If both "
             "tables are about the same people, use only that ledger, because privacy losses "
-            "under two ledgers add up"
+            f"under two ledgers add up{chance}"
         )
-        for name, same in alike
-        if same
-    ]
+    return warnings
 
 
 def _tables(path: Path, declared: Declared = ()) -> list[tuple[AdmittedTable, str]]:

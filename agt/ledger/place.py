@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agt.errors import Busy, CheckError, ConfigError
 from agt.messages import Message
-from agt.store import file_kind
+from agt.store.reading import file_kind
 
 MOUNTS = Path("/proc/self/mountinfo")
 _NETWORK_NAMES = """

@@ -25,7 +25,9 @@ from agt.errors import AgtError, Busy, CheckError, ConfigError
 from agt.ledger.chain import AlteredLedger, Entry, Row
 from agt.ledger.place import COMPANIONS, check_file, check_local, folder_alone, take_lock
 from agt.messages import Message
-from agt.store import MAX_TEXT_BYTES, READ_FLAGS, Broken, Lock, is_locked, open_plain, sync_folder
+from agt.store.atomic import sync_folder
+from agt.store.lock import Lock, is_locked
+from agt.store.reading import MAX_TEXT_BYTES, READ_FLAGS, Broken, open_plain
 
 FORMAT = 1
 APPLICATION = 0x61677431  # "agt1", in the file's header
@@ -90,7 +92,7 @@ def copy_folder(seconds: float) -> Iterator[Path]:
         with folder_alone(home, seconds):
             folder = Path(held.enter_context(TemporaryDirectory(dir=home)))
             lock = Lock(folder / _LOCK)
-            lock.take()
+            lock.acquire()
             held.callback(lock.release)
             for left in home.iterdir() if lock.works else ():
                 if not is_locked(left / _LOCK):

@@ -31,7 +31,7 @@ from agt.numeric import signed_margins
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import KGridConfig, RelationConfig, schema
-from agt.store import as_json
+from agt.store.json_text import as_json
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints, Tensors
 from agt.training.loop import Noise, OnProgress, train

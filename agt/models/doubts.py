@@ -83,8 +83,10 @@ class CertifiedCounts:
         if self.uncertified or most_are_stable:
             return None
         remedy = Message(
-            "use a linear head ({config:certificate=stability model=linear}), fewer steps or a "
-            "smaller {config:training.clip}"
+            "use a linear head ({config:certificate=stability model=linear}), or train again with "
+            "half the clip level ({config:training.clip_elementwise}={half:g}), with which a "
+            "record moves each step at most half as far, or with fewer {config:training.epochs}",
+            half=self.settings.training.clip / 2,
         )
         if self.settings.certificate.covers_every_k:
             remedy = Message("use more records, or a larger {config:training.caution}")

@@ -19,7 +19,8 @@ from agt.certificates.vote_certificates import VoteCertificates
 from agt.certificates.votes import Vote, certified_vote
 from agt.data.arrays import ROWS
 from agt.data.dataset import Dataset
-from agt.data.records import Records, fingerprint
+from agt.data.digests import fingerprint
+from agt.data.records import Records
 from agt.distributed import group
 from agt.facts import Fact, proved
 from agt.models.model import Model, ModelDefaults

@@ -10,7 +10,7 @@ from agt.models.ensemble import EnsembleModel, training_environment
 from agt.models.model import Model
 from agt.models.store import FileReader
 from agt.problem import Problem
-from agt.store import flat
+from agt.store.dotted_keys import flatten_keys
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints, SharedCheckpoints
 from agt.training.loop import OnProgress
 
@@ -77,7 +77,7 @@ def _training_inputs(problem: Problem) -> dict[str, object]:
         threads, and a digest of the data.
     """
     noise = asdict(problem.settings.noise) if problem.settings.noise else None
-    settings = flat({**describe(problem), "noise": noise})
+    settings = flatten_keys({**describe(problem), "noise": noise})
     return {
         **settings,
         **training_environment(problem),

@@ -31,7 +31,9 @@ from agt.errors import ConfigError, Superseded
 from agt.models.features import FeatureMap
 from agt.numeric import labels_of, logits_of, signed_margins
 from agt.settings import FeaturesConfig, build, validate
-from agt.store import MANIFEST_FILE as MANIFEST, Folder, Manifest, as_json
+from agt.store.folder import Folder
+from agt.store.json_text import as_json
+from agt.store.manifest import MANIFEST_FILE as MANIFEST, Manifest
 
 if TYPE_CHECKING:  # whoever reads a folder and answers from it loads no torch
     from agt.models.linear import LinearModel
@@ -247,7 +249,7 @@ class Portable:
         """Write the folder of the release, and return its digest.
 
         Args:
-            store: an empty folder, ``agt.store.FileWriter(path)``.
+            store: an empty folder, ``agt.store.folder.NewFolder(path, command)``.
             claim: the content of claim.json: ``claim.for_file().content`` of the release's claim.
 
         Returns:

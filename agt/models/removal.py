@@ -39,7 +39,7 @@ from agt.models.store import MODEL, FileReader, FileWriter, read_tensors, write_
 from agt.numeric import next_up, step_of
 from agt.problem import Problem, Settings
 from agt.settings import schema
-from agt.store import as_json
+from agt.store.json_text import as_json
 from agt.templates import upward
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from agt.errors import UnsoundError, altered
 from agt.models.store import FileReader, FileWriter
-from agt.store import as_json
+from agt.store.json_text import as_json
 
 SHARD = "shard.json"
 SHARDS = "shards.json"

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from agt.bounds.box import Box
 from agt.errors import ConfigError, UnsoundError, altered
-from agt.store import as_json
+from agt.store.json_text import as_json
 from agt.training.checkpoint import Tensors, read_safetensors_header
 
 MODEL = "model.safetensors"

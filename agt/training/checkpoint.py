@@ -28,10 +28,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from agt import store
 from agt.distributed import Group
 from agt.errors import ConfigError
-from agt.store import Lock, remove_parts, write_atomic
+from agt.store.atomic import remove_parts, write_atomic
+from agt.store.dotted_keys import flatten_keys
+from agt.store.lock import Lock
+from agt.store.sealed import seal, unseal
 
 CHECKPOINT_FORMAT = 1
 RUN_FILE = "run.json"
@@ -313,9 +315,9 @@ class CheckpointFolder(Checkpoints):
                     f"{path} is missing. It holds a random number that earlier steps of this "
                     "training used, so the training cannot be resumed. Start a new run"
                 )
-            write_atomic(path, store.seal({"number": f"{draw():x}", "run": self.run}))
+            write_atomic(path, seal({"number": f"{draw():x}", "run": self.run}))
         try:
-            value = store.unseal(path.read_bytes())
+            value = unseal(path.read_bytes())
             if value["run"] != self.run:
                 raise ValueError(
                     f"{path.name} belongs to another run: give the checkpoints' folder of this run"
@@ -398,7 +400,7 @@ def open_checkpoints(
             f"{folder}: this folder contains other files but no {RUN_FILE}, so it is not a "
             "folder of checkpoints. Give an empty or a new folder for the checkpoints"
         )
-    content = store.seal({"format": CHECKPOINT_FORMAT, **store.flat(about)})
+    content = seal({"format": CHECKPOINT_FORMAT, **flatten_keys(about)})
     if path.exists():
         _check_same_run(path, json.loads(content))
     else:
@@ -441,7 +443,7 @@ def checkpoint_folder(
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = Lock(folder.with_name(f"{folder.name}.lock"))
-    if not lock.take():
+    if not lock.acquire():
         raise ConfigError(
             f"checkpoint={folder}: another process is training with this folder: wait for it, "
             "or give another folder"
@@ -489,7 +491,7 @@ def _check_same_run(path: Path, about: Mapping[str, Any]) -> None:
         ConfigError: a value differs (the message names the first key), or run.json is damaged.
     """
     try:
-        recorded = store.unseal(path.read_bytes())
+        recorded = unseal(path.read_bytes())
     except ValueError as error:
         raise ConfigError(
             f"{path} is damaged ({error}), so this training cannot be resumed. Start a new run"

@@ -63,8 +63,8 @@ def check_no_recipe_settings(training: TrainingConfig, certificate: str) -> None
                 "{setting}=recipe: the recipe only covers linear heads, but this is "
                 "certificate={certificate}: use a linear head (certificate=stability "
                 "{config:model=linear}). For other models, use training=generic with "
-                "{config:training.epochs}, {config:training.lr} and {config:training.clip} "
-                "chosen on public data",
+                "{config:training.epochs}, {config:training.lr} and "
+                "{config:training.clip_elementwise} chosen on public data",
                 setting=Setting(f"training.{training.by_recipe[0]}"),
                 certificate=certificate,
             )

@@ -15,7 +15,7 @@ import numpy as np
 from agt.certificates.conditions import Condition
 from agt.certificates.votes import count_selected_votes
 from agt.data.dataset import Dataset
-from agt.data.records import fingerprint
+from agt.data.digests import fingerprint
 from agt.errors import CheckError, ConfigError, UnsoundError, altered
 from agt.facts import Fact
 from agt.models.ensemble import EnsembleModel, fit_members, load_members
@@ -139,7 +139,7 @@ def _retrain_members(problem: Problem, reader: FileReader, on_progress: OnProgre
     assert isinstance(model, VotesModel)  # no other model has such a file
     _check_features(model, problem.dataset)
     records = problem.dataset.train
-    remaining = model.shard_records(records)
+    remaining = model.shard_records(records, recorded)
     affected = _changed_shards(recorded, [shard.digest for shard in remaining])
     removed = _count_lost_records(recorded, remaining, affected, reader)
     shards = [*recorded]

@@ -15,7 +15,7 @@ from agt.errors import ConfigError
 from agt.models.doubts import CertifiedCounts
 from agt.models.number_votes import NumberVotes
 from agt.settings import keyword_schema
-from agt.store import as_json
+from agt.store.json_text import as_json
 from agt_cli.command_settings import CertifySettings, check_certify
 from agt_cli.releasing.noise import REDRAWN
 from agt_cli.report import figures

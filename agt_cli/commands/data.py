@@ -14,12 +14,14 @@ import numpy as np
 import yaml  # type: ignore[import-untyped]
 from pydantic import Field
 
-from agt.data.files import CsvFormat
+from agt.data.csv_format import CsvFormat
 from agt.data.formats import DeclaredFormat
 from agt.data.settings import CLASSES, ColumnName, LabelWord
 from agt.errors import ConfigError, few
 from agt.settings import build, schema, validate
-from agt.store import file_sha256, locate, write_atomic
+from agt.store.atomic import write_atomic
+from agt.store.locations import locate
+from agt.store.reading import file_sha256
 from agt_cli.configuration import only_keys
 from agt_cli.process import visible
 from agt_cli.report.console import Console
@@ -109,7 +111,7 @@ class InspectSettings(TableFile):
 
 RANGE_IS_PUBLIC = (
     "LOW and HIGH must be limits that you know without looking at the records, such as 0 and 120 "
-    "for ages"
+    "for ages; noise grows with HIGH - LOW"
 )
 INSPECT = tuple(InspectSettings.__dataclass_fields__)
 
@@ -147,8 +149,6 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     console.table(
         f"{inspection.path}: {inspection.rows} rows", ("column", "kind", "seen", "proposal"), rows
     )
-    if any(column.remark == CODES for column in inspection.features):
-        console.say(f"{CODES} {CODES_LONG}")
     doubts = [doubt.sentence for doubt in inspection.doubts]
     for sentence in doubts:
         console.say(sentence)

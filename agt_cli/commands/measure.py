@@ -27,7 +27,7 @@ from agt.mechanisms.measurement import Measurement, TableConstants, TableValues
 from agt.models.portable import CLAIM
 from agt.release import ConstantsRelease, ReleaseTerms
 from agt.settings import TotalConfig, build, plain_of, validate
-from agt.store import write_atomic
+from agt.store.atomic import write_atomic
 from agt.training.batches import check_unit_rows
 from agt_cli.configuration import chosen_options
 from agt_cli.releasing.payer import payer_of, people_of

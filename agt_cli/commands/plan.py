@@ -223,11 +223,12 @@ def _plan(config: PlanConfig, opened: OpenedRun, labels: np.ndarray, console: Co
 def _advice(opened: OpenedRun, planned: Plan) -> list[str]:
     """Return what to use and what it gives; first of all, if nothing can be released, why."""
     advice = list[str]()
-    unmet = unmet_requirements(opened.conditions)
-    if unmet:
+    failed = [condition for condition in opened.conditions if not condition.held]
+    if failed:
+        reasons = "; ".join(condition.evidence.missing for condition in failed)
         advice.append(
-            f"agt predict refuses to release answers of this run, because {unmet} (for details, "
-            "see the report of the training run)."
+            "agt predict refuses to release answers of this run, because "
+            f"{unmet_requirements(failed)}: {reasons}."
         )
     advice += plan_words.advice(planned)
     for name in planned.names:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from agt.errors import ConfigError, nearest
 from agt.settings import schema, validate
-from agt.store import flat
+from agt.store.dotted_keys import flatten_keys
 from agt_cli import SWEEP_SUFFIX, usage
 from agt_cli.report.console import Console, cell
 from agt_cli.report.finished import Run, RunState
@@ -229,7 +229,7 @@ def side_by_side(
         runs: that are compared.
         part: run -> that part of its record.
     """
-    columns = [flat(part(run)) for run in runs]
+    columns = [flatten_keys(part(run)) for run in runs]
     keys = dict.fromkeys(key for column in columns for key in column)
     rows = {key: [column.get(key) for column in columns] for key in keys}
     return {key: row for key, row in rows.items() if any(value != row[0] for value in row)}

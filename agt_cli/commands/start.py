@@ -16,7 +16,6 @@ from datetime import datetime
 from pathlib import Path
 from time import perf_counter
 from typing import Any
-from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import yaml  # type: ignore[import-untyped]
@@ -26,8 +25,8 @@ from agt.errors import AgtError, ConfigError, counted, few
 from agt.mechanisms.claims import weak_budget_warnings
 from agt.mechanisms.planning import Plan, PlannedRelease, plan
 from agt.models.model import Model
-from agt.settings import build, schema, validate
-from agt.store import write_atomic
+from agt.settings import schema, validate
+from agt.store.atomic import write_atomic
 from agt_cli import usage
 from agt_cli.choices import with_members
 from agt_cli.commands.data import (
@@ -47,18 +46,25 @@ from agt_cli.report.console import Console
 from agt_cli.report.quality import AnyQuality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.scoring import Estimate, Scores, Scoring, scoring_of
-from agt_cli.report.start_md import OURS, Comparison, Summary, write_start
+from agt_cli.report.start_md import (
+    OURS,
+    QUERIES,
+    QUERIES_MEANING,
+    Comparison,
+    Summary,
+    write_start,
+)
 from agt_cli.runs.doubts import Doubt
 from agt_cli.runs.formats import override
 from agt_cli.runs.inspect import Column, Inspection
 from agt_cli.runs.prepare import Prepared, fit, prepare, settings_to_train, write_trained
+from agt_cli.runs.usual_learners import scores_on_table
 from agt_cli.table_settings import GROUPS, StartAnswers
 
 QUESTIONS = ("label", "target", "range", "id", "unit_rows", "public", "purpose", "eps")
 DECLARED_AT_START = "To say so to agt start, give id_permanent=true force=true."
 NONE = "none"
 SHOWN = 20  # columns of each group, in a question
-MOST_COMPARED = 50_000  # training rows that other learners see
 MEASURED = 0.2  # of the budget, for what nobody calls public
 # In the order in which weights are proposed. On the five public tables of
 # docs/release_measurements.md the first was mostly ahead.
@@ -220,11 +226,12 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     proposed = 0 if release and settings.purpose != "certificates" else 2
     steps = [settings.line(inspection.path), shlex.join(["agt", "train", *chosen])]
     steps += [f"agt certify run={folder}", f"agt plan run={folder}"]
-    onward = f"agt predict run={folder} {release}" if proposed == 0 else steps.pop(2)
+    releasing = f"agt predict run={folder} {QUERIES} {release}"
+    onward = releasing if proposed == 0 else steps.pop(2)
     if measures:
         proposed = 0
         onward = measuring[0]
-    usual = others(record.config["dataset"], scoring)
+    usual = scores_on_table(record.config["dataset"], scoring)
     compared = _comparison(settings, scoring, model, prepared, usual, planned, held)
     ahead = "" if settings.purpose == "answers" else _ahead(compared)
     remarks = (
@@ -360,7 +367,7 @@ def _measuring(settings: StartSettings, scoring: Scoring) -> list[str]:
     return [
         f"agt measure dataset={settings.dataset} {price}",
         f"agt train dataset={settings.dataset}_measured{scoring.measured_training}",
-        f"agt predict run=latest mechanism=noisy_statistics {rest}",
+        f"agt predict run=latest {QUERIES} mechanism=noisy_statistics {rest}",
     ]
 
 
@@ -416,6 +423,7 @@ def _say(summary: Summary, console: Console) -> None:
     ]
     console.table(title, ("", *scoring.titles), cells)
     lines = [
+        *([comparison.shortfall] if comparison.shortfall else []),
         summary.stability.sentence,
         "Plan of what could be published (no budget is spent yet):",
         *_numbered(summary.ways, summary.proposed),
@@ -426,6 +434,7 @@ def _say(summary: Summary, console: Console) -> None:
         *(f"  {command}" for command in summary.commands),
         "Next:",
         f"  {summary.onward}",
+        *([QUERIES_MEANING] if summary.asks_queries else []),
     ]
     for line in lines:
         console.say(line)
@@ -675,48 +684,6 @@ def _size(inspection: Inspection) -> int:
 
 # -- what it is compared with, and what could be done
 # ----------------------------------------------------------------------
-
-
-def others(node: Mapping[str, Any], scoring: Scoring) -> dict[str, Scores]:
-    """Scores of usual learners, without privacy, on the same rows; columns as their users prepare
-    them.
-
-    Args:
-        node: a table's configuration.
-        scoring: how answers are scored.
-    """
-    # both take a second, and questions come before
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import FunctionTransformer, StandardScaler
-
-    ends = {name: [edges[0], edges[-1]] for name, edges in node["numeric"].items()}
-    plain = build({**node, "numeric": ends, "bins": 0}, "dataset").load()
-    widths, gaps = (
-        [len(words) + 1 for words in node["categorical"].values()],
-        node["missing"] == "indicator",
-    )
-
-    def columns(x: np.ndarray) -> np.ndarray:
-        # [n, columns]: numbers and codes, of which trees make what they like.
-        numbers, *blocks = np.split(x, np.cumsum([len(ends), *widths]), axis=1)
-        codes = np.column_stack([numbers, *(block.argmax(axis=1) for block in blocks[:-1])])
-        return np.where(blocks[-1] == 1, np.nan, codes) if gaps else codes
-
-    train, test = plain.train.take(np.arange(min(len(plain.train), MOST_COMPARED))), plain.test
-    if len(np.unique(train.labels)) < 2:
-        return {}
-    linear_name, linear, boosting = scoring.learners()
-    learners = {
-        linear_name: make_pipeline(StandardScaler(), linear),
-        "boosting": make_pipeline(FunctionTransformer(columns), boosting),
-    }
-    scores = {}
-    with catch_warnings():
-        simplefilter("ignore")  # one that did not converge is what people get
-        for name, learner in learners.items():
-            answers = learner.fit(train.features, train.labels).predict(test.features)
-            scores[name] = scoring.scores(answers, test.labels)
-    return scores
 
 
 def weights_release(planned: Plan) -> PlannedRelease | None:

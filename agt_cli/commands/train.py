@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from agt.data.dataset import Dataset
+from agt.data.embeddings import Embeddings
 from agt.data.table import Table
 from agt.errors import AgtError, ConfigError
 from agt.provenance import code_digest, package_of, surroundings, targets
-from agt.store import flat
+from agt.store.dotted_keys import flatten_keys
 from agt.training.checkpoint import CheckpointFolder, open_checkpoints
 from agt.training.noise import SEED
 from agt_cli.composing import composed
@@ -26,6 +27,7 @@ from agt_cli.report.finished import CHECKPOINTS, SPENT_FILE, Run
 from agt_cli.report.number_quality import number_words
 from agt_cli.report.quality import AnyQuality, Quality, rate_words
 from agt_cli.report.record import RunRecord
+from agt_cli.report.scoring import scoring_of
 from agt_cli.report.sections_md import unmet
 from agt_cli.report.training_md import caution_words
 from agt_cli.report.unfinished import RESUME_KEY, open_unfinished
@@ -38,6 +40,7 @@ from agt_cli.runs.prepare import (
     size_question,
     write_trained,
 )
+from agt_cli.runs.usual_learners import scores_on_vectors
 
 VOTES_FROM = 5_000  # records declared
 
@@ -79,6 +82,9 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
             record.add_metrics(noise_proved=int(proved(settings, model.conditions)))
         name = record.finish()
     _say(record, dataset.name, words, quality, console)
+    usual: dict[str, float] = {}
+    if isinstance(settings.source, Embeddings) and not console.quiet:
+        usual = _say_usual_learners(prepared.loaded, console)
     for line in unmet(model.conditions):
         console.note(line)
     other = settings.certificate.certifies_more
@@ -96,7 +102,34 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
         "data_digest": digest,
         "digest": name,
     }
+    if usual:
+        result["usual_learners"] = usual
     return result | ({"words": [*words, *earlier]} if words or earlier else {})
+
+
+def _say_usual_learners(vectors: Dataset, console: Console) -> dict[str, float]:
+    """Show how good learners without privacy are on the same test records; they are not recorded.
+
+    ``agt start`` does the same for tables.
+
+    Args:
+        vectors: the dataset before any feature map.
+
+    Returns:
+        Name -> score, the first of those that are shown.
+    """
+    scoring = scoring_of(vectors.target)
+    beside = scores_on_vectors(vectors, scoring)
+    if not beside.scores:
+        return {}
+    title = "usual learners on the same test records, without privacy and certificates"
+    if beside.records_seen < len(vectors.train):
+        title += f", trained on {beside.records_seen:,} of {len(vectors.train):,} records"
+    cells = [
+        (name, *(str(score or "-") for score in scores)) for name, scores in beside.scores.items()
+    ]
+    console.table(title, ("", *scoring.titles), cells)
+    return {name: first.value for name, (first, *_) in beside.scores.items() if first is not None}
 
 
 def _doubts(settings: RunSettings, dataset: Dataset) -> Iterator[str]:
@@ -196,7 +229,7 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
             "runs: leave out -m"
         )
     run = open_unfinished(Path(folder), "train")
-    recorded, given = flat(run.config), dict(_given(config, overrides))
+    recorded, given = flatten_keys(run.config), dict(_given(config, overrides))
     for key, value in given.items():
         before = recorded.get(key, _ABSENT)
         if key not in FREE and value != before:
@@ -241,9 +274,9 @@ def checkpoints_of(
         else:
             progress = f"the run of {started} wrote no checkpoint, so it starts from the beginning"
         console.note(progress)
-    about = {key: value for key, value in flat(record.config).items() if key not in FREE} | _around(
-        record, settings, prepared
-    )
+    about = {
+        key: value for key, value in flatten_keys(record.config).items() if key not in FREE
+    } | _around(record, settings, prepared)
     return open_checkpoints(folder, about, settings.compute.checkpoint_seconds, console.note)
 
 
@@ -269,7 +302,7 @@ def _given(config: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[tupl
     of groups change.
     """
     named = tuple(word.partition("=")[0].lstrip("+~").replace("/", ".") for word in overrides)
-    usual, settings = flat(composed("train", [])), flat(config)
+    usual, settings = flatten_keys(composed("train", [])), flatten_keys(config)
     below = [
         key for key in settings if any(key == name or key.startswith(f"{name}.") for name in named)
     ]

@@ -12,7 +12,7 @@ from agt.certificates.conditions import Condition
 from agt.errors import Busy, CheckError, ConfigError, counted
 from agt.facts import Standing
 from agt.ledger.chain import Head
-from agt.store import write_atomic
+from agt.store.atomic import write_atomic
 from agt.targets import trusting
 from agt_cli.command_settings import check_verify
 from agt_cli.configuration import digest_of

@@ -25,8 +25,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from agt.data.arrays import gathered
-from agt.data.files import columns_of
 from agt.data.records import UNANSWERED
+from agt.data.sent_records import columns_of
 from agt.errors import AgtError, CheckError, ConfigError, DataError
 from agt.ledger.chain import HALF_CHARACTER
 from agt.ledger.lots import LotPayer
@@ -38,7 +38,8 @@ from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.totals import claim_of_labels
 from agt.release import LabelRelease, judge_labelling
 from agt.settings import plain_of
-from agt.store import Broken, parse_object
+from agt.store.json_text import parse_object
+from agt.store.reading import Broken
 from agt_cli.process import muted, put
 from agt_cli.releasing.request import PredictRequest
 from agt_cli.releasing.spent import Spending, subject_of, write_spent

@@ -20,7 +20,8 @@ from agt import sentences
 from agt.errors import AgtError
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.composition import Total
-from agt.store import Broken, Manifest, read_file, seal_manifest, unseal_manifest
+from agt.store.manifest import Manifest, seal_manifest, unseal_manifest
+from agt.store.reading import Broken, read_file
 from agt_cli.errors import explain
 from agt_cli.report.finished import SPENT_FILE, Run, spent_lines
 from agt_cli.report.record import RunRecord

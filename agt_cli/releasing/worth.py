@@ -166,7 +166,9 @@ def _estimate_number_worth(
         return [], []
     objection = (
         f"these numbers would have an RMSE of about {expected:.4g}, but the model without noise "
-        f"would have {rmse:.4g}, and always answering the median {constant:.4g}"
+        f"would have {rmse:.4g}, and always answering the median {constant:.4g}. Noise grows with "
+        "the width of dataset.range: a narrower range, if you know one publicly, or a larger "
+        "budget lowers the error"
     )
     return [OWNER_ALONE], [objection]
 

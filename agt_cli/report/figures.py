@@ -431,8 +431,7 @@ def keys(figure: Figure, drawn: Sequence[Axes], beside: bool = False, **style: A
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     shown = sorted(labels.items(), key=lambda item: -_last(item[1]))
-    longest = 60 if beside else 48
-    names = ["\n".join(clip(line, longest) for line in name.split("\n")) for name, _ in shown]
+    names = ["\n".join(clip(line, 60) for line in name.split("\n")) for name, _ in shown]
     columns = 1 if beside else columns_of(names, figure.get_figwidth())
     place: Any = "outside right upper" if beside else "outside lower left"
     figure.legend([handle for _, handle in shown], names, loc=place, ncols=columns, **style)
@@ -458,11 +457,13 @@ def ends(drawn: Sequence[Axes], which: str = "xy") -> None:
         spans = np.array([getattr(axes.dataLim, f"interval{name}") for axes in drawn])
         low = float(spans[:, 0].min())
         high = float(spans[:, 1].max())
-        if low == high:
-            drawn[0].set(**{f"{name}ticks": [low]})
-        elif np.isfinite(spans).all():
-            for axes in drawn:
-                _end_axis(axes, name, low, high)
+        if not np.isfinite(spans).all():
+            continue
+        if math.isclose(low, high, rel_tol=1e-6):
+            _only_tick(drawn, name, low)
+            continue
+        for axes in drawn:
+            _end_axis(axes, name, low, high)
 
 
 def _end_axis(axes: Axes, name: str, low: float, high: float) -> None:
@@ -482,6 +483,20 @@ def _end_axis(axes: Axes, name: str, low: float, high: float) -> None:
         ticks = axis.get_ticklocs(minor=minor)
         inside = [tick for tick in ticks if low - slack <= tick <= high + slack]
         axis.set_ticks(inside, minor=minor)
+
+
+def _only_tick(drawn: Sequence[Axes], name: str, value: float) -> None:
+    """Give an axis on which everything has one value that value as its only tick.
+
+    Args:
+        name: of the axis, x or y.
+    """
+    for axes in drawn:
+        axis = getattr(axes, f"{name}axis")
+        if axis.get_scale() == "log":
+            axes.set(**{f"{name}lim": (value / 2, value * 2)})
+        axis.set_ticks([value])
+        axis.set_ticks([], minor=True)
 
 
 @contextmanager

@@ -20,18 +20,11 @@ from typing import Any, Literal
 
 from agt import sentences
 from agt.errors import ConfigError, counted
-from agt.store import (
-    MANIFEST_FILE,
-    MAX_FILE_BYTES,
-    MAX_TEXT_BYTES,
-    Broken,
-    Folder,
-    Manifest,
-    is_locked,
-    parse_yaml,
-    read_file,
-    refusing,
-)
+from agt.store.folder import Folder, broken_as_config_error
+from agt.store.lock import is_locked
+from agt.store.manifest import MANIFEST_FILE, Manifest
+from agt.store.reading import MAX_FILE_BYTES, MAX_TEXT_BYTES, Broken, read_file
+from agt.store.yaml_text import parse_yaml
 from agt_cli import SWEEP_SUFFIX
 from agt_cli.usage import OLD_SPELLINGS
 
@@ -106,7 +99,7 @@ class Run(Folder):
         swapped is told so.
         """
         if not self.verified:
-            with refusing(self.folder, self.key):
+            with broken_as_config_error(self.folder, self.key):
                 return read_file(self.folder / name, limit, name)
         try:
             return super().read(name, limit)

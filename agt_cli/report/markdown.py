@@ -31,7 +31,7 @@ from markdown_it.token import Token
 
 from agt.errors import AgtError, Busy, Superseded
 from agt.facts import Standing
-from agt.store import Broken
+from agt.store.reading import Broken
 from agt.targets import UntrustedCode
 from agt_cli.process import visible
 from agt_cli.report.findings import Outcome

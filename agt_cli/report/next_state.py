@@ -30,14 +30,10 @@ from os.path import lexists
 from pathlib import Path, PurePath
 
 from agt.errors import ConfigError
-from agt.store import (
-    MANIFEST_FILE,
-    Broken,
-    Lock,
-    Manifest,
-    is_locked,
-    sync_folder,
-)
+from agt.store.atomic import sync_folder
+from agt.store.lock import Lock, is_locked
+from agt.store.manifest import MANIFEST_FILE, Manifest
+from agt.store.reading import Broken
 from agt_cli.report.finished import COMMIT, HOME, NEXT, STATE_LOCK, check_is_run
 from agt_cli.report.unfinished import remove_leftovers
 
@@ -160,7 +156,7 @@ def _take_lock(folder: Path) -> Lock:
     lock = Lock(folder / STATE_LOCK)
     try:
         (folder / HOME).mkdir(exist_ok=True)
-        got = lock.take()
+        got = lock.acquire()
     except OSError as error:
         file = error.filename or STATE_LOCK
         reason = error.strerror or error

@@ -3,7 +3,7 @@
 A folder is claimed once and never written over. Every file appears whole or not at all, so a killed
 run leaves nothing that could be mistaken for a finished one: its state stays "running". Every file
 goes through ``RunRecord.write``, which notes its hash, and comes back through ``Folder.read``
-(agt/store.py), which compares it.
+(agt/store/folder.py), which compares it.
 
     config.yaml, env.json, status.json, metrics.json         settings; versions, device, data
                                                              digest; running, done or failed; flat
@@ -56,17 +56,11 @@ from safetensors.numpy import save
 import agt_cli
 from agt.errors import AgtError, ConfigError, UnsoundError
 from agt.provenance import package_version
-from agt.store import (
-    MANIFEST_FILE,
-    FolderWriter,
-    Lock,
-    Manifest,
-    Pending,
-    as_json,
-    remove_parts,
-    sync_folder,
-    write_atomic,
-)
+from agt.store.atomic import Pending, remove_parts, sync_folder, write_atomic
+from agt.store.folder import FolderWriter
+from agt.store.json_text import as_json
+from agt.store.lock import Lock
+from agt.store.manifest import MANIFEST_FILE, Manifest
 from agt_cli.process import VISIBLE_GPUS
 from agt_cli.report.finished import LOCK, NEXT, Run
 from agt_cli.report.markdown import report_page, standings
@@ -105,7 +99,7 @@ class RunRecord(FolderWriter):
 
     Attributes:
         again: as given.
-        digest: the finished run's (agt/store.py); None before it is finished.
+        digest: the finished run's (agt/store/manifest.py); None before it is finished.
     """
 
     def __init__(
@@ -200,7 +194,7 @@ class RunRecord(FolderWriter):
     def _claim(self) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            if (self.folder / "status.json").exists() or not self._lock.take():
+            if (self.folder / "status.json").exists() or not self._lock.acquire():
                 raise FileExistsError
             # Exclusive creation is atomic: of two runs given one folder, the second stops here.
             with (self.folder / "status.json").open("x") as file:
@@ -222,7 +216,7 @@ class RunRecord(FolderWriter):
 
     def _take_up(self, again: Run, now: str) -> None:
         """Go on in a folder whose process is gone: of two that try, one gets its lock."""
-        if not self._lock.take():
+        if not self._lock.acquire():
             raise still_running(again.folder)
         if not self._lock.works:
             raise ConfigError(
@@ -295,7 +289,7 @@ class RunRecord(FolderWriter):
         """Where the finished run is to be read: the folder that its key lies in
         (agt_cli/unlearn/log.py).
         """
-        return self._home
+        return self._manifest_folder
 
     @property
     def metrics(self) -> dict[str, float | int | str]:

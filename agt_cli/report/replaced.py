@@ -4,12 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from agt.errors import ConfigError
-from agt.store import (
-    MAX_FILE_BYTES,
-    Broken,
-    parse_object,
-    read_file,
-)
+from agt.store.json_text import parse_object
+from agt.store.reading import MAX_FILE_BYTES, Broken, read_file
 from agt_cli.report.finished import ACCOUNT_FILE, UNLEARN
 
 

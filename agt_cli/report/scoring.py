@@ -5,7 +5,7 @@ instead of deciding by the kind of labels.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -22,6 +22,8 @@ Scores = tuple[Estimate | None, ...]
 
 MEMBERS_WITHOUT_SIZE = 31
 """Members that answer with numbers where no size is public: a constant, never read off a table."""
+PROMISED_GAP = 0.01
+"""How much less accurate than logistic regression the recipe may be where it promises that."""
 MOST_EDITS = 10
 """The largest number of edits at which the width of intervals is said."""
 
@@ -141,6 +143,16 @@ class Scoring(ABC):
         """Return whether a score is so much better than another that it is worth a remark."""
 
     @abstractmethod
+    def shortfall(self, model: float, usual: Mapping[str, float]) -> str:
+        """Return by how much the best of usual learners is better than a model, and what is
+        promised about that; empty: it is hardly better, or nothing is promised.
+
+        Args:
+            model: the model's score.
+            usual: name -> score.
+        """
+
+    @abstractmethod
     def finding(self, model: float, constant: float, constant_answer: str) -> str:
         """Return what a figure that compares models shows, in a sentence."""
 
@@ -237,6 +249,17 @@ class ClassScoring(Scoring):
     def is_far_better(self, score: float, other: float) -> bool:
         """Return whether an accuracy is higher by more than 0.02."""
         return score > other + 0.02
+
+    def shortfall(self, model: float, usual: Mapping[str, float]) -> str:
+        """Return what docs/recipe.md says of a gap, where it is above ``PROMISED_GAP``."""
+        best = max(usual, key=lambda name: usual[name], default=None)
+        if best is None or usual[best] - model <= PROMISED_GAP:
+            return ""
+        return (
+            f"{best} is more accurate by {rate_words(usual[best] - model)}. The recipe promises to "
+            f"be within {PROMISED_GAP} of logistic regression only for two classes and 5,000 "
+            "training rows or more, and promises nothing about boosting (docs/recipe.md)."
+        )
 
     def finding(self, model: float, constant: float, constant_answer: str) -> str:
         """Return how many rows the model, and always one class, answer correctly."""
@@ -340,6 +363,10 @@ class NumberScoring(Scoring):
     def is_far_better(self, score: float, other: float) -> bool:
         """Return whether an error is lower by more than 8 %."""
         return score < 0.92 * other
+
+    def shortfall(self, model: float, usual: Mapping[str, float]) -> str:
+        """Return nothing: no error of numbers is promised."""
+        return ""
 
     def finding(self, model: float, constant: float, constant_answer: str) -> str:
         """Return the errors of the model and of the median."""

@@ -19,6 +19,9 @@ from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.record import RunRecord
 from agt_cli.report.scoring import Estimate, Scores, Scoring, Stability
 
+QUERIES = "inputs=FILE"
+"""The word of a proposed command in whose place the owner names a file."""
+QUERIES_MEANING = "FILE: your queries, with the table's columns."
 FIGURE = "comparison"
 OURS = "this model"
 _OURS_COLOUR = "#08306b"
@@ -66,6 +69,16 @@ class Comparison:
         return self.scoring.finding(self.model.value, self.constant.value, self.constant_name)
 
     @property
+    def shortfall(self) -> str:
+        """By how much a usual learner is better, and what is promised; empty: hardly."""
+        return self.scoring.shortfall(self.model.value, self._usual)
+
+    @property
+    def _usual(self) -> dict[str, float]:
+        """The first score of each usual learner, by name."""
+        return {name: _known(self.scores[name][0]).value for name in list(self.scores)[1:-1]}
+
+    @property
     def table(self) -> pd.DataFrame:
         """A row for each model: its scores, and the ends of the first one's 95 % interval."""
         score, *further = self.scoring.keys
@@ -108,8 +121,8 @@ class Comparison:
         yield f"test_{score}_low", self.model.low
         yield f"test_{score}_high", self.model.high
         yield self.scoring.baseline_metric, self.constant.value
-        for name in list(self.scores)[1:-1]:
-            yield f"{score}_{name}", _known(self.scores[name][0]).value
+        for name, value in self._usual.items():
+            yield f"{score}_{name}", value
         if self.private is not None:
             yield f"{score}_published_weights", self.private
 
@@ -153,6 +166,11 @@ class Summary:
     measuring: Sequence[str]
     commands: Sequence[str]
     onward: str
+
+    @property
+    def asks_queries(self) -> bool:
+        """Whether a proposed command needs a file of queries."""
+        return any(QUERIES in line for line in (self.onward, *self.measuring))
 
 
 def write_start(record: RunRecord, summary: Summary) -> None:
@@ -216,6 +234,7 @@ def start_report(summary: Summary, folder: Path) -> str:
         f"{scoring.heading} on the same {comparison.rows:,} rows, which were kept out of training. "
         "The other models are the usual learners, which have no privacy and no certificates.",
         markdown_table(("", *scoring.titles), comparison.cells()),
+        *([plain(comparison.shortfall)] if comparison.shortfall else []),
         "## Plan",
         "You can continue in the following ways. No budget is spent before you type one of "
         "the commands below.",
@@ -228,6 +247,7 @@ def start_report(summary: Summary, folder: Path) -> str:
         ),
         "## Next",
         _commands([summary.onward]),
+        *([QUERIES_MEANING] if summary.asks_queries else []),
         "The following commands do the same as agt start, one step at a time:",
         _commands(summary.commands),
         _links(summary, folder),

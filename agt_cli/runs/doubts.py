@@ -16,9 +16,14 @@ DoubtCode = Literal[
     "names_may_be_a_record",
     "blanks_around_name",
     "blanks_around_value",
+    "dates_may_go_on",
+    "may_be_codes",
+    "points_may_be_thousands",
+    "may_mean_missing",
     "values_alike",
     "classes_alike",
     "number_as_classes",
+    "label_written_otherwise",
     "label_outside_range",
     "label_missing",
     "label_masked",
@@ -39,6 +44,25 @@ _SENTENCES: dict[DoubtCode, str] = {
         "column '{column}' has values with blanks around them, such as {values}, which "
         "differ from the same values without blanks: remove the blanks from the file"
     ),
+    "dates_may_go_on": (
+        "the proposed range of the dates in {values} ends with the last year in the file. A later "
+        "date in a query counts as this end, and agt predict refuses a file of queries with many "
+        "dates outside: if queries can have later dates, write a later public end into the dataset "
+        "file, and train again"
+    ),
+    "may_be_codes": (
+        "agt treats {values} as ordered numbers, although there are only a few different whole "
+        "numbers: if they are codes without an order, list the column under categorical in the "
+        "dataset file"
+    ),
+    "may_mean_missing": (
+        "column '{column}' has {values} in {rows}, far from all other numbers: if {values} means "
+        "that a value is missing, give missing_values=[{values}]"
+    ),
+    "points_may_be_thousands": (
+        "column '{column}' has numbers with three digits behind a point, which agt reads as "
+        "decimals: if {values} is a number above 1000, give {reason}"
+    ),
     "values_alike": (
         "column '{column}' has {values}, which differ only in capitals, blanks or zeros (as "
         "1 and 1.0 do), but count as different values: write each value in one form"
@@ -51,6 +75,12 @@ _SENTENCES: dict[DoubtCode, str] = {
         "the label '{column}' has {distinct} different numbers ({values}), each of which is "
         "taken as a class: if the label is a quantity, such as a rating, give target=numeric "
         "range=[LOW,HIGH] with its public range"
+    ),
+    "label_written_otherwise": (
+        "the label '{column}' has {distinct} different numbers that are written otherwise than "
+        "1234.5, and each of them is taken as a class: if the label is a quantity, rewrite this "
+        "column in the file ({values}), and give target=numeric range=[LOW,HIGH] with its public "
+        "range"
     ),
     "label_outside_range": (
         "the label '{column}' lies outside of {values} in {rows}, so these labels would be "
@@ -72,6 +102,15 @@ _SENTENCES: dict[DoubtCode, str] = {
     "left_out": "column '{column}' is LEFT OUT of the features, because {reason}",
     "taken_as_words": "column '{column}' is treated as a list of words, because {reason}",
 }
+_UNQUOTED: frozenset[DoubtCode] = frozenset(
+    (
+        "names_may_be_a_record",
+        "number_as_classes",
+        "label_written_otherwise",
+        "label_outside_range",
+    )
+)
+"""Doubts whose values are shown as they are."""
 FEW_NUMBERS = 12
 """Of as many different numbers, a label may well have classes."""
 _MASKS = {
@@ -79,6 +118,8 @@ _MASKS = {
     *("hidden", "redacted", "withheld", "unlabeled", "unlabelled", "tbd", "xxx", "k.a.", "n.v."),
 }
 _SENTINELS = {-1.0, -9.0, -99.0, -999.0, 99.0, 999.0, 9999.0}
+_FEATURE_SENTINELS = {-9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0}
+_LEAST_OTHER_NUMBERS = 5  # beside a number that may mean that a value is missing
 _CODE = re.compile("[A-Z]{2,3}")
 
 
@@ -102,14 +143,18 @@ class Doubt:
     def sentence(self) -> str:
         """What is wrong, and what to do."""
         values = " and ".join(map(repr, self.values))
-        if self.code in ("names_may_be_a_record", "number_as_classes", "label_outside_range"):
+        if self.code in _UNQUOTED:
             values = ", ".join(self.values)
+        reason = " ".join(self.values)
+        if self.code == "points_may_be_thousands":
+            values = repr(self.values[0])
+            reason = self.values[1]
         rows = counted(self.rows, "row")
         template = _SENTENCES[self.code]
         sentence = template.format(
             column=self.column,
             values=values,
-            reason=" ".join(self.values),
+            reason=reason,
             rows=rows,
             distinct=self.rows,
         )
@@ -188,6 +233,27 @@ def doubts_about_numbers(
     if not outside:
         return []
     return [Doubt("label_outside_range", column, (target.bounds,), outside)]
+
+
+def doubts_about_sentinels(
+    column: str, words: Sequence[str], numbers: np.ndarray, counts: np.ndarray
+) -> list[Doubt]:
+    """Return which number of a feature may mean that a value is missing, as 999 among heights.
+
+    Args:
+        words: [n] the different numbers as they are written.
+        numbers: [n] the same as numbers.
+        counts: [n] how many rows have each.
+    """
+    found = []
+    for index, number in enumerate(numbers.tolist()):
+        others = np.delete(numbers, index)
+        if number not in _FEATURE_SENTINELS or len(others) < _LEAST_OTHER_NUMBERS:
+            continue
+        is_far = others.max() < number / 2 if number > 0 else others.min() >= 0
+        if is_far and counts[index] > 1:
+            found.append(Doubt("may_mean_missing", column, (words[index],), int(counts[index])))
+    return found
 
 
 def _is_mask(

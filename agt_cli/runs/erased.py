@@ -14,9 +14,7 @@ import numpy as np
 from agt.data.erasure import IsErased, never
 from agt.data.records import Records
 from agt.errors import counted
-from agt.store import (
-    refusing,
-)
+from agt.store.folder import broken_as_config_error
 from agt_cli.releasing.ledgers import EARLIER, PEOPLE, veiled
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
@@ -46,7 +44,7 @@ def gone_of(run: Run) -> IsErased:
 
 def key_of(run: Run) -> HashKey:
     """The key that a run's log was written with. Raises ConfigError: it is gone, or another."""
-    with refusing(run.folder, run.key):
+    with broken_as_config_error(run.folder, run.key):
         return Log.of(run).check_key(HashKey.of(run.folder))
 
 
@@ -76,7 +74,7 @@ def prepare_without(
         asked: keyed hashes of the records that are asked for now; those that wait go with them.
 
     Raises:
-        DataMissing, DataError: as ``agt.data.erasure.part``.
+        DataMissing, DataError: as ``agt.data.erasure.load_without_erased``.
     """
     log, key, told = Log.of(run), key_of(run), run_without_records(run, settings)
     before = None if told is None else told.settled.get("settled", {})

@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import product
 from typing import Literal, TypeVar
 
@@ -27,6 +28,14 @@ _CLOCKS = ("", *(before + time for before, time in product((" ", "T"), _TIMES)))
 _ZONES = ("", "%z", " %z")
 _DATES = tuple(DateFormat("".join(parts)) for parts in product(_DAYS, _CLOCKS, _ZONES))
 _UNITS = ("$", "€", "£", "¥", "%", "EUR", "USD", "GBP", "CHF")
+_SUFFIXED = re.compile(r"([+-]?(?:\d+(?:[.,]\d+)?|[.,]\d+))\s*([^\W\d_]{0,6})")
+_ORDINALS = frozenset(("st", "nd", "rd", "th"))
+_POWERS = {
+    **dict.fromkeys(("k", "tsd"), 1e3),
+    **dict.fromkeys(("m", "mio", "mn"), 1e6),
+    **dict.fromkeys(("b", "bn", "mrd"), 1e9),
+}
+"""Suffixes, in lower case, and what they multiply a number by."""
 _SEPARATORS: tuple[tuple[Literal[".", ","], Literal["", ".", ",", " ", "'"]], ...] = (
     (",", ""),
     (",", "."),
@@ -134,3 +143,47 @@ def _fitting(formats: Iterable[FormatT], words: pa.Array) -> list[FormatT]:
     # Those that read all words. A few of the words rule out most formats.
     sample = words[:_SAMPLED_WORDS]
     return [form for form in formats if reads(form, sample) and reads(form, words)]
+
+
+@dataclass(frozen=True)
+class SuffixedNumbers:
+    """Numbers with letters behind them, such as 1.2k or 12 kg, which no usual format reads.
+
+    Attributes:
+        example: a word with a suffix.
+        form: reads every word; None: suffixes differ, so that numbers must be written out.
+        number: the number that ``example`` is, written out; None: its unit is not known.
+    """
+
+    example: str
+    form: NumberFormat | None
+    number: str | None
+
+
+def suffixed_numbers(words: pa.Array) -> SuffixedNumbers | None:
+    """Return what words have in common that are numbers with a suffix; None: some word is not one.
+
+    Ordinals (1st, 2nd) are words. Some of the words may have no suffix.
+
+    Args:
+        words: text.
+    """
+    examples: dict[str, str] = {}
+    for word in words.to_pylist():
+        match = _SUFFIXED.fullmatch(word.strip())
+        if match is None:
+            return None
+        examples.setdefault(match[2], word)
+    has_plain = examples.pop("", None) is not None
+    if not examples or examples.keys() & _ORDINALS:
+        return None
+    suffix, example = next(iter(examples.items()))
+    power = _POWERS.get(suffix.casefold())
+    one_unit = len(examples) == 1 and (power is None or not has_plain)
+    forms = (NumberFormat(unit=suffix), NumberFormat(decimal=",", unit=suffix))
+    form = next((form for form in forms if one_unit and reads(form, words)), None)
+    number = None
+    if power is not None or one_unit:
+        digits = example.strip().removesuffix(suffix).strip().replace(",", ".")
+        number = f"{float(digits) * (power or 1.0):.15g}"
+    return SuffixedNumbers(example, form, number)

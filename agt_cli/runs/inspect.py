@@ -2,23 +2,29 @@
 be in training.
 
 All of it is read off the records: a proposal is for the owner, who replaces what is not publicly
-known or declares that it is (``Table.from_data``). Counts and extremes are only for the owner's
-eyes.
+known or declares that it is (``Table.from_data``). Counts and extremes are for the owner's eyes
+alone.
 """
 
 import math
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
+from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agt.data.files import ID_KINDS, ColumnReader, CsvFormat, as_word, open_columns
+from agt.data.cell_values import as_word
+from agt.data.column_reader import ID_KINDS, ColumnReader
+from agt.data.csv_format import CsvFormat
+from agt.data.files import open_columns
 from agt.data.formats import COMMA, ISO_DATE, DateFormat, DeclaredFormat, NumberFormat, reads
 from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
@@ -31,6 +37,7 @@ from agt_cli.runs.doubts import (
     Doubt,
     doubts_about_classes,
     doubts_about_numbers,
+    doubts_about_sentinels,
     doubts_about_values,
     has_codes,
     is_infinite,
@@ -42,6 +49,7 @@ from agt_cli.runs.formats import (
     likeliest_date_format,
     number_formats,
     number_in,
+    suffixed_numbers,
 )
 from agt_cli.runs.sniffing import sniffed
 
@@ -54,7 +62,12 @@ FEW_CODES = 12
 CODES = "or codes?"
 """The remark on a column of few whole numbers, which are taken as ordered."""
 
+LATER_DATES = "later dates count as the end of this range"
+"""The remark on a column of dates, whose range ends with the last year in the file."""
+
 _WITH_COMMA = r"^[$€£]?\s*[+-]?\d[\d.,' ]*(\s*[%$€£])?$"
+_OPEN_END = r"^([<>]=?|[≤≥])\s*\d+(\.\d+)?$|^\d+(\.\d+)?\s*\+$"
+"""A number that stands for all beyond it, such as 90+ or <18."""
 _DATE = (
     r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[-/]\d{1,2}[-/]\d{2})"
     r"([T ]\d{1,2}:\d{2}.*)?$"
@@ -150,9 +163,7 @@ _OF_A_LABEL = {
     "method",
     "time",
 }
-_TELLS = 0.95  # the least share of rows whose label a column tells by itself, to be mentioned
-_BINS = 64  # of the values of a column, at most, that are compared with the label
-_BIN_ROWS = 20  # in a bin, on average, at least
+_TELLS, _BINS, _BIN_ROWS = 0.95, 64, 20
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _GAPS = {
     "",
@@ -166,6 +177,10 @@ _GAPS = {
     "na",
     "n.a.",
     "n/a",
+    "k.a.",
+    "k. a.",
+    "n.v.",
+    "keine angabe",
     "nan",
     "null",
     "nil",
@@ -321,8 +336,9 @@ def inspect_table(
     """Look at every column of a csv or parquet file.
 
     Args:
-        path: the file.
         label: the column of labels; None: the evident one.
+        target: what the owner says that labels are; None: nobody said.
+        label_range: the public range of labels that are numbers; None: nobody declared one.
         id: the column that the owner says to name each record for good; None: nobody said that one
             does.
         header: of a csv, whether its first line names the columns; None: it must look as if it did.
@@ -331,120 +347,98 @@ def inspect_table(
         most_values: a column of text with more distinct values is left out.
         formats: column -> how its dates or numbers are declared to be written; those of other
             columns are found in their words.
-        target: what the owner says that labels are; None: nobody said.
-        label_range: the public range of labels that are numbers; None: nobody declared one.
 
     Raises:
         DataError: a file that is damaged, or no table; a column that is not there; a first line
             that looks like data.
     """
     columns = _open(path, form, header)
-    _check_named_columns(columns, [("label", label), ("id", id)], formats)
-    columns, values = _read_values(columns, missing_values, formats)
-    if columns.form and header is None:
-        _check_header_of_words(path, values)
-    rows = next((len(column.cells) for column in values.values()), 0)
-    if not rows:
-        raise DataError(f"{path}: the file has no rows: give a file with at least one row")
-    seen = [_column(columns, column, rows, most_values) for column in values.values()]
-    labels, evident = _label_candidates(seen, target)
-    label = label or evident
-    may_be_numbers = label is not None and target is None and _may_be_numbers(values[label])
-    labels_are: Target | None = None
-    if label is not None and target == "numeric":
-        _check_numbers(columns, values[label])
-        labels_are = None if label_range is None else NumericTarget.declared(label_range)
-    elif label is not None and not (may_be_numbers and len(values[label].words) > MAX_FOUND):
-        raw_type = columns.column(label, "file").type
-        labels_are = ClassTarget(_classes(values[label], raw_type, path))
-    if isinstance(labels_are, ClassTarget) and label is not None:
-        seen = _with_telling(seen, values, label, rows)
-    inspection = Inspection(
-        path, columns.form, rows, tuple(seen), label, labels, id, labels_are, may_be_numbers
-    )
-    only_words = not any(column.numeric or column.date for column in values.values())
-    unnamed = columns.form is not None and header is None and only_words
-    return replace(inspection, doubts=tuple(_doubts(inspection, values, unnamed)))
-
-
-def _check_named_columns(
-    columns: ColumnReader,
-    named: Sequence[tuple[str, str | None]],
-    formats: Mapping[str, DeclaredFormat],
-) -> None:
-    """Raise DataError if a setting names a column that the file does not have.
-
-    Args:
-        columns: of the file.
-        named: settings, and the column that each names; None: it names none.
-        formats: column -> its declared format.
-    """
-    for setting, name in [*named, *(("formats", name) for name in formats)]:
+    named = [("label", label), ("id", id), *(("formats", name) for name in formats)]
+    for setting, name in named:
         if name is not None and name not in columns.names:
             raise DataError(
-                f"{columns.path}: the file has no column '{name}', but the setting {setting} names "
+                f"{path}: the file has no column '{name}', but the setting {setting} names "
                 f"it{nearest(name, columns.names)}"
             )
-
-
-def _read_values(
-    columns: ColumnReader, missing_values: Sequence[str], formats: Mapping[str, DeclaredFormat]
-) -> tuple[ColumnReader, dict[str, "_ColumnValues"]]:
-    """Return the distinct values of every column, and a reader that knows of decimal commas."""
-    values = _all_values(columns, missing_values, formats)
-    if columns.form and _commas(values.values()):
-        columns = replace(columns, form=replace(columns.form, decimal=","))
-        values = _all_values(columns, missing_values, formats)
-    return columns, values
-
-
-def _with_telling(
-    columns: Sequence[Column], values: Mapping[str, "_ColumnValues"], label: str, rows: int
-) -> list[Column]:
-    """Return columns with the share of rows whose label each tells by itself."""
-    telling = []
-    for column in columns:
-        tells = 0.0
-        if column.name != label:
-            tells = _telling(values[column.name], values[label], rows)
-        telling.append(replace(column, tells=tells))
-    return telling
+    looks = _all_values(columns, missing_values, formats)
+    if columns.csv_format and _commas(looks.values()):
+        columns = replace(columns, csv_format=replace(columns.csv_format, decimal=","))
+        looks = _all_values(columns, missing_values, formats)
+    if columns.csv_format and header is None:
+        _check_header_of_words(path, looks)
+    rows = next((len(look.cells) for look in looks.values()), 0)
+    if not rows:
+        raise DataError(f"{path}: the file has no rows: give a file with at least one row")
+    seen = [_column(columns, look, rows, most_values) for look in looks.values()]
+    labels, evident = _label_candidates(seen, target)
+    label = label or evident
+    may_be_numbers = label is not None and target is None and _may_be_numbers(looks[label])
+    labels_are: Target | None = None
+    if label is not None and target is None:
+        _check_label_words(columns, looks[label])
+    if label is not None and target == "numeric":
+        _check_numbers(columns, looks[label])
+        labels_are = None if label_range is None else NumericTarget.declared(label_range)
+    elif label is not None and not (may_be_numbers and len(looks[label].words) > MAX_FOUND):
+        raw_type = columns.column(label, "file").type
+        labels_are = ClassTarget(_classes(looks[label], raw_type, path))
+    if isinstance(labels_are, ClassTarget) and label is not None:
+        seen = [
+            replace(
+                c, tells=_telling(looks[c.name], looks[label], rows) if c.name != label else 0.0
+            )
+            for c in seen
+        ]
+    inspection = Inspection(
+        path, columns.csv_format, rows, tuple(seen), label, labels, id, labels_are, may_be_numbers
+    )
+    only_words = not any(look.numeric or look.date for look in looks.values())
+    unnamed = columns.csv_format is not None and header is None and only_words
+    rewriting = ""
+    if label is not None and target is None:
+        rewriting = _rewriting(looks[label])
+    return replace(inspection, doubts=tuple(_doubts(inspection, looks, unnamed, rewriting)))
 
 
 def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnReader:
-    """Open a table.
-
-    Args:
-        path: the file.
-        given: what of ``CsvFormat`` is known of a csv.
-        header: as of ``inspect_table``.
-
-    Raises:
-        ConfigError: it is a folder.
-        DataError: it is no table, or its first line looks like data.
-    """
     if path.is_dir():
         raise ConfigError(folder_for_file(path))
     if path.suffix.lower() == ".npz":
         raise DataError(
             f"{path}: the file contains arrays, not a table. To train on arrays of vectors, type "
-            f"`agt train dataset=embeddings dataset.path={path}`"
+            f"`{_command_for_arrays(path)}`"
         )
     if not is_delimited(path) or not path.is_file():
         return open_columns(path, "file")
     form = replace(sniffed(path, header is not False), **given)
     if header is None:
         _check_header(path, form)
-    return open_columns(path, "file", form=form)
+    return open_columns(path, "file", csv_format=form)
+
+
+def _command_for_arrays(path: Path) -> str:
+    """Return the command that trains on the arrays of an npz, as far as their shapes tell.
+
+    Which array has labels, and which ids, is guessed; a file that cannot be read has no guesses.
+    """
+    words = ["agt", "train", "dataset=embeddings", f"dataset.path={path}"]
+    with suppress(OSError, ValueError, BadZipFile), np.load(path, allow_pickle=False) as arrays:
+        shapes = {name: arrays[name].shape for name in arrays.files}
+        vectors = [name for name, shape in shapes.items() if len(shape) > 1]
+        lists = [name for name, shape in shapes.items() if len(shape) == 1]
+        counts = {name: len(np.unique(arrays[name])) for name in lists}
+        labels = [name for name in lists if 2 <= counts[name] <= MAX_FOUND]
+        ids = [name for name in lists if counts[name] == shapes[name][0]]
+        for key, names in (("x", vectors), ("label", labels), ("id", ids)):
+            if len(names) == 1:
+                words.append(f"dataset.{key}={names[0]}")
+    return shlex.join(words)
 
 
 def _check_header(path: Path, form: CsvFormat) -> None:
-    """Raise DataError if the first line of a csv does not look like names of columns.
-
-    Numbers in the first line are data, unless they count the columns. Most names must not be empty,
-    and none may come twice.
-    """
-    names = form.names(path)
+    # Numbers in the first line are data, unless they count the columns; and so is what its own
+    # column has again.
+    names = form.column_names(path)
     empty = sum(not name.strip() for name in names)
     if empty > 1 and 2 * empty > len(names) and form.separator != " ":
         line = form.separator.join(names)
@@ -455,8 +449,8 @@ def _check_header(path: Path, form: CsvFormat) -> None:
             "remove line 1 if it is a title, or add the names of the other columns to it"
         )
     numbers = [name for name in names if re.match(_NUMBER, name.strip())]
-    counting_from = [[str(start + index) for index in range(len(numbers))] for start in (0, 1)]
-    if numbers not in counting_from or len(set(names)) < len(names):
+    counted_columns = [[str(start + place) for place in range(len(numbers))] for start in (0, 1)]
+    if numbers not in counted_columns or len(set(names)) < len(names):
         first_names = ", ".join(repr(name) for name in names[:4])
         problem = "has the same name twice" if len(set(names)) < len(names) else "looks like data"
         raise DataError(f"{path}: line 1 ({first_names}, ...) {problem}: {_HEADER_REMEDY}")
@@ -632,10 +626,11 @@ def _cells(columns: ColumnReader, name: str) -> tuple[pa.Array, bool]:
 
 
 def _usual_numbers(columns: ColumnReader, words: pa.Array) -> pa.Array:
-    """Return numbers as the file's form has them; null where a word is none."""
-    text = (columns.form or CsvFormat()).plain(words)
-    only_numbers = pc.if_else(pc.match_substring_regex(text, _NUMBER), text, None)
-    return only_numbers.cast(pa.float64(), safe=False)
+    # Numbers as the file's form has them, null where a word is none.
+    text = (columns.csv_format or CsvFormat()).with_decimal_points(words)
+    return pc.if_else(pc.match_substring_regex(text, _NUMBER), text, None).cast(
+        pa.float64(), safe=False
+    )
 
 
 def _number_formats(
@@ -700,40 +695,81 @@ def _check_header_of_words(path: Path, looks: Mapping[str, _ColumnValues]) -> No
 
 
 def _doubts(
-    inspection: Inspection, looks: Mapping[str, _ColumnValues], unnamed: bool
+    inspection: Inspection, looks: Mapping[str, _ColumnValues], unnamed: bool, rewriting: str
 ) -> Iterator[Doubt]:
-    """Yield what may be a mistake in the file.
+    """Yield what may be a mistake.
 
     Args:
-        inspection: what was seen.
-        looks: the values of each column.
-        unnamed: the names may be those of no column, but a record.
+        unnamed: whether the names may be those of no column.
+        rewriting: how labels must be rewritten to be read as numbers, as ``_rewriting`` says.
     """
     if unnamed:
         yield Doubt("names_may_be_a_record", values=tuple(looks)[:4])
+    dates = tuple(column.name for column in inspection.features if column.kind == "date")
+    if dates:
+        yield Doubt("dates_may_go_on", values=dates)
+    codes = tuple(column.name for column in inspection.features if column.remark == CODES)
+    if codes:
+        yield Doubt("may_be_codes", values=codes)
     for column in inspection.columns:
         if column.name != column.name.strip():
             yield Doubt("blanks_around_name", column.name)
         if column.name == inspection.label:
-            yield from _label_doubts(inspection, looks[column.name])
+            yield from _label_doubts(inspection, looks[column.name], rewriting)
         else:
             yield from doubts_about_values(column.name, column.categorical)
             if column.kind == "unreadable" or (column.kind == "date" and not column.numeric):
                 yield Doubt("left_out", column.name, (column.remark,))
             elif column.categorical and column.remark:
                 yield Doubt("taken_as_words", column.name, (column.remark,))
+            yield from _doubts_about_reading(inspection.form, looks[column.name])
         yield from _lost_codes(inspection, column)
 
 
-def _label_doubts(inspection: Inspection, look: _ColumnValues) -> Iterator[Doubt]:
-    """Yield what is doubtful about the column of labels."""
+def _label_doubts(inspection: Inspection, look: _ColumnValues, rewriting: str) -> Iterator[Doubt]:
+    """Yield what is doubtful about the column of labels; ``rewriting`` as in ``_doubts``."""
     if look.missing:
         yield Doubt("label_missing", look.name, rows=look.missing)
     if inspection.numbers is not None:
         yield from doubts_about_numbers(look.name, look.numbers, look.counts, inspection.numbers)
     elif inspection.classes:
-        asks = inspection.may_be_numbers and not inspection.needs_target
+        asks = inspection.may_be_numbers and not inspection.needs_target and not rewriting
+        if rewriting and len(look.words) >= LEAST_NUMBERS:
+            yield Doubt("label_written_otherwise", look.name, (rewriting,), len(look.words))
         yield from doubts_about_classes(look.name, look.in_order(), may_be_numbers=asks)
+
+
+def _doubts_about_reading(form: CsvFormat | None, look: _ColumnValues) -> Iterator[Doubt]:
+    """Yield what may be read otherwise than it is meant in a column that is no label.
+
+    Args:
+        form: of a csv; None: another format.
+    """
+    words = look.words.to_pylist() if look.text else []
+    if setting := _thousands_setting(form, look):
+        example = next(word for word in words if "." in word)
+        yield Doubt("points_may_be_thousands", look.name, (example, setting))
+    if look.text and look.numeric and not look.date:
+        yield from doubts_about_sentinels(look.name, words, look.numbers, look.counts)
+
+
+def _thousands_setting(form: CsvFormat | None, look: _ColumnValues) -> str:
+    """Return what declares that points stand between thousands, in a column whose numbers may be
+    written so but are read with decimals; empty: they are not.
+
+    Args:
+        form: of a csv; None: another format.
+    """
+    is_read_with_decimals = look.text and look.numeric and look.format is None
+    if form is None or form.decimal != "." or not is_read_with_decimals:
+        return ""
+    pointed = look.fit(r"^[+-]?[1-9]\d{0,2}\.\d{3}$")
+    below_thousand = look.fit(r"^[+-]?\d{1,3}$")
+    # Three decimals everywhere are decimals, but hardly in a file with semicolons.
+    likely = below_thousand.any() or form.separator == ";"
+    if pointed.sum() < LEAST_NUMBERS or not likely or not (pointed | below_thousand).all():
+        return ""
+    return command_line(look.name, NumberFormat(decimal=",", thousands="."))
 
 
 def _lost_codes(inspection: Inspection, column: Column) -> Iterator[Doubt]:
@@ -874,10 +910,7 @@ def _first_cell(columns: ColumnReader, look: _ColumnValues, which: np.ndarray) -
 
 
 def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
-    """Return a column of dates, with a range of whole years around them.
-
-    Dates are read as days since 1970-01-01. Without a range, the remark says why.
-    """
+    # Whole years around dates that are read as days since 1970-01-01.
     form = look.format if isinstance(look.format, str) else None
     if form is None and look.text and not look.fit(ISO_DATE).all():
         formats = date_formats(look.words)
@@ -886,17 +919,17 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
         (form,) = formats
     cell_format = None if form is None else DateFormat(form)
     try:
-        days = columns.numbers(look.name, "file", seen.markers, cell_format)
+        numbers = columns.numbers(look.name, "file", seen.markers, cell_format)
     except DataError:
         return replace(
             seen,
             remark="the column contains times of day, or dates that do not exist in any calendar",
         )
-    first_day = float(np.nanmin(days))
-    last_day = float(np.nanmax(days))
-    first_year = _year_of(first_day)
-    last_year = _year_of(last_day)
-    if first_year < -_EPOCH_YEAR or last_year >= _LAST_YEAR - _EPOCH_YEAR:
+    low, high = (
+        float(np.array(f(numbers), "datetime64[D]").astype("datetime64[Y]").astype(int))
+        for f in (np.nanmin, np.nanmax)
+    )
+    if low < -_EPOCH_YEAR or high >= _LAST_YEAR - _EPOCH_YEAR:
         return replace(
             seen,
             remark=(
@@ -904,14 +937,17 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
                 "dates of these years can be used"
             ),
         )
-    whole_years = np.array([first_year, last_year + 1], int).astype("datetime64[Y]")
-    limits = whole_years.astype("datetime64[D]").astype(float)
-    return replace(seen, low=first_day, high=last_day, numeric=tuple(limits.tolist()), format=form)
-
-
-def _year_of(day: float) -> int:
-    """Return the year of a day since 1970-01-01, counted from 1970."""
-    return int(np.array(np.float64(day), "datetime64[D]").astype("datetime64[Y]").astype(int))
+    years = (
+        np.array([low, high + 1], int).astype("datetime64[Y]").astype("datetime64[D]").astype(float)
+    )
+    return replace(
+        seen,
+        low=float(np.nanmin(numbers)),
+        high=float(np.nanmax(numbers)),
+        numeric=tuple(years.tolist()),
+        format=form,
+        remark=LATER_DATES,
+    )
 
 
 def _unclear_dates(columns: ColumnReader, look: _ColumnValues, formats: Sequence[str]) -> str:
@@ -1001,25 +1037,22 @@ def _number(seen: Column, look: _ColumnValues, raw: pa.DataType) -> Column:
 def _words(
     columns: ColumnReader, seen: Column, look: _ColumnValues, rows: int, most_values: int
 ) -> Column:
-    """Return a column of words with a list of values, or the remark why there is none.
-
-    Arguments as of ``_column``; ``seen`` is the column as it was seen so far.
-    """
-    all_formatted, doubt = _doubt_about_words(columns, look)
-    if all_formatted:
+    # A list of values, or why there is none.
+    if remark := _unread_numbers(columns, look):
+        return replace(seen, kind="unreadable", remark=remark)
+    many = len(look.words) > most_values
+    doubt = _odd_word(columns, look) or _suffix_remark(look)
+    least = max(1, min(5, rows // 50))
+    frequent = sorted(word for word, count in seen.values if count >= least and word != UNWRITABLE)
+    if doubt and (many or not frequent):
         return replace(seen, kind="unreadable", remark=doubt)
-    has_many = len(look.words) > most_values
-    least_rows = max(1, min(5, rows // 50))
-    frequent = sorted(
-        word for word, count in seen.values if count >= least_rows and word != UNWRITABLE
-    )
-    if doubt and (has_many or not frequent):
-        return replace(seen, kind="unreadable", remark=doubt)
-    is_free_text = len(look.words) > max(FEW_CODES, 0.9 * (rows - look.missing))
-    if is_free_text or has_many:
-        problem = "the column has too many different values to list them all"
-        if is_free_text:
-            problem = "the column contains free text"
+    free = len(look.words) > max(FEW_CODES, 0.9 * (rows - look.missing))
+    if free or many:
+        problem = (
+            "the column contains free text"
+            if free
+            else "the column has too many different values to list them all"
+        )
         return replace(
             seen,
             kind="text",
@@ -1033,70 +1066,84 @@ def _words(
             seen,
             kind="text",
             remark=(
-                f"the column has no value that occurs {least_rows} times or more; to use this "
+                f"the column has no value that occurs {least} times or more; to use this "
                 "column, list some of its values under categorical"
             ),
         )
     return replace(seen, kind="category", categorical=tuple(frequent), remark=doubt)
 
 
-def _doubt_about_words(columns: ColumnReader, look: _ColumnValues) -> tuple[bool, str]:
-    """Return whether all words are numbers that cannot be read, and what is doubtful.
+def _unread_numbers(columns: ColumnReader, look: _ColumnValues) -> str:
+    """Return why numbers are not read that are all written as numbers; empty: not all are."""
+    plain = np.isfinite(look.numbers)
+    if look.numeric or not (plain | look.fit(_WITH_COMMA)).all():
+        return ""
+    word, where = _first_cell(columns, look, ~plain)
+    if not look.possible_formats:
+        return (
+            "the column contains formatted numbers that cannot be read, such as "
+            f"{word!r} in {where}: write all numbers in one form, such as 1234.5 or 1.234,5 "
+            '(docs/data.md, "How dates and numbers are written")'
+        )
+    choices = []
+    for form in look.possible_formats:
+        setting = command_line(look.name, form)
+        number = number_in(form, word)
+        choices.append(f"{setting} if {word!r} means {number}")
+    forms = " or ".join(choices)
+    return (
+        f"the column contains numbers such as {word!r} in {where}, which can be "
+        f"read in several ways: give {forms}"
+    )
 
-    Args:
-        columns: of the file.
-        look: the column's values.
 
-    Returns:
-        True and how to have them read, or False and the value that is no number or date among many
-        (empty: there is no doubt).
+def _odd_word(columns: ColumnReader, look: _ColumnValues) -> str:
+    """Return which word keeps a column from being numbers or dates, as nearly all of its cells are;
+    empty: most are neither.
     """
-    if look.numeric:
-        return False, ""
-    is_number = np.isfinite(look.numbers)
-    is_date = look.fit(_DATE)
-    if (is_number | look.fit(_WITH_COMMA)).all():
-        word, where = _first_cell(columns, look, ~is_number)
-        return True, _unread_numbers(look, word, where)
-    kind, fits = "dates", is_date
-    if look.counts[is_number].sum() >= look.counts[is_date].sum():
-        kind, fits = "numbers", is_number
-    if look.counts[fits].sum() <= 0.9 * look.counts.sum():
-        return False, ""
+    dated = look.fit(_DATE)
+    plain = (np.isfinite(look.numbers) | look.fit(_WITH_COMMA)) & ~dated
+    what, fits = (
+        ("numbers", plain)
+        if look.counts[plain].sum() >= look.counts[dated].sum()
+        else ("dates", dated)
+    )
+    mostly = look.counts[fits].sum() > 0.9 * look.counts.sum()
+    ends = look.fit(_OPEN_END)
+    if what == "numbers" and not look.numeric and (plain | ends).all() and plain.any():
+        word, where = _first_cell(columns, look, ends & ~plain)
+        return (
+            f"the column contains numbers, but also {word!r} in {where}: write a number in its "
+            f"place (such as {_digits(word)}) to use the column as numbers"
+        )
+    if look.numeric or not mostly:
+        return ""
     word, where = _first_cell(columns, look, ~fits)
     infinite = " (an infinite number)" if is_infinite(word) else ""
-    return False, (
-        f"the column contains {kind}, but also {word!r}{infinite} in {where}: correct this "
+    return (
+        f"the column contains {what}, but also {word!r}{infinite} in {where}: correct this "
         f"value, or give missing_values=[{word!r}] if {word!r} means that a value is missing"
     )
 
 
-def _unread_numbers(look: _ColumnValues, word: str, where: str) -> str:
-    """Return how to have formatted numbers read.
+def _digits(word: str) -> str:
+    """Return the number in a word for an open end, such as 90+."""
+    return word.strip(" <>=≤≥+")
 
-    Args:
-        look: the column's values.
-        word: one of them that is no usual number.
-        where: it is, in words.
-    """
-    if look.possible_formats:
-        choices = []
-        for form in look.possible_formats:
-            setting = command_line(look.name, form)
-            number = number_in(form, word)
-            choices.append(f"{setting} if {word!r} means {number}")
-        forms = " or ".join(choices)
-        return (
-            f"the column contains numbers such as {word!r} in {where}, which can be "
-            f"read in several ways: give {forms}"
-        )
-    hint = (
-        "write all numbers in one form, such as 1234.5 or 1.234,5 (docs/data.md, "
-        '"How dates and numbers are written")'
-    )
+
+def _suffix_remark(look: _ColumnValues) -> str:
+    """Return how numbers with a suffix could be read as numbers; empty: they have none."""
+    found = suffixed_numbers(look.words) if look.text else None
+    if found is None:
+        return ""
+    remedy = f"write {found.example!r} as {found.number} and so on"
+    if found.number is None:
+        remedy = "write all of them in one unit"
+    if found.form is not None:
+        remedy = f"give {command_line(look.name, found.form)}"
     return (
-        f"the column contains formatted numbers that cannot be read, such as {word!r} in {where}: "
-        f"{hint}"
+        f"the column contains numbers with a suffix, such as {found.example!r}, which agt reads "
+        f"as words: to use them as numbers, {remedy}"
     )
 
 
@@ -1149,9 +1196,55 @@ def _may_be_numbers(look: _ColumnValues) -> bool:
     return look.numeric and not look.date and len(look.words) >= LEAST_NUMBERS
 
 
+def _check_label_words(columns: ColumnReader, look: _ColumnValues) -> None:
+    """Raise DataError for labels that nobody called numbers or classes, where a number is infinite
+    or so many numbers are written otherwise than 1234.5 that they can hardly be classes.
+    """
+    numbers = np.isfinite(look.numbers)
+    others = [str(word) for word in look.words.filter(pa.array(~numbers)).to_pylist()]
+    if numbers.any() and others and all(map(is_infinite, others)):
+        word, where = _first_cell(columns, look, ~numbers)
+        raise DataError(
+            f"{columns.path}: the label '{look.name}' has numbers, but also {word!r} (an infinite "
+            f"number) in {where}: correct this value, or remove the row. If {word!r} is the name "
+            "of a class, give target=classes"
+        )
+    rewriting = _rewriting(look)
+    if rewriting and len(look.words) > FEW_NUMBERS:
+        raise DataError(
+            f"{columns.path}: the label '{look.name}' has {len(look.words):,} different numbers "
+            "that are written otherwise than 1234.5. If the label is a quantity, rewrite this "
+            f"column in the file ({rewriting}), and then give target=numeric range=[LOW,HIGH] with "
+            "its public range. If each number is a class, give target=classes"
+        )
+
+
+def _rewriting(look: _ColumnValues) -> str:
+    """Return how numbers of a label must be rewritten that are written otherwise than 1234.5;
+    empty: no format of numbers reads them, or they are written so.
+    """
+    if not look.text or look.date or not len(look.words):
+        return ""
+    known = (look.format,) if isinstance(look.format, NumberFormat) else look.possible_formats
+    forms = [form for form in known if reads(form, look.words)]
+    if forms:
+        word = str(look.words[0].as_py())
+        readings = " or ".join(number_in(form, word) for form in forms)
+        return f"{word!r} as {readings}"
+    found = suffixed_numbers(look.words)
+    if found is None:
+        return ""
+    return f"{found.example!r} as {found.number or 'a number in the unit of the others'}"
+
+
 def _check_numbers(columns: ColumnReader, look: _ColumnValues) -> None:
     """Raise DataError unless labels that were said to be numbers can be read as numbers."""
     name = look.name
+    if rewriting := _rewriting(look):
+        raise DataError(
+            f"{columns.path}: the label '{name}' has numbers that are written otherwise than "
+            f"1234.5, as a numeric label must be: rewrite this column in the file ({rewriting})"
+        )
     if look.format is not None:
         raise DataError(
             f"{columns.path}: the label '{name}' is written {in_words(look.format)}, but a numeric "

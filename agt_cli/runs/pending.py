@@ -29,14 +29,10 @@ from agt.certificates.box import Certificates
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.errors import ConfigError
 from agt.ledger.place import take_lock
-from agt.store import (
-    MANIFEST_FILE as MANIFEST,
-    Broken,
-    Manifest,
-    parse_object,
-    read_file,
-    sync_folder,
-)
+from agt.store.atomic import sync_folder
+from agt.store.json_text import parse_object
+from agt.store.manifest import MANIFEST_FILE as MANIFEST, Manifest
+from agt.store.reading import Broken, read_file
 from agt.unlearning.sisa import answerable
 from agt_cli.report.finished import Run, has_pending_commit
 from agt_cli.report.record import RunRecord

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from agt.data.dataset import Dataset, DataSource, with_notes
-from agt.data.erasure import ErasedDataset, IsErased, part
+from agt.data.erasure import ErasedDataset, IsErased, load_without_erased
 from agt.data.ids import uniform
 from agt.data.records import Records
 from agt.errors import ConfigError
@@ -45,7 +45,9 @@ from agt.settings import (
     RelationConfig,
     build,
 )
-from agt.store import as_json, file_sha256, home, locate, parse_json
+from agt.store.json_text import as_json, parse_json
+from agt.store.locations import expand_home, locate
+from agt.store.reading import file_sha256
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.loop import OnProgress
 from agt.training.settings import read_noise_config
@@ -201,7 +203,7 @@ def data_files(source: DataSource) -> dict[str, dict[str, str]]:
 
     Whoever opens the run elsewhere finds them by that. A folder has no hash.
     """
-    data_dir = home(Path(getattr(source, "data_dir", "")))
+    data_dir = expand_home(Path(getattr(source, "data_dir", "")))
     files = {}
     for key in FILES:
         path = getattr(source, key, None)
@@ -280,13 +282,14 @@ def prepare(
     Args:
         settings: of a training.
         console: for progress.
-        is_erased: ids and units -> which records are left out, as in ``agt.data.erasure.part``;
+        is_erased: ids and units -> which records are left out, as in
+            ``agt.data.erasure.load_without_erased``;
             None: none ever was.
-        before: as in ``agt.data.erasure.part``.
+        before: as in ``agt.data.erasure.load_without_erased``.
     """
     use_threads(settings.compute)
     if is_erased:
-        parted = part(settings.source, is_erased, before)
+        parted = load_without_erased(settings.source, is_erased, before)
     else:
         parted = _whole(settings.source.load())
     loaded = with_notes(parted.rest, _normalized(settings))

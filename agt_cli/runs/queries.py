@@ -21,10 +21,8 @@ from agt.errors import CheckError, ConfigError, DataError
 from agt.models.fitting import load
 from agt.models.model import Model
 from agt.provenance import surroundings
-from agt.store import (
-    file_sha256,
-    locate,
-)
+from agt.store.locations import locate
+from agt.store.reading import file_sha256
 from agt_cli.choices import naming
 from agt_cli.command_settings import LINES
 from agt_cli.configuration import digest_of
@@ -294,8 +292,11 @@ def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
         ConfigError: the training records, or what made their features, are not what they were.
         DataError: likewise.
     """
-    now = {"data_digest": prepared.loaded.digest, "features_digest": prepared.dataset.digest}
     then = {key: finished.environment.get(key) for key in DIGESTS}
+    now = {
+        "data_digest": prepared.loaded.digest_like(then["data_digest"]),
+        "features_digest": prepared.dataset.digest_like(then["features_digest"]),
+    }
     if now == then:
         return
     key = HashKey.of(finished.folder)
@@ -310,7 +311,7 @@ def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
             f"training: {earlier_digest}, digest now: {current_digest}): restore the earlier "
             "version, or train again"
         )
-    missing, _ = check_same(index, prepared.loaded.train, key)
+    missing, _ = check_same(index, prepared.loaded.train, key, prepared.loaded.coding)
     check_asked(index, missing, Log.of(finished).waiting)
     count = len(prepared.loaded.test)
     before = finished.metrics["n_test"]

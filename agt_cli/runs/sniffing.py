@@ -8,8 +8,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from agt.data.csv_format import SEPARATORS, CsvFormat, open_text, read_head
 from agt.data.disguised import check_text_kind, encoding_without_mark
-from agt.data.files import SEPARATORS, CsvFormat, check_kind, open_text, read_head
+from agt.data.files import check_kind
 from agt.errors import DataError, counted
 
 _SNIFFED_LINES = 50
@@ -36,7 +37,7 @@ def sniffed(path: Path, header: bool = True) -> CsvFormat:
     problems = []
     for separator in SEPARATORS:
         try:
-            rows = CsvFormat(separator, encoding).rows(path, _SNIFFED_LINES)
+            rows = CsvFormat(separator, encoding).first_rows(path, _SNIFFED_LINES)
         except DataError as problem:
             problems.append(problem)
             continue

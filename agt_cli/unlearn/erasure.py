@@ -11,7 +11,7 @@ from typing import Any
 from agt import __version__
 from agt.errors import AgtError
 from agt.settings import plain_of
-from agt.store import refusing
+from agt.store.folder import broken_as_config_error
 from agt.unlearning.promise import MethodName, Removal
 from agt_cli.command_settings import By
 from agt_cli.places import nothing_requested
@@ -162,7 +162,7 @@ def _before(run: Run, settings: RunSettings, log: Log, console: Console) -> Eras
     Raises:
         ConfigError: its entry does not tell.
     """
-    with refusing(run.folder, run.key):
+    with broken_as_config_error(run.folder, run.key):
         _ = log.entries[-1].removal
     reason = "ids=... is not given" if log.pending else "no request is pending"
     number = len(log.entries)

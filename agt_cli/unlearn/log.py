@@ -32,7 +32,10 @@ then.
                    then of each one's content
 
 Records are in the order of the training set. A content is a record's features as they were loaded,
-its label, its unit and whether it is public. All is hashed under the run's key.
+its label, its unit and whether it is public. All is hashed under the run's key. In format 1 the
+content has every feature. In format 2, of a table whose features are held as codes, it has the
+record's codes and the digest of what they stand for (``RowLookup.digest``) instead; so records with
+the same content have the same features in both.
 """
 
 import itertools
@@ -54,18 +57,21 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from agt.data.arrays import gathered
+from agt.data.coded import CodedFeatures, RowLookup
 from agt.data.records import Records
 from agt.errors import ConfigError, DataError, counted, few
 from agt.ledger import chain
 from agt.settings import schema
-from agt.store import Broken, Folder, refusing, sync_folder
+from agt.store.atomic import sync_folder
+from agt.store.folder import Folder, broken_as_config_error
+from agt.store.reading import Broken
 from agt.unlearning.promise import MethodName, Removal, read_removal
 from agt_cli.command_settings import By
 
 KEY_FILE = "unlearning/key"
 SIZE = 16  # bytes of a hash
 _LENGTH = 32
-KeyKind = Literal["record", "unit", "content", "check"]
+KeyKind = Literal["record", "unit", "content", "codes", "check"]
 
 
 @dataclass(frozen=True)
@@ -341,7 +347,7 @@ class Log:
         """
         if not run.holds(REQUEST_LOG_FILE):
             return cls()
-        with refusing(run.home, run.key):
+        with broken_as_config_error(run.home, run.key):
             log = cls.read(run.read(REQUEST_LOG_FILE))
             log.check_state(run.manifest.files)
         return log
@@ -466,7 +472,8 @@ def _union(parts: Iterator[Sequence[str]]) -> frozenset[str]:
 
 
 RECORD_INDEX_FILE = "records.bin"
-FORMAT = 1
+FORMAT = 1  # contents with every feature
+CODES_FORMAT = 2  # contents with codes
 _AT_ONCE = 2**20  # bytes of features, which stay in the cache until they are hashed
 
 
@@ -478,12 +485,14 @@ class Index:
         key: which key the hashes are of (``Key.check``).
         ids, contents: [n, 16] uint8.
         units: the same; None: each record is its own unit.
+        of_codes: the contents have codes instead of features.
     """
 
     key: str
     ids: np.ndarray
     contents: np.ndarray
     units: np.ndarray | None = None
+    of_codes: bool = False
 
     @classmethod
     def made(cls, records: Records, key: HashKey) -> "Index":
@@ -501,7 +510,7 @@ class Index:
             itertools.chain([np.empty((0, SIZE), np.uint8)], _contents(records, marked, key)),
             len(records),
         )
-        return cls(key.check, ids, contents, units)
+        return cls(key.check, ids, contents, units, isinstance(records.features, CodedFeatures))
 
     @classmethod
     def read(cls, content: bytes) -> "Index":
@@ -510,17 +519,23 @@ class Index:
         try:
             node = json.loads(head)
             written_format = node["format"]
-            if written_format != FORMAT:
+            if written_format not in (FORMAT, CODES_FORMAT):
                 raise Broken(
                     f"{RECORD_INDEX_FILE} has the format {written_format}, but this version "
-                    f"of agt only reads the format {FORMAT}: use the version of agt that "
-                    "wrote it"
+                    f"of agt only reads the formats {FORMAT} and {CODES_FORMAT}: use the version "
+                    "of agt that wrote it"
                 )
             count, columns = int(node["records"]), 3 if node["units"] else 2
             ids, *units, contents = np.frombuffer(rest, dtype=np.uint8).reshape(
                 columns, count, SIZE
             )
-            return cls(str(node["key"]), ids, contents, *units)
+            return cls(
+                key=str(node["key"]),
+                ids=ids,
+                contents=contents,
+                units=units[0] if units else None,
+                of_codes=written_format == CODES_FORMAT,
+            )
         except (ValueError, TypeError, KeyError) as error:
             raise Broken(f"{RECORD_INDEX_FILE} is damaged ({error})") from None
 
@@ -533,7 +548,7 @@ class Index:
         """
         if not run.holds(RECORD_INDEX_FILE):
             return None
-        with refusing(run.home, run.key):
+        with broken_as_config_error(run.home, run.key):
             index = cls.read(run.read(RECORD_INDEX_FILE))
             if key is None or key.check != index.key:
                 problem = "unlearning/key is not the key with which records.bin was made"
@@ -549,7 +564,7 @@ class Index:
     def parts(self) -> Iterator[bytes | memoryview]:
         """The file's bytes, one part after the other."""
         head = {
-            "format": FORMAT,
+            "format": CODES_FORMAT if self.of_codes else FORMAT,
             "key": self.key,
             "records": len(self),
             "units": self.units is not None,
@@ -575,9 +590,17 @@ def places(hashes: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return np.flatnonzero(pc.is_in(_column(hashes), _column(wanted)).to_numpy(zero_copy_only=False))
 
 
-def check_same(index: Index, records: Records, key: HashKey) -> tuple[np.ndarray, np.ndarray]:
+def check_same(
+    index: Index, records: Records, key: HashKey, coding: RowLookup | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Match the records of now with those of a run, by id: some may be gone, and nothing else
     different.
+
+    Args:
+        index: of the run's records.
+        records: those of now; their features may be held in another way than the run's were.
+        key: of the run.
+        coding: how features of these records can be held as codes; None: not known.
 
     Returns:
         ([.] which of the index's records are there no more; [n] where each of the records of now
@@ -587,7 +610,10 @@ def check_same(index: Index, records: Records, key: HashKey) -> tuple[np.ndarray
         DataError: records came, changed, or stand in another order; counts them and names some, for
             the owner.
     """
-    now, faults = Index.made(records, key), []
+    # Contents are compared in the form of the index.
+    held = records.held_as_codes(coding) if index.of_codes else records.held_as_array()
+    now = Index.made(records if held is None else held, key)
+    faults = []
     place = pc.fill_null(pc.index_in(_column(now.ids), _column(index.ids)), -1).to_numpy()
     there = place >= 0
     changed = np.flatnonzero(there)[
@@ -628,20 +654,34 @@ def check_asked(index: Index, gone: np.ndarray, asked: Collection[str]) -> None:
 
 
 def _contents(records: Records, units: np.ndarray, key: HashKey) -> Iterator[np.ndarray]:
-    width = max(1, records.features[:1].nbytes)
+    """Yield the keyed hashes of the contents of records, [m, 16] uint8 for m records at a time.
+
+    Args:
+        records: the records, with features that are held as codes or not.
+        units: [n, 16] uint8, the keyed hash of each record's unit.
+        key: of the run.
+    """
+    features = records.features
+    kind: KeyKind = "content"
+    constants = b""
+    if isinstance(features, CodedFeatures):
+        # The same features, as a row's features are a function of its codes and of the look-ups.
+        constants = features.lookup.digest + records.labels.dtype.str.encode()
+        features = features.codes
+        kind = "codes"
+    width = max(1, features[:1].nbytes)
     for start in range(0, len(records), max(1, _AT_ONCE // width)):
         rows = slice(start, start + max(1, _AT_ONCE // width))
-        features = np.ascontiguousarray(records.features[rows])
-        count = len(features)
-        parts = (
-            features.reshape(count, -1),
+        block = np.ascontiguousarray(features[rows])
+        count = len(block)
+        parts = [
+            block.reshape(count, -1),
             records.labels[rows].reshape(count, 1),
             records.public[rows].reshape(count, 1),
-        )
-        yield key.rows(
-            np.concatenate([*(part.view(np.uint8) for part in parts), units[rows]], axis=1),
-            "content",
-        )
+        ]
+        prefix = np.tile(np.frombuffer(constants, dtype=np.uint8), (count, 1))
+        columns = [prefix, *(part.view(np.uint8) for part in parts), units[rows]]
+        yield key.rows(np.concatenate(columns, axis=1), kind)
 
 
 def _column(hashes: np.ndarray) -> pa.Array:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from agt.data.dataset import Dataset, DataSource
+from agt.data.digests import fingerprint
 from agt.data.embeddings import Embeddings
 from agt.data.erasure import families
-from agt.data.records import fingerprint
 from agt.data.table import Table
 from agt.errors import CheckError, ConfigError
 from agt.facts import Standing

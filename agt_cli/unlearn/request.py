@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from agt.data.csv_format import SEPARATORS
 from agt.data.dataset import Dataset, DataSource
-from agt.data.erasure import families, part
-from agt.data.files import SEPARATORS, open_columns
+from agt.data.erasure import families, load_without_erased
+from agt.data.files import open_columns
 from agt.data.ids import CONTENT
 from agt.errors import ConfigError, few
-from agt.store import refusing
+from agt.store.folder import broken_as_config_error
 from agt_cli.command_settings import By
 from agt_cli.places import check_file_of_ids, no_file_of_ids
 from agt_cli.report.finished import Run
@@ -104,12 +105,16 @@ class TrainingRecords:
                 looked at later.
         """
         log, source = Log.of(run), stated(run, settings)
-        with refusing(run.folder, run.key):
+        with broken_as_config_error(run.folder, run.key):
             there = log.entries or run.holds(RECORD_INDEX_FILE)
             key = log.check_key(HashKey.of(run.folder)) if there else HashKey.made(run.folder)
-        data = part(source, named(key, log.erased)).rest if log.erased else source.load()
+        data = (
+            load_without_erased(source, named(key, log.erased)).rest
+            if log.erased
+            else source.load()
+        )
         index, then = Index.of(run, key), run.environment.get("data_digest")
-        if index is None and data.digest != then:
+        if index is None and data.digest_like(then) != then:
             raise ConfigError(
                 f"run={run.folder}: the data of this run changed (digest at training: {then}, "
                 f"digest now: {data.digest}). This run is too old to have an index of its "
@@ -117,8 +122,9 @@ class TrainingRecords:
                 "or train again"
             )
         index = index or Index.made(data.train, key)
-        (gone, place), notes = check_same(index, data.train, key), tuple[str, ...]()
-        if not len(gone) and not log.waiting and data.digest != then:
+        gone, place = check_same(index, data.train, key, data.coding)
+        notes: tuple[str, ...] = ()
+        if not len(gone) and not log.waiting and data.digest_like(then) != then:
             notes = (
                 "the test records, or other records that training did not use, changed since "
                 "training",
@@ -447,14 +453,16 @@ def _column(path: Path, source: Any) -> list[str]:
     """The ids of a table, as the data's own are read."""
     names = (getattr(source, "unit", None), getattr(source, "id", None))
     form = getattr(source, "csv", None)
-    columns = open_columns(path, "ids", form=form)
-    if columns.form and len(columns.names) == 1:  # perhaps cut by another separator
+    columns = open_columns(path, "ids", csv_format=form)
+    if columns.csv_format and len(columns.names) == 1:  # perhaps cut by another separator
         for separator in SEPARATORS:
             if set(columns.names[0].split(separator)) & set(names):
-                columns = open_columns(path, "ids", form=replace(columns.form, separator=separator))
+                columns = open_columns(
+                    path, "ids", csv_format=replace(columns.csv_format, separator=separator)
+                )
                 break
     known = [name for name in names if name in columns.names]
-    if not known and (len(columns.names) > 1 or columns.form):
+    if not known and (len(columns.names) > 1 or columns.csv_format):
         raise ConfigError(
             f"ids={path}: no column of this file has the name of the dataset's id or unit "
             "column. Rename the column of ids, or write one id per line into a .txt file"

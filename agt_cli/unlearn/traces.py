@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from agt.data.erasure import part
+from agt.data.erasure import load_without_erased
 from agt.data.records import Records
 from agt.errors import AgtError
-from agt.store import Broken
+from agt.store.reading import Broken
 from agt.training.checkpoint import RUN_FILE
 from agt.unlearning.sentences import Remark
 from agt_cli.report.audit_files import SHADOWS
@@ -67,7 +67,7 @@ class TraceTargets:
         """
         key, batch = key_of(run), log.batch(len(log.entries))
         hashes = frozenset(word for entry in batch for word in entry.records)
-        parted = part(stated(run, settings), named(key, log.erased))
+        parted = load_without_erased(stated(run, settings), named(key, log.erased))
         erased = parted.erased.take(named(key, hashes)(parted.erased.ids, parted.erased.units))
         rest = parted.rest
         ids = _ids_of(erased, (rest.train, rest.test))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agt import __version__, sentences
-from agt.store import Broken
+from agt.store.reading import Broken
 from agt_cli.ledger_files import NO_LEDGER
 from agt_cli.runs.prepare import SOURCE_FILE
 from agt_cli.verify.folders import (

@@ -27,7 +27,8 @@ from agt.models.kind import CertificateKind, RemovalBounds
 from agt.models.kinds import certificate_config
 from agt.models.shards import SHARDS, read_shards
 from agt.settings import plain_of
-from agt.store import Broken, Manifest, read_file
+from agt.store.manifest import Manifest
+from agt.store.reading import Broken, read_file
 from agt.unlearning.promise import read_promise
 from agt.unlearning.sentences import Remark, without_words
 from agt_cli.report.finished import ACCOUNT_FILE

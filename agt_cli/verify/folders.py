@@ -28,19 +28,9 @@ from agt.models.fitting import load
 from agt.models.model import Model
 from agt.problem import Settings
 from agt.settings import RelationConfig, build, validate
-from agt.store import (
-    HASH,
-    MANIFEST_FILE,
-    MAX_TEXT_BYTES,
-    Broken,
-    Manifest,
-    as_json,
-    file_kind,
-    open_plain,
-    parse_json,
-    read_digest,
-    unseal_manifest,
-)
+from agt.store.json_text import as_json, parse_json
+from agt.store.manifest import HASH, MANIFEST_FILE, Manifest, read_digest, unseal_manifest
+from agt.store.reading import MAX_TEXT_BYTES, Broken, file_kind, open_plain
 from agt.targets import is_own_code
 from agt_cli.choices import naming
 from agt_cli.report.finished import CHECKPOINTS, COMMIT, LOCK, NEXT, STATE_LOCK, Run

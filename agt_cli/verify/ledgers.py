@@ -23,7 +23,7 @@ from agt.mechanisms.claims import read_claim
 from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.output import Output
 from agt.settings import plain_of
-from agt.store import Broken, open_plain
+from agt.store.reading import Broken, open_plain
 from agt_cli.ledger_files import FOLDER, NO_LEDGER, ledger_path
 from agt_cli.releasing.ledgers import unit_of
 from agt_cli.releasing.noise import stands_for

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from agt import sentences
 from agt.certificates.box import Certificates
-from agt.store import MAX_TEXT_BYTES, Broken
+from agt.store.reading import MAX_TEXT_BYTES, Broken
 from agt_cli.command_settings import LINES
 from agt_cli.releasing.noise import MECHANISM, meant_guarantee
 from agt_cli.report.certification_md import table_metrics

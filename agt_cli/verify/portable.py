@@ -23,7 +23,8 @@ from agt.mechanisms.totals import total_of_weights
 from agt.models.model import Model
 from agt.models.portable import README, RELEASE, WEIGHTS, Portable
 from agt.settings import plain_of
-from agt.store import MAX_TEXT_BYTES, Broken, as_json
+from agt.store.json_text import as_json
+from agt.store.reading import MAX_TEXT_BYTES, Broken
 from agt.targets import is_own_code
 from agt_cli.runs.prepare import SOURCE_FILE, encoder_of
 from agt_cli.verify.folders import Record, check_match, rendered_alike

@@ -48,7 +48,8 @@ from agt.models.number_votes import NumberVotes
 from agt.numeric import step_of
 from agt.release import NumberRelease, ReleaseTerms, judge_labelling
 from agt.settings import RelationConfig, TotalConfig, plain_of, validate
-from agt.store import MAX_TEXT_BYTES, Broken, parse_yaml
+from agt.store.reading import MAX_TEXT_BYTES, Broken
+from agt.store.yaml_text import parse_yaml
 from agt.targets import current_name
 from agt.training.lattice import LATTICE_STEPS
 from agt_cli.ledger_files import NO_LEDGER

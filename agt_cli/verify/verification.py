@@ -9,7 +9,8 @@ from pathlib import Path
 
 from agt.errors import ConfigError, counted
 from agt.models.portable import COMMAND as RELEASE
-from agt.store import MANIFEST_FILE, Broken, Manifest, read_file, unseal_manifest
+from agt.store.manifest import MANIFEST_FILE, Manifest, unseal_manifest
+from agt.store.reading import Broken, read_file
 from agt.unlearning.sentences import sentences
 from agt_cli.ledger_files import is_ledger
 from agt_cli.report.finished import Run, has_pending_commit, spent_lines

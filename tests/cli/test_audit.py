@@ -13,7 +13,8 @@ import yaml
 from erasing import erase, pending
 
 from agt.data.blobs import Blobs
-from agt.store import MANIFEST_FILE as MANIFEST, Lock, Manifest
+from agt.store.lock import Lock
+from agt.store.manifest import MANIFEST_FILE as MANIFEST, Manifest
 from agt.targets import imported, trusting
 from agt_audit.selftest import PLANTED, Plant
 from agt_cli import config_files
@@ -237,7 +238,7 @@ def test_what_a_killed_audit_left_is_removed_and_a_living_ones_stays(audited: Ag
         scratch.mkdir(parents=True)
     (dead.parent / LOCK).touch()
     lock = Lock(living.parent / LOCK)
-    assert lock.take()
+    assert lock.acquire()
     assert audited("audit", "toy", "run=latest").code == 0
     lock.release()
     assert (dead.exists(), living.exists()) == (False, True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 from safetensors.torch import load, save
 
-from agt.store import Manifest
+from agt.store.manifest import Manifest
 from agt.training.checkpoint import read_safetensors_header
 
 from .conftest import Agt

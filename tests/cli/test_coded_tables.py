@@ -52,9 +52,7 @@ def files_of(run: Path) -> dict[str, bytes]:
     files["conditions.json"] = (run / "conditions.json").read_bytes()
     metrics = json.loads((run / "metrics.json").read_text())
     del metrics["seconds_training"]
-    environment = json.loads((run / "env.json").read_text())
-    digests = [environment[name] for name in ("data_digest", "features_digest")]
-    files["numbers"] = json.dumps([metrics, digests]).encode()
+    files["numbers"] = json.dumps(metrics).encode()
     return files
 
 
@@ -103,3 +101,28 @@ def test_the_accuracy_of_an_ensemble_is_of_a_public_sample(
     assert "train_accuracy_records" not in of_one
     asked = of_many["train_accuracy"] * of_many["train_accuracy_records"]
     assert asked == pytest.approx(round(asked))
+
+
+@pytest.mark.parametrize(("then", "now"), [(0, 2**40), (2**40, 0)], ids=["codes", "array"])
+def test_a_run_is_used_and_erased_from_although_its_table_is_held_in_another_way(
+    then: int, now: int, agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_people(tmp_path / "people.csv", missing=False)
+    people = pd.read_csv(tmp_path / "people.csv")
+    people.insert(0, "id", [f"r{row}" for row in range(len(people))])
+    people.to_csv(tmp_path / "people.csv", index=False)
+    (tmp_path / "ids.txt").write_text("r3\n")
+    named = ("dataset.id=id", "dataset.id_permanent=true")
+    votes = ("certificate=votes", "ensemble.members=5")
+    monkeypatch.setattr(table, "ARRAY_BYTES", then)
+    agt("train", *SETTINGS, *named, *votes, "hydra.run.dir=run", "-q").ended(0)
+    monkeypatch.setattr(table, "ARRAY_BYTES", now)
+    certified = agt("certify", "run=run", "hydra.run.dir=certified").ended(0)
+    assert "changed" not in certified.err + certified.out
+    agt("unlearn", "run=run", "ids=ids.txt", "hydra.run.dir=account", "-q").ended(0)
+    removal = json.loads((tmp_path / "account/account.json").read_text())["removal"]
+    assert removal["facts"]["members_retrained"] == 1
+    monkeypatch.setattr(table, "ARRAY_BYTES", then)
+    agt("certify", "run=run", "hydra.run.dir=again", "-q").ended(0)
+    for folder in ("run", "certified", "account", "again"):
+        agt("verify", folder, "-q").ended(0)

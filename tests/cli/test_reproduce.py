@@ -18,7 +18,8 @@ from synthetic import refused
 
 from agt.errors import ConfigError
 from agt.facts import evidence, not_held
-from agt.store import Lock, seal
+from agt.store.lock import Lock
+from agt.store.sealed import seal
 from agt_cli._experiments import reproduce, runs as module
 from agt_cli.report.console import Console
 from agt_cli.report.opening import open_run
@@ -138,7 +139,7 @@ def test_a_run_that_another_process_is_at_is_left_to_it(tmp_path: Path) -> None:
     status = json.loads((folder / "status.json").read_text())
     (folder / "status.json").write_text(json.dumps({**status, "state": "running"}))
     lock = Lock(folder / "lock")
-    assert lock.take()
+    assert lock.acquire()
     with pytest.raises(ConfigError, match=folder.name):
         runs.finished(TINY, "again")
     lock.release()
@@ -428,4 +429,32 @@ def test_the_papers_own_data_comes_first_and_absent_data_says_how_to_get_it(
     )
     assert runs_on(overrides=["dataset.scale=3"], data="stand_in").endswith(
         "(overridden: dataset.scale)"
+    )
+
+
+def test_digits_stand_in_for_octmnist_only_where_its_file_is_not_there(tmp_path: Path) -> None:
+    request = {**SMOKE, "name": "octmnist", "profile": "both", "data_dir": str(tmp_path)}
+
+    def is_made_up() -> bool:
+        return "NOT retinal scans" in reproduce.configure(request).experiment.data
+
+    assert not is_made_up(), "where neither file is, the run says how to get the official one"
+    (tmp_path / "octmnist_like.npz").touch()
+    assert is_made_up()
+    (tmp_path / "octmnist.npz").touch()
+    assert not is_made_up()
+
+
+def test_on_octmnist_itself_the_settings_are_the_published_ones(tmp_path: Path) -> None:
+    experiment = load_experiment("octmnist").on_original()
+    artifact = next(one for one in experiment.artifacts if one.id == "000_fig3")
+    runs = Runs(tmp_path, (), Console(quiet=True))
+    entry = Entry(experiment, artifact, {"paper": experiment.profiles["paper"]}, runs)
+    config, settings = runs.settings(entry.overrides("paper", artifact.settings["run"]))
+    assert config["dataset"]["path"] is None, "the official file, whose hash is checked"
+    assert settings.training.batch.count == 9
+    assert (settings.training.lr, settings.training.decay, settings.training.epochs) == (
+        0.03,
+        0.3,
+        2,
     )

@@ -286,7 +286,7 @@ def test_a_run_whose_process_lives_is_left_alone(
     """
     run = shutil.copytree(failed, tmp_path / "run").relative_to(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("agt.store.fcntl", None)
+        patch.setattr("agt.store.lock.fcntl", None)
         agt("train", f"resume={run}").ended(2, str(run))
     one = open_unfinished(run, "train")
     with pytest.raises(OSError), RunRecord(run, "train", one.config, one):  # noqa: PT011, PT012

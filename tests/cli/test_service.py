@@ -408,7 +408,7 @@ def test_what_a_ledger_does_not_pay_for(agt: Agt, ask: Ask, home: Path) -> None:
 def test_a_full_disk_costs_nothing_before_the_debit_and_is_told_after_it(
     ask: Ask, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agt.store import Pending
+    from agt.store.atomic import Pending
 
     path, real, full = open_ledger(home / "box", 10), Pending.opened, "spent.json"
 

@@ -18,10 +18,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agt.data.embeddings import FORMAT
+from agt.data.prepared import FORMAT
 from agt.errors import AgtError
 from agt.numeric import SystemRandomness
-from agt.store import Pending, file_sha256, seal, seal_manifest
+from agt.store.atomic import Pending
+from agt.store.manifest import seal_manifest
+from agt.store.reading import file_sha256
+from agt.store.sealed import seal
 from agt_cli.releasing import spent as spending
 from agt_cli.releasing.label_table import LabelTable
 from agt_cli.report.finished import spent_lines

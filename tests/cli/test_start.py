@@ -24,6 +24,7 @@ from agt_cli.commands import start
 from agt_cli.commands.data import COUNTS_ROWS
 from agt_cli.commands.start import weights_release
 from agt_cli.report.scoring import MEMBERS_WITHOUT_SIZE
+from agt_cli.report.start_md import QUERIES
 
 from .conftest import Agt
 
@@ -57,6 +58,12 @@ def shop(path: Path, rows: int = 1500) -> Path:
     return path
 
 
+def typed(line: str, queries: str) -> list[str]:
+    """The words of a command that was proposed, with a file of queries in the place of FILE."""
+    _, *words = shlex.split(line)
+    return [f"inputs={queries}" if word == QUERIES else word for word in words]
+
+
 def test_from_a_table_to_a_released_label_by_the_commands_that_it_prints(
     agt: Agt, tmp_path: Path
 ) -> None:
@@ -68,9 +75,10 @@ def test_from_a_table_to_a_released_label_by_the_commands_that_it_prints(
     assert re.search(r"\b\d+ people\b", said.out), "so many that half of the answers withstand"
     assert said.out.count("<- the next command") == 1
     assert not list(tmp_path.glob("outputs/*/*/spent.json"))
-    commands = [shlex.split(line) for line in said.out.splitlines() if line.startswith("  agt ")]
-    assert [words[1] for words in commands] == ["start", "train", "certify", "plan", "predict"]
-    for _, *words in commands:
+    lines = [line for line in said.out.splitlines() if line.startswith("  agt ")]
+    commands = [typed(line, "my shop.csv") for line in lines]
+    assert [words[0] for words in commands] == ["start", "train", "certify", "plan", "predict"]
+    for words in commands:
         done = agt(*words, "-q").ended(0)
     labels = re.search(r"^labels: (.*)$", done.out, re.MULTILINE)
     assert labels is not None
@@ -84,7 +92,7 @@ def test_from_a_table_to_a_released_label_by_the_commands_that_it_prints(
 @pytest.fixture
 def uncompared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the usual learners beside the model, which take longer than it."""
-    monkeypatch.setattr(start, "others", lambda node, scoring: {})
+    monkeypatch.setattr(start, "scores_on_table", lambda node, scoring: {})
 
 
 def costs(path: Path, rows: int = 900) -> Path:
@@ -116,8 +124,7 @@ def test_numbers_from_a_table_to_released_weights_by_the_commands_that_it_prints
     dataset = yaml.safe_load((tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8"))
     assert (dataset["target"], dataset["range"], dataset["from_data"]) == ("numeric", [0, 4000], [])
     for line in (*told["commands"][:2], told["next"]):
-        _, *words = shlex.split(line)
-        agt(*words, "-q").ended(0)
+        agt(*typed(line, "t.csv"), "-q").ended(0)
     comparison = pd.read_csv(tmp_path / told["record"] / "tables" / "comparison.csv")
     assert [*comparison] == ["name", "rmse", "low", "high", "mae", "r2"]
     agt("verify", told["record"], "-q").ended(0)
@@ -132,8 +139,7 @@ def test_numbers_of_which_nothing_is_public_but_their_range_are_measured_first(
     assert told["not_public"] == ["ranges", "lists", "size"]
     assert f"ensemble.members={MEMBERS_WITHOUT_SIZE}" in told["commands"][1]
     for line in told["measuring"][:2]:
-        _, *words = shlex.split(line)
-        agt(*words, "-q").ended(0)
+        agt(*typed(line, "t.csv"), "-q").ended(0)
     path = tmp_path / "conf" / "dataset" / "t_measured.yaml"
     measured = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert (measured["target"], measured["classes"]) == ("numeric", None)
@@ -201,9 +207,10 @@ def test_people_of_several_rows_are_a_cap_more(agt: Agt, tmp_path: Path) -> None
     run = tmp_path / told["run"]
     agt("certify", f"run={run}", "-q").ended(0)
     assert yaml.safe_load((run / "config.yaml").read_text())["relation"]["unit_rows"] == 2
-    commands = [shlex.split(line)[1:] for line in told["measuring"]]
+    commands = [typed(line, "t.csv") for line in told["measuring"]]
     for words in commands:
-        agt(*words, "-q").ended(0)
+        # of a table whose measured ranges are rough, the whole file is no population of queries
+        agt(*(word for word in words if word != "inputs=t.csv"), "-q").ended(0)
     claims = [json.loads(path.read_text()) for path in tmp_path.glob("outputs/*/*/claim.json")]
     assert [claim["relation"]["unit_rows"] for claim in claims] == [2, 2]
 
@@ -340,11 +347,12 @@ def test_several_classes_are_a_head_s_and_what_is_expected_decides_no_proposal(
     ).json
     assert "certificate=stability" in told["commands"][1]
     assert told["recommended"] == told["plan"][0], "although a town is as good as drawn by lot"
-    assert told["next"].startswith(f"agt predict run={told['run']} mechanism=noisy_statistics ")
+    release = f"{QUERIES} mechanism=noisy_statistics "
+    assert told["next"].startswith(f"agt predict run={told['run']} {release}")
     shop(tmp_path / "more.csv")
     few = agt("start", "more.csv", *ANSWERS[:-1], "eps=0.0001", "--json", "-q").json
     assert few["recommended"] == few["plan"][0], "although there are too few rows for this budget"
-    assert few["next"].startswith(f"agt predict run={few['run']} mechanism=noisy_statistics ")
+    assert few["next"].startswith(f"agt predict run={few['run']} {release}")
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

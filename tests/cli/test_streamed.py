@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from agt.store import _Hashing
+from agt.store.folder import _HashingFile
 from agt_cli.cli import main
 from agt_cli.releasing import spent as spending
 
@@ -22,9 +22,9 @@ N, WIDTH, ROWS = 60, 3, 7
 EACH = ("mechanism.eps=1", "accounting=paper")
 WEIGHTS = ("mechanism=release_weights", "total.eps=1", "total.delta=1e-5")
 MANY = f"""
-from agt.data import arrays, files, ids, labelled
+from agt.data import arrays, cell_values, files, ids, labelled
 from agt_cli.releasing import label_table as publish
-for module in (arrays, ids, files, publish): module.ROWS = {ROWS}
+for module in (arrays, cell_values, ids, files, publish): module.ROWS = {ROWS}
 publish.MAX_LABELS_SHOWN = 10
 labelled.is_large = lambda path: True
 """
@@ -73,6 +73,7 @@ def many(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
             "agt.data.arrays",
             "agt.data.ids",
             "agt.data.files",
+            "agt.data.cell_values",
             "agt_cli.releasing.label_table",
         ):
             monkeypatch.setattr(f"{module}.ROWS", ROWS)
@@ -221,15 +222,15 @@ def test_a_file_that_is_replaced_under_way(
 def test_a_disk_that_runs_full_under_way(
     agt: Agt, home: Path, many: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, left = _Hashing.write, [3]
+    write, left = _HashingFile.write, [3]
 
-    def full(self: _Hashing, content: bytes) -> int:
+    def full(self: _HashingFile, content: bytes) -> int:
         left[0] -= "labels" in str(self._file.name)
         if left[0] < 0:
             raise OSError(28, "No space left on device")
         return write(self, content)
 
-    monkeypatch.setattr(_Hashing, "write", full)
+    monkeypatch.setattr(_HashingFile, "write", full)
     many()
     agt("predict", f"run={home / 'run'}", asked(), *EACH).ended(1, "labels.parquet: ", "spent.json")
     assert not list(Path("outputs").rglob("labels*"))

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from agt.store import Lock
+from agt.store.lock import Lock
 from agt_cli import sweeps
 from agt_cli.cli import main
 from agt_cli.commands import train
@@ -237,7 +237,7 @@ def test_changed_data_are_another_job(agt: Agt, tmp_path: Path) -> None:
 def test_sweep_that_another_process_runs_is_refused(swept: Agt) -> None:
     before = contents(SWEEP)
     lock = Lock(SWEEP / "lock")
-    assert lock.take()
+    assert lock.acquire()
     said = swept("training.seed=0,1")
     assert (said.code, contents(SWEEP)) == (2, {**before, str(SWEEP / "lock"): b""})
     assert f"{SWEEP}: " in said.err
@@ -250,7 +250,7 @@ def test_job_that_another_process_is_at_is_left_to_it(swept: Agt) -> None:
     folder = folder_of("training.seed=0")
     leave_running(folder)
     lock = Lock(folder / "lock")
-    assert lock.take()
+    assert lock.acquire()
     said = swept("training.seed=0,1")
     assert (said.code, states(said)) == (1, ["running", "done"])
     assert "1 of 2" in said.err

@@ -18,7 +18,7 @@ from museum import BUDGET, FinishedRuns
 from records import MARKS_ITSELF, name_everywhere, reseal
 
 from agt.errors import ConfigError
-from agt.store import file_sha256
+from agt.store.reading import file_sha256
 from agt.targets import OWN_SETTINGS, UntrustedCode, imported, is_own_code, trusting
 from agt_cli import config_files
 from cli.conftest import Agt

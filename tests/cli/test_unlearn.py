@@ -13,7 +13,7 @@ import pytest
 
 from agt.data.blobs import Blobs
 from agt.errors import CheckError
-from agt.store import MANIFEST_FILE as MANIFEST
+from agt.store.manifest import MANIFEST_FILE as MANIFEST
 from agt_cli.report.finished import COMMIT, Run
 from agt_cli.runs.pending import ABSTAINED_FILE
 

@@ -33,7 +33,7 @@ from agt.facts import LAST_IN_WORDS
 from agt.mechanisms.claims import read_claim
 from agt.sentences import SCOPE
 from agt.settings import RelationConfig
-from agt.store import Manifest, seal_manifest
+from agt.store.manifest import Manifest, seal_manifest
 from agt.targets import trusting
 from agt_cli.cli import main
 from cli.conftest import Agt, Said

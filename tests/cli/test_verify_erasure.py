@@ -16,7 +16,7 @@ import pytest
 from records import name_training_run
 
 from agt.data.blobs import Blobs
-from agt.store import MANIFEST_FILE as MANIFEST, Manifest
+from agt.store.manifest import MANIFEST_FILE as MANIFEST, Manifest
 from agt.unlearning.sentences import Remark
 from agt_cli.cli import main
 from agt_cli.report.finished import COMMIT, NEXT

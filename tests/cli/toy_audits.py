@@ -9,7 +9,7 @@ import pandas as pd
 
 from agt.errors import ConfigError
 from agt.settings import schema
-from agt.store import MANIFEST_FILE
+from agt.store.manifest import MANIFEST_FILE
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, Strength

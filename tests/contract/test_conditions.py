@@ -25,7 +25,7 @@ from agt.models.description import describe, read_problem
 from agt.relations import RELATIONS
 from agt.relations.names import ENTRIES
 from agt.settings import KGridConfig, RelationConfig
-from agt.store import as_json
+from agt.store.json_text import as_json
 from agt.templates import IN_WORDS
 from contract import test_datasets, test_models
 

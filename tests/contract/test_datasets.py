@@ -19,9 +19,9 @@ import pytest
 import sklearn.datasets
 
 from agt.data.dataset import Dataset
-from agt.data.files import columns_of
 from agt.data.ids import uniform
 from agt.data.records import Records
+from agt.data.sent_records import columns_of
 from agt.errors import AgtError, DataError, DataMissing
 from agt.facts import Standing
 from agt.settings import build

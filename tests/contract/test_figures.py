@@ -202,6 +202,47 @@ def test_curves_that_nobody_could_tell_apart_are_one_with_both_names(
     assert names == {"one =\nsame", "other"}
 
 
+def test_on_a_logarithmic_axis_small_curves_that_differ_many_fold_stay_apart(
+    tmp_path: Path, drawn: list[Figure]
+) -> None:
+    x = np.arange(1.0, 6.0)
+    curve = {"worst case": 1e6 * x, "bound": x, "residual": 1e-4 * x}
+    rows = [{"x": v, "y": y[int(v) - 1], "series": name} for name, y in curve.items() for v in x]
+    with RunRecord(tmp_path / "run", "plan", {}) as record:
+        curves(record, Curves("c", "x", "y", "x", "y", log=False, ylog=True), pd.DataFrame(rows))
+    names = {text.get_text() for text in drawn[-1].legends[0].get_texts()}
+    assert names == set(curve)
+
+
+def test_a_logarithmic_axis_of_one_value_has_one_tick(tmp_path: Path, drawn: list[Figure]) -> None:
+    rows = [{"x": x, "y": 18000.0, "series": "one"} for x in (1.0, 2.0)]
+    chart = Curves("c", "x", "y", "x", "y", log=False, ylog=True, level=18000.0)
+    with RunRecord(tmp_path / "run", "plan", {}) as record:
+        curves(record, chart, pd.DataFrame(rows))
+    figure = drawn[-1]
+    figure.draw_without_rendering()
+    (axes,) = (one for one in figure.axes if one.axison)
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["18,000"]
+    assert list(axes.get_yticks(minor=True)) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["short", "a head with removals on features of an untrained network"]
+)
+def test_long_names_leave_the_panel_its_width(
+    name: str, tmp_path: Path, drawn: list[Figure]
+) -> None:
+    rows = [{"x": x, "y": x, "series": name} for x in (0.0, 1.0)]
+    rows += [{"x": x, "y": x / 2, "series": "other"} for x in (0.0, 1.0)]
+    chart = Curves("c", "x", "y", "x", "y", log=False, beside=True)
+    with RunRecord(tmp_path / "run", "plan", {}) as record:
+        curves(record, chart, pd.DataFrame(rows))
+    figure = drawn[-1]
+    figure.draw_without_rendering()
+    (axes,) = (one for one in figure.axes if one.axison)
+    assert axes.get_position().width > 0.5
+
+
 def test_looks_follow_from_method_members_and_profile_and_not_from_the_order() -> None:
     rows = [
         {"series": f"{method} {members} {profile}", "method": method, "members": members}

@@ -15,7 +15,8 @@ from agt.models.kind import CertificateKind
 from agt.models.kinds import KINDS, certificate_config
 from agt.problem import Settings
 from agt.settings import FeaturesConfig, TrainingConfig, plain_of, validate
-from agt.store import Folder, NewFolder, as_json
+from agt.store.folder import Folder, NewFolder
+from agt.store.json_text import as_json
 from agt.training.settings import EnsembleConfig
 from agt_cli import config_files
 from agt_cli.choices import _UNREAD

@@ -5,6 +5,7 @@ The images are synthetic: brightness says the class, and drusen lies between wha
 learnt to tell apart.
 """
 
+import runpy
 import shutil
 from pathlib import Path
 
@@ -83,6 +84,25 @@ def test_no_file_says_what_to_run(
     assert ("octmnist.npz" in said and "http" in said) or "--no-deps medmnist" in said
     assert main(["train", "experiment=octmnist", "dataset.path=mine.npz"]) == 4
     assert "mine.npz" in capsys.readouterr().err
+
+
+def test_digits_in_its_format_hold_out_the_fours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digits = np.tile(np.arange(10), 300)
+    images = np.broadcast_to(digits[:, None, None], (3000, 28, 28)).astype(np.uint8)
+    images = images + (np.arange(3000) % 200)[:, None, None].astype(np.uint8)
+    np.savez(tmp_path / "mnist_t10k.npz", images=images, labels=digits)
+    script = Path(__file__).parents[2] / "scripts" / "make_octmnist_like.py"
+    words = [str(script), str(tmp_path / "mnist_t10k.npz"), str(tmp_path)]
+    monkeypatch.setattr("sys.argv", words)
+    runpy.run_path(str(script), run_name="__main__")
+    with np.load(tmp_path / "octmnist_like.npz") as made:
+        assert np.bincount(made["test_labels"].ravel()).tolist() == [250] * 4
+        assert np.bincount(made["train_labels"].ravel()).tolist() == [350, 350, 50, 1250]
+    dataset = source(tmp_path / "octmnist_like.npz").load()
+    assert dataset.pretrain is not None
+    assert dataset.train.labels.sum() == 50, "the fours are fine-tuned on, all of them"
 
 
 def test_train_and_certify(octmnist: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from agt.bounds.box import Box
 from agt.errors import ConfigError, DataMissing, UnsoundError
 from agt.models.store import bounds_file, read_boxes, write_boxes
-from agt.store import Pending, write_atomic
+from agt.store.atomic import Pending, write_atomic
 from agt_cli.report.finished import Run
 from agt_cli.report.opening import open_run
 from agt_cli.report.record import RunRecord
@@ -378,7 +378,7 @@ def test_room_is_taken_before_and_given_back(tmp_path: Path) -> None:
 def test_a_disk_without_room_says_so_before(tmp_path: Path) -> None:
     """A process that may write no file of over 4 KiB."""
     code = (
-        "import resource; from pathlib import Path; from agt.store import Pending\n"
+        "import resource; from pathlib import Path; from agt.store.atomic import Pending\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "try: Pending(Path('labels.csv'), 5000)\n"
         "except OSError as error: print(error.filename)"

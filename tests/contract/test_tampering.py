@@ -21,7 +21,7 @@ from torch import nn
 
 import agt
 from agt.errors import AgtError, ConfigError
-from agt.store import Manifest, seal_manifest
+from agt.store.manifest import Manifest, seal_manifest
 from agt_cli.cli import main
 from agt_cli.report.opening import open_run
 from agt_cli.unlearn.log import KEY_FILE

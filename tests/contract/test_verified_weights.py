@@ -19,7 +19,8 @@ from records import name_training_run, reseal
 from agt.data.target import ClassTarget
 from agt.models.portable import COMMAND, Portable
 from agt.settings import FeaturesConfig
-from agt.store import Folder, write_atomic
+from agt.store.atomic import write_atomic
+from agt.store.folder import Folder
 from agt_cli.cli import main
 from contract.test_portable import COLUMNS, RUNS, TABLE, Home, published
 

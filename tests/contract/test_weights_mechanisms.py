@@ -22,10 +22,11 @@ from synthetic import ball
 import agt
 import agt_audit
 import agt_cli
-from agt.api import Fitted, fit, load
+from agt.api import fit, load
 from agt.data.labelled import Declared
 from agt.errors import AgtError, ConfigError
 from agt.facts import evidence, not_held
+from agt.fitted import Fitted
 from agt.mechanisms import weights_mechanism
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.output import Output

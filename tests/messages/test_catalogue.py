@@ -26,7 +26,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from agt.errors import AgtError
-from agt.store import Pending
+from agt.store.atomic import Pending
 from agt.targets import trusting
 from agt_cli import config_files, usage
 from agt_cli.checks import check_settings

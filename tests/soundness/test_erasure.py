@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agt.api import Declared, Fitted, fit
+from agt.api import fit
 from agt.certificates.votes import certified_vote
+from agt.data.labelled import Declared
 from agt.errors import UnsoundError
 from agt.facts import declared, not_held
+from agt.fitted import Fitted
 from agt.training.objective import Objective, gram_rounding
 from agt.unlearning.newton import BoundedMatrix, Factor, RemovableHead, reduce_residual, worst_case
 from agt.unlearning.sentences import Remark

@@ -13,9 +13,11 @@ import pytest
 import torch
 from joblib import parallel_config
 
-from agt.api import Declared, Fitted, fit
+from agt.api import fit
+from agt.data.labelled import Declared
 from agt.data.records import UNANSWERED
 from agt.errors import CheckError
+from agt.fitted import Fitted
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import labels_of

@@ -50,7 +50,7 @@ from agt.mechanisms.tables import DRAW_VALUES, GaussianRule, rule_for_guarantee
 from agt.mechanisms.weights import noise_scale
 from agt.numeric import UNIT, gaussian_mu, step_of
 from agt.settings import RelationConfig
-from agt.store import write_atomic
+from agt.store.atomic import write_atomic
 from agt.training.erm import erm_sensitivity, train_erm
 from agt.training.linear import LinearTrained
 from agt.training.objective import ComputedGradient

@@ -15,7 +15,7 @@ from records import reseal
 from torch import nn
 
 import agt
-from agt.data.records import fingerprint
+from agt.data.digests import fingerprint
 from agt.errors import DataError
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.statistics import NoisyStatistics
@@ -263,8 +263,8 @@ def test_a_folder_that_holds_no_model_says_so(tmp_path: Path) -> None:
 
 
 def test_a_description_of_another_version_is_refused(tmp_path: Path) -> None:
-    from agt.api import COMMAND
-    from agt.store import NewFolder
+    from agt.fitted import COMMAND
+    from agt.store.folder import NewFolder
 
     fit().save(tmp_path / "model")
     node = json.loads((tmp_path / "model" / "model.json").read_text())

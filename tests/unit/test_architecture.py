@@ -50,7 +50,10 @@ ROOMS = (
     ("agt.release",),
     ("agt.unlearning",),
     ("agt.account", "agt.progress"),
-    ("agt.api", "agt.estimator", "agt.fit_settings"),
+    (
+        *("agt.fit_settings", "agt.fit_problem", "agt.answers", "agt.fitted", "agt.fit_doubts"),
+        *("agt.api", "agt.estimator"),
+    ),
     (
         *(
             "agt_cli._experiments",
@@ -261,4 +264,4 @@ def test_kinds_of_certificate_are_asked_and_not_compared() -> None:
                 if named & classes:
                     asked.append((module(path), ast.unparse(node)))
     # What a program hands over for a certificate is a kind, its name or its settings.
-    assert asked == [("agt.api", "isinstance(certificate, CertificateKind)")]
+    assert asked == [("agt.fit_problem", "isinstance(certificate, CertificateKind)")]

@@ -20,7 +20,7 @@ import agt
 from agt.bounds.box import Box
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
-from agt.store import Lock
+from agt.store.lock import Lock
 from agt.training import checkpoint
 from agt.training.checkpoint import NO_CHECKPOINTS, CheckpointFolder, Checkpoints, open_checkpoints
 from agt.training.ensemble import train_members
@@ -499,6 +499,6 @@ def test_a_program_s_checkpoints_go_nowhere_else(tmp_path: Path) -> None:
         agt.fit(records.features, records.labels, checkpoint=tmp_path / "work")
     assert (tmp_path / "work" / "thesis.part1-2").exists()
     lock = Lock(tmp_path / "c.lock")
-    assert lock.take()
+    assert lock.acquire()
     with pytest.raises(ConfigError, match=r"checkpoint=.*/c:"):
         agt.fit(records.features, records.labels, checkpoint=tmp_path / "c")

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from agt.certificates.box import Certificates
-from agt.data import arrays, files, ids, labelled
+from agt.data import arrays, cell_values, files, ids, labelled
 from agt.data.arrays import Blocks, pieces
 from agt.data.embeddings import Embeddings
 from agt.data.labelled import LabelledFile
@@ -64,9 +64,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From then on seven rows are many."""
 
     def shrink() -> None:
-        for module in (arrays, ids, files):
+        for module in (arrays, cell_values, ids, files):
             monkeypatch.setattr(module, "ROWS", 7)
-        monkeypatch.setattr("agt.data.files._PARSED_BYTES", 400)
+        monkeypatch.setattr("agt.data.csv_format._PARSED_BYTES", 400)
         monkeypatch.setattr(labelled, "is_large", lambda path: True)
 
     return shrink
@@ -209,3 +209,25 @@ def test_flags_of_a_closed_form_are_its_distances(small: Callable[[], None]) -> 
     assert np.array_equal(found.certified[:, 2:4], expected[:, 2:4])
     plain = Certificates(ks, "add_remove", distance, expected)
     assert found.table(distance) == plain.table(distance)
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize(
+    ("people", "named"), [(1, True), (2, False)], ids=["one query each", "two queries each"]
+)
+def test_queries_are_named_by_their_people_where_each_has_one(
+    tmp_path: Path, small: Callable[[], None], people: int, named: bool, large: bool
+) -> None:
+    names = [f"p{row // people}" for row in range(N)]
+    pd.DataFrame({**COLUMNS, "client": names}).to_csv(tmp_path / "q.csv", index=False)
+    if large:
+        small()
+    found = table(unit="client", subgroups=()).load_queries(tmp_path / "q.csv")
+    assert found.id_column == ("client" if named else None)
+    assert (found.ids[:].tolist() == names) == named
+
+
+def test_queries_without_a_person_in_some_row_are_numbered(tmp_path: Path) -> None:
+    names = ["", *(f"p{row}" for row in range(1, N))]
+    pd.DataFrame({**COLUMNS, "client": names}).to_csv(tmp_path / "q.csv", index=False)
+    assert table(unit="client").load_queries(tmp_path / "q.csv").id_column is None

@@ -1,9 +1,10 @@
-"""Tables held as codes: every number, id and digest as of the table held as an array."""
+"""Tables held as codes: every number and id as of the table held as an array."""
 
 import copy
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from agt.data import table
 from agt.data.arrays import Mapped, as_array
 from agt.data.coded import CodedFeatures, Lookup, RowLookup
 from agt.data.dataset import Dataset
-from agt.data.records import DataError, fingerprint, records
+from agt.data.digests import fingerprint
+from agt.data.records import DataError, Records, records
 from agt.data.table import Encoding, Table
 from agt.data.target import ClassTarget
 from agt.errors import UnsoundError
@@ -25,7 +27,7 @@ from agt.models.features import FeatureMap
 from agt.settings import FeaturesConfig
 from agt.training.linear import LinearTrained
 from agt.training.sensitivity import LinearLoss, Sensitivity
-from agt_cli.unlearn.log import HashKey, Index
+from agt_cli.unlearn.log import HashKey, Index, check_same
 
 LIMITS = {"x": (-3.0, 3.0), "edges": (0.0, 1.0, 5.0), "y": (-3.0, 3.0)}
 LISTED = {"region": ("north", "south"), "one": ("west",)}
@@ -279,12 +281,12 @@ def _dataset(array: np.ndarray) -> Dataset:
     return Dataset("test", ClassTarget(("0", "1")), everyone, everyone, None, {}, None, None)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("missing", [False, True])
-def test_a_table_is_the_same_dataset_however_it_is_held(
-    missing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def loaded_both_ways(
+    folder: Path, missing: bool, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Dataset, Dataset]:
+    """The same table with features that are held as an array, and as codes."""
     source = Table(
-        path=write_csv(tmp_path, missing),
+        path=write_csv(folder, missing),
         label="label",
         numeric=LIMITS,
         categorical=LISTED,
@@ -295,14 +297,146 @@ def test_a_table_is_the_same_dataset_however_it_is_held(
     held_as_array = source.load()
     monkeypatch.setattr(table, "ARRAY_BYTES", 0)
     held_as_codes = source.load()
+    assert isinstance(held_as_array.train.features, np.ndarray)
     assert isinstance(held_as_codes.train.features, CodedFeatures)
-    assert held_as_codes.digest == held_as_array.digest
+    return held_as_array, held_as_codes
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_table_is_the_same_dataset_however_it_is_held(
+    missing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held_as_array, held_as_codes = loaded_both_ways(tmp_path, missing, monkeypatch)
     assert held_as_codes.same_records(held_as_array)
     assert held_as_codes.notes == held_as_array.notes
+    assert held_as_codes.coding is not None
+    coded = held_as_codes.coding.coded(held_as_array.train.features)
+    assert coded is not None
+    assert same_bits(coded.codes, held_as_codes.train.features.codes)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_recorded_digest_is_known_again_however_the_table_is_held(
+    missing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held_as_array, held_as_codes = loaded_both_ways(tmp_path, missing, monkeypatch)
+    array, codes = held_as_array.digest, held_as_codes.digest
+    assert array != codes
+    assert held_as_array.digest_like(codes) == codes
+    assert held_as_codes.digest_like(array) == array
+    assert held_as_codes.digest_like(None) == codes
+    assert held_as_array.digest_like("0" * 32) == array
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_records_are_found_again_in_an_index_however_the_table_is_held(
+    missing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = HashKey(bytes(32))
-    as_codes = Index.made(held_as_codes.train, key)
-    as_array = Index.made(held_as_array.train, key)
-    assert same_bits(as_codes.contents, as_array.contents)
-    kept = np.arange(0, len(held_as_codes.train), 3)
-    part = held_as_codes.train.take(kept)
-    assert fingerprint(part) == fingerprint(held_as_array.train.take(kept))
+    datasets = loaded_both_ways(tmp_path, missing, monkeypatch)
+    for then, now in permutations(datasets):
+        index = Index.read(b"".join(Index.made(then.train, key).parts))
+        assert index.of_codes == isinstance(then.train.features, CodedFeatures)
+        gone, place = check_same(index, now.train.take(np.arange(3, 200)), key, now.coding)
+        assert gone.tolist() == [row for row in range(len(index)) if row not in range(3, 200)]
+        assert place.tolist() == list(range(3, 200))
+
+
+CHANGES: dict[str, Callable[[Records], dict[str, object]]] = {
+    "a code": lambda old: {"features": _with_another_code(old.features)},
+    "a label": lambda old: {"labels": 1 - old.labels},
+    "the type of labels": lambda old: {"labels": old.labels.astype(np.float64)},
+    "a flag": lambda old: {"public": ~old.public},
+    "a unit": lambda old: {"units": np.array([f"u{name}" for name in old.ids.tolist()])},
+    "an id": lambda old: {"ids": np.array([f"u{name}" for name in old.ids.tolist()])},
+    "where an id ends": lambda old: {"ids": np.array(["12", "3"]), "units": np.array(["12", "3"])},
+}
+
+
+def _with_another_code(features: np.ndarray) -> CodedFeatures:
+    assert isinstance(features, CodedFeatures)
+    codes = features.codes.copy()
+    codes[1, 0] += 1
+    return CodedFeatures(codes, features.lookup)
+
+
+def two_records(**changes: object) -> Records:
+    """Two records with features that are held as codes."""
+    levels = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    lookup = RowLookup((Lookup(0, levels), Lookup(1, levels[:, :1])))
+    features = CodedFeatures(np.array([[0, 1], [1, 2]], dtype=np.uint8), lookup)
+    names = np.array(["1", "23"])
+    public = np.zeros(2, dtype=bool)
+    values = {"features": features, "labels": np.arange(2), "ids": names, "public": public}
+    return Records(**{"units": names, **values, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_changes_in_a_record_changes_the_digest_of_codes(change: str) -> None:
+    before = two_records()
+    after = two_records(**CHANGES[change](before))
+    assert fingerprint(before) != fingerprint(after)
+
+
+def test_a_unit_of_its_own_is_the_same_however_it_is_held() -> None:
+    before = two_records()
+    assert fingerprint(two_records(units=before.ids.copy())) == fingerprint(before)
+
+
+@pytest.mark.parametrize("change", ["a code", "a label", "the type of labels", "a flag", "a unit"])
+def test_whatever_changes_in_a_record_is_noticed_by_its_index(change: str) -> None:
+    key = HashKey(bytes(32))
+    before = two_records()
+    after = two_records(**CHANGES[change](before))
+    assert not np.array_equal(
+        Index.made(before, key).contents[1], Index.made(after, key).contents[1]
+    )
+    with pytest.raises(DataError, match="23"):
+        check_same(Index.made(before, key), after, key)
+
+
+CODINGS = {
+    "a level": lambda levels: (Lookup(0, levels + 1), Lookup(1, levels[:, :1])),
+    "a level that does not occur": lambda levels: (
+        Lookup(0, np.concatenate([levels, levels + 1])),
+        Lookup(1, levels[:, :1]),
+    ),
+    "the precision": lambda levels: (
+        Lookup(0, levels.astype(np.float32)),
+        Lookup(1, levels[:, :1].astype(np.float32)),
+    ),
+    "the width of a column": lambda levels: (Lookup(0, levels[:, :1]), Lookup(1, levels)),
+    "the column of a code": lambda levels: (Lookup(1, levels), Lookup(0, levels[:, :1])),
+}
+
+
+@pytest.mark.parametrize("change", CODINGS)
+def test_equal_codes_with_another_meaning_have_another_digest(change: str) -> None:
+    key = HashKey(bytes(32))
+    before = two_records()
+    assert isinstance(before.features, CodedFeatures)
+    lookups = CODINGS[change](before.features.lookup.lookups[0].levels)
+    other = CodedFeatures(before.features.codes, RowLookup(lookups))
+    after = two_records(features=other)
+    assert fingerprint(after) != fingerprint(before)
+    contents = Index.made(after, key).contents
+    assert (contents != Index.made(before, key).contents).any(axis=1).all()
+
+
+def test_features_that_no_codes_make_are_not_held_as_codes() -> None:
+    array, coded = both(missing=True)
+    for column in (0, array.shape[1] - 1):  # of a number, and of an indicator
+        changed = array.copy()
+        changed[3, column] = 0.5
+        assert coded.lookup.coded(changed) is None
+    negative_zero = np.where(array == 0, -array, array)
+    assert coded.lookup.coded(negative_zero) is None
+    assert coded.lookup.coded(array.astype(np.float64)) is None
+    assert coded.lookup.coded(array[:, 1:]) is None
+
+
+def test_no_records_are_held_as_codes() -> None:
+    array, coded = both(missing=True)
+    none = coded.lookup.coded(array[:0])
+    assert none is not None
+    assert none.shape == (0, array.shape[1])

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agt.data.files import CsvFormat, open_columns
+from agt.data.csv_format import CsvFormat
+from agt.data.files import open_columns
 from agt.errors import DataError
 from agt_cli.runs.inspect import inspect_table
 from agt_cli.runs.sniffing import sniffed
@@ -89,7 +90,7 @@ def test_records_of_text_in_two_bytes_a_letter_are_read_where_it_is_declared(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "t.csv").write_bytes(TABLE.encode("utf-16-le"))
-    columns = open_columns(tmp_path / "t.csv", "s", form=CsvFormat(encoding="utf-16-le"))
+    columns = open_columns(tmp_path / "t.csv", "s", csv_format=CsvFormat(encoding="utf-16-le"))
     assert columns.numbers("age", "s").tolist() == [*range(60)]
 
 

@@ -126,3 +126,133 @@ def test_a_table_of_words_has_the_names_that_are_said(
     label = "no" if header else "column2"
     doubts(tmp_path, columns, header=header, label=label)
     assert inspect_table(tmp_path / "t.csv", header=header, label=label).rows == rows
+
+
+@pytest.mark.parametrize("word", ["inf", "-Infinity", "1e999"])
+def test_labels_of_numbers_with_an_infinite_one_are_no_classes(tmp_path: Path, word: str) -> None:
+    columns = {"age": AGE, "stars": [*"12345" * 11, "1", "2", "3", "4", word]}
+    with pytest.raises(DataError, match="row 60") as error:
+        doubts(tmp_path, columns, label="stars")
+    assert word in str(error.value)
+
+
+def test_an_infinite_word_may_be_declared_a_class(tmp_path: Path) -> None:
+    columns = {"age": AGE, "y": ["1", "2", "inf"] * 20}
+    assert doubts(tmp_path, columns, label="y", target="classes") == []
+
+
+FORMATTED = {
+    "12%": "12",
+    "1.2k": "1200",
+    "€ 1.234,50": "1234.5",
+    "$12": "12",
+    "12 kg": "12",
+}
+
+
+@pytest.mark.parametrize("example", FORMATTED)
+@pytest.mark.parametrize("target", [None, "numeric"])
+def test_how_labels_must_be_rewritten_to_be_numbers_is_said(
+    tmp_path: Path, example: str, target: str | None
+) -> None:
+    if "€" in example:
+        cells = [f"€ 1.{234 + row},50" for row in range(ROWS)]
+    else:
+        cells = [example, *(example.replace("2", str(20 + row), 1) for row in range(1, ROWS))]
+    columns = {"age": [f"{age}.5" for age in AGE], "y": [f'"{cell}"' for cell in cells]}
+    with pytest.raises(DataError) as error:
+        doubts(tmp_path, columns, label="y", target=target, label_range=(0, 9) if target else None)
+    assert f"{example!r} as {FORMATTED[example]}" in str(error.value)
+
+
+def test_few_labels_with_a_sign_are_classes_and_may_be_numbers(tmp_path: Path) -> None:
+    cells = [f"{share}%" for share in (5, 10, 25, 50, 75, 100)] * 10
+    (doubt,) = doubts(tmp_path, {"age": AGE, "share": cells}, label="share")
+    assert (doubt.code, doubt.rows) == ("label_written_otherwise", 6)
+
+
+def test_a_column_of_numbers_with_a_suffix_is_said_to_be_read_as_words(tmp_path: Path) -> None:
+    weights = [f"{50 + row % 30} kg" for row in range(ROWS)]
+    (doubt,) = doubts(tmp_path, {"age": AGE, "weight": weights, "y": LABEL})
+    assert (doubt.code, doubt.column) == ("taken_as_words", "weight")
+    assert '+formats={weight: {unit: "kg"}}' in doubt.sentence
+
+
+def test_suffixes_of_several_powers_of_ten_are_to_be_written_out(tmp_path: Path) -> None:
+    sizes = ["900", "1.2k", "3M"] * 20
+    (doubt,) = doubts(tmp_path, {"age": AGE, "size": sizes, "y": LABEL})
+    assert doubt.code == "taken_as_words"
+    assert "'1.2k' as 1200" in doubt.sentence
+
+
+def test_ordinals_are_words(tmp_path: Path) -> None:
+    assert doubts(tmp_path, {"age": AGE, "class": ["1st", "2nd", "3rd"] * 20, "y": LABEL}) == []
+
+
+def test_that_queries_may_have_later_dates_is_said(tmp_path: Path) -> None:
+    opened = [f"2023-{1 + row % 12:02}-01" for row in range(ROWS)]
+    (doubt,) = doubts(tmp_path, {"age": AGE, "opened": opened, "y": LABEL})
+    assert (doubt.code, doubt.values) == ("dates_may_go_on", ("opened",))
+
+
+def test_points_that_may_stand_between_thousands_are_asked_about(tmp_path: Path) -> None:
+    distances = [f"{1 + row % 9}.{100 + row}" if row % 3 else f"{100 + row}" for row in range(ROWS)]
+    (doubt,) = doubts(tmp_path, {"age": AGE, "km": distances, "y": LABEL})
+    assert (doubt.code, doubt.column) == ("points_may_be_thousands", "km")
+    assert '+formats={km: {decimal: ",", thousands: "."}}' in doubt.sentence
+
+
+@pytest.mark.parametrize("tail", ["", "5"])
+def test_numbers_with_other_than_three_decimals_are_decimals(tmp_path: Path, tail: str) -> None:
+    sizes = [f"{1 + row % 9}.{100 + row}" for row in range(ROWS - 1)]
+    last = f"1.23{tail}5" if tail else "1.235"
+    assert doubts(tmp_path, {"age": AGE, "size": [*sizes, last], "y": LABEL}) == []
+
+
+def test_a_word_among_numbers_with_separators_is_named(tmp_path: Path) -> None:
+    prices = ["ask us", *(f'"{1 + row}.234,5{row % 10}"' for row in range(ROWS - 1))]
+    (doubt,) = doubts(tmp_path, {"age": AGE, "price": prices, "y": LABEL}, most_values=20)
+    assert (doubt.code, doubt.column) == ("left_out", "price")
+    assert "'ask us'" in doubt.sentence
+
+
+@pytest.mark.parametrize("gap", ["k.A.", "n.v.", "keine Angabe"])
+def test_words_for_no_value_among_german_numbers_are_gaps(tmp_path: Path, gap: str) -> None:
+    prices = [gap, *(f'"{1 + row}.234,5{row % 10}"' for row in range(ROWS - 1))]
+    assert doubts(tmp_path, {"age": AGE, "price": prices, "y": LABEL}) == []
+
+
+@pytest.mark.parametrize(
+    ("end", "number"), [("90+", "90"), ("90 +", "90"), (">90", "90"), ("<18", "18"), ("≥ 90", "90")]
+)
+def test_an_open_end_among_numbers_is_named_however_often_it_occurs(
+    tmp_path: Path, end: str, number: str
+) -> None:
+    age = [*AGE[: ROWS // 2], *[end] * (ROWS // 2)]
+    (doubt,) = doubts(tmp_path, {"age": age, "size": AGE, "y": LABEL})
+    assert (doubt.code, doubt.column) == ("taken_as_words", "age")
+    assert f"such as {number})" in doubt.sentence
+
+
+@pytest.mark.parametrize("sentinel", ["999", "-9", "-999"])
+def test_a_number_that_may_mean_missing_is_said(tmp_path: Path, sentinel: str) -> None:
+    (doubt,) = doubts(tmp_path, {"age": [*AGE[2:], sentinel, sentinel], "y": LABEL})
+    assert (doubt.code, doubt.values, doubt.rows) == ("may_mean_missing", (sentinel,), 2)
+    assert (
+        doubts(
+            tmp_path,
+            {"age": [*AGE[2:], sentinel, sentinel], "y": LABEL},
+            missing_values=(sentinel,),
+        )
+        == []
+    )
+
+
+def test_a_large_number_among_large_ones_is_a_value(tmp_path: Path) -> None:
+    prices = [*(990 + row for row in range(ROWS - 2)), 999, 999]
+    assert doubts(tmp_path, {"price": prices, "y": LABEL}) == []
+
+
+def test_few_whole_numbers_may_be_codes(tmp_path: Path) -> None:
+    (doubt,) = doubts(tmp_path, {"age": AGE, "ward": [1, 2, 3] * 20, "y": LABEL})
+    assert (doubt.code, doubt.values) == ("may_be_codes", ("ward",))

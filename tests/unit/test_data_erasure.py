@@ -12,7 +12,7 @@ import pytest
 from agt.data.blobs import Blobs
 from agt.data.dataset import Dataset
 from agt.data.embeddings import Embeddings
-from agt.data.erasure import IsErased, part
+from agt.data.erasure import IsErased, load_without_erased
 from agt.data.table import Table
 from agt.errors import DataError
 from agt.facts import Standing
@@ -58,11 +58,13 @@ def table(tmp_path: Path) -> Callable[..., Table]:
 def test_rows_may_be_deleted_or_not(
     table: Callable[..., Table], settings: dict[str, Any], names: tuple[str, ...]
 ) -> None:
-    with_rows = part(table(settings), gone(*names))
+    with_rows = load_without_erased(table(settings), gone(*names))
     assert set(with_rows.erased.ids) == {
         name for name in names if PEOPLE.set_index("name").part[name] == "train"
     }
-    deleted = part(table(settings, without=tuple(with_rows.erased.ids)), gone(*names))
+    deleted = load_without_erased(
+        table(settings, without=tuple(with_rows.erased.ids)), gone(*names)
+    )
     assert deleted.rest.digest == with_rows.rest.digest
     assert deleted.rest.settled == with_rows.rest.settled
     assert not len(deleted.erased)
@@ -73,7 +75,7 @@ def test_rows_may_be_deleted_or_not(
 def test_a_range_read_off_the_records_is_read_off_those_that_stay(
     table: Callable[..., Table],
 ) -> None:
-    parted = part(table(FOUND), gone("p00"))
+    parted = load_without_erased(table(FOUND), gone("p00"))
     assert parted.rest.settled["ranges"] == {"age": (21.0, 58.0)}
     assert parted.untouched.standing is Standing.VOID
     assert parted.untouched.code == "erased_decided_constants"
@@ -83,16 +85,16 @@ def test_a_range_read_off_the_records_is_read_off_those_that_stay(
 
 
 def test_untouched_where_constants_were_compared(table: Callable[..., Table]) -> None:
-    inner = part(table(FOUND), gone("p01", "p13"))
+    inner = load_without_erased(table(FOUND), gone("p01", "p13"))
     # which columns there are is declared, the range is compared
     assert inner.untouched.standing is Standing.DECLARED
     before = table(FOUND).load().settled
     assert (
-        part(table(FOUND, without=("p01",)), gone("p01"), before).untouched.standing
+        load_without_erased(table(FOUND, without=("p01",)), gone("p01"), before).untouched.standing
         is Standing.DECLARED
     )
     assert (
-        part(table(FOUND, without=("p00",)), gone("p00"), before).untouched.standing
+        load_without_erased(table(FOUND, without=("p00",)), gone("p00"), before).untouched.standing
         is Standing.VOID
     )
 
@@ -100,19 +102,27 @@ def test_untouched_where_constants_were_compared(table: Callable[..., Table]) ->
 def test_what_was_marked_as_read_off_the_records_is_never_untouched(
     table: Callable[..., Table],
 ) -> None:
-    parted = part(table({**STATED, "from_data": ("age",)}), gone("p01"))
+    parted = load_without_erased(table({**STATED, "from_data": ("age",)}), gone("p01"))
     assert parted.untouched.standing is Standing.VOID
     assert "'age'" in parted.untouched.sentence
-    deleted = part(table({**STATED, "from_data": ("age",)}, without=("p01",)), gone("p01"))
+    deleted = load_without_erased(
+        table({**STATED, "from_data": ("age",)}, without=("p01",)), gone("p01")
+    )
     assert deleted.rest.digest == parted.rest.digest  # the range itself is written down
 
 
 def test_a_class_that_goes_with_its_last_record(table: Callable[..., Table]) -> None:
     people = PEOPLE.assign(part=["train"] * 20 + ["test"] * 19 + ["train"])
-    parted = part(table(FOUND, people=people), gone("p39"))  # the only one that is very rich
+    parted = load_without_erased(
+        table(FOUND, people=people), gone("p39")
+    )  # the only one that is very rich
     assert parted.rest.classes == ("no", "yes")
     assert parted.untouched.standing is Standing.VOID
-    assert part(table(STATED, people=people), gone("p39")).rest.classes == ("no", "yes", "very")
+    assert load_without_erased(table(STATED, people=people), gone("p39")).rest.classes == (
+        "no",
+        "yes",
+        "very",
+    )
 
 
 def test_copies_go_from_the_last_on(tmp_path: Path) -> None:
@@ -132,17 +142,17 @@ def test_copies_go_from_the_last_on(tmp_path: Path) -> None:
         DataError,
         match=r"\b1\b.*\b2\b.*\bid\b",
     ):
-        part(source, gone(copies[0]))
-    last = part(source, gone(*copies[2:])).rest
+        load_without_erased(source, gone(copies[0]))
+    last = load_without_erased(source, gone(*copies[2:])).rest
     people.drop(index=[5, 6]).to_csv(path, index=False)
-    assert part(source, gone(*copies[2:])).rest.digest == last.digest
+    assert load_without_erased(source, gone(*copies[2:])).rest.digest == last.digest
     assert {*copies[:2]} <= {*last.train.ids}
     people = pd.DataFrame(rows, columns=["age", "rich"]).assign(part=["train"] * 8 + ["test"] * 2)
     people.to_csv(path, index=False)
     of_both = source.load().train.ids[3]  # rows 4 and 9 are the same, and the second is for testing
-    rest = part(source, gone(of_both)).rest
+    rest = load_without_erased(source, gone(of_both)).rest
     people.drop(index=[3]).to_csv(path, index=False)
-    assert part(source, gone(of_both)).rest.digest == rest.digest
+    assert load_without_erased(source, gone(of_both)).rest.digest == rest.digest
 
 
 def test_vectors_whose_center_is_public(tmp_path: Path) -> None:
@@ -166,24 +176,26 @@ def test_vectors_whose_center_is_public(tmp_path: Path) -> None:
     }
     np.savez(path, **arrays)
     source = Embeddings(**settings, public_scaling=True)
-    both = [part(source, gone("101")).rest.digest]
+    both = [load_without_erased(source, gone("101")).rest.digest]
     # nobody said whose mean it is
-    assert part(Embeddings(**settings), gone("101")).untouched.standing is Standing.VOID
+    assert (
+        load_without_erased(Embeddings(**settings), gone("101")).untouched.standing is Standing.VOID
+    )
     np.savez(
         path,
         **{
             name: np.delete(array, 1, 0) if name != "c" else array for name, array in arrays.items()
         },
     )
-    both.append(part(source, gone("101")).rest.digest)
+    both.append(load_without_erased(source, gone("101")).rest.digest)
     assert both[0] == both[1] == source.load().digest
-    assert part(source, gone("101")).untouched.standing is Standing.DECLARED
+    assert load_without_erased(source, gone("101")).untouched.standing is Standing.DECLARED
 
 
 def test_a_source_that_knows_nothing_of_it() -> None:
     source = Blobs(center=1, std=1, n_train=20)
     loaded = source.load()
-    parted = part(source, gone(loaded.train.ids[3]))
+    parted = load_without_erased(source, gone(loaded.train.ids[3]))
     assert parted.untouched.standing is Standing.PROVED
     assert len(parted.rest.train) == 19
     assert parted.rest.plane is not None
@@ -199,4 +211,4 @@ def test_a_source_that_knows_nothing_of_it() -> None:
             )
 
     with pytest.raises(DataError, match="load_without"):
-        part(Derived(center=1, std=1, n_train=20), gone(loaded.train.ids[3]))
+        load_without_erased(Derived(center=1, std=1, n_train=20), gone(loaded.train.ids[3]))

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from agt.data.files import CsvFormat, open_columns
+from agt.data.csv_format import CsvFormat
+from agt.data.files import open_columns
 from agt.errors import ConfigError, DataError, DataMissing
 from agt.settings import validate
-from agt.store import locate
+from agt.store.locations import locate
 
 
 def content(suffix: str, columns: dict[str, Any]) -> bytes:
@@ -284,9 +285,9 @@ def test_another_encoding_is_a_setting(tmp_path: Path) -> None:
         match=r"a\.csv: .*dataset\.csv\.encoding",
     ):
         open_columns(tmp_path / "a.csv", "s")
-    assert open_columns(tmp_path / "a.csv", "s", form=CsvFormat(encoding="latin-1")).names == (
-        "größe",
-    )
+    assert open_columns(
+        tmp_path / "a.csv", "s", csv_format=CsvFormat(encoding="latin-1")
+    ).names == ("größe",)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "npz"])
@@ -324,6 +325,6 @@ def test_an_encoding_of_text_reads_a_table(tmp_path: Path, encoding: str) -> Non
     columns = open_columns(
         tmp_path / "t.csv",
         "inputs",
-        form=validate(CsvFormat, {"encoding": encoding}, "dataset.csv"),
+        csv_format=validate(CsvFormat, {"encoding": encoding}, "dataset.csv"),
     )
     assert columns.column("b", "inputs").to_pylist() == ["x", "y"]

@@ -14,8 +14,9 @@ import pytest
 import yaml
 
 import agt
-from agt.data.files import columns_of, open_columns
+from agt.data.files import open_columns
 from agt.data.formats import CellFormat, DateFormat, NumberFormat, days, reads
+from agt.data.sent_records import columns_of
 from agt.data.table import Table
 from agt.errors import ConfigError, DataError
 from agt.settings import validate
@@ -165,7 +166,7 @@ def people(path: Path) -> Path:
 
 def test_records_are_read_by_the_declared_formats(tmp_path: Path) -> None:
     path = people(tmp_path / "t.csv")
-    numbers, _ = table(path)._content(open_columns(path, "s", form=table(path).csv))
+    numbers, _ = table(path)._content(open_columns(path, "s", csv_format=table(path).csv))
     assert numbers[1].tolist() == [days("1961-03-02"), 1001.5]
 
 

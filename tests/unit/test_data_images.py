@@ -161,7 +161,7 @@ def test_info_of_a_package_without_info(tmp_path: Path, monkeypatch: pytest.Monk
 def test_local_file_needs_no_package(
     medmnist_file: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agt.data.images.find_spec", lambda name: None)
+    monkeypatch.setattr("agt.data.medmnist_files.find_spec", lambda name: None)
     with pytest.raises(DataMissing, match=r"medmnist$"):
         MedMnist(name="octmnist", data_dir=tmp_path).load()
     dataset = MedMnist(name="octmnist", path=medmnist_file()).load()

@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from agt.data.files import CsvFormat
+from agt.data.csv_format import CsvFormat
 from agt.data.formats import NumberFormat
 from agt.data.table import Table
 from agt.data.target import NumericTarget
 from agt.errors import ConfigError, DataError
 from agt.facts import Standing
 from agt.settings import build, validate
-from agt.store import parse_yaml
+from agt.store.yaml_text import parse_yaml
 from agt_cli.commands.data import (
     COUNTS_ROWS,
     MIXED,

@@ -24,9 +24,9 @@ from agt.distributed import (
     SPANS,
     Group,
     PeerLost,
-    _added,
-    _branches,
-    _run,
+    _branches_within,
+    _pieces_of,
+    _sum_of_branch,
     group,
     joined,
     spans,
@@ -129,12 +129,12 @@ def test_a_tree_cut_anywhere_is_the_same_tree(count: int, size: int) -> None:
         calls.append(branch[0])
         return (numbers[branch[0]],)
 
-    whole = _added((0, count), leaf)
+    whole = _sum_of_branch((0, count), leaf)
     calls.clear()
-    branches = [_branches((0, count), _run(count, rank, size)) for rank in range(size)]
-    known = {branch: _added(branch, leaf) for branch in chain.from_iterable(branches)}
+    branches = [_branches_within((0, count), _pieces_of(count, rank, size)) for rank in range(size)]
+    known = {branch: _sum_of_branch(branch, leaf) for branch in chain.from_iterable(branches)}
     assert calls == list(range(count))
-    assert _added((0, count), known.get) == whole
+    assert _sum_of_branch((0, count), known.get) == whole
     if size in (2, 4) and count >= size:
         assert all(len(each) == 1 for each in branches)
 

@@ -17,7 +17,7 @@ from agt_cli.report.quality import Judged, Quality
 
 def settings(dtype: str = "float64", covers_every_k: bool = False) -> Any:
     return SimpleNamespace(
-        training=SimpleNamespace(dtype=dtype),
+        training=SimpleNamespace(dtype=dtype, clip=0.5),
         certificate=SimpleNamespace(covers_every_k=covers_every_k),
     )
 
@@ -44,6 +44,13 @@ def test_certified_answers_raise_no_doubt() -> None:
 @pytest.mark.parametrize(("stable", "doubted"), [([True, False], True), ([True, True], False)])
 def test_half_of_the_answers_at_distance_0_are_doubted(stable: list[bool], doubted: bool) -> None:
     assert (certainty([[True, True], stable]).distance_warning is not None) == doubted
+
+
+def test_half_of_the_clip_level_is_named_as_users_of_a_network_type_it() -> None:
+    doubt = certainty([[True, True], [True, False]]).distance_warning
+    assert doubt is not None
+    assert "training.clip_elementwise=0.25" in str(doubt)
+    assert "(clip=0.25)" in doubt.text(FIT_ARGUMENTS)
 
 
 def test_what_is_not_certified_at_k_0_comes_first() -> None:

@@ -24,7 +24,7 @@ from agt.errors import DataError, DataMissing
 from agt.facts import evidence, not_held
 from agt.models.box import copy_initial_parameters
 from agt.settings import KGridConfig, RelationConfig, TrainingConfig
-from agt.store import Folder, NewFolder
+from agt.store.folder import Folder, NewFolder
 from agt.training.loop import train
 from agt.training.setup import TrainingSetup
 from agt_cli._experiments import encoder as module

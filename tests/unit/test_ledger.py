@@ -30,7 +30,7 @@ from agt.ledger.words import clock
 from agt.mechanisms.budget import Allowance, Cost, Lot, eps_so_far
 from agt.mechanisms.guarantees import GaussianDP, PureDP
 from agt.relations import RELATIONS
-from agt.store import Broken
+from agt.store.reading import Broken
 
 # -- debits
 # --------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from agt.store import Broken, Manifest, read_digest, seal_manifest, unseal_manifest
+from agt.store.manifest import Manifest, read_digest, seal_manifest, unseal_manifest
+from agt.store.reading import Broken
 
 HASHES = st.binary(min_size=32, max_size=32).map(bytes.hex)
 NAMES = st.from_regex(r"[a-zé][a-z0-9=._-]{0,8}(/[a-z0-9=]{1,8}){0,2}", fullmatch=True)

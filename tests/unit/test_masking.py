@@ -14,7 +14,7 @@ from scipy.special import ndtr
 from agt.facts import Standing
 from agt.numeric import gaussian_delta, gaussian_mu
 from agt.settings import plain_of
-from agt.store import Broken
+from agt.store.reading import Broken
 from agt.templates import upward
 from agt.training.removal import removal_budget
 from agt.training.settings import RemovalConfig

@@ -1,12 +1,13 @@
 """A network's missing settings are named all at once."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agt.models.heads import HeadConfig
 from agt.models.kinds import usual_certificate
-from agt_cli.networks import NEEDED, NETWORK_CERTIFICATE, missing_words
+from agt_cli.networks import NEEDED, NETWORK_CERTIFICATE, missing_path, missing_words
 
 HEAD = "agt.models.heads.HeadConfig"
 RECIPE = {"lr": "recipe", "epochs": "recipe", "clip": 1.0, "batch": {"count": "recipe"}}
@@ -47,3 +48,15 @@ def test_what_is_named_is_what_the_certificate_of_a_network_asks_for() -> None:
     certificate = usual_certificate(network)
     assert certificate.name == NETWORK_CERTIFICATE
     assert certificate.missing_training_settings(network, {}) == NEEDED
+
+
+def test_a_network_in_the_present_folder_is_looked_for_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "net_of_mine.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert "PYTHONPATH=." in missing_path({"_target_": "net_of_mine.make"})
+    assert missing_path({"_target_": "net_that_is_elsewhere.make"}) == ""
+    assert missing_path({"_target_": HEAD}) == ""
+    monkeypatch.syspath_prepend(tmp_path)
+    assert missing_path({"_target_": "net_of_mine.make"}) == ""

@@ -22,11 +22,12 @@ from agt_cli._experiments.imdb import Embedder, Imdb
 from omegaconf import OmegaConf
 from synthetic import refused
 
-from agt.data.embeddings import Embeddings, read_prepared
+from agt.data.embeddings import Embeddings
 from agt.data.ids import uniform
+from agt.data.prepared import read_prepared
 from agt.errors import ConfigError, DataError, DataMissing
 from agt.settings import build, validate
-from agt.store import seal, unseal
+from agt.store.sealed import seal, unseal
 from agt.targets import trusting
 from agt_cli.config_files import options
 

@@ -55,7 +55,7 @@ def test_it_passes_every_check_of_the_ecosystem(monkeypatch: pytest.MonkeyPatch)
     """With fresh noise three fail, as they have to, since they fit twice and compare:
     check_fit_idempotent, check_supervised_y_2d, check_classifier_data_not_an_array.
     """
-    monkeypatch.setattr("agt.api.SystemRandomness", lambda: SameNoise(0))
+    monkeypatch.setattr("agt.fitted.SystemRandomness", lambda: SameNoise(0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkipTestWarning)
         warnings.simplefilter("ignore", agt.PrivacySumWarning)

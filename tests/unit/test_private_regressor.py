@@ -48,7 +48,7 @@ class DeclaringAll(agt.PrivateRegressor):
 @pytest.fixture
 def same_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw the same noise at every fit."""
-    monkeypatch.setattr("agt.api.SystemRandomness", lambda: SameNoise(0))
+    monkeypatch.setattr("agt.fitted.SystemRandomness", lambda: SameNoise(0))
 
 
 def fitted(eps: float = 2.0, **settings: Any) -> agt.PrivateRegressor:

@@ -343,7 +343,8 @@ def test_not_both_a_draw_and_folds_choose() -> None:
 
 @pytest.mark.sweep
 @pytest.mark.parametrize(
-    "name", sorted({*experiment_names()} - {"digits", "octmnist", "removal", "unlearning"})
+    "name",
+    sorted({*experiment_names()} - {"digits", "lectures", "octmnist", "removal", "unlearning"}),
 )
 def test_methods_compose_and_stand_under_their_profiles_rules(name: str, tmp_path: Path) -> None:
     experiment = load_experiment(name)

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from agt.data.records import Records
 from agt.errors import ConfigError, DataError
-from agt.store import Broken
+from agt.store.reading import Broken
 from agt_cli.unlearn.log import (
     SIZE,
     HashKey,

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agt.store import Manifest, seal, unseal
+from agt.store.manifest import Manifest
+from agt.store.sealed import seal, unseal
 
 CONTENT = {
     "b": [1, 2.5, float("inf")],

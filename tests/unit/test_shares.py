@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from agt.store import _apart
+from agt.store.lock import _has_local_locks
 from agt_cli import sweeps
 from agt_cli.configuration import compose_with_hydra
 from agt_cli.process import visible_gpus
@@ -68,7 +68,7 @@ def test_locks_that_stay_on_one_machine_tell_nothing(tmp_path: Path) -> None:
     mounts.write_text(
         "".join(f"3{at} 2 0:{at} / /m{at} rw - {words}\n" for at, words in enumerate(options))
     )
-    assert [_apart(os.makedev(0, at), str(mounts)) for at in range(5)] == [
+    assert [_has_local_locks(os.makedev(0, at), str(mounts)) for at in range(5)] == [
         False,
         True,
         True,

@@ -35,7 +35,7 @@ from agt.settings import (
     RelationName,
     validate,
 )
-from agt.store import Folder, NewFolder
+from agt.store.folder import Folder, NewFolder
 from agt.training.ensemble import assign_shards
 from agt.training.settings import EnsembleConfig
 from agt.unlearning.sisa import Retrained, retrain_affected

@@ -16,7 +16,8 @@ from typing import Any, BinaryIO
 import pytest
 
 from agt.errors import ConfigError
-from agt.store import Lock, Pending
+from agt.store.atomic import Pending
+from agt.store.lock import Lock
 from agt_cli.report import next_state
 from agt_cli.report.finished import COMMIT, NEXT, STATE_LOCK, has_pending_commit
 from agt_cli.report.next_state import commit, run_lock
@@ -162,7 +163,7 @@ def test_a_folder_that_cannot_be_written(run: Path, monkeypatch: pytest.MonkeyPa
 
     shutil.copytree(run, run / COMMIT, ignore=shutil.ignore_patterns("unlearning"))
     assert has_pending_commit(run)
-    monkeypatch.setattr(Lock, "take", refused)
+    monkeypatch.setattr(Lock, "acquire", refused)
     with pytest.raises(ConfigError, match=r"lock.*Permission denied"):
         open_run(run, "train")
     with pytest.raises(ConfigError, match="Permission denied"), run_lock(run):

@@ -15,16 +15,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from agt.errors import ConfigError
-from agt.store import (
-    MANIFEST_FILE,
-    Broken,
-    Manifest,
-    NewFolder,
-    parse_object,
-    parse_yaml,
-    read_file,
-    seal_manifest,
-)
+from agt.store.folder import NewFolder
+from agt.store.json_text import parse_object
+from agt.store.manifest import MANIFEST_FILE, Manifest, seal_manifest
+from agt.store.reading import Broken, read_file
+from agt.store.yaml_text import parse_yaml
 from agt_cli.report.markdown import CheckState, Findings, excerpt
 from agt_cli.verify import folders
 from agt_cli.verify.folders import Record, inventory

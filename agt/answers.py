@@ -1,0 +1,164 @@
+"""What a fitted model returns: certified labels or numbers, and published labels."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from agt.arrays import Labels, StableDistances
+from agt.certificates.box import Certificates
+from agt.certificates.conditions import Condition
+from agt.errors import ConfigError
+from agt.mechanisms.claims import Claim
+from agt.models.number_votes import NumberCertificates, ToleranceDistances
+
+
+@dataclass(frozen=True, repr=False)
+class Answers:
+    """The labels of n queries, and how many people's data it would take to change each of them.
+
+    ``Fitted.certify`` returns it. Everything here depends on private records, so it is for the data
+    owner only.
+
+    Attributes:
+        labels: [n] the labels, as values of ``Fitted.classes``.
+        certificates: for each k, which labels k edits of the training records cannot change; and
+            the relation, which defines one edit (``certificates.relation``).
+        conditions: the seven conditions of a privacy claim, a to g (docs/method.md), in this order,
+            each proved, declared by the user, or not met.
+    """
+
+    labels: Labels
+    certificates: Certificates
+    conditions: tuple[Condition, ...]
+
+    def __repr__(self) -> str:
+        """Return a short text: the number of queries, the relation, the grid, the conditions."""
+        query_count = len(self.labels)
+        relation = self.certificates.relation
+        k_values = grid_text(self.certificates.ks)
+        conditions = conditions_text(self.conditions)
+        return (
+            f"agt.Answers: labels and stable distances of {query_count} queries (private, only "
+            f"for the data owner)\n  relation {relation}, k = {k_values}\n  {conditions}"
+        )
+
+    @property
+    def stable_distance(self) -> StableDistances:
+        """[n] int64: the largest number k of edits that is proved unable to change the label.
+
+        An edit is what the relation counts, by default one person's records added or removed. 0
+        means that nothing is proved even for one edit. With ``certificate="box"`` no distance
+        exceeds the last k of the grid.
+        """
+        return self.certificates.stable_distance
+
+
+@dataclass(frozen=True, repr=False)
+class NumberAnswers(Answers):
+    """The numbers that answer n queries, and the intervals that edits of the data cannot leave.
+
+    ``Fitted.certify`` returns it for numeric labels. Everything here depends on private records, so
+    it is for the data owner only.
+
+    Attributes:
+        labels: [n] float64, the answers.
+        certificates: the intervals for every k, and the relation, which defines one edit.
+        conditions: the seven conditions of a privacy claim, a to g (docs/method.md), in this order,
+            each proved, declared by the user, or not met.
+    """
+
+    certificates: NumberCertificates  # type: ignore[assignment]  # numbers have intervals
+
+    @property
+    def stable_distance(self) -> StableDistances:
+        """Raise ConfigError: numbers have intervals, not stable distances."""
+        raise ConfigError(
+            "stable_distance only exists for labels. For answers that are numbers, use bounds(k) "
+            "or within(tolerance)"
+        )
+
+    def __repr__(self) -> str:
+        """Return a short text: the number of queries, the relation, the conditions."""
+        conditions = conditions_text(self.conditions)
+        return (
+            f"agt.NumberAnswers: {len(self.labels)} numbers and their intervals (private, only for "
+            f"the data owner)\n  relation {self.certificates.relation}, every k\n  {conditions}"
+        )
+
+    def bounds(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the lower and upper ends [n] of what k edits of the records can make of answers.
+
+        Args:
+            k: the number of edits (people added or removed, by default), at least 0.
+        """
+        return self.certificates.bounds(k)
+
+    def width(self, k: int) -> np.ndarray:
+        """Return the widths [n] of the intervals that k edits of the records cannot leave."""
+        return self.certificates.width(k)
+
+    def within(self, tolerance: float) -> ToleranceDistances:
+        """Return up to how many edits each answer stays within a tolerance; never release it.
+
+        Args:
+            tolerance: in the unit of the labels, at least 0.
+        """
+        return self.certificates.within(tolerance)
+
+
+@dataclass(frozen=True, repr=False)
+class Published:
+    """Labels released with differential privacy, as ``Fitted.release`` returns them.
+
+    Attributes:
+        labels: [n] the released labels, as values of ``Fitted.classes``, or numbers. They may be
+            published if ``claim.proved`` is True and ``simulated`` is False.
+        claim: the privacy guarantee (``claim.guarantee``, for each label) and what it rests on; or
+            why there is none (``claim.reasons``).
+        words: everything that may be said about the release, a sentence each, the guarantee first.
+        simulated: True if the noise came from a seed. Then the labels are not private.
+    """
+
+    labels: Labels
+    claim: Claim
+    words: tuple[str, ...]
+    simulated: bool
+
+    def __repr__(self) -> str:
+        """Return a short text: the number of labels, the mechanism, the guarantee."""
+        label_count = len(self.labels)
+        mechanism = self.claim.mechanism
+        guarantee = self.words[0]
+        return f"agt.Published: {label_count} labels released by {mechanism}\n  {guarantee}"
+
+
+def grid_text(ks: Sequence[int]) -> str:
+    """Return a grid of k as short text: "0 to 50", or "0, 5, 10 to 100" if it skips values.
+
+    Args:
+        ks: the values of k, increasing, at least one.
+    """
+    if len(ks) > 1 and list(ks) == list(range(ks[0], ks[-1] + 1)):
+        return f"{ks[0]} to {ks[-1]}"
+    first_values = ", ".join(map(str, ks[:3]))
+    if len(ks) <= 3:
+        return first_values
+    return f"{first_values} to {ks[-1]}"
+
+
+def conditions_text(conditions: Sequence[Condition]) -> str:
+    """Return the letters of conditions as text, grouped by how far they are established.
+
+    For example "conditions proved: a d f g; declared: c e; not met: b".
+
+    Args:
+        conditions: the conditions a to g of a privacy claim.
+    """
+    shown_names = {"proved": "proved", "declared": "declared", "not held": "not met"}
+    groups = []
+    for standing, shown_name in shown_names.items():
+        members = [each.letter for each in conditions if each.evidence.standing == standing]
+        letters = " ".join(members) or "none"
+        groups.append(f"{shown_name}: {letters}")
+    return f"conditions {'; '.join(groups)}"

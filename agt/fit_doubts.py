@@ -1,0 +1,99 @@
+"""Warnings for the data owner about a model that was just trained."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from agt.data.frames import Features, as_pandas
+from agt.data.records import Records
+from agt.fit_settings import FIT_ARGUMENTS
+from agt.fitted import Fitted
+from agt.models.doubts import count_certified, sample_records
+from agt.models.number_votes import NumberVotes
+
+LARGE_FEATURE = 20.0
+"""Features above this in absolute value cause a warning."""
+
+
+def doubts_of(model: Fitted, x: Features) -> list[str]:
+    """Return warnings for the data owner about features and predictions, a sentence each.
+
+    They depend on private records, so they must not be published.
+
+    Args:
+        model: a model that was just trained, with its records.
+        x: the features or the data frame that were given to ``fit``.
+    """
+    column_notes = [] if model.columns is None else model.columns.notes(as_pandas(x))
+    return [*column_notes, *_doubts(model)]
+
+
+def _doubts(model: Fitted) -> Iterator[str]:
+    """Yield warnings if answers are not certified, features are large, or labels are poor.
+
+    Up to ``SAMPLE_ROWS`` training records are looked at, evenly spaced.
+
+    Args:
+        model: a model that was just trained, with its records.
+    """
+    sample = sample_records(model.model.problem.dataset.train)
+    certainty = count_certified(model.model, sample)
+    if certainty is not None:
+        for doubt in (certainty.rounding_warning, certainty.distance_warning):
+            if doubt is not None:
+                yield doubt.text(FIT_ARGUMENTS)
+    largest = float(np.abs(sample.features).max(initial=0))
+    if largest > LARGE_FEATURE:
+        yield (
+            f"the largest feature is {largest:g} in absolute value: divide the features by public "
+            "constants so that all are about 1 at most. For a data frame, give "
+            "columns=agt.Columns(...), which encodes its columns"
+        )
+    if model.model.number_votes is not None:
+        yield from model.model.problem.dataset.notes
+        yield from _number_doubts(model.model.number_votes, sample)
+        return
+    class_count = len(model.classes)
+    labelled = np.bincount(sample.labels, minlength=class_count)
+    prediction = model.model.predict(sample.features)
+    predicted = np.bincount(prediction, minlength=class_count)
+    # Frequent: more than half of what each class has if all are equally frequent.
+    is_frequent = labelled > len(sample) / (2 * len(labelled))
+    never = model.classes[(predicted == 0) & is_frequent].tolist()
+    if never:
+        yield (
+            f"on {len(sample)} training records, the model never predicts the classes {never}, "
+            "although these classes are common in the training records. So the model is of "
+            "little use: change the training settings"
+        )
+        return
+    correct = int((prediction == sample.labels).sum())
+    most_frequent = int(labelled.max())
+    if correct <= most_frequent < len(sample):
+        most_frequent_class = model.classes[int(labelled.argmax())]
+        yield (
+            f"the model labels {correct} of {len(sample)} training records correctly, but always "
+            f"answering {most_frequent_class!r} would be correct for {most_frequent} of the same "
+            "records. So the model is of little use: change the training settings"
+        )
+
+
+def _number_doubts(model: NumberVotes, sample: Records) -> Iterator[str]:
+    """Yield a warning if the numbers of a model are no better than always the median.
+
+    Args:
+        model: a model that was just trained.
+        sample: some of its training records.
+    """
+    if not len(sample):
+        return
+    errors = model.predict(sample.features) - sample.labels
+    rmse = float(np.sqrt(np.mean(errors**2)))
+    constant_errors = np.median(sample.labels) - sample.labels
+    rmse_of_median = float(np.sqrt(np.mean(constant_errors**2)))
+    if rmse >= rmse_of_median > 0:
+        yield (
+            f"the root mean squared error on {len(sample)} training records is {rmse:.4g}, but "
+            f"always answering their median would have {rmse_of_median:.4g}. So the model is of "
+            "little use: use more records, fewer members, or a smaller strength"
+        )

@@ -1,0 +1,287 @@
+"""From the arguments of ``agt.fit`` to the records and settings of a training problem."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from agt import facts
+from agt.data.dataset import Dataset
+from agt.data.labelled import Declared, dataset_of
+from agt.data.table import Columns
+from agt.data.target import NumericTarget
+from agt.errors import ConfigError
+from agt.facts import Fact
+from agt.fit_settings import DataSettings, FitSettings
+from agt.models.heads import CustomNetwork, HeadBuilder, HeadConfig
+from agt.models.kind import CertificateKind
+from agt.models.kinds import certificate_config, usual_certificate
+from agt.problem import Problem, Settings
+from agt.relations import RELATIONS
+from agt.settings import (
+    USUAL_COUNTS,
+    ComputeConfig,
+    FeaturesConfig,
+    KGridConfig,
+    RelationConfig,
+    TrainingConfig,
+    validate,
+)
+from agt.training.learners import Learner
+from agt.training.settings import EnsembleConfig
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """The records that a model is trained on, and what was declared about them.
+
+    Attributes:
+        dataset: the records, with features [n, ...] and class indices.
+        classes: [C] the label values, in the order of their indices.
+        declared: the user's statements.
+        columns: how the columns of a data frame became features; None: there was no coding.
+    """
+
+    dataset: Dataset
+    classes: np.ndarray
+    declared: Declared
+    columns: Columns | None
+
+    @classmethod
+    def from_arrays(
+        cls,
+        x: Any,
+        y: np.ndarray,
+        settings: DataSettings,
+        relation: RelationConfig,
+        ids: np.ndarray | None = None,
+        units: np.ndarray | None = None,
+        public: np.ndarray | None = None,
+        numbers: NumericTarget | None = None,
+    ) -> "TrainingData":
+        """Build a dataset from what the user gave.
+
+        Args:
+            x: [n, ...] features, or a pandas data frame.
+            y: [n] labels.
+            settings: what is declared, and how columns are coded.
+            relation: which datasets are neighbours.
+            ids: [n] unique names of the records; None: hashes of their content.
+            units: [n] the person (or other unit) that each record belongs to; None: each record is
+                a unit.
+            public: [n] bool, True for public records; None: none is public.
+            numbers: the range of labels that are numbers; None: labels are classes.
+
+        Raises:
+            ConfigError: ``declared`` is no ``agt.Declared``, or ``columns`` is wrong.
+            DataError: the data cannot be used.
+        """
+        declared = Declared() if settings.declared is None else settings.declared
+        if not isinstance(declared, Declared):
+            raise ConfigError(
+                f"declared={declared!r} is not of the type agt.Declared: give "
+                "declared=agt.Declared(...)"
+            )
+        columns = None if settings.columns is None else Columns.of(settings.columns, units)
+        # Where edits change labels, ids are hashed without the label, so that they stay.
+        label_free_ids = RELATIONS[relation.name].label_free_ids
+        coding_facts = () if columns is None else columns.facts
+        features = x if columns is None else columns(x)
+        dataset, classes = dataset_of(
+            features, y, declared, ids, units, public, label_free_ids, coding_facts, numbers
+        )
+        return cls(dataset, classes, declared, columns)
+
+    def problem(
+        self,
+        relation: RelationConfig,
+        certificate: CertificateKind,
+        training: dict[str, Any],
+        **parts: Any,
+    ) -> Problem:
+        """Return the training problem of these records.
+
+        Args:
+            relation: which datasets are neighbours.
+            certificate: the settings of the certificate.
+            training: the training settings that were given, by name.
+            parts: further fields of ``Settings`` by name, which replace the defaults.
+
+        Raises:
+            ConfigError: a training setting is unknown or wrong, or no proof covers the settings.
+        """
+        defaults: dict[str, Any] = {
+            "kgrid": KGridConfig(max=50),
+            "compute": ComputeConfig(),
+            "ensemble": EnsembleConfig(),
+        }
+        settings = Settings(
+            training=_build_training(certificate, training),
+            relation=relation,
+            certificate=certificate,
+            noise=None,
+            choices=_choices_fact(self.declared.settings),
+            **(defaults | parts),
+        )
+        return Problem(self.dataset, settings)
+
+
+def check_network_settings(
+    head: HeadBuilder, certificate: CertificateKind, given: Mapping[str, Any]
+) -> None:
+    """Raise ConfigError if a setting is missing that has no default for a network.
+
+    Args:
+        head: the linear head or network to be trained.
+        certificate: the kind of certificate, which knows what is needed.
+        given: the training settings that were given, by name.
+    """
+    missing = [f"{name}=" for name in certificate.missing_training_settings(head, given)]
+    if missing:
+        raise ConfigError(
+            "network: the default training settings are only for linear heads (no hidden "
+            f"layers): use network=(). For hidden layers, choose {', '.join(missing)} on public "
+            "data and give them to agt.fit"
+        )
+
+
+def build_certificate(
+    settings: FitSettings, head: HeadBuilder
+) -> tuple[CertificateKind, Learner | None]:
+    """Return the certificate that arguments of ``fit`` name, with its features and learner.
+
+    Args:
+        settings: the arguments; ``certificate``, ``features`` and ``learner`` are read.
+        head: the linear head or network to be trained, which decides the default.
+
+    Returns:
+        The settings of the certificate; and the learner if it is the user's own, else None.
+
+    Raises:
+        ConfigError: the certificate is unknown, or takes no features or no learner.
+    """
+    certificate: CertificateKind
+    if settings.certificate or settings.learner is not None:
+        certificate = _named_certificate(settings.certificate or "votes")
+    else:
+        certificate = usual_certificate(head)
+    if settings.features is not None:
+        certificate = certificate.with_features(build_features(settings.features))
+    own_learner = None
+    if settings.learner is not None:
+        certificate, own_learner = certificate.with_learner(settings.learner)
+    return certificate, own_learner
+
+
+def _named_certificate(certificate: str | CertificateKind | Mapping[str, Any]) -> CertificateKind:
+    """Return the settings of a certificate given as an object, a name, or a mapping of settings.
+
+    Raises:
+        ConfigError: the name or a setting is unknown, or a value has the wrong type.
+    """
+    if isinstance(certificate, CertificateKind):
+        return certificate
+    return certificate_config(
+        {"name": certificate} if isinstance(certificate, str) else certificate
+    )
+
+
+def build_ensemble(
+    settings: FitSettings,
+    certificate: CertificateKind,
+    size: int | None,
+    training: Mapping[str, Any],
+) -> EnsembleConfig:
+    """Return the settings of the ensemble that arguments of ``fit`` describe.
+
+    Args:
+        settings: the arguments; ``members``, ``vote`` and ``margin_clip`` are read.
+        certificate: the kind of certificate, which has a default number of members.
+        size: the declared number of records; None: it was not declared.
+        training: the training settings that were given, by name; ``caution`` is read.
+
+    Raises:
+        ConfigError: a setting is wrong, or an ensemble has no declared size.
+    """
+    given = settings.part("ensemble")
+    if given.get("members") == 1 and size is not None:
+        # 1 is the default of ``fit`` and means that the certificate decides.
+        caution = training.get("caution", 1.0)
+        given["members"] = certificate.usual_members(size, caution, settings.relation)
+    ensemble = validate(EnsembleConfig, given, "ensemble")
+    if certificate.has_member_models(ensemble) and size is None:
+        raise ConfigError(
+            "members: all members of an ensemble divide by the same number of records, which "
+            "must be public: give declared=agt.Declared(size=...)"
+        )
+    return ensemble
+
+
+def build_features(given: str | Mapping[str, Any]) -> FeaturesConfig:
+    """Return the settings of a feature map given by its name or by a mapping of settings.
+
+    The number of features is a default of the map unless ``count`` is given.
+
+    Raises:
+        ConfigError: the map or a setting is unknown, or a value is wrong.
+    """
+    named = {"map": given} if isinstance(given, str) else given
+    usual = USUAL_COUNTS.get(str(named.get("map"))) if isinstance(named, Mapping) else None
+    return validate(
+        FeaturesConfig,
+        named if usual is None else {"count": usual, **named},
+        "certificate.features",
+    )
+
+
+def build_head(settings: FitSettings) -> HeadBuilder:
+    """Return the builder of the linear head or network that ``network`` describes.
+
+    Args:
+        settings: the arguments of ``fit``; ``network`` and ``activation`` are read.
+
+    Raises:
+        ConfigError: ``network`` is neither a sequence of widths nor an ``nn.Sequential`` of layers
+            that have bounds.
+    """
+    network = settings.network
+    if isinstance(network, nn.Module):
+        return CustomNetwork.from_network(network)
+    if isinstance(network, str) or not isinstance(network, Iterable):
+        raise ConfigError(
+            f"network={network!r}: give the widths of hidden layers, such as (64, 64), or an "
+            "nn.Sequential"
+        )
+    return validate(HeadConfig, settings.part("model") | {"hidden": tuple(network)}, "model")
+
+
+def _build_training(certificate: CertificateKind, given: dict[str, Any]) -> TrainingConfig:
+    """Return the training settings: those given, and for the others defaults of the certificate.
+
+    Args:
+        certificate: the kind of certificate, which has the defaults.
+        given: the training settings that were given, by name.
+
+    Raises:
+        ConfigError: a setting is unknown or wrong.
+    """
+    for key in ("chosen_on", "chosen_for"):
+        if key in given:
+            raise ConfigError(
+                f"{key} is not an argument of agt.fit: if every setting was chosen on public "
+                "data, declare that with declared=agt.Declared(settings=True)"
+            )
+    return validate(TrainingConfig, {**certificate.training_defaults, **given}, "training")
+
+
+def _choices_fact(is_declared: bool) -> Fact:
+    """Return the fact that all settings were chosen on public data, or that nobody declared it.
+
+    Args:
+        is_declared: the user's ``Declared.settings``.
+    """
+    if is_declared:
+        return facts.declared("settings_chosen_on_public", setting="declared.settings=True")
+    return facts.not_held("settings_undeclared", setting="declared.settings=True")

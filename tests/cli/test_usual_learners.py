@@ -1,0 +1,21 @@
+"""agt train shows usual learners beside a model of vectors, and records nothing of them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from .conftest import Agt
+
+
+@pytest.mark.parametrize(("quiet", "shown"), [(["-q"], False), ([], True)])
+def test_usual_learners_are_shown_unless_output_is_quiet(
+    agt: Agt, tmp_path: Path, quiet: list[str], shown: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 2, 200)
+    np.savez(tmp_path / "v.npz", x=rng.normal(size=(200, 3)) + 2 * label[:, None], label=label)
+    train = ("train", "dataset=embeddings", "dataset.path=v.npz", "--json", *quiet)
+    told = agt(*train).ended(0).json
+    assert ("usual_learners" in told) == shown
+    assert not any("LogisticRegression" in name for name in told["metrics"])
