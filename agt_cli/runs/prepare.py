@@ -283,8 +283,7 @@ def prepare(
         settings: of a training.
         console: for progress.
         is_erased: ids and units -> which records are left out, as in
-            ``agt.data.erasure.load_without_erased``;
-            None: none ever was.
+            ``agt.data.erasure.load_without_erased``; None: none ever was.
         before: as in ``agt.data.erasure.load_without_erased``.
     """
     use_threads(settings.compute)
