@@ -1,4 +1,4 @@
-"""agt audit KIND: attack a run's own claims; exit code 3 where one is false."""
+"""agt audit KIND: attack a run's own claims; exit code 3 if one is false."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -90,21 +90,21 @@ def configure(config: Mapping[str, Any]) -> AuditConfig:
     if finished is not None:
         check_edits(finished, f"agt audit {kind.name}")
     if finished is not None and not kind.while_waiting:
-        _check_whole(finished)
+        _check_no_pending_erasure(finished)
     if finished is not None and kind.needs_classes:
         _check_classes(finished, kind.name)
     return AuditConfig(kind, given, finished)
 
 
 def run(config: AuditConfig, record: RunRecord, console: Console) -> dict[str, Any]:
-    """Attack, write the record, and say what was found.
+    """Attack, write the record, say what was found, and return it for --json.
 
     Raises:
         CheckError: a claim is false; the record is finished all the same. Or the run was changed
             meanwhile, and it is not.
     """
     remove_copies(record.folder.parent)
-    record.environment(kind=config.kind.name, **_rests_on(config.finished))
+    record.environment(kind=config.kind.name, **_run_facts(config.finished))
     audited = config.kind.carry_out(config.given, record, console)
     _check_current(config.finished, audited.digest)
     audit = audited.audit(config.kind.name)
@@ -121,13 +121,15 @@ def run(config: AuditConfig, record: RunRecord, console: Console) -> dict[str, A
     return result
 
 
-def _check_whole(finished: Run) -> None:
-    """Raise ConfigError where the model is of records that its data no longer has: nothing
-    trained now is its neighbour.
+def _check_no_pending_erasure(finished: Run) -> None:
+    """Raise ConfigError if requests to erase records of a run wait.
+
+    Its model is of records that its data no longer has, so nothing trained now is its neighbour.
     """
-    if units := PendingErasures.of(finished).units:
+    waiting = PendingErasures.of(finished).units
+    if waiting:
         raise ConfigError(
-            f"run={finished.folder}: the model was trained on records of {people(units)} who "
+            f"run={finished.folder}: the model was trained on records of {people(waiting)} who "
             "asked to be erased, so it cannot be compared with models trained on the remaining "
             f"records. First type `agt unlearn run={finished.folder}`; only `agt audit "
             "unlearning` can audit the run before that"
@@ -135,7 +137,7 @@ def _check_whole(finished: Run) -> None:
 
 
 def _check_classes(finished: Run, kind: str) -> None:
-    """Raise ConfigError where the labels of a run are numbers, and say what can be audited."""
+    """Raise ConfigError if the labels of a run are numbers, and say what can be audited."""
     dataset = finished.config.get("dataset") or {}
     if dataset.get("target") == "numeric":
         raise ConfigError(
@@ -146,23 +148,28 @@ def _check_classes(finished: Run, kind: str) -> None:
         )
 
 
-def _rests_on(finished: Run | None) -> dict[str, object]:
-    """Which state of which run is audited, as whoever verifies the record looks for it."""
+def _run_facts(finished: Run | None) -> dict[str, object]:
+    """Return which state of which run is audited, as a verifier looks for it in env.json."""
     if finished is None:
         return {}
-    about = {key: finished.environment.get(key) for key in (*DIGESTS, "dataset")}
+    digests = {key: finished.environment.get(key) for key in (*DIGESTS, "dataset")}
     return {
         "trained_run": str(finished.folder.resolve()),
         "trained_digest": finished.digest,
-        **about,
+        **digests,
     }
 
 
 def _check_current(finished: Run | None, digest: str | None) -> None:
-    """Raise CheckError where the run is not what it was, or another state of it was audited."""
-    if finished is not None and (
-        digest not in (None, finished.digest) or StateMonitor(finished).changed
-    ):
+    """Raise CheckError if the run is not what it was, or another state of it was audited.
+
+    Args:
+        finished: the run; None: none was audited.
+        digest: of the state that was audited; None: the audit does not say.
+    """
+    if finished is None:
+        return
+    if digest not in (None, finished.digest) or StateMonitor(finished).changed:
         raise CheckError(
             f"run={finished.folder}: `agt unlearn` changed this run during the audit, so no "
             "findings are shown. Start the audit again"
@@ -170,6 +177,7 @@ def _check_current(finished: Run | None, digest: str | None) -> None:
 
 
 def _write(audit: Audit, audited: Audited, record: RunRecord, question: str) -> None:
+    """Write audit.json, the tables, the metrics and the report."""
     record.write(AUDIT_FILE, audit.content)
     for name, table in audited.tables.items():
         record.table(name, table)

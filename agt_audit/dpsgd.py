@@ -6,24 +6,21 @@ weights, or the final loss on the canary) gives lower bounds on epsilon, which a
 run's claim. Lecture 004; Nasr et al. 2023; Steinke et al. 2023.
 
 * A **gradient canary** stands for a record's gradient in every step. It is longer than any clip, so
-  that a forgotten clip shows. Several of one run are orthogonal, or nearly so, so that none moves
+  that a forgotten clip shows. Several of one run are (nearly) orthogonal, so that none moves
   another's score.
-* An **input canary** is a record whose gradient the head computes: all that somebody can do who
-  only hands in data.
+* An **input canary** is a record whose gradient the head computes.
 
-Each canary is a unit of its own, whose id decides its batch as any record's does. Under
-substitution a unit is never absent: where it is out, its gradient is the opposite one. The
-adversary who sees every sum knows all other records, and subtracts what they are expected to add.
+Each canary is a unit of its own, whose id decides its batch. Under substitution a unit that is out
+has the opposite gradient. The adversary who sees every sum knows all other records, and subtracts
+what they are expected to add.
 
 Formal guarantees
     * Many runs: thresholds are chosen on the first third of the runs of each side and counted on
       the others (Lemma 2 of docs/proofs/attack_bounds.md).
-    * Step by step: in each step of each run, a fresh coin says whether the canary takes part. A
-      guess is right with at most probability Phi(mu_step / 2), so the number of right guesses is
-      dominated by a binomial one. The accountant composes the steps, so this finds bugs in noise
-      and clipping, but none in the composition.
-    * One run: agt_audit/one_run.py. Noise: its size is judged as that of released weights
-      (agt_audit/weights.py).
+    * Step by step: a fresh coin says whether the canary takes part. A guess is right with at most
+      probability Phi(mu_step / 2), so a binomial number dominates the right guesses. The accountant
+      composes the steps, so this finds bugs in noise and clipping, but none in the composition.
+    * One run: agt_audit/one_run.py. Noise: its size is judged as in agt_audit/weights.py.
     * All rigorous bounds of one audit share the error probability equally.
 """
 

@@ -1,6 +1,7 @@
 """Certified intervals of numbers attacked: neighbours of a run are trained, and answer its queries.
 
-A violation is a counterexample, certain but for the claim's own conditions. None is no proof.
+A violation is a counterexample, certain apart from the claim's own conditions. No violation is no
+proof.
 """
 
 import math

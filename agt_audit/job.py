@@ -43,10 +43,13 @@ class AuditInputs:
     def mechanism(
         self, example: str = "mechanism=randomized_response mechanism.eps=1"
     ) -> MechanismConfig:
-        """The mechanism that is audited, with its budget. Raises ConfigError: none, or no budget.
+        """Return the mechanism that is audited, with its budget.
 
         Args:
-            example: an audited mechanism, for who named none.
+            example: an audited mechanism, for a message to those who named none.
+
+        Raises:
+            ConfigError: there is none, or it has no budget.
         """
         if self.config.get("mechanism") is None:
             raise ConfigError(f"mechanism: name the mechanism to audit, for example {example}")
@@ -55,11 +58,13 @@ class AuditInputs:
         )
 
     def need_run(self, inputs: bool = False) -> None:
-        """Raise ConfigError without a run, or where queries are brought along that the audit does
-        not take.
+        """Refuse to go without a run, or with queries that the audit does not take.
 
         Args:
-            inputs: it takes them.
+            inputs: it takes queries that are brought along.
+
+        Raises:
+            ConfigError: by key.
         """
         if self.run is None:
             raise ConfigError(
@@ -72,17 +77,20 @@ class AuditInputs:
             )
 
     def open(self, record: RunRecord, console: Console) -> OpenedRun:
-        """The run, with the records that it was trained on, and the queries that were brought
-        along.
+        """Open the run with the records that it was trained on, and the queries that are asked.
+
+        Args:
+            record: of the audit.
+            console: for progress.
 
         Raises:
-            DataMissing: they are not there.
+            DataMissing: the records are not there.
             ConfigError: they are not what they were.
         """
         return TrainedRun.of(self.config).open(record, console)
 
     def check_run(self, inputs: bool = False) -> TrainedRun:
-        """The run that is audited by training neighbours, of which no data is read yet.
+        """Return the run that is audited by training neighbours; no data of it is read yet.
 
         Args:
             inputs: the audit takes queries that are brought along.
@@ -102,10 +110,12 @@ class AuditInputs:
         return trained
 
     def open_with_data(self, record: RunRecord, console: Console, instead: str) -> OpenedRun:
-        """The run, with the records that it was trained on.
+        """Open the run with the records that it was trained on.
 
         Args:
-            instead: what can be audited without them.
+            record: of the audit.
+            console: for progress.
+            instead: what can be audited without them, in words.
 
         Raises:
             DataMissing: they are not there.
@@ -151,7 +161,14 @@ class Audited:
         return cls(run.folder.name, run.digest, tuple(findings), (OWNER, *notes), **more)
 
     def audit(self, kind: str) -> Audit:
-        """audit.json of it. Raises ConfigError: it contradicts itself."""
+        """Return the content of audit.json.
+
+        Args:
+            kind: of the audit.
+
+        Raises:
+            ConfigError: it contradicts itself.
+        """
         return Audit(VERSION, kind, self.subject, self.findings, self.digest, self.notes)
 
 
@@ -165,10 +182,10 @@ class AuditKind:
     Attributes:
         name: the kind's, as it is registered.
         question: what a person wants to know of the run, as a clause: what a claimed loss limits.
-        while_waiting: it is right of a run in which requests to erase wait. The model of such a run
-            is of all records, and its data has those alone that do not wait, so that what is
-            trained on one record less is many records away; every other kind refuses it.
-        needs_classes: it attacks labels that are classes alone, so it refuses a run of numbers.
+        while_waiting: it can audit a run in which requests to erase wait. The model of such a run
+            is of all records, but its data has only those that do not wait, so what is trained on
+            one record less is many records away; every other kind refuses it.
+        needs_classes: it attacks labels that are classes, so it refuses a run of numbers.
     """
 
     name: ClassVar[str]
@@ -196,10 +213,12 @@ class AuditKind:
 
 
 def no_pair_found(mechanism: AnyMechanism, neighbours: int, sought: str) -> Finding:
-    """What is said where nothing was drawn.
+    """Return the finding of a mechanism for which nothing was drawn.
 
     Args:
-        sought: of the neighbours, in words.
+        mechanism: that is audited.
+        neighbours: how many neighbouring datasets were tried at most.
+        sought: what was looked for, in words.
     """
     return Finding(
         subject=mechanism.name,

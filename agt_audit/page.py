@@ -1,8 +1,7 @@
 """The report of every kind of audit, and what is said of it on the console.
 
-An audit in words and tables, for somebody who has to answer for it; no word of these reads as a
-proof. A number that was found is cut off towards less and a limit towards more, so that what stands
-on a page holds.
+It is for somebody who has to answer for an audit, so no word of it reads as a proof. A number that
+was found is rounded down and a limit up, so that what a page says holds.
 """
 
 import math
@@ -65,41 +64,46 @@ FRACTIONS = (*LOWER, "deviation/bound")  # of these a share of the claim means s
 
 
 def percent(share: float) -> str:
-    """A limit in per cent, rounded up to a tenth."""
+    """Return a limit in per cent, rounded up to a tenth."""
     rounded_up = math.ceil(1000 * share - 1e-9) / 10
     return f"{rounded_up:g} %"
 
 
 def found(finding: Finding) -> str:
-    """What was found, for a cell of a table."""
+    """Return what was found, for a cell of a table."""
     if finding.found is None:
         return "nothing"
-    loss, sign = finding.measure in LOWER, SIGNS[finding.strength]
-    sure = f"{100 * finding.confidence:.12g} %" if finding.confidence else ""
-    notes = ", ".join(filter(None, (sure, finding.estimator)))
-    value = least(finding.found, finding.claimed) if loss else number(finding.found)
-    words = f"{sign} {value}" if loss or sign == ABOUT else value
-    told = f"{words} {finding.measure}" if " " in finding.measure else f"{finding.measure} {words}"
-    return f"{told} ({notes})" if notes else told
+    is_loss = finding.measure in LOWER
+    sign = SIGNS[finding.strength]
+    value = least(finding.found, finding.claimed) if is_loss else number(finding.found)
+    words = f"{sign} {value}" if is_loss or sign == ABOUT else value
+    quantity = f"{finding.measure} {words}"
+    if " " in finding.measure:  # a noun of several words, such as "labels that differ"
+        quantity = f"{words} {finding.measure}"
+    confidence = f"{100 * finding.confidence:.12g} %" if finding.confidence else ""
+    notes = ", ".join(filter(None, (confidence, finding.estimator)))
+    return f"{quantity} ({notes})" if notes else quantity
 
 
 def risk(finding: Finding, question: str) -> str:
-    """A claimed loss as attack success; empty: nothing of the kind is claimed.
+    """Return a claimed loss as the success of attacks, in words; empty: no loss is claimed.
 
     Args:
+        finding: with the claim.
         question: what an attacker wants to know, as a clause (``AuditKind.question``).
     """
     claimed = finding.claimed
     if claimed is None or finding.measure not in LOWER:
         return ""
     delta = finding.delta or 0.0
-    most = gaussian_advantage(claimed) if finding.measure == "mu" else advantage(claimed, delta)
+    is_gaussian = finding.measure == "mu"
+    most = gaussian_advantage(claimed) if is_gaussian else advantage(claimed, delta)
     points = percent(most)[:-2]
     advantage_limit = (
         "the true positive rate of any membership attack exceeds its false positive rate by at "
         f"most {points} percentage points"
     )
-    if finding.measure == "mu":
+    if is_gaussian:
         right = percent(0.5 + most / 2)
         return (
             f"mu = {number(claimed)}: an attacker who guesses whether {question} (at first, both "
@@ -107,29 +111,27 @@ def risk(finding: Finding, question: str) -> str:
             f"{advantage_limit}"
         )
     privacy_loss = f"epsilon = {number(claimed)}"
-    if delta:
-        privacy_loss += f", delta = {number(delta)}"
-    (before, after), (rare, then) = (
-        (percent(prior), percent(posterior(prior, claimed))) for prior in PRIORS
-    )
     exception = ""
     if delta:
+        privacy_loss += f", delta = {number(delta)}"
         exception = f", except with probability {number(delta)}, for which nothing is promised"
+    before, rare_before = (percent(prior) for prior in PRIORS)
+    after, rare_after = (percent(posterior(prior, claimed)) for prior in PRIORS)
     return (
         f"{privacy_loss}: an attacker who is {before} sure that {question} can be at most "
-        f"{after} sure after seeing the answer, and an attacker who is {rare} sure before can be "
-        f"at most {then} sure{exception}. In general, {advantage_limit}"
+        f"{after} sure after seeing the answer, and an attacker who is {rare_before} sure before "
+        f"can be at most {rare_after} sure{exception}. In general, {advantage_limit}"
     )
 
 
 def risks(audit: Audit, question: str) -> list[str]:
-    """What the claims mean for a person, where they hold, each once."""
+    """Return what the claims mean for a person if they hold, each once."""
     words = (risk(finding, question) for finding in audit.findings)
     return list(dict.fromkeys(filter(None, words)))
 
 
 def short(cell: object) -> object:
-    """A cell of a table, numbers to four digits."""
+    """Return a cell of a table, numbers to four digits."""
     return float(f"{cell:.4g}") if isinstance(cell, float) else cell
 
 
@@ -138,7 +140,12 @@ def short(cell: object) -> object:
 
 
 def lines(audit: Audit, question: str) -> Iterator[str]:
-    """What is said of it on the console."""
+    """Yield what is said of an audit on the console.
+
+    Args:
+        audit: what was found.
+        question: what an attacker wants to know, as a clause.
+    """
     yield f"{audit.kind} audit of {audit.subject}: {audit.verdict}"
     if audit.of_the_auditor:  # a table has said the rest
         return
@@ -148,16 +155,23 @@ def lines(audit: Audit, question: str) -> Iterator[str]:
 
 
 def _again(audit: Audit) -> list[str]:
-    """What to do where a claim is violated by a bound that chance may have made too large."""
-    return [AGAIN] if any(each.strength is Strength.CONFIDENT for each in audit.violations) else []
+    """Return what to do if a claim is violated by a bound that chance may have made too large."""
+    if any(finding.strength is Strength.CONFIDENT for finding in audit.violations):
+        return [AGAIN]
+    return []
 
 
 def page(audit: Audit, audited: Audited, question: str) -> str:
-    """The report, as Markdown."""
-    digest_start = audit.digest[:19] if audit.digest else ""
-    state = f" State of the run (start of its digest): {digest_start}…." if digest_start else ""
-    tested, sections = audit.of_the_auditor, list[str | Sequence[str]]()  # whose table says it all
-    if not tested:
+    """Return the report, as Markdown.
+
+    Args:
+        audit: what was found.
+        audited: the same, with tables and captions of figures.
+        question: what an attacker wants to know, as a clause.
+    """
+    of_auditor = audit.of_the_auditor  # whose table says it all
+    sections: list[str | Sequence[str]] = []
+    if not of_auditor:
         sections += _findings(audit)
         sections += _section("How to read the numbers", STRENGTHS)
         sections += _section(
@@ -165,22 +179,13 @@ def page(audit: Audit, audited: Audited, question: str) -> str:
         )
     sections += _section("What this audit does not show", LIMITS)
     sections += _section("Notes", audit.notes)
-    shown_rows = len(audit.findings) if tested else MAX_ROWS
-    for name, table in audited.tables.items():
-        if len(table):
-            more = (
-                f": the first {shown_rows} of {len(table):,} rows of tables/{name}.csv"
-                if len(table) > shown_rows
-                else ""
-            )
-            sections += [
-                f"## {plain(capital(name.replace('_', ' ')))}{plain(more)}",
-                data_table(table.head(shown_rows)),
-            ]
+    sections += _tables(audited, len(audit.findings) if of_auditor else MAX_ROWS)
+    digest_start = audit.digest[:19] if audit.digest else ""
+    state = f" State of the run (start of its digest): {digest_start}…." if digest_start else ""
     kind = plain(audit.kind)
     subject = plain(audit.subject)
     verdict = plain(capital(audit.verdict))
-    for_whom = "" if tested else f" {capital(OWNER)}.{state}"
+    for_whom = "" if of_auditor else f" {capital(OWNER)}.{state}"
     return document(
         f"# Audit: {kind} of {subject}",
         f"**{verdict}.**{for_whom}",
@@ -190,31 +195,42 @@ def page(audit: Audit, audited: Audited, question: str) -> str:
     )
 
 
+def _tables(audited: Audited, shown_rows: int) -> Iterator[str]:
+    """Yield the first rows of each table that is not empty, under a heading."""
+    for name, table in audited.tables.items():
+        if not len(table):
+            continue
+        more = ""
+        if len(table) > shown_rows:
+            more = f": the first {shown_rows} of {len(table):,} rows of tables/{name}.csv"
+        yield f"## {plain(capital(name.replace('_', ' ')))}{plain(more)}"
+        yield data_table(table.head(shown_rows))
+
+
 def _findings(audit: Audit) -> Iterator[str | Sequence[str]]:
-    """Every claim with the attacks on it and what they found, the worst first; then the same in
-    sentences.
-    """
+    """Yield a table of every claim with the attacks on it, the worst first; then sentences."""
     ordered = sorted(audit.findings, key=lambda finding: ORDER.index(finding.outcome))
-    yield markdown_table(COLUMNS, [row(finding) for finding in ordered[:MAX_SHOWN]])
+    shown = ordered[:MAX_SHOWN]
+    yield markdown_table(COLUMNS, [row(finding) for finding in shown])
     if len(ordered) > MAX_SHOWN:
         hidden = len(ordered) - MAX_SHOWN
         yield f"Findings not shown here: {hidden}. All findings are listed in audit.json."
-    sentences = dict[str, None]()
-    for each in ordered[:MAX_SHOWN]:
-        limit = f" {capital(each.noticeable)}." if each.noticeable else ""
-        sentences[f"{each.subject}: {each.meaning}.{limit}"] = None
-    yield from _section("What was found", sentences)
+    sentences = []
+    for finding in shown:
+        limit = f" {capital(finding.noticeable)}." if finding.noticeable else ""
+        sentences.append(f"{finding.subject}: {finding.meaning}.{limit}")
+    yield from _section("What was found", dict.fromkeys(sentences))
 
 
 def row(finding: Finding) -> tuple[str, ...]:
-    """The line of a finding in the table of claims."""
+    """Return the line of a finding in the table of claims."""
     attack = "; ".join(filter(None, (finding.attack, finding.effort)))
     cells = (finding.subject, finding.claim or "-", attack or "-", found(finding), _share(finding))
     return Markdown(f"**{finding.outcome.value}**"), *cells
 
 
 def _share(finding: Finding) -> str:
-    """What was found as a share of the claim, in per cent; "-" where such a share means nothing."""
+    """Return what was found over the claim, in per cent; "-" if such a share means nothing."""
     comparable = finding.measure in FRACTIONS and finding.strength in RIGOROUS
     if not comparable or not finding.claimed or finding.found is None:
         return "-"
@@ -223,27 +239,32 @@ def _share(finding: Finding) -> str:
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str | Sequence[str]]:
-    """A list under a heading; nothing where there is none."""
-    words = list(lines)
-    return [f"## {title}", words] if words else []
+    """Return a list under a heading; nothing if the list is empty."""
+    listed = list(lines)
+    return [f"## {title}", listed] if listed else []
 
 
 def data_table(table: pd.DataFrame) -> str:
-    """Rows of a table, as a reader takes them."""
+    """Return a table as Markdown, with rounded numbers."""
     # a share of records, at so many per cent of others
-    rates = ["%_" in str(column) for column in table.columns]
-    rows = [
-        [_cell(*each) for each in zip(line, rates, strict=True)]
-        for line in table.itertuples(index=False)
-    ]
+    is_rate = ["%_" in str(column) for column in table.columns]
+    rows = []
+    for line in table.itertuples(index=False):
+        rows.append([_cell(value, rate) for value, rate in zip(line, is_rate, strict=True)])
     return markdown_table([str(column) for column in table.columns], rows)
 
 
 def _cell(value: object, rate: bool) -> str:
-    """As a reader takes it; nothing where there is nothing."""
+    """Return a value as a cell of a table; "-" if there is none.
+
+    Args:
+        value: of any type; NaN counts as none.
+        rate: it is a share, which is shown in per cent.
+    """
     if value is None or value != value:
         return "-"
     if not isinstance(value, float) or math.isinf(value):
         return str(value)
-    # how near a share is to all must be seen
-    return f"{number(100 * value)} %" if rate else number(value, beside=1.0)
+    if rate:
+        return f"{number(100 * value)} %"
+    return number(value, beside=1.0)  # how near a share is to all must be seen

@@ -2,22 +2,23 @@
 answered from the record.
 
 Formal guarantees
-    * Everything that a release publishes is a function of its draws and of the private data. In the
-      replay each draw has the answer that it had on D, so whatever is published besides must be
-      equal, bit for bit: values, claim, error messages, and the number, order and distribution of
-      the draws. A difference is a violation, found by one pair.
+    * What a release publishes is a function of its draws and of the private data. In the replay
+      each draw has the answer that it had on D, so whatever is published besides must be equal, bit
+      for
+      bit: values, claim, error messages, and the number, order and distribution of the draws. A
+      difference is a violation, found by one pair.
     * Given the same earlier answers, each draw loses the distance of its two private inputs in
       units of its noise (Gaussian: l2; geometric: l1), or what the table of labels says of the
-      two. Losses are added up as adaptive composition adds them, and held against the claim. So a
+      two. Losses add up as adaptive composition adds them, and are held against the claim. So a
       replay checks the sensitivity that the noise was made for, on this pair. It does not check
       that a draw has the distribution that it names.
-    * Objective perturbation draws its linear term b before it sees data, and publishes a function
-      of it. The replay answers with the b' = b + grad F(theta) - grad F'(theta) at which the
-      neighbour has the same minimiser, and holds |b' - b| and the determinants against the claim.
+    * Objective perturbation draws its linear term b before it sees data. The replay answers with
+      the b' = b + grad F(theta) - grad F'(theta) at which the neighbour has the same minimiser, and
+      holds |b' - b| and the determinants against the claim.
 
-Distances, losses and the noise that a guarantee asks for are computed by formulas of the audit's
-own. Two things are asked of what is checked: the table by which labels are drawn, and the slope of
-the problem that objective perturbation solves.
+Distances, losses and noise are computed by formulas of the audit's own. Two things are asked of
+what is checked: the table by which labels are drawn, and the slope of the problem that objective
+perturbation solves.
 
 Source: Replaying audits (2602.17454), for the idea.
 """
@@ -65,6 +66,7 @@ from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import NeighbourPair, Side, exact_loss
 from agt_audit.pairs import neighbours, pair_of, segments
 from agt_audit.recorded_draws import Publish, RecordedRandomness, ReplayedRandomness
+from agt_audit.weights import trained_head
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, counterexamples
 from agt_cli.report.record import RunRecord
@@ -472,14 +474,6 @@ def _linear_term_problems(
     return build_problem(first, shape), build_problem(second, shape)
 
 
-def _trained_head(mechanism: WeightsMechanism, model: Model) -> Model:
-    """Return the head whose weights a mechanism releases; one beside votes is trained first."""
-    head = mechanism.releasable_head(model)
-    if head is model:
-        return model
-    return head.retrained(head.problem.dataset.train)
-
-
 @schema
 class Replay(AuditKind):
     """Records releases of a run, and replays each on neighbours.
@@ -526,7 +520,7 @@ class Replay(AuditKind):
             classes = opened.dataset.target.class_count
             mechanism = given.mechanism().mechanism(classes, len(opened.queries))
             if mechanism.output is Output.WEIGHTS:
-                model = _trained_head(cast(WeightsMechanism, mechanism), model)
+                model = trained_head(cast(WeightsMechanism, mechanism), model)
         queries = opened.queries.features[: self.queries]
         options = {key: given.config[key] for key in ("accounting", "counting")}
         release = ReplayedRelease(model, queries, mechanism, options, opened.conditions)

@@ -1,16 +1,16 @@
 """agt audit selftest: every planted violation must be found, and no sound twin; an auditor that
 fails one is broken.
 
-``PLANTED`` has a name -> a function of a seed that plants the violation, audits it as a run would
-be audited, and returns the finding, whose outcome must be ``violated``: one for each path of
+A **plant** is a function of a seed that plants a violation, audits it as a run would be audited,
+and returns the finding, whose outcome must be ``violated``. ``PLANTED`` has one for each path of
 attack. ``SOUND`` has the same without the flaw, whose finding must not be: an auditor that accuses
-all who come would find everything that is planted. They are audited with confidence ``SURE``, so
-that a right one is hardly ever accused by chance. ``agt audit selftest`` runs them all. What they
-draw and train follows from the seed alone: one thread, nothing compiled, no processes.
+everybody would find everything that is planted. Sound twins are audited with confidence ``SURE``,
+so that one is hardly ever accused by chance. What they draw and train follows from the seed alone:
+one thread, nothing compiled, no processes.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar, cast
@@ -128,19 +128,32 @@ COMPUTE = {"threads": 1, "kernel": "reference"}
 
 
 def worst(findings: Iterable[Finding]) -> Finding:
-    """One that is violated, if there is any."""
+    """Return a finding that is violated, if there is any; otherwise the first."""
     return max(findings, key=lambda finding: finding.violated)
 
 
 def crowd(seed: int, count: int, spread: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """([n, 3] features, [n] labels): whether the first is above 0, but for noise."""
+    """Return made-up features [n, 3], and labels [n]: whether the first is above 0, but for noise.
+
+    Args:
+        seed: of the features and of the noise.
+        count: how many records, n.
+        spread: standard deviation of the noise.
+    """
     rng = np.random.default_rng(seed)
-    x = rng.normal(size=(count, 3))
-    return x, (x[:, 0] + spread * rng.normal(size=count) > 0).astype(int)
+    features = rng.normal(size=(count, 3))
+    noise = spread * rng.normal(size=count)
+    return features, (features[:, 0] + noise > 0).astype(int)
 
 
 def fitted(x: np.ndarray, y: np.ndarray, **settings: Any) -> Model:
-    """The model of a small run of two classes, about which all is declared."""
+    """Train a small run of two classes, about which everything is declared.
+
+    Args:
+        x: [n, ...] features.
+        y: [n] labels, 0 or 1.
+        settings: as ``agt.fit`` takes them.
+    """
     declared = Declared(classes=[0, 1], size=len(x), features=True, settings=True)
     return fit(x, y, declared=declared, compute=COMPUTE, **settings).model
 
@@ -155,56 +168,72 @@ NOISES = ObjectiveNoises.from_budget(SHAPE, SOLVED.eps, SOLVED.delta)
 
 @dataclass(frozen=True)
 class LeakyMechanism:
-    """A mechanism that says one thing and draws another."""
+    """A mechanism that claims what one mechanism does, and draws as another.
+
+    Attributes:
+        says: whose guarantee and table it has.
+        draws: who draws.
+    """
 
     says: Mechanism | LaplaceMean
     draws: Mechanism | LaplaceMean
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self.draws if name == "release" else self.says, name)
+        owner = self.draws if name == "release" else self.says
+        return getattr(owner, name)
 
 
 def plan_of(seed: int, trials: int = 10_000, confidence: float = 0.95) -> TrialPlan:
-    """Draws from the seed."""
+    """Return a plan of trials whose draws follow from the seed."""
     return TrialPlan(trials, confidence, source=SeededRandomness(seed))
 
 
 def twice_the_budget(seed: int) -> Finding:
-    """Randomized response that claims epsilon 1 and draws as for 2."""
+    """Plant: randomized response that claims epsilon 1 and draws as for 2."""
     mechanism = LeakyMechanism(RandomizedResponse(eps=1.0), RandomizedResponse(eps=2.0))
     return audit_pair(mechanism, DIFFERING, plan_of(seed), 0)[1]  # type: ignore[arg-type]
 
 
 def the_budget(seed: int) -> Finding:
-    """Randomized response that draws as it claims, many times over: the rates that are counted lie
-    beyond the claim in half of the audits, and their limits in none. Of its findings the worst.
+    """Sound: randomized response that draws as it claims, audited ten times; the worst finding.
+
+    The rates that are counted lie beyond the claim in half of the audits, and their limits in none.
     """
-    plans = (plan_of(10 * seed + each, 1000, SURE) for each in range(10))
-    return worst(audit_pair(RandomizedResponse(eps=1.0), DIFFERING, plan, 0)[1] for plan in plans)
+    findings = []
+    for index in range(10):
+        plan = plan_of(10 * seed + index, 1000, SURE)
+        findings.append(audit_pair(RandomizedResponse(eps=1.0), DIFFERING, plan, 0)[1])
+    return worst(findings)
 
 
 def the_best_of_many(seed: int) -> Finding:  # no chance in it
-    """Counts that would contradict epsilon 1 as those of one event alone, and are said to be the
-    best of a thousand's.
+    """Sound: counts that are the best of a thousand events.
+
+    As those of one event alone they would contradict epsilon 1.
     """
-    words = (
-        "counts",
-        "the counts come from a mechanism with epsilon 1",
-        "an attacker chose the best of 1,000 events",
-        "1,000 trials were made with the record and 1,000 without it",
+    tested = TestedClaim(
+        subject="counts",
+        claim="the counts come from a mechanism with epsilon 1",
+        attack="an attacker chose the best of 1,000 events",
+        effort="1,000 trials were made with the record and 1,000 without it",
+        claimed=Claimed("epsilon", 1.0),
+        confidence=0.95,
+        events=1000,
     )
-    return TestedClaim(*words, Claimed("epsilon", 1.0), 0.95, 1000).judge(
-        Mistakes(230, 1000, 230, 1000)
-    )
+    return tested.judge(Mistakes(230, 1000, 230, 1000))
 
 
 def gap_of_the_grid(seed: int) -> Finding:
-    """smooth_cauchy with distances from the grid {0, 50}, at epsilon 1, on a run of two clouds in
-    the plane: one record less, and the distance falls from 50 to 0 between the two models' roots.
+    """Plant: smooth_cauchy with distances from the grid {0, 50}, at epsilon 1, on two clouds.
+
+    With one record less, the distance falls from 50 to 0 between the two models' decision lines.
     """
-    labels, rng, mechanism = np.arange(600) % 2, np.random.default_rng(seed), SmoothCauchy(eps=1.0)
-    points = 0.6 * rng.standard_normal((600, 2)) + (2 * labels - 1)[:, None]
-    model, plan = fitted(points, labels, certificate="box", ks=(0, 50), epochs=2), plan_of(seed)
+    labels = np.arange(600) % 2
+    noise = np.random.default_rng(seed).standard_normal((600, 2))
+    points = 0.6 * noise + (2 * labels - 1)[:, None]
+    model = fitted(points, labels, certificate="box", ks=(0, 50), epochs=2)
+    mechanism = SmoothCauchy(eps=1.0)
+    plan = plan_of(seed)
     labelling = Labelling.judged(model, mechanism, None, "paper")
     found = search(labelling, partial(expected_bound, mechanism, plan=plan), points, 2, 4, seed)
     assert found is not None, "no decision line was found between the two clouds of records"
@@ -212,24 +241,23 @@ def gap_of_the_grid(seed: int) -> Finding:
 
 
 def jump_of_the_evidence(seed: int) -> Finding:
-    """smooth_cauchy on evidence that jumps by 50 from one dataset to the next, by its table: no
-    draws.
-    """
+    """Plant: smooth_cauchy on evidence that jumps by 50 between neighbours; nothing is drawn."""
+    mechanism = SmoothCauchy(eps=1.0)
     pair = NeighbourPair(Side(1, 50), Side(1, 0))
-    return table_finding(
-        SmoothCauchy(eps=1.0), exact_loss(SmoothCauchy(eps=1.0), pair), str(pair), pair.where
-    )
+    return table_finding(mechanism, exact_loss(mechanism, pair), str(pair), pair.where)
 
 
 def half_the_noise(seed: int, moves: float = 0.5, confidence: float = 0.95) -> Finding:
-    """Released weights whose noise is made for half the sensitivity."""
+    """Plant: released weights with noise for half the sensitivity; sound with ``moves`` 1."""
     heads = replace(Heads.without_data(1), moves=moves)
     return audit_weights(ReleaseWeights(mu=1.0), heads, plan_of(seed, 200, confidence))[1]
 
 
 def less_noise(seed: int, share: float = 0.8, confidence: float = 0.95) -> Finding:
-    """Released weights whose noise is so much of what is due, of two heads so near each other
-    that no test tells them.
+    """Plant: released weights with a share of the noise that is due; sound with a share of 1.
+
+    The two heads are so near each other that no test tells them apart, so only the size of the
+    noise shows it.
     """
 
     def release(
@@ -238,9 +266,9 @@ def less_noise(seed: int, share: float = 0.8, confidence: float = 0.95) -> Findi
         return weights_drawn(theta, share * moves, guarantee, source)
 
     heads = Heads(np.full(4, 0.01), np.zeros(4), 1.0)
-    return audit_weights(
-        ReleaseWeights(mu=1.0), heads, plan_of(seed, 200, confidence), release=release
-    )[-1]
+    plan = plan_of(seed, 200, confidence)
+    *_, size = audit_weights(ReleaseWeights(mu=1.0), heads, plan, release=release)
+    return size
 
 
 class LessNoise(NoisyStatistics):
@@ -261,9 +289,7 @@ class UntilRight(RandomizedResponse):
 
 
 def replayed(seed: int, mechanism: AnyMechanism) -> Finding:
-    """A release of a linear head, recorded and replayed on two neighbours; of the findings the
-    worst.
-    """
+    """Return the worst finding of a linear head's release, replayed on two neighbours."""
     model = headed(seed)
     queries = model.problem.dataset.train.features
     release = ReplayedRelease(model, queries, mechanism, conditions=model.conditions)
@@ -271,22 +297,23 @@ def replayed(seed: int, mechanism: AnyMechanism) -> Finding:
 
 
 def no_determinant(seed: int) -> Finding:  # no chance in it
-    """Objective perturbation at a Lambda that it would refuse, its noise made for epsilon as if
-    no volume changed.
+    """Plant: objective perturbation at a Lambda that it would refuse.
+
+    Its noise is made for epsilon as if no volume changed.
     """
-    guarantee, problems = ApproximateDP(1.0, 0.01), Problems.line(replace(SHAPE, strength=0.1), 0)
-    return audit_line(
-        guarantee, problems, replace(NOISES, tilt=1 / gaussian_mu(guarantee.eps, guarantee.delta))
-    )
+    guarantee = ApproximateDP(1.0, 0.01)
+    problems = Problems.line(replace(SHAPE, strength=0.1), 0)
+    too_little = replace(NOISES, tilt=1 / gaussian_mu(guarantee.eps, guarantee.delta))
+    return audit_line(guarantee, problems, too_little)
 
 
 def rows_of_one_unit(seed: int) -> Finding:
-    """Objective perturbation whose noise is made for one row, and a unit that has twenty."""
+    """Plant: objective perturbation whose noise is made for one row, and a unit that has twenty."""
     return audit_objective(SOLVED, Problems.line(SHAPE, 30, rows=20), NOISES, plan_of(seed, 100))[0]
 
 
 def objective_perturbation(seed: int) -> Finding:
-    """Objective perturbation as it is: by its densities, and by what it draws."""
+    """Sound: objective perturbation as it is, by its densities and by what it draws."""
     problems = Problems.line(SHAPE, 30)
     drawn = audit_objective(SOLVED, problems, NOISES, plan_of(seed, 100, SURE))[0]
     return worst((audit_line(SOLVED, problems, NOISES), drawn))
@@ -297,31 +324,40 @@ def objective_perturbation(seed: int) -> Finding:
 
 
 def answered(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding:
-    """Two heads, one without a record, whose labels claim epsilon 1 and are drawn as for
-    another.
+    """Plant: labels of two heads that claim epsilon 1 and are drawn as for another.
+
+    One head is trained without a record, and the query lies between the two.
+
+    Args:
+        seed: of the data, the query and the draws.
+        draws: the epsilon as for which they are drawn; sound with 1.
+        confidence: of the bound.
     """
-    (x, y), rng = crowd(seed, 120), np.random.default_rng(seed)
-    with_unit = fitted(x, y)
-    without_unit = retrained(
-        with_unit.problem, without(with_unit.problem.dataset.train, np.array([3]))
-    )
+    features, labels = crowd(seed, 120)
+    rng = np.random.default_rng(seed)
+    model = fitted(features, labels)
+    other = retrained(model.problem, without(model.problem.dataset.train, np.array([3])))
     mechanism: Any = LeakyMechanism(RandomizedResponse(eps=1.0), RandomizedResponse(eps=draws))
-    honest = (Labelling.judged(side, mechanism.says) for side in (with_unit, without_unit))
-    pair = LabellingPair(*(replace(side, mechanism=mechanism) for side in honest))
-    claim, queries = Claimed("epsilon", 1.0), between_roots(pair, x, rng)
-    at, event = most_telling(pair, queries, claim, 10_000, confidence)
-    rows = alike(pair, queries[at : at + 1], 10_000, rng)
-    drawn = (
-        side.labels(rows, SeededRandomness(2 * seed + at))
-        for at, side in enumerate((pair.with_unit, pair.without_unit))
+    with_unit, without_unit = (
+        replace(Labelling.judged(side, mechanism.says), mechanism=mechanism)
+        for side in (model, other)
     )
-    words = (
+    pair = LabellingPair(with_unit, without_unit)
+    claimed = Claimed("epsilon", 1.0)
+    queries = between_roots(pair, features, rng)
+    row, event = most_telling(pair, queries, claimed, 10_000, confidence)
+    trials = alike(pair, queries[row : row + 1], 10_000, rng)
+    claim = TestedClaim(
         "labels of two linear models",
         "the labels are released with epsilon 1",
         "a query between the decision lines of the two models",
         "",
+        claimed,
+        confidence,
     )
-    return judged(TestedClaim(*words, claim, confidence), event, *drawn)
+    drawn_with = with_unit.labels(trials, SeededRandomness(2 * seed))
+    drawn_without = without_unit.labels(trials, SeededRandomness(2 * seed + 1))
+    return judged(claim, event, drawn_with, drawn_without)
 
 
 # -- private numbers
@@ -485,8 +521,10 @@ STEP = {"loss": "binary_cross_entropy", "epochs": 1, "lr": 1.0, "clip": 0.1, "dt
 
 @dataclass(frozen=True)
 class OverstatedDistance(BoxModel):
-    """A model whose certificates reach ``more`` steps of the grid farther than they should, or
-    less far.
+    """A model whose certificates reach some steps of the grid farther than they should.
+
+    Attributes:
+        more: how many steps; negative: less far.
     """
 
     more: int
@@ -497,132 +535,143 @@ class OverstatedDistance(BoxModel):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Those of the model, moved along the grid."""
-        known = super().certify(features)
-        held = known.certified[np.clip(np.arange(len(known.ks)) - self.more, 0, len(known.ks) - 1)]
-        rows = [known.ks.index(k) for k in ks or known.ks]
-        return replace(known, ks=ks or known.ks, certified=held[rows])
+        """Return those of the model, moved along the grid."""
+        honest = super().certify(features)
+        last_step = len(honest.ks) - 1
+        steps = np.clip(np.arange(len(honest.ks)) - self.more, 0, last_step)
+        moved = honest.certified[steps]
+        asked = ks or honest.ks
+        rows = [honest.ks.index(k) for k in asked]
+        return replace(honest, ks=asked, certified=moved[rows])
 
 
 @dataclass(frozen=True)
 class StretchedDistance(LinearModel):
-    """A head whose distances are so many times as long as they should be."""
+    """A head whose distances are longer than they should be.
+
+    Attributes:
+        times: how many times as long.
+    """
 
     times: float
 
     def certify_phi(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
-        """As if a record moved it by so much less."""
-        sensitivity = self.trained.sensitivity
-        less = {name: getattr(sensitivity, name) / self.times for name in ("rho", "rounding")}
-        trained = replace(self.trained, sensitivity=replace(sensitivity, **less))
+        """Certify as if a record moved the weights by so much less."""
+        honest = self.trained.sensitivity
+        sensitivity = replace(
+            honest, rho=honest.rho / self.times, rounding=honest.rounding / self.times
+        )
+        trained = replace(self.trained, sensitivity=sensitivity)
         return certify_linear(trained, phi, self.settings.relation.name, ks)
 
 
 @dataclass(frozen=True)
 class CountingProblem(Problem):
-    """One whose normaliser is the number of records, whatever was declared; or whose batches
-    depend on it.
+    """A problem whose plan depends on the number of records, whatever was declared.
+
+    Attributes:
+        dealt: the batches depend on it; False: the normaliser is that number.
     """
 
     dealt: bool = False
 
     @property
     def plan(self) -> BatchPlan:
-        """From the records at hand."""
-        plan, count = super().plan, self.record_count
-        return (
-            replace(plan, key=f"{plan.key}{count}")
-            if self.dealt
-            else replace(plan, normalizer=count / plan.count)
-        )
+        """The plan of the records at hand."""
+        plan = super().plan
+        if self.dealt:
+            return replace(plan, key=f"{plan.key}{self.record_count}")
+        return replace(plan, normalizer=self.record_count / plan.count)
 
 
 def boxed(
     seed: int, x: np.ndarray | None = None, y: np.ndarray | None = None, **settings: Any
 ) -> BoxModel:
-    """A run with boxes, of one step."""
-    data = crowd(seed, 40, 0.3) if x is None or y is None else (x, y)
+    """Train a run with boxes, of one step, on given records or made-up ones."""
+    if x is None or y is None:
+        x, y = crowd(seed, 40, 0.3)
     given: dict[str, Any] = {"certificate": "box", "ks": 4, **STEP, **settings}
-    network = fitted(*data, **given).boxed_network
+    network = fitted(x, y, **given).boxed_network
     assert network is not None
     return network
 
 
 def widened(model: BoxModel, times: float) -> BoxModel:
-    """Its boxes so many times as wide."""
+    """Return a model whose boxes are some times as wide."""
     box = model.box
-    ends = (
-        {name: box.nominal[name] + times * (end - box.nominal[name]) for name, end in side.items()}
-        for side in (box.lower, box.upper)
-    )
-    return replace(model, box=Box.from_ends(box.ks, box.nominal, *ends))
+
+    def stretched_ends(ends: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {
+            name: box.nominal[name] + times * (end - box.nominal[name])
+            for name, end in ends.items()
+        }
+
+    lower = stretched_ends(box.lower)
+    upper = stretched_ends(box.upper)
+    return replace(model, box=Box.from_ends(box.ks, box.nominal, lower, upper))
 
 
 def moving_as_far(seed: int, radius: float) -> Finding:
-    """Boxes for features that move within 0.05, audited as if for another radius."""
+    """Audit boxes for features that move within 0.05 as if they were for another radius."""
     model = boxed(seed, relation="perturb", radius=0.05)
-    settings = replace(model.problem.settings, relation=RelationConfig("perturb", radius=radius))
-    return audited(
-        replace(model, problem=replace(model.problem, settings=settings)), seed, PARAMETERS
-    )
+    relation = RelationConfig("perturb", radius=radius)
+    settings = replace(model.problem.settings, relation=relation)
+    claiming = replace(model, problem=replace(model.problem, settings=settings))
+    return audited(claiming, seed, PARAMETERS)
 
 
 def flawed(kind: type[T], sound: object, **flaw: Any) -> T:
-    """The same as a kind with a flaw."""
-    return kind(**{each.name: getattr(sound, each.name) for each in fields(sound)}, **flaw)  # type: ignore[arg-type]
+    """Return an object of a kind with a flaw that is otherwise the same as a sound one."""
+    values = {each.name: getattr(sound, each.name) for each in fields(sound)}  # type: ignore[arg-type]
+    return kind(**values, **flaw)
 
 
 def headed(seed: int, **settings: Any) -> LinearModel:
-    """A run with a linear head."""
+    """Train a run with a linear head on made-up records."""
     head = fitted(*crowd(seed, 60), **settings).linear_head
     assert head is not None
     return head
 
 
 def stretched(seed: int, times: float, about: str, extent: Certificate = EXTENT) -> Finding:
-    """Distances of a linear head that are too long, in a run of one step."""
+    """Audit a linear head whose distances are too long, in a run of one step."""
     model = headed(seed, **ONE_STEP)
     return audited(flawed(StretchedDistance, model, times=times), seed, about, extent)
 
 
 def counting(seed: int, dealt: bool) -> Finding:
-    """A head that was trained by a plan of its number of records."""
+    """Plant: a head that was trained by a plan of its number of records (``CountingProblem``)."""
     model = headed(seed, batch={"count": 2}, epochs=2, lr=1.0)
-    return audited(
-        replace(model, problem=flawed(CountingProblem, model.problem, dealt=dealt)),
-        seed,
-        BATCHES,
-        NOBODY,
-    )
+    problem = flawed(CountingProblem, model.problem, dealt=dealt)
+    return audited(replace(model, problem=problem), seed, BATCHES, NOBODY)
 
 
 def audited(model: Model, seed: int, about: str, extent: Certificate = EXTENT) -> Finding:
-    """The finding about one claim."""
+    """Return the finding of an audit about one claim."""
     return Auditor(model, extent, seed).run()[about]
 
 
 def all_audited(model: Model, seed: int) -> Finding:
-    """Certificates as they are made, every claim of theirs attacked; of the findings the worst."""
-    return worst(tuple(Auditor(model, replace(EXTENT, bounded=2, again=True), seed).run().values()))
+    """Attack every claim of a model's certificates; return the worst finding."""
+    extent = replace(EXTENT, bounded=2, again=True)
+    return worst(tuple(Auditor(model, extent, seed).run().values()))
 
 
 def box_of_other_products(seed: int) -> Finding:
-    """Boxes by Rump's midpoint-radius products, in a run that is said to use exact ones."""
+    """Plant: boxes by Rump's midpoint-radius products, in a run that is said to use exact ones."""
     settings: dict[str, Any] = {"network": (4,), "epochs": 3}
     rump = replace(boxed(seed, **settings), box=boxed(seed, product="rump", **settings).box)
     return audited(rump, seed, ON_RECORD_AGAIN, AGAIN)
 
 
 def memorised_and_certified(seed: int) -> Finding:
-    """Records each alone in a direction, which a large step learns by heart, and which are
-    called certified.
+    """Plant: records that a large step learns by heart, and which are called certified.
+
+    Each record is alone in a direction.
     """
     labels = np.random.default_rng(seed).permutation(np.arange(16) % 2)
-    return audited(
-        flawed(OverstatedDistance, boxed(seed, np.eye(16) * 4, labels, lr=40.0), more=2),
-        seed,
-        MEMORISATION,
-    )
+    model = boxed(seed, np.eye(16) * 4, labels, lr=40.0)
+    return audited(flawed(OverstatedDistance, model, more=2), seed, MEMORISATION)
 
 
 # -- training with noise
@@ -650,9 +699,14 @@ class QuieterTraining(NoisyTraining):
 
 
 def noisy(seed: int, kept: float = 1.0, relation: str = "add_remove") -> NoisyTraining:
-    """A small training with noise of a linear head, with room for many canaries."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(20, 60)) / 8
+    """Return a small training with noise of a linear head, with room for many canaries.
+
+    Args:
+        seed: of the data and of the noise.
+        kept: the share of the claimed noise that is added.
+        relation: under which it claims its guarantee.
+    """
+    features = np.random.default_rng(seed).normal(size=(20, 60)) / 8
     given = {
         "certificate": "box",
         "ks": 0,
@@ -661,7 +715,7 @@ def noisy(seed: int, kept: float = 1.0, relation: str = "add_remove") -> NoisyTr
         "clip": 0.05,
         "batch": {"count": 1, "n_max": 100},
     }
-    problem = fitted(x, np.arange(20) % 2, relation=relation, **given).problem
+    problem = fitted(features, np.arange(20) % 2, relation=relation, **given).problem
     settings = replace(problem.settings, noise=NoiseConfig(epsilon=1.0, delta=1e-5, seed=seed))
     model = fit_problem(replace(problem, settings=settings)).boxed_network
     assert model is not None
@@ -672,21 +726,32 @@ def noisy(seed: int, kept: float = 1.0, relation: str = "add_remove") -> NoisyTr
 def audited_training(
     seed: int, kept: float, adversary: str | None, canary: str = "signs", confidence: float = 0.95
 ) -> Finding:
-    """What the bounds of one adversary say of training that keeps so much of its noise; None:
-    those of all.
+    """Return what bounds say of training that adds a share of its noise.
+
+    Args:
+        seed: of everything.
+        kept: the share of the claimed noise that is added.
+        adversary: whose bounds count; None: those of all.
+        canary: the kind of canaries.
+        confidence: of all bounds together.
     """
-    trainer, effort = noisy(seed, kept), TrainingEffort(60, 40, confidence, seed)
-    one, several = (trainer.canaries(canary, count, seed) for count in (1, 60))
+    trainer = noisy(seed, kept)
+    effort = TrainingEffort(60, 40, confidence, seed)
+    one = trainer.canaries(canary, 1, seed)
+    several = trainer.canaries(canary, 60, seed)
     bounds, _ = audit(trainer, one, effort, several)
-    chosen = [bound for bound in bounds if adversary in (None, bound.adversary)]
-    return judge_training(trainer, one, effort, chosen)
+    counted_bounds = [bound for bound in bounds if adversary in (None, bound.adversary)]
+    return judge_training(trainer, one, effort, counted_bounds)
 
 
 def audited_noise(seed: int, kept: float, confidence: float = 0.95) -> Finding:
-    """What the size of the noise says of training that keeps so much of it."""
-    trainer, effort = noisy(seed, kept), TrainingEffort(60, 40, confidence, seed)
-    one, several = (trainer.canaries("signs", count, seed) for count in (1, 60))
-    return audit(trainer, one, effort, several)[1]
+    """Return what the size of the noise says of training that adds a share of it."""
+    trainer = noisy(seed, kept)
+    effort = TrainingEffort(60, 40, confidence, seed)
+    one = trainer.canaries("signs", 1, seed)
+    several = trainer.canaries("signs", 60, seed)
+    _, size = audit(trainer, one, effort, several)
+    return size
 
 
 # -- membership
@@ -694,16 +759,17 @@ def audited_noise(seed: int, kept: float, confidence: float = 0.95) -> Finding:
 
 
 def overstated_labels(seed: int, more: int = 1) -> Finding:
-    """A linear head whose stable distances are one too long: labels beside its decision line
-    tell a unit.
+    """Plant: a linear head whose stable distances are one too long.
+
+    Labels of queries beside its decision line show who was left out.
     """
-    model, count = fitted(*crowd(seed, 600)), 20_000
-    turn = np.linspace(0, 2 * np.pi, count)
-    queries = np.stack([np.cos(turn), np.sin(turn), 0 * turn], axis=1)
+    model = fitted(*crowd(seed, 600))
+    count = 20_000
+    angle = np.linspace(0, 2 * np.pi, count)
+    queries = np.stack([np.cos(angle), np.sin(angle), 0 * angle], axis=1)
     distance = model.certify(queries).stable_distance + more
-    return compare_labels(
-        model, model.problem.dataset.train.units[:20], queries, distance, np.arange(count)
-    )
+    units = model.problem.dataset.train.units[:20]
+    return compare_labels(model, units, queries, distance, np.arange(count))
 
 
 # -- unlearning
@@ -1003,32 +1069,33 @@ class Selftest(AuditKind):
     name: ClassVar[str] = "selftest"
 
     def check(self, given: AuditInputs) -> None:
-        """It needs no run."""
+        """Refuse nothing: no run is needed."""
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Plant, audit, and judge the auditor."""
-        findings, rows = [], []
         plants = [(name, plant, True) for name, plant in PLANTED.items()]
         plants += [(name, plant, False) for name, plant in SOUND.items()]
+        findings = []
+        rows = []
         with console.progress("planted violations", "violation") as report:
-            for done, (name, plant, flawed) in enumerate(plants, 1):
+            for done, (name, plant, is_flawed) in enumerate(plants, 1):
                 start = time.monotonic()
                 finding = _tried(plant, name, given.seed)
-                findings.append(of_auditor(name, finding, flawed))
-                word = JUDGED[flawed, bool(findings[-1].found) == flawed]
-                rows.append(
-                    (name, finding.claim, found(finding), word, round(time.monotonic() - start, 3))
-                )
+                seconds = round(time.monotonic() - start, 3)
+                verdict = of_auditor(name, finding, is_flawed)
+                findings.append(verdict)
+                accused = bool(verdict.found) == is_flawed
+                word = JUDGED[is_flawed, accused]
+                rows.append((name, finding.claim, found(finding), word, seconds))
                 report(done, len(plants), done, len(plants))
         table = pd.DataFrame(rows, columns=list(COLUMNS))
-        console.table(
-            "planted violations", COLUMNS, [[*row[:-1], f"{row[-1]:.1f}"] for row in rows]
-        )
+        shown = [[*row[:-1], f"{row[-1]:.1f}"] for row in rows]
+        console.table("planted violations", COLUMNS, shown)
         return Audited("the auditor itself", None, tuple(findings), tables={"planted": table})
 
 
 def _tried(plant: Callable[[int], Finding], name: str, seed: int) -> Finding:
-    """A plant's finding; an auditor that breaks down on it found nothing, and cleared nothing."""
+    """Return a plant's finding; an auditor that fails on it found nothing, and cleared nothing."""
     try:
         return plant(seed)
     except Exception as error:
@@ -1038,20 +1105,26 @@ def _tried(plant: Callable[[int], Finding], name: str, seed: int) -> Finding:
 
 
 def of_auditor(name: str, finding: Finding, flawed: bool) -> Finding:
-    """What the finding of a planted violation, or of a sound twin, says of the auditor, who
-    claims to tell them apart.
+    """Return what the finding of a plant says of the auditor, who claims to tell plants apart.
+
+    Args:
+        name: of the plant.
+        finding: of it.
+        flawed: a violation was planted; False: it is a sound twin.
     """
-    right = finding.outcome is (Outcome.VIOLATED if flawed else Outcome.STANDS)
+    expected = Outcome.VIOLATED if flawed else Outcome.STANDS
+    right = finding.outcome is expected
     judgement = JUDGED[flawed, right == flawed]
+    claim = "the auditor does not contradict this correct claim"
+    if flawed:
+        claim = "the auditor detects this planted violation"
     return Finding(
         subject=name,
-        claim=("the auditor detects this planted violation")
-        if flawed
-        else "the auditor does not contradict this correct claim",
+        claim=claim,
         attack=finding.attack,
         effort=finding.effort,
         outcome=Outcome.STANDS if right else Outcome.VIOLATED,
-        meaning=(f"{judgement}. Audited claim: {finding.claim}; {finding.meaning}"),
+        meaning=f"{judgement}. Audited claim: {finding.claim}; {finding.meaning}",
         measure=JUDGED[flawed, flawed],
         claimed=1.0,
         found=float(right),

@@ -13,14 +13,13 @@ trained without all these rows (``ModelState``). How depends on what is claimed:
 | noise        | what was released differs from the weights by fresh noise of the claimed size    |
 
 Formal guarantees
-    * Exact: a single number that differs is a counterexample. Each of two computed points is within
-      its own distance of the exact minimiser if the claim holds, so theirs is at most the sum.
-    * (eps, delta): each direction, and the threshold along it, is fixed by other draws than those
-      that are counted, and the error probability is shared among all directions of all attacks
-      (Lemma 2 of docs/proofs/attack_bounds.md). So a claim that holds is called violated with
-      probability 1 - confidence at most.
-    * Isotropic Gaussian noise has the same law along every direction of length 1, so one number of
-      the method's own noise is drawn for each release (rounding to a lattice of 2^-24 sigma apart).
+    * Exact: one number that differs is a counterexample. Each of two points is within its own
+      distance of the exact minimiser if the claim holds, so theirs is at most the sum.
+    * (eps, delta): each direction and threshold is fixed by other draws than those that are
+      counted, and all directions share the error probability (Lemma 2 of
+      docs/proofs/attack_bounds.md).
+    * Isotropic Gaussian noise has the same law along every direction of length 1, so one number is
+      drawn for each release.
 
 Sources: Guo et al. (2020) [003]; Sekhari et al. (2021); Gupta et al. (2021) [004].
 """

@@ -43,6 +43,7 @@ from agt.mechanisms.objective import (
 from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
 from agt.mechanisms.weights_mechanism import NoiseLaw, WeightsMechanism
 from agt.models.linear import LinearModel
+from agt.models.model import Model
 from agt.numeric import UP, Randomness, bisect, midpoint
 from agt.release import ReleaseTerms, WeightsRelease
 from agt.settings import schema
@@ -240,6 +241,14 @@ def farthest(
         if heads.distance and (best is None or heads.distance > best[1].distance):
             best = (head, heads)
     return best
+
+
+def trained_head(mechanism: WeightsMechanism, model: Model) -> LinearModel:
+    """Return the head whose weights a mechanism releases; one beside votes is trained first."""
+    head = mechanism.releasable_head(model)
+    if head is model:
+        return head
+    return head.retrained(head.problem.dataset.train)
 
 
 # -- objective perturbation
@@ -586,9 +595,7 @@ class WeightsAudit(AuditKind):
 
         None: no neighbour has other weights.
         """
-        head = mechanism.releasable_head(opened.model)
-        if head is not opened.model:  # a head beside votes, which was never trained
-            head = head.retrained(head.problem.dataset.train)
+        head = trained_head(mechanism, opened.model)
         pair = farthest(head, opened.queries.features, self.neighbours, seed)
         if pair is None:
             return None

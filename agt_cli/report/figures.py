@@ -105,8 +105,14 @@ class Grid:
 
 
 def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str, str]:
-    """Certified fraction against k, with nominal, worst-case and best-case accuracy where labels
-    are known.
+    """Draw the certified fraction against k; return the caption by its name.
+
+    If labels are known, nominal, worst-case and best-case accuracy are drawn as well.
+
+    Args:
+        record: into which it is drawn.
+        subject: what was certified.
+        table: certified counts by k.
     """
     k = table["k"]
     with drawing(record, "certified_fraction", table, (WIDTH, 4.2)) as figure:
@@ -136,7 +142,16 @@ def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str,
 def intervals(
     record: RunRecord, subject: NumberSubject, table: pd.DataFrame, labels: np.ndarray | None
 ) -> dict[str, str]:
-    """Median and mean width of the intervals against k; and true labels against answers."""
+    """Draw the median and mean width of intervals against k; return the caption by its name.
+
+    If labels are known, they are drawn against answers as well.
+
+    Args:
+        record: into which it is drawn.
+        subject: what was certified.
+        table: widths by k.
+        labels: [n] the true numbers; None: not known.
+    """
     prediction = subject.certificates.prediction
     with drawing(record, "intervals", table, (WIDTH, 4.2 if labels is None else 7.6)) as figure:
         panels = figure.subplots(1 if labels is None else 2, squeeze=False)[:, 0]
@@ -164,21 +179,26 @@ def intervals(
 
 
 def _lines(table: pd.DataFrame) -> dict[str, str]:
-    """Column -> name of each line, the last drawn on top; lines that run on one another are one,
-    with both names.
+    """Return the name of each line, by its column, the last drawn on top.
+
+    Lines that run on one another are one, with both names.
     """
     lines: dict[str, str] = {}
-    for column in (column for column in LOOKS if column in table):
-        name = (
-            column.replace("worst_", "worst-case ").replace("best_", "best-case ").replace("_", " ")
-        )
+    for column in LOOKS:
+        if column not in table:
+            continue
+        name = column.replace("worst_", "worst-case ").replace("best_", "best-case ")
+        name = name.replace("_", " ")
         same = next((other for other in lines if np.array_equal(table[other], table[column])), None)
-        lines[same or column] = f"{lines[same]} = {name}" if same else name
+        if same is None:
+            lines[column] = name
+        else:
+            lines[same] = f"{lines[same]} = {name}"
     return lines
 
 
 def _keeps(subject: Subject, table: pd.DataFrame) -> str:
-    """The finding in one sentence: how many predictions no dataset within a small k changes."""
+    """Return in a sentence how many predictions no dataset within a small k changes."""
     row = table[table["k"] <= max(COMMON, table["k"].iloc[:2].max())].iloc[-1]
     share = rate_words(row["certified_fraction"])
     changes = within(subject.relation, int(row["k"]))
@@ -186,48 +206,35 @@ def _keeps(subject: Subject, table: pd.DataFrame) -> str:
 
 
 def between(values: pd.Series, words: Callable[[float], str]) -> str:
-    """A range of values in words; one value alone where it is no range."""
+    """Return a range of values in words; one value alone if it is no range."""
     return " to ".join(dict.fromkeys([words(float(values.min())), words(float(values.max()))]))
 
 
 def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) -> dict[str, str]:
-    """How many queries have which stable distance; wrong predictions apart, where labels are
-    known.
+    """Draw how many queries have which stable distance; return the caption by its name.
+
+    Wrong predictions are drawn apart if labels are known.
+
+    Args:
+        record: into which it is drawn.
+        subject: what was certified.
+        labels: [n] the true ones; None: not known.
     """
     stable = subject.certificates.stable_distance
     edges = _edges((0, *subject.certificates.ks), BINS)
-    right = (
-        np.ones(len(stable), dtype=bool)
-        if labels is None
-        else subject.certificates.prediction == labels
-    )
-    counts = [np.histogram(stable[rows], [*edges, np.inf])[0] for rows in (right, ~right)]
-    data = pd.DataFrame({"stable_distance_from": edges, "right": counts[0], "wrong": counts[1]})
+    is_right = np.ones(len(stable), dtype=bool)
+    if labels is not None:
+        is_right = subject.certificates.prediction == labels
+    bins = [*edges, np.inf]
+    right, _ = np.histogram(stable[is_right], bins)
+    wrong, _ = np.histogram(stable[~is_right], bins)
+    data = pd.DataFrame({"stable_distance_from": edges, "right": right, "wrong": wrong})
     if labels is None:
         data = data.rename(columns={"right": "queries"}).drop(columns="wrong")
     with drawing(record, "stable_distances", data, (WIDTH, 1.6 + 0.22 * len(edges))) as figure:
         axes = figure.subplots()
-        place = np.arange(len(edges))
-        bars = axes.barh(
-            place,
-            counts[0],
-            0.8,
-            color="#2c7fb8",
-            label=None if labels is None else "right prediction",
-        )
-        # an empty bar chart would still enter the legend, in a colour of its own
-        if counts[1].any():
-            style: dict[str, Any] = {
-                "color": "white",
-                "edgecolor": "black",
-                "hatch": "/////",
-                "label": "wrong prediction",
-            }
-            bars = axes.barh(place, counts[1], 0.8, left=counts[0], **style)
-        axes.bar_label(
-            bars, [f"{number:,}" for number in counts[0] + counts[1]], padding=3, fontsize=8
-        )
-        axes.set_yticks(place, _names(edges))
+        _bars(axes, right, wrong, None if labels is None else "right prediction")
+        axes.set_yticks(np.arange(len(edges)), _names(edges))
         axes.set(
             ylabel="stable distance, in k", xlabel=f"{subject.queries}; k counts {subject.ball}"
         )
@@ -243,6 +250,32 @@ def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) ->
     return {"stable_distances": "Number of queries at each stable distance."}
 
 
+def _bars(axes: Axes, right: np.ndarray, wrong: np.ndarray, label: str | None) -> None:
+    """Draw a bar for each bin, the wrong predictions behind the right ones, with its number.
+
+    Args:
+        axes: where.
+        right: [bins] numbers of right predictions.
+        wrong: [bins] numbers of wrong ones.
+        label: of the right ones; None: all are drawn as one.
+    """
+    heights = np.arange(len(right))
+    bars = axes.barh(heights, right, 0.8, color="#2c7fb8", label=label)
+    # an empty bar chart would still enter the legend, in a colour of its own
+    if wrong.any():
+        bars = axes.barh(
+            heights,
+            wrong,
+            0.8,
+            left=right,
+            color="white",
+            edgecolor="black",
+            hatch="/////",
+            label="wrong prediction",
+        )
+    axes.bar_label(bars, [f"{number:,}" for number in right + wrong], padding=3, fontsize=8)
+
+
 def plane_map(
     record: RunRecord,
     subject: Subject,
@@ -252,24 +285,26 @@ def plane_map(
     points: np.ndarray,
     labels: np.ndarray,
 ) -> dict[str, str]:
-    """Regions of equal stable distance, the decision line, and the training points by class.
+    """Draw regions of equal stable distance, the decision line, and the training points by class.
 
     Args:
+        record: into which it is drawn.
+        subject: what was certified.
+        grid: of the plane.
         certificates: of ``grid.points``, in their order, at the values of k that ``map_levels``
             chose.
         margins: [lines, m * m] the nominal model's signed margins; a decision line is where one is
             0.
         points: [n, 2] training points.
         labels: [n] their classes.
+
+    Returns:
+        The caption by its name.
     """
     data = pd.DataFrame(grid.points, columns=["x1", "x2"])
-    data["prediction"], data["certified_up_to"] = (
-        certificates.prediction,
-        certificates.stable_distance,
-    )
+    data["prediction"] = certificates.prediction
+    data["certified_up_to"] = certificates.stable_distance
     edges = sorted({0, *certificates.ks})
-    shown = np.unique(np.linspace(0, len(points) - 1, TRAINING_POINTS).astype(int))
-    points, labels = points[shown], labels[shown]
     with drawing(record, "plane_map", data, (WIDTH, 4.9)) as figure:
         axes = figure.subplots()
         colours = ListedColormap(mpl.colormaps[COLOURS](np.linspace(0, DARKEST, len(edges))))
@@ -279,26 +314,9 @@ def plane_map(
             grid.x, grid.y, stable, cmap=colours, norm=norm, shading="nearest", rasterized=True
         )
         for margin in margins:
-            axes.contour(
-                grid.x,
-                grid.y,
-                margin.reshape(grid.shape),
-                levels=[0],
-                colors="black",
-                linewidths=1.6,
-            )
-        for label, (marker, face, edge) in zip(
-            range(len(subject.classes)), cycle(MARKERS), strict=False
-        ):
-            here = points[labels == label]
-            style: dict[str, Any] = {
-                "s": 11,
-                "marker": marker,
-                "facecolors": face,
-                "edgecolors": edge,
-                "linewidths": 0.4,
-            }
-            axes.scatter(*here.T, label=f"trained on: {clip(subject.classes[label])}", **style)
+            line = margin.reshape(grid.shape)
+            axes.contour(grid.x, grid.y, line, levels=[0], colors="black", linewidths=1.6)
+        _draw_points(axes, subject, points, labels)
         _colour_bar(figure, image, axes, edges, subject)
         axes.set(
             xlabel="x1", ylabel="x2", aspect="equal", xlim=grid.x[[0, -1]], ylim=grid.y[[0, -1]]
@@ -318,14 +336,36 @@ def plane_map(
     }
 
 
+def _draw_points(axes: Axes, subject: Subject, points: np.ndarray, labels: np.ndarray) -> None:
+    """Draw some of the training points [n, 2], with a marker for each class of labels [n]."""
+    shown = np.unique(np.linspace(0, len(points) - 1, TRAINING_POINTS).astype(int))
+    points = points[shown]
+    labels = labels[shown]
+    for label, (marker, face, edge) in zip(
+        range(len(subject.classes)), cycle(MARKERS), strict=False
+    ):
+        x, y = points[labels == label].T
+        axes.scatter(
+            x,
+            y,
+            s=11,
+            marker=marker,
+            facecolors=face,
+            edgecolors=edge,
+            linewidths=0.4,
+            label=f"trained on: {clip(subject.classes[label])}",
+        )
+
+
 def map_levels(ks: tuple[int, ...]) -> tuple[int, ...]:
-    """The values of k that the map tells apart: round ones of the grid, and its ends."""
+    """Return the values of k that the map tells apart: round ones of the grid, and its ends."""
     return tuple(k for k in _edges((0, *ks), LEVELS) if k in ks)
 
 
 def _colour_bar(
     figure: Figure, image: ScalarMappable, axes: Axes, edges: list[int], subject: Subject
 ) -> None:
+    """Draw which colour stands for which stable distance."""
     centres = [
         (low + high) / 2 for low, high in zip(edges, [*edges[1:], edges[-1] + 1], strict=True)
     ]
@@ -337,32 +377,38 @@ def _colour_bar(
 
 
 def _edges(ks: tuple[int, ...], most: int) -> list[int]:
-    """Where intervals of stable distance start: 0 and at most about ``most`` round values of the
-    grid, its last too.
+    """Return where bins of stable distance start: 0, and round values of the grid with its last.
+
+    Args:
+        ks: the grid.
+        most: about how many there are at most.
     """
     values = sorted(set(ks))
     if len(values) <= most:
         return values
+    last = values[-1]
     steps = [1, 2, 5, *(step * 10**power for power in range(9) for step in (10, 20, 25, 50))]
-    step = next(step for step in steps if values[-1] / step <= most)
-    wanted = [1, *range(step, values[-1] + 1, step), values[-1]]
-    on_grid = {
-        min((value for value in values if value >= want), default=values[-1]) for want in wanted
-    }
-    return sorted({0, *on_grid})
+    step = next(step for step in steps if last / step <= most)
+    edges = {0}
+    for round_value in [1, *range(step, last + 1, step), last]:
+        # the first value of the grid from there on
+        edges.add(min((value for value in values if value >= round_value), default=last))
+    return sorted(edges)
 
 
 def _names(edges: list[int]) -> list[str]:
-    """Names like 0, 1–9, ...; the last interval, which is censored by the end of the grid, as
-    "at least".
+    """Return names of bins, like 0, 1–9, ...
+
+    The last bin, which is cut off by the end of the grid, is named "≥".
     """
     spans = [str(low) if high == low + 1 else f"{low}–{high - 1}" for low, high in pairwise(edges)]
     return [*spans, f"≥ {edges[-1]}"]
 
 
 def headline(figure: Figure, finding: str, about: str) -> None:
-    """Above the axes: what the figure shows, and what it is of; as text, whatever signs are in
-    it.
+    """Write above the axes what the figure shows, and what it is of.
+
+    It is text, whatever signs are in it.
     """
     letters = int(13.5 * figure.get_figwidth())
     lines = [fill(line, letters) for line in (finding, about) if line]
@@ -371,7 +417,7 @@ def headline(figure: Figure, finding: str, about: str) -> None:
 
 
 def columns_of(names: Iterable[str], width: float) -> int:
-    """How many names stand beside one another below a figure of so many inches."""
+    """Return how many names fit beside one another below a figure of so many inches."""
     return max(1, int(width * 12 / (8 + max(len(clip(name)) for name in names))))
 
 
@@ -392,45 +438,51 @@ def keys(figure: Figure, drawn: Sequence[Axes], beside: bool = False, **style: A
 
 
 def _last(handle: Any) -> float:
-    """The last height of a line; 0 of anything else, which keeps its place."""
-    heights = (
-        np.asarray(handle.get_ydata(), dtype=float) if hasattr(handle, "get_ydata") else np.zeros(1)
-    )
+    """Return the last height of a line; 0 of anything else, which keeps its place."""
+    if not hasattr(handle, "get_ydata"):
+        return 0.0
+    heights = np.asarray(handle.get_ydata(), dtype=float)
     heights = heights[np.isfinite(heights)]
     return float(heights[-1]) if len(heights) else -math.inf
 
 
 def ends(drawn: Sequence[Axes], which: str = "xy") -> None:
-    """Let axes end where the data ends: no line and no number stands where nothing was measured.
+    """Let axes end where the data ends, so that nothing is drawn where nothing was measured.
 
     Args:
         drawn: axes that share their scales, with their ticks set.
+        which: x, y or both.
     """
     for name in which:
         spans = np.array([getattr(axes.dataLim, f"interval{name}") for axes in drawn])
-        low, high = float(spans[:, 0].min()), float(spans[:, 1].max())
+        low = float(spans[:, 0].min())
+        high = float(spans[:, 1].max())
         if not np.isfinite(spans).all():
             continue
         if math.isclose(low, high, rel_tol=1e-6):
             _only_tick(drawn, name, low)
             continue
         for axes in drawn:
-            axis, spine = (
-                getattr(axes, f"{name}axis"),
-                axes.spines["bottom" if name == "x" else "left"],
-            )
-            linear = axis.get_scale() == "linear"
-            room = 0.02 * (high - low) if linear else (high / low) ** 0.02
-            axes.set(
-                **{f"{name}lim": (low - room, high + room) if linear else (low / room, high * room)}
-            )
-            spine.set_bounds(low, high)
-            slack = 1e-9 * (high - low if linear else low)
-            for minor in (False, True):
-                ticks = axis.get_ticklocs(minor=minor)
-                axis.set_ticks(
-                    [tick for tick in ticks if low - slack <= tick <= high + slack], minor=minor
-                )
+            _end_axis(axes, name, low, high)
+
+
+def _end_axis(axes: Axes, name: str, low: float, high: float) -> None:
+    """Let one axis, x or y, end at two values; some room remains for marks."""
+    axis = getattr(axes, f"{name}axis")
+    if axis.get_scale() == "linear":
+        room = 0.02 * (high - low)
+        limits = (low - room, high + room)
+        slack = 1e-9 * (high - low)
+    else:
+        factor = (high / low) ** 0.02
+        limits = (low / factor, high * factor)
+        slack = 1e-9 * low
+    axes.set(**{f"{name}lim": limits})
+    axes.spines["bottom" if name == "x" else "left"].set_bounds(low, high)
+    for minor in (False, True):
+        ticks = axis.get_ticklocs(minor=minor)
+        inside = [tick for tick in ticks if low - slack <= tick <= high + slack]
+        axis.set_ticks(inside, minor=minor)
 
 
 def _only_tick(drawn: Sequence[Axes], name: str, value: float) -> None:
@@ -451,7 +503,14 @@ def _only_tick(drawn: Sequence[Axes], name: str, value: float) -> None:
 def drawing(
     record: RunRecord, name: str, data: pd.DataFrame, size: tuple[float, float]
 ) -> Iterator[Figure]:
-    """A figure that is written to figures/NAME.{pdf,png,csv} when it is drawn."""
+    """Yield a figure that is written to figures/NAME.{pdf,png,csv} when it is drawn.
+
+    Args:
+        record: into which it is written.
+        name: of the figure.
+        data: that it shows.
+        size: width and height in inches.
+    """
     with mpl.rc_context(STYLE):  # type: ignore[arg-type]
         # no pyplot: no global state, no display
         figure = Figure(figsize=size, layout="constrained")
@@ -568,7 +627,7 @@ def ordered(
 
 
 def log_ticks(axis: Axis, values: pd.Series) -> None:
-    """Few and round ticks of a logarithmic axis, with numbers as people write them."""
+    """Set few and round ticks of a logarithmic axis, with numbers as people write them."""
     decades = np.log10(values.max() / values.min())
     axis.set_major_locator(LogLocator(subs=(1,) if decades > 2 else (1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
@@ -576,16 +635,19 @@ def log_ticks(axis: Axis, values: pd.Series) -> None:
 
 
 def line_styles(names: list[str]) -> dict[str, dict[str, Any]]:
-    """A style for each series: its mechanism's, where the name begins with one; a second series
-    of one in other dashes.
+    """Return a style for each series, by its name.
+
+    It is the mechanism's if the name begins with one; a second series of one has other dashes.
     """
     styles: dict[str, dict[str, Any]] = {}
     used: Counter[str] = Counter()
     for index, name in enumerate(names):
-        known = next((mechanism for mechanism in STYLES if name.startswith(mechanism)), "")
-        base = STYLES.get(known) or LINES[index % len(LINES)]
-        dashes = [base["linestyle"], *(dash for dash in DASHES if dash != base["linestyle"])]
-        again = {"linestyle": dashes[used[known] % len(dashes)], "markerfacecolor": "white"}
-        styles[name] = base | (again if known and used[known] else {})
-        used[known] += 1
+        mechanism = next((known for known in STYLES if name.startswith(known)), "")
+        style = STYLES.get(mechanism) or LINES[index % len(LINES)]
+        if mechanism and used[mechanism]:
+            dashes = [style["linestyle"], *(dash for dash in DASHES if dash != style["linestyle"])]
+            linestyle = dashes[used[mechanism] % len(dashes)]
+            style = style | {"linestyle": linestyle, "markerfacecolor": "white"}
+        styles[name] = dict(style)
+        used[mechanism] += 1
     return styles

@@ -8,19 +8,18 @@ not at all.
     RUN/unlearning/key       the run's secret (agt_cli/unlearn/log.py): no state's, and never moved
 
 Formal guarantees
-    A new state is on the disk, every file and name of it synced, before the one rename from next to
-    commit; so a process that ends at any moment, by a power cut too, leaves the earlier state or
-    the new one. From the rename on, whoever opens the run first brings its files into their places
-    (``recover``). Each step of that may be taken twice: a file that has left commit/ is in its
-    place; old files are deleted by the old manifest's list, which stays until all of them are gone;
-    the new manifest comes after them, and commit/ goes last. Before the first file moves, each is
-    compared with the new manifest, and links are refused: what was planted or damaged changes
-    nothing, in the run or outside. Whoever reads meanwhile, without looking for commit/, compares
-    each file with a manifest, and stops at the first of another state: nobody mixes two.
+    * A new state is on the disk, every file and name of it synced, before the one rename from next
+      to commit. So a process that ends at any moment leaves the earlier state or the new one.
+    * From the rename on, whoever opens the run first brings its files into their places
+      (``recover``). Each step of that may be taken twice: a file that has left commit/ is in its
+      place; old files are deleted by the old manifest's list, which stays until all of them are
+      gone; the new manifest comes after them, and commit/ goes last.
+    * Before the first file moves, each is compared with the new manifest, and links are refused.
+    * Whoever reads meanwhile compares each file with a manifest, and stops at the first of another
+      state, so nobody mixes two.
 
-Who audits never writes: where commit/ holds a manifest, an audit says that an erasure was carried
-out whose files are not all in their places yet (any other command on the run brings them there),
-and goes no further; next/ and lock it only notes.
+An audit never writes: if commit/ holds a manifest, it says that an erasure was carried out whose
+files are not all in their places yet, and stops; it only notes next/ and lock.
 """
 
 import shutil

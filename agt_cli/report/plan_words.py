@@ -44,61 +44,69 @@ def finding(plan: Plan) -> str:
 
 
 def advice(plan: Plan) -> tuple[str, ...]:
-    """What to use, and what it gives, in a sentence or two."""
+    """Return what to use, and what it gives, in a sentence or two."""
     if not plan.useful_weights and not plan.evidence.useful:
         return (verdict(plan),)
+    singly = _singly(plan)
+    if plan.weights is None:
+        return (singly,)
+    if not plan.weights:
+        needs_delta = (
+            "Weights can only be released with delta > 0, so give such a delta, for "
+            "example delta=1e-6."
+        )
+        return (needs_delta, singly)
+    if not plan.useful_weights:
+        not_useful = (
+            "At none of the budgets in this plan would released weights be more accurate than the "
+            "majority-class baseline."
+        )
+        return (not_useful, singly)
+    by_mechanism = groupby(plan.useful_weights, lambda row: row[2])
+    gained = ", ".join(_gained(plan.methods[name], name, list(rows)) for name, rows in by_mechanism)
     nominal = rate_words(plan.evidence.accuracy)
-    listed = "; ".join(
-        f"{counted(count, 'query', 'queries')} with mechanism={name} at total eps = {eps:g}"
-        for eps, (count, name) in plan.one_by_one.items()
+    delta = plan.delta
+    once = (
+        f"Release the weights once, with delta = {delta:g}, to answer any number of queries. "
+        f"Expected accuracy: {gained} (without noise: {nominal})."
     )
-    singly = (
-        "Number of queries that can be answered one by one at an accuracy within 0.01 of the "
-        f"{nominal} that the model has without noise: {listed}."
-    )
+    return (once, singly)
+
+
+def _singly(plan: Plan) -> str:
+    """Return in words how many queries can be answered one by one."""
+    nominal = rate_words(plan.evidence.accuracy)
     if not plan.evidence.useful:
         always = rate_words(plan.evidence.majority)
-        singly = (
+        return (
             "Labels released one by one would not be more accurate than the majority-class "
             f"baseline ({always})."
         )
-    elif not plan.one_by_one:
-        singly = (
+    if not plan.one_by_one:
+        return (
             "No mechanism can answer even one query here at an accuracy within 0.01 of the "
             f"{nominal} that the model has without noise, because this needs larger stable "
             "distances: train with more records, a smaller clip level, or fewer steps."
         )
-    if not plan.weights:
-        return (
-            (singly,)
-            if plan.weights is None
-            else (
-                "Weights can only be released with delta > 0, so give such a delta, for "
-                "example delta=1e-6.",
-                singly,
-            )
-        )
-    if not plan.useful_weights:
-        return (
-            "At none of the budgets in this plan would released weights be more accurate than the "
-            "majority-class baseline.",
-            singly,
-        )
-    alike = groupby(plan.useful_weights, lambda row: row[2])
-    gained = ", ".join(_gained(plan.methods[name], name, list(rows)) for name, rows in alike)
-    delta = plan.delta
+    listed = "; ".join(
+        f"{counted(count, 'query', 'queries')} with mechanism={name} at total eps = {eps:g}"
+        for eps, (count, name) in plan.one_by_one.items()
+    )
     return (
-        f"Release the weights once, with delta = {delta:g}, to answer any number of queries. "
-        f"Expected accuracy: {gained} (without noise: {nominal}).",
-        singly,
+        "Number of queries that can be answered one by one at an accuracy within 0.01 of the "
+        f"{nominal} that the model has without noise: {listed}."
     )
 
 
 def _gained(
     method: AccuracyMethod, mechanism: str, rows: Sequence[tuple[float, float, str]]
 ) -> str:
-    """What one weights mechanism gives at some budgets: (total eps, expected accuracy, its
-    name).
+    """Return what one weights mechanism gives at some budgets, in words.
+
+    Args:
+        method: how its accuracy was worked out.
+        mechanism: its name.
+        rows: total eps, expected accuracy and its name, for each budget.
     """
     accuracies = " / ".join(rate_words(accuracy) for _, accuracy, _ in rows)
     budgets = " / ".join(f"{eps:g}" for eps, _, _ in rows)

@@ -1,50 +1,31 @@
 """Run records: what a command writes about a run; finished.py is how other commands read it back.
 
-    config.yaml   resolved configuration       env.json      versions, device, revision, data
-                                                             digest, argv, seed
-    status.json   running | done | failed      metrics.json  flat numbers
-    model.safetensors, bounds/k=00005.safetensors            nominal parameters, and "lower.<name>",
-                                                             "upper.<name>"
-    model.safetensors ("weight" [classes or 1, width]), features.safetensors, stability.json
-                                                             a linear head's
-    members/000/...                                          an ensemble's members, each with the
-                                                             files of its model
-    members/000/shard.json     what it was trained on, by digest; shards.json: of all members of
-                               a model that has them in one file
-    source.json, encoder.safetensors                         what queries need of the data;
-                                                             release/: portable weights
-    certificates.parquet, tables/*.csv, figures/*.{pdf,png}, report.md, report.html (the same words,
-    figures inside) labels.csv, or labels.parquet where the queries came as a parquet file too large
-    to be held: a release's answers
-    spent.json    what a release is about to give away, before it does
-    manifest.json every file's hash
-    records.bin   keyed hashes of the training records; unlearning/: requests to erase, and the key
-                  (agt/unlearning); of requests that wait: waiting.json, abstained.jsonl
-                  (runs/queries.py)
-    lock, checkpoint/   while a run lasts: whose process is alive, and what a training has reached
-
-stability.json holds what a certificate or a release of the weights needs beside them: rho (what one
-record moves them by), rounding, rho_fp (their sum), per_k (what one k of the relation moves them
-by), sensitivity (the same for all classes together, l2), and the loss's constants.
 A folder is claimed once and never written over. Every file appears whole or not at all, so a killed
 run leaves nothing that could be mistaken for a finished one: its state stays "running". Every file
 goes through ``RunRecord.write``, which notes its hash, and comes back through ``Folder.read``
 (agt/store/folder.py), which compares it.
 
-The next state of a run, written beside it as a whole record, and then put in its place
-(finished.py).
+    config.yaml, env.json, status.json, metrics.json         settings; versions, device, data
+                                                             digest; running, done or failed; flat
+                                                             numbers
+    model.safetensors, bounds/k=00005.safetensors            parameters, and "lower.<name>",
+                                                             "upper.<name>"
+    stability.json                                           of a linear head: rho (what one record
+                                                             moves the weights by), rounding, rho_fp
+                                                             (their sum), per_k, sensitivity (l2)
+    members/000/..., shards.json                             an ensemble's members
+    source.json, encoder.safetensors, features.safetensors   what queries need of the data
+    certificates.parquet, tables/, figures/, report.md       what was found; report.html has the
+                                                             same words
+    labels.csv or labels.parquet, release/                   what may be published
+    spent.json                                               what a release is about to give away
+    records.bin, unlearning/                                 keyed hashes of the training records;
+                                                             requests to erase, and the key
+    manifest.json                                            every file's hash
+    lock, checkpoint/                                        while a run lasts
 
-Use::
-
-    with run_lock(folder):
-        run = open_run(folder, "train")
-        with NextState(run) as record:          # a RunRecord of "train"; an error leaves the run as
-                                                it was
-            ...                                 # write_trained(record, ...),
-                                                record.environment(...), record.report(...)
-            record.write(LOG, log.append(...after=record.state...).content)
-            digest = record.finish()
-        commit(folder)                          # from here on it is done
+``NextState`` is the next state of a run, written beside it as a whole record, and put in its place
+by ``commit`` (next_state.py).
 """
 
 import json

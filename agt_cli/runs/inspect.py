@@ -198,21 +198,23 @@ class Column:
     """One column as it was seen, and what is proposed for it.
 
     Attributes:
+        name: as the file has it.
         kind: what it holds.
         missing: rows without a value, markers included.
         distinct: different values.
         most_rows: rows with the most frequent one.
-        low, high: of its numbers; None: it holds none.
-        values: value and count, the most frequent first; empty where there are too many to list.
+        low: the least of its numbers; None: it holds none.
+        high: the greatest of its numbers; None: it holds none.
+        values: value and count, the most frequent first; empty if there are too many to list.
         markers: words in it that stand for a missing value.
         numeric: the range proposed; empty: it is no numeric feature.
         categorical: the list of values proposed; empty: it is no categorical feature.
         public: the range is the type's own and was not read off the records.
         mixed: some values are whole numbers, and all others text.
         counts_rows: its values look like row numbers, as ``dataset.counts_rows`` says.
-        tells: share of all rows whose label it tells by itself, where that is nearly all; otherwise
+        tells: share of all rows whose label it tells by itself, if that is nearly all; otherwise
             0.
-        format: how its dates or numbers are written, where that is not the usual way.
+        format: how its dates or numbers are written, if that is not the usual way.
         remark: why it is left out and how to include it, or what to think of.
     """
 
@@ -236,9 +238,7 @@ class Column:
 
     @property
     def possible_id(self) -> bool:
-        """Whether it could name each record, by its name and content; whether it does, the owner
-        alone can say.
-        """
+        """Whether its name and content could name each record; only the owner knows if it does."""
         return self.kind == "id" and self.most_rows == 1 and not self.counts_rows
 
 
@@ -247,16 +247,18 @@ class Inspection:
     """What a table holds, and the parts that its columns could have.
 
     Attributes:
+        path: the file.
         form: of a csv; None: another format.
+        rows: how many there are.
         columns: in the order of the file, label and id included.
         label: the column of labels; None: it is not evident.
         labels: candidates for it, the likeliest first.
         id: the column that somebody said to name each record for good; None: nobody said so.
-        unit: the column that tells whose each record is, some of one person; None: nobody said so.
         target: what labels are; None: there is no label, nobody said of very many numbers that
             they are labels, or their range is not declared.
         may_be_numbers: whether nobody said what labels are, and they are at least ``LEAST_NUMBERS``
             different numbers.
+        unit: the column that tells whose each record is, some of one person; None: nobody said so.
         doubts: what may be a mistake in the file.
     """
 
@@ -460,12 +462,20 @@ def _check_header(path: Path, form: CsvFormat) -> None:
 
 @dataclass(frozen=True)
 class _ColumnValues:
-    # The distinct values of a column.
-    # cells: the column itself; words: distinct values that are not missing, as they are; numbers:
-    # [distinct] float64, NaN where a word is none; counts: [distinct] of rows; missing: rows
-    # without a value; markers: words taken for missing; single: each row has one value or none, and
-    # not a list, or bytes that are no text; format: how the text is written, where that is not the
-    # usual way; possible_formats: of numbers, where they read the text differently.
+    """The distinct values of a column.
+
+    Attributes:
+        name: of the column.
+        cells: the column itself.
+        words: distinct values that are not missing, as they are.
+        numbers: [distinct] float64, NaN where a word is no number.
+        counts: [distinct] rows with each.
+        missing: rows without a value.
+        markers: words taken for missing.
+        single: each row has one value or none, and not a list, or bytes that are no text.
+        format: how the text is written, if that is not the usual way.
+        possible_formats: of numbers, if several read the text, differently.
+    """
 
     name: str
     cells: pa.Array
@@ -480,26 +490,25 @@ class _ColumnValues:
 
     @property
     def text(self) -> bool:
-        # Whether its values are text, as all are in a csv.
+        """Whether its values are text, as all are in a csv."""
         return pa.types.is_string(self.words.type)
 
     @property
     def numeric(self) -> bool:
-        # Whether there are values, and all are finite numbers.
+        """Whether there are values, and all are finite numbers."""
         return bool(len(self.numbers)) and bool(np.isfinite(self.numbers).all())
 
     @property
     def whole(self) -> bool:
-        # Whether all are whole numbers.
+        """Whether all are whole numbers."""
         return self.numeric and bool((self.numbers == np.rint(self.numbers)).all())
 
     @property
     def date(self) -> bool:
-        # Whether all are dates or times.
-        return bool(
-            pa.types.is_temporal(self.words.type)
-            or (self.text and len(self.words) and self.fit(_DATE).all())
-        )
+        """Whether all are dates or times."""
+        if pa.types.is_temporal(self.words.type):
+            return True
+        return bool(self.text and len(self.words) and self.fit(_DATE).all())
 
     def has_word(self, word: str) -> bool:
         """Return whether a value is this word, blanks around it aside."""
@@ -507,47 +516,48 @@ class _ColumnValues:
         return bool(pc.any(pc.equal(trimmed, word.strip())).as_py())
 
     def fit(self, pattern: str) -> np.ndarray:
-        # [distinct] whether each value, trimmed, has this shape somewhere in it.
+        """Return whether each value, trimmed, matches a pattern somewhere, [distinct]."""
         return np.asarray(pc.match_substring_regex(pc.utf8_trim_whitespace(self.words), pattern))
 
     def without(self, lost: pa.Array, markers: tuple[str, ...] = ()) -> "_ColumnValues":
-        # Some values (true) count as missing.
-        kept = ~np.asarray(lost, dtype=bool)
-        missing, words = (
-            self.missing + int(self.counts[~kept].sum()),
-            self.words.filter(pa.array(kept)),
-        )
-        numbers, counts = self.numbers[kept], self.counts[kept]
+        """Return the values without some that count as missing.
+
+        Args:
+            lost: [distinct] bool.
+            markers: words that were taken for missing.
+        """
+        remains = ~np.asarray(lost, dtype=bool)
         return replace(
-            self, words=words, numbers=numbers, counts=counts, missing=missing, markers=markers
+            self,
+            words=self.words.filter(pa.array(remains)),
+            numbers=self.numbers[remains],
+            counts=self.counts[remains],
+            missing=self.missing + int(self.counts[~remains].sum()),
+            markers=markers,
         )
 
     def in_order(self) -> list[tuple[str, int]]:
         """Return value and count, numbers by their size and then words."""
         words = [str(as_word(word)) for word in self.words.to_pylist()]
-        order = sorted(range(len(words)), key=lambda at: (self.numbers[at], words[at]))
-        return [(words[at], int(self.counts[at])) for at in order]
+        order = sorted(range(len(words)), key=lambda index: (self.numbers[index], words[index]))
+        return [(words[index], int(self.counts[index])) for index in order]
 
     def common(self, most: int) -> tuple[tuple[str, int], ...]:
-        # Value and count, the most frequent first; nothing if there are more than ``most``.
+        """Return value and count, the most frequent first; nothing of more than ``most``."""
+        if len(self.words) > most:
+            return ()
         try:
-            words = (
-                []
-                if len(self.words) > most
-                else [str(as_word(word)) for word in self.words.to_pylist()]
-            )
+            words = [str(as_word(word)) for word in self.words.to_pylist()]
         except OverflowError:  # dates beyond Python's
-            words = []
-        return tuple(
-            sorted(
-                zip(words, self.counts.tolist(), strict=False), key=lambda pair: (-pair[1], pair[0])
-            )
-        )
+            return ()
+        pairs = zip(words, self.counts.tolist(), strict=True)
+        return tuple(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
 
 
 def _all_values(
     columns: ColumnReader, missing_values: Sequence[str], formats: Mapping[str, DeclaredFormat]
 ) -> dict[str, _ColumnValues]:
+    """Return the distinct values of each column, by its name; arguments as ``inspect_table``."""
     return {
         name: _values(columns, name, missing_values, formats.get(name)) for name in columns.names
     }
@@ -559,26 +569,22 @@ def _values(
     missing_values: Sequence[str],
     declared_format: DeclaredFormat | None,
 ) -> _ColumnValues:
-    cells: pa.Array = columns.raw(name, "file")
-    single = True
-    try:
-        cells = columns.column(name, "file")
-    except DataError:
-        # vectors, or bytes: such a column is left out, and the others can be looked at
-        single = False
-    if single:
-        kinds = {pa.large_string(): pa.string(), pa.bool_(): pa.int8()}
-        cells = cells.cast(
-            pa.float64() if pa.types.is_decimal(cells.type) else kinds.get(cells.type, cells.type)
-        )
+    """Return the distinct values of a column.
+
+    Args:
+        columns: of the file.
+        name: of the column.
+        missing_values: further words that stand for a missing value.
+        declared_format: how its dates or numbers are written; None: nobody said.
+    """
+    cells, single = _cells(columns, name)
     words, counts = pc.value_counts(cells if single else pa.nulls(0)).flatten()
-    numeric = pa.types.is_integer(words.type) or pa.types.is_floating(words.type)
-    text = pa.types.is_string(words.type)
+    is_number = pa.types.is_integer(words.type) or pa.types.is_floating(words.type)
     form = declared_format
-    possible = list[NumberFormat]()
-    if numeric:
+    possible: list[NumberFormat] = []
+    if is_number:
         numbers = words.cast(pa.float64(), safe=False)
-    elif text:
+    elif pa.types.is_string(words.type):
         numbers = _usual_numbers(columns, words)
         if form is None:
             possible = _number_formats(words, numbers, missing_values)
@@ -587,20 +593,36 @@ def _values(
             numbers = form.numbers(pc.if_else(form.matches(words), words, None))
     else:
         numbers = pa.nulls(len(words), pa.float64())
-    plain, missing = np.array(pc.fill_null(numbers, np.nan)), 0 if single else cells.null_count
-    look = _ColumnValues(
+    values = _ColumnValues(
         name,
         cells,
         words,
-        plain,
+        np.array(pc.fill_null(numbers, np.nan)),
         np.array(counts),
-        missing,
+        missing=0 if single else cells.null_count,
         single=single,
         format=form,
         possible_formats=tuple(possible[:2]),
     )
-    look = look.without(pc.is_null(words, nan_is_null=numeric))
-    return _without_markers(look, missing_values) if look.text else look
+    values = values.without(pc.is_null(words, nan_is_null=is_number))
+    return _without_markers(values, missing_values) if values.text else values
+
+
+def _cells(columns: ColumnReader, name: str) -> tuple[pa.Array, bool]:
+    """Return a column, and whether each row of it has one value or none.
+
+    Vectors, or bytes that are no text, are returned as they are: such a column is left out, and the
+    others can be looked at.
+    """
+    raw: pa.Array = columns.raw(name, "file")
+    try:
+        cells = columns.column(name, "file")
+    except DataError:
+        return raw, False
+    if pa.types.is_decimal(cells.type):
+        return cells.cast(pa.float64()), True
+    simpler = {pa.large_string(): pa.string(), pa.bool_(): pa.int8()}
+    return cells.cast(simpler.get(cells.type, cells.type)), True
 
 
 def _usual_numbers(columns: ColumnReader, words: pa.Array) -> pa.Array:
@@ -614,8 +636,15 @@ def _usual_numbers(columns: ColumnReader, words: pa.Array) -> pa.Array:
 def _number_formats(
     words: pa.Array, numbers: pa.Array, missing_values: Sequence[str]
 ) -> list[NumberFormat]:
-    # The formats of numbers that fit all words but those that stand for no value, where these are
-    # not numbers as they are usually written.
+    """Return the formats of numbers that fit all words, if these are not usual numbers.
+
+    Words that stand for no value need not fit.
+
+    Args:
+        words: distinct values.
+        numbers: the usual numbers that they are; null where a word is none.
+        missing_values: further words that stand for a missing value.
+    """
     known = words.drop_null()
     folded = pc.utf8_lower(pc.utf8_trim_whitespace(known))
     gaps = pc.or_(
@@ -629,20 +658,24 @@ def _number_formats(
 
 
 def _without_markers(look: _ColumnValues, missing_values: Sequence[str]) -> _ColumnValues:
-    # Text without the words that stand for no value: '?' anywhere, others where everything else is
-    # a number, or a date.
-    words = look.words.filter(pa.array(np.isnan(look.numbers) & ~look.fit(_DATE)))
-    few = words.to_pylist() if len(words) <= _MOST_GAPS else []
-    others = {word for word in few if word.strip().casefold() in _GAPS}
-    markers = {word for word in few if word.strip() in ("", "?")}
-    markers |= set(
-        look.words.filter(pc.is_in(look.words, pa.array(missing_values, pa.string()))).to_pylist()
-    )
-    if others | markers >= set(few) and len(few) < len(look.words):
-        markers |= others
-    return look.without(
-        pc.is_in(look.words, pa.array(sorted(markers), pa.string())), tuple(sorted(markers))
-    )
+    """Return text without the words that stand for no value.
+
+    '?' always does; the words of ``_GAPS`` do if everything else is a number, or a date.
+
+    Args:
+        look: the values.
+        missing_values: further words that stand for a missing value.
+    """
+    no_value = look.words.filter(pa.array(np.isnan(look.numbers) & ~look.fit(_DATE)))
+    words = no_value.to_pylist() if len(no_value) <= _MOST_GAPS else []
+    gaps = {word for word in words if word.strip().casefold() in _GAPS}
+    markers = {word for word in words if word.strip() in ("", "?")}
+    declared = pc.is_in(look.words, pa.array(missing_values, pa.string()))
+    markers |= set(look.words.filter(declared).to_pylist())
+    if gaps | markers >= set(words) and len(words) < len(look.words):
+        markers |= gaps
+    listed = sorted(markers)
+    return look.without(pc.is_in(look.words, pa.array(listed, pa.string())), tuple(listed))
 
 
 def _check_header_of_words(path: Path, looks: Mapping[str, _ColumnValues]) -> None:
@@ -740,7 +773,7 @@ def _thousands_setting(form: CsvFormat | None, look: _ColumnValues) -> str:
 
 
 def _lost_codes(inspection: Inspection, column: Column) -> Iterator[Doubt]:
-    # Words for a missing value among codes, such as NA among those of countries.
+    """Yield words for a missing value among codes, such as NA among those of countries."""
     words = [word for word, _ in column.values]
     if inspection.form is None or not column.missing or not has_codes(words):
         return
@@ -755,8 +788,10 @@ def _lost_codes(inspection: Inspection, column: Column) -> Iterator[Doubt]:
 
 
 def _commas(looks: Iterable[_ColumnValues]) -> bool:
-    # Whether numbers in a csv have a decimal comma: a column of nothing else, and none that has a
-    # decimal point.
+    """Return whether numbers in a csv have a decimal comma.
+
+    A column has nothing else, and no column has a decimal point.
+    """
     texts = [look for look in looks if look.text and len(look.words)]
     if any(look.numeric and look.fit(r"\.(\d{1,2}|\d{4,})$").any() for look in texts):
         return False
@@ -764,50 +799,68 @@ def _commas(looks: Iterable[_ColumnValues]) -> bool:
 
 
 def _telling(look: _ColumnValues, label: _ColumnValues, rows: int) -> float:
-    # The share of rows whose label the most frequent one of their value, or of their bin, is; 0
-    # unless it is nearly all.
-    most = max(2, min(_BINS, rows // _BIN_ROWS))
-    if look.date or not 0 < len(look.words) <= (rows if look.numeric else most):
+    """Return the share of rows whose label a column tells by itself; 0 unless it is nearly all.
+
+    A value, or a bin of many values, tells the label that most of its rows have.
+
+    Args:
+        look: the column.
+        label: the column of labels.
+        rows: how many there are.
+    """
+    most_bins = max(2, min(_BINS, rows // _BIN_ROWS))
+    most_values = rows if look.numeric else most_bins
+    if look.date or not 0 < len(look.words) <= most_values:
         return 0.0
-    codes = (
-        np.unique(look.numbers, return_inverse=True)[1]
-        if look.numeric
-        else np.arange(len(look.words))
-    )
-    if codes.max() >= most:
-        counts = np.bincount(codes, look.counts)
-        codes = ((counts.cumsum() - counts) / counts.sum() * most).astype(int)[codes]
-    places = (
-        pc.index_in(of.cells, of.words).fill_null(len(of.words)).to_numpy() for of in (look, label)
-    )
-    value, answer = (next(places), next(places))
-    table = np.zeros((codes.max() + 2, len(label.words) + 1))
-    np.add.at(table, (np.append(codes, codes.max() + 1)[value], answer), 1)
-    share, constant = table.max(axis=1).sum() / rows, table.sum(axis=0).max() / rows
-    return float(share) if share >= _TELLS and 1 - share <= (1 - constant) / 10 else 0.0
+    if look.numeric:
+        _, bins = np.unique(look.numbers, return_inverse=True)
+    else:
+        bins = np.arange(len(look.words))
+    if bins.max() >= most_bins:  # numbers of about as many rows share a bin
+        counts = np.bincount(bins, look.counts)
+        share_below = (counts.cumsum() - counts) / counts.sum()
+        bins = (share_below * most_bins).astype(int)[bins]
+    no_value = bins.max() + 1
+    bin_of_row = np.append(bins, no_value)[_word_of_row(look)]
+    table = np.zeros((no_value + 1, len(label.words) + 1))  # rows of each bin and label
+    np.add.at(table, (bin_of_row, _word_of_row(label)), 1)
+    share = table.max(axis=1).sum() / rows
+    constant = table.sum(axis=0).max() / rows  # of the most frequent label
+    is_nearly_all = share >= _TELLS and 1 - share <= (1 - constant) / 10
+    return float(share) if is_nearly_all else 0.0
+
+
+def _word_of_row(look: _ColumnValues) -> np.ndarray:
+    """Return the index of each row's value among the distinct ones, [rows]; one more: no value."""
+    indices: np.ndarray = pc.index_in(look.cells, look.words).fill_null(len(look.words)).to_numpy()
+    return indices
 
 
 def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: int) -> Column:
-    # What a column holds, and what is proposed for it; the first of these that fits.
+    """Return what a column holds, and what is proposed for it.
+
+    Args:
+        columns: of the file.
+        look: the column's values.
+        rows: how many there are.
+        most_values: a column of text with more distinct values is left out.
+    """
     distinct = len(look.words)
-    most, listed = int(look.counts.max(initial=0)), look.common(most_values)
     seen = Column(
-        look.name, "unreadable", look.missing, distinct, most, values=listed, markers=look.markers
+        look.name,
+        "unreadable",
+        look.missing,
+        distinct,
+        most_rows=int(look.counts.max(initial=0)),
+        values=look.common(most_values),
+        markers=look.markers,
     )
     if look.text and distinct:
         whole, decimal = map(look.fit, ID_KINDS.values())
         seen = replace(seen, mixed=bool(whole.any() and not whole.all() and not decimal.any()))
+    # the first of these that fits
     if not look.single or (distinct and not (look.text or look.numeric or look.date)):
-        remark = (
-            f"the column contains values of the type {look.cells.type}, but a column of "
-            "features needs a finite number or a word in each row"
-        )
-        if np.isinf(look.numbers).any():
-            _, where = _first_cell(columns, look, np.isinf(look.numbers))
-            remark = (
-                f"the column has an infinite value in {where}: correct the value, or remove the row"
-            )
-        return replace(seen, remark=remark)
+        return replace(seen, remark=_unreadable(columns, look))
     if not distinct:
         return replace(seen, kind="empty", remark="the column has no value in any row")
     if look.numeric:
@@ -817,13 +870,12 @@ def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: 
     declared_date = isinstance(look.format, str)
     if look.date or declared_date or (look.text and not look.numeric and date_formats(look.words)):
         return _date(columns, look, replace(seen, kind="date"))
-    texts = look.text or look.whole
-    seen = replace(
-        seen,
-        counts_rows=texts and counts_rows(np.array(look.words.cast(pa.string()).to_pylist(), str)),
-    )
-    if texts and (identity := _identity(seen, rows, most_values)):
-        return replace(seen, kind="id", remark=identity)
+    if look.text or look.whole:
+        words = np.array(look.words.cast(pa.string()).to_pylist(), str)
+        seen = replace(seen, counts_rows=counts_rows(words))
+        identity = _identity(seen, rows, most_values)
+        if identity:
+            return replace(seen, kind="id", remark=identity)
     if look.numeric and not (look.text and look.fit(r"^-?0\d").any()):
         number_format = look.format if isinstance(look.format, NumberFormat) else None
         seen = replace(seen, format=number_format)
@@ -832,9 +884,28 @@ def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: 
     return _words(columns, seen, look, rows, most_values)
 
 
+def _unreadable(columns: ColumnReader, look: _ColumnValues) -> str:
+    """Return why a column's values are neither finite numbers nor words."""
+    is_infinite_number = np.isinf(look.numbers)
+    if is_infinite_number.any():
+        _, where = _first_cell(columns, look, is_infinite_number)
+        return f"the column has an infinite value in {where}: correct the value, or remove the row"
+    return (
+        f"the column contains values of the type {look.cells.type}, but a column of "
+        "features needs a finite number or a word in each row"
+    )
+
+
 def _first_cell(columns: ColumnReader, look: _ColumnValues, which: np.ndarray) -> tuple[str, str]:
-    # The first cell of some values ([distinct] bool), and where it stands.
-    row = pc.index(pc.is_in(look.cells, look.words.filter(pa.array(which))), True).as_py()
+    """Return the first cell that has one of some values, and where it is, in words.
+
+    Args:
+        columns: of the file.
+        look: the column's values.
+        which: [distinct] bool, at least one.
+    """
+    wanted = look.words.filter(pa.array(which))
+    row = pc.index(pc.is_in(look.cells, wanted), True).as_py()
     return str(look.cells[row].as_py()), columns.row(row)
 
 
@@ -880,7 +951,13 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
 
 
 def _unclear_dates(columns: ColumnReader, look: _ColumnValues, formats: Sequence[str]) -> str:
-    # Why no one format reads the dates of a column.
+    """Return why no single format reads the dates of a column.
+
+    Args:
+        columns: of the file.
+        look: the column's values.
+        formats: those that read all dates; empty: none does.
+    """
     if formats:
         first_setting, second_setting = (command_line(look.name, form) for form in formats[:2])
         return (
@@ -889,8 +966,8 @@ def _unclear_dates(columns: ColumnReader, look: _ColumnValues, formats: Sequence
         )
     likeliest = likeliest_date_format(look.words)
     form = DateFormat(likeliest)
-    places = range(len(look.words))
-    unread = next(place for place in places if not reads(form, look.words[place : place + 1]))
+    indices = range(len(look.words))
+    unread = next(index for index in indices if not reads(form, look.words[index : index + 1]))
     word, where = _first_cell(columns, look, np.arange(len(look.words)) == unread)
     example = in_words(likeliest)
     return (
@@ -901,14 +978,20 @@ def _unclear_dates(columns: ColumnReader, look: _ColumnValues, formats: Sequence
 
 
 def _identity(column: Column, rows: int, most_values: int) -> str:
-    """Return why a column seems to name records or people, and how its owner says that it does;
-    empty: it does not.
+    """Return why a column seems to name records or people; empty: it does not.
+
+    It says as well how the owner declares that it does.
+
+    Args:
+        column: as it was seen so far.
+        rows: how many there are.
+        most_values: so many different values are no names yet.
     """
     named = not (_IDS | _PEOPLE).isdisjoint(_tokens(column.name)) or not column.name.strip()
     unique = column.distinct == rows
     id_column = column.name or "NAME (first give this column the name NAME in the file)"
     remedy = f"give id={id_column}"
-    # of other numbers, ages of few people may be
+    # other numbers may be, for example, the ages of a few people
     consecutive = (column.high or 0.0) - (column.low or 0.0) < rows
     if unique and column.counts_rows and (named or consecutive):
         return (
@@ -929,18 +1012,26 @@ def _identity(column: Column, rows: int, most_values: int) -> str:
 
 
 def _number(seen: Column, look: _ColumnValues, raw: pa.DataType) -> Column:
+    """Return a column of numbers, with a range around them.
+
+    Args:
+        seen: the column as it was seen so far.
+        look: its values.
+        raw: the type that the file has it in.
+    """
     seen = replace(seen, kind="number")
     if pa.types.is_boolean(raw):
         return replace(seen, numeric=(0.0, 1.0), public=True)
-    few = look.whole and len(look.words) <= FEW_CODES
-    limits = round_range(look.numbers, few)
-    if not np.isfinite(2 * (limits[1] - limits[0])):
+    may_be_codes = look.whole and len(look.words) <= FEW_CODES
+    low, high = round_range(look.numbers, exact=may_be_codes)
+    if not np.isfinite(2 * (high - low)):
         return replace(
             seen,
             kind="unreadable",
             remark="the column contains numbers whose range is too large for floating point",
         )
-    return replace(seen, numeric=limits, remark=CODES if few and len(look.words) > 2 else "")
+    remark = CODES if may_be_codes and len(look.words) > 2 else ""
+    return replace(seen, numeric=(low, high), remark=remark)
 
 
 def _words(
@@ -1059,23 +1150,45 @@ def _suffix_remark(look: _ColumnValues) -> str:
 def _label_candidates(
     columns: Sequence[Column], target: Literal["classes", "numeric"] | None
 ) -> tuple[tuple[str, ...], str | None]:
-    # The columns that could be the label, the best first: by name, place and few values; and the
-    # best if it is evident, being likely and clearly ahead of the next.
+    """Return the columns that could be the label, the best first, and the evident one.
+
+    Names, the place in the file and few values count. The best is evident if it is likely and
+    clearly ahead of the next; None: it is not.
+    """
     kinds = ("number",) if target == "numeric" else ("number", "category")
-    most = math.inf if target == "numeric" else MAX_FOUND
+    most_values = math.inf if target == "numeric" else MAX_FOUND
     scores = {}
-    for place, column in enumerate(columns):
-        if column.kind in kinds and 2 <= column.distinct <= most:
-            tokens = set(_tokens(column.name))
-            named = 3.0 if tokens & _LABELS else 1.5 if tokens & _MAYBE_LABELS else 0.0
-            scores[column.name] = 0.0 if tokens & _OF_A_LABEL else named  # the type of a deposit
-            scores[column.name] += 2.0 * (place == len(columns) - 1) - 2.0 * (column.missing > 0)
-            scores[column.name] += (
-                1.0 if column.distinct == 2 else 0.5 if column.distinct <= 20 else 0.0
-            )
+    for index, column in enumerate(columns):
+        if column.kind in kinds and 2 <= column.distinct <= most_values:
+            is_last = index == len(columns) - 1
+            scores[column.name] = _label_score(column, is_last)
     names = sorted(scores, key=lambda name: -scores[name])
-    best, second = ([scores[name] for name in names] + [-math.inf] * 2)[:2]
-    return tuple(names), names[0] if best >= 3 and best >= second + 1 else None
+    if not names:
+        return (), None
+    best = scores[names[0]]
+    second = scores[names[1]] if len(names) > 1 else -math.inf
+    evident = names[0] if best >= 3 and best >= second + 1 else None
+    return tuple(names), evident
+
+
+def _label_score(column: Column, is_last: bool) -> float:
+    """Return how much a column looks like labels."""
+    tokens = set(_tokens(column.name))
+    score = 0.0
+    is_of_a_label = bool(tokens & _OF_A_LABEL)  # such as the type of a deposit
+    if tokens & _LABELS and not is_of_a_label:
+        score += 3.0
+    elif tokens & _MAYBE_LABELS and not is_of_a_label:
+        score += 1.5
+    if is_last:
+        score += 2.0
+    if column.missing > 0:
+        score -= 2.0
+    if column.distinct == 2:
+        score += 1.0
+    elif column.distinct <= 20:
+        score += 0.5
+    return score
 
 
 def _may_be_numbers(look: _ColumnValues) -> bool:
@@ -1154,6 +1267,16 @@ def _check_numbers(columns: ColumnReader, look: _ColumnValues) -> None:
 
 
 def _classes(look: _ColumnValues, raw: pa.DataType, path: Path) -> tuple[str, ...]:
+    """Return the names of the classes that labels are.
+
+    Args:
+        look: the column of labels.
+        raw: the type that the file has it in.
+        path: the file.
+
+    Raises:
+        DataError: there are too few classes, or too many.
+    """
     values = look.words.cast(raw) if pa.types.is_boolean(raw) else look.words
     # 0.0 and -0.0 are one class
     distinct = dict.fromkeys(as_word(word) for word in values.to_pylist())
@@ -1171,8 +1294,10 @@ def _classes(look: _ColumnValues, raw: pa.DataType, path: Path) -> tuple[str, ..
 
 
 def _tokens(name: str) -> list[str]:
-    # The words in a column's name: 'default.payment.next.month', 'PassengerId' and 'loan_status'
-    # have several.
+    """Return the words in a column's name, in small letters.
+
+    'default.payment.next.month', 'PassengerId' and 'loan_status' have several.
+    """
     return [word.casefold() for word in re.findall(r"[A-Z]+(?![a-z])|[^\W\d_][^\W\d_A-Z]*", name)]
 
 
@@ -1181,20 +1306,30 @@ def _tokens(name: str) -> list[str]:
 
 
 def round_range(numbers: np.ndarray, exact: bool = False) -> tuple[float, float]:
-    """[low, high] around the numbers, multiples of a round step outward; ``exact``: as they are."""
-    low, high = float(numbers.min()), float(numbers.max())
+    """Return a range around numbers, [low, high], at multiples of a round step.
+
+    Args:
+        numbers: at least one, all finite.
+        exact: the least and the greatest number are the range.
+    """
+    low = float(numbers.min())
+    high = float(numbers.max())
     if low == high:
         return (min(low, 0.0), max(high, 0.0)) if low else (0.0, 1.0)
     step = (high - low) / _RANGE_STEPS
     if exact or not (math.isfinite(step) and step):
         return low, high
     power = 10.0 ** math.floor(math.log10(step))
-    step = next(m * power for m in (1.0, 2.0, 5.0, 10.0) if m * power >= step * (1 - 1e-9))
-    rounded = _tidy(math.floor(low / step) * step), _tidy(math.ceil(high / step) * step)
-    # digits beyond those of a double
-    return rounded if rounded[0] <= low < high <= rounded[1] else (low, high)
+    round_steps = [factor * power for factor in (1.0, 2.0, 5.0, 10.0)]
+    step = next(round_step for round_step in round_steps if round_step >= step * (1 - 1e-9))
+    rounded_low = _tidy(math.floor(low / step) * step)
+    rounded_high = _tidy(math.ceil(high / step) * step)
+    # digits beyond those of a double may be lost
+    if rounded_low <= low < high <= rounded_high:
+        return rounded_low, rounded_high
+    return low, high
 
 
 def _tidy(number: float) -> float:
-    # Without the last digits that arithmetic leaves: 0.3 for 0.30000000000000004.
+    """Return a number without last digits of arithmetic: 0.3 for 0.30000000000000004."""
     return float(f"{number:.12g}") + 0.0

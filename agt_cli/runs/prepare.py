@@ -75,13 +75,13 @@ class Encoder(Protocol):
     """A frozen public encoder: features [n, d] of records, each from that record alone."""
 
     def apply(self, features: np.ndarray) -> np.ndarray:
-        """[n, d] what the head sees of records [n, ...]."""
+        """Return what the head sees of records [n, ...], as [n, d]."""
 
     def encode(self, dataset: Dataset) -> Dataset:
-        """The data set as the encoder sees it."""
+        """Return the data set as the encoder sees it."""
 
     def head(self) -> dict[str, Tensor] | None:
-        """The parameters that training starts from; None: at random."""
+        """Return the parameters that training starts from; None: at random."""
 
     def save(self, store: FileWriter) -> None:
         """Write what queries need."""
@@ -94,10 +94,10 @@ class EncoderSettings(Protocol):
     def load(
         self, dataset: Dataset, on_progress: Callable[[int, int], None] | None = None
     ) -> Encoder:
-        """The encoder, loaded or trained on the data set's public records."""
+        """Return the encoder, loaded or trained on the data set's public records."""
 
     def read(self, shelf: FileReader) -> Encoder:
-        """The encoder that a run saved."""
+        """Return the encoder that a run saved."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,8 +162,10 @@ def _source(node: Any, relation: RelationConfig) -> Any:
 
 
 def settings_to_train(config: Mapping[str, Any]) -> RunSettings:
-    """The same of a training that a command line asks for: code of a learner that it names is
-    imported, here alone.
+    """Validate the settings of a training that is to begin; a learner's code is imported here only.
+
+    Raises:
+        ConfigError: the first thing that is wrong, by key.
     """
     if missing_words(config):
         check_network(config, _head_error(config))
@@ -181,9 +183,10 @@ def _head_error(config: Mapping[str, Any]) -> str:
 
 
 def settings_parts(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a training configuration, its head apart, by name (``Settings``).
+    """Return the settings of a training configuration, without its head, by name (``Settings``).
 
-    Raises ConfigError.
+    Raises:
+        ConfigError: the first thing that is wrong, by key.
     """
     parts = read_parts(config)
     check_certificate_name(config.get("certificate"))
@@ -196,27 +199,30 @@ def settings_parts(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def data_files(source: DataSource) -> dict[str, dict[str, str]]:
-    """Setting of the dataset -> where its file or folder lies, and a file's SHA-256: for opening
-    the run elsewhere.
+    """Return where the files of a dataset lie, and their SHA-256, by the setting that names them.
+
+    Whoever opens the run elsewhere finds them by that. A folder has no hash.
     """
-    given = {key: getattr(source, key, None) for key in FILES}
     data_dir = expand_home(Path(getattr(source, "data_dir", "")))
-    there = {
-        key: locate(path, data_dir, f"dataset.{key}").resolve()
-        for key, path in given.items()
-        if path is not None
-    }
-    hashed = {key: {"sha256": file_sha256(path)} for key, path in there.items() if path.is_file()}
-    lies = {key: {"path": str(path), **hashed.get(key, {})} for key, path in there.items()}
-    return lies | (
-        {"data_dir": {"path": str(data_dir.resolve())}} if hasattr(source, "data_dir") else {}
-    )
+    files = {}
+    for key in FILES:
+        path = getattr(source, key, None)
+        if path is None:
+            continue
+        found = locate(path, data_dir, f"dataset.{key}").resolve()
+        files[key] = {"path": str(found)}
+        if found.is_file():
+            files[key]["sha256"] = file_sha256(found)
+    if hasattr(source, "data_dir"):
+        files["data_dir"] = {"path": str(data_dir.resolve())}
+    return files
 
 
 def located(config: Mapping[str, Any], files: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """A recorded configuration whose dataset lies where the run found it, if it is still there.
+    """Return a recorded configuration whose dataset lies where the run found it, if still there.
 
     Args:
+        config: as it was recorded.
         files: what ``data_files`` said then; empty: the run is older than that.
 
     Raises:
@@ -271,19 +277,22 @@ def prepare(
     is_erased: IsErased | None = None,
     before: Mapping[str, object] | None = None,
 ) -> Prepared:
-    """Load the data, with what its owner should know noted, and run it through the frozen encoder
-    if there is one.
+    """Load the data, with notes for its owner, and run it through the frozen encoder if any.
 
     Args:
-        is_erased, before: as in ``agt.data.erasure.load_without_erased``; None: nothing ever was.
+        settings: of a training.
+        console: for progress.
+        is_erased: ids and units -> which records are left out, as in
+            ``agt.data.erasure.load_without_erased``; None: none ever was.
+        before: as in ``agt.data.erasure.load_without_erased``.
     """
     use_threads(settings.compute)
-    parted = (
-        load_without_erased(settings.source, is_erased, before)
-        if is_erased
-        else _whole(settings.source.load())
-    )
-    loaded, erased = with_notes(parted.rest, _normalized(settings)), parted.erased
+    if is_erased:
+        parted = load_without_erased(settings.source, is_erased, before)
+    else:
+        parted = _whole(settings.source.load())
+    loaded = with_notes(parted.rest, _normalized(settings))
+    erased = parted.erased
     choices = still_chosen(settings.choices, settings.training.chosen_from, loaded, settings.source)
     config = encoder_of(settings)
     if config is None:
@@ -299,21 +308,20 @@ def _whole(loaded: Dataset) -> ErasedDataset:
 
 
 def encoder_of(settings: Settings) -> EncoderSettings | None:
-    """The settings of the frozen encoder in front of the head, where there is one."""
+    """Return the settings of the frozen encoder in front of the head; None: there is none."""
     encoder = getattr(settings.model, "encoder", None)
     return encoder if isinstance(encoder, EncoderSettings) else None
 
 
 def _normalized(settings: RunSettings) -> float | None:
-    """How many training records a configured normaliser stands for: B of each batch of each
-    member; None: none is.
+    """Return how many training records a configured normaliser stands for; None: none is set.
+
+    It stands for B records of each batch of each member.
     """
     batch = settings.training.batch
-    return (
-        None
-        if batch.normalizer is None
-        else batch.normalizer * batch.count * settings.ensemble.members
-    )
+    if batch.normalizer is None:
+        return None
+    return batch.normalizer * batch.count * settings.ensemble.members
 
 
 def size_question(dataset: Dataset) -> str:
@@ -538,9 +546,13 @@ def write_trained(
     seconds: float,
     lines: Sequence[str] = (),
 ) -> AnyQuality:
-    """Write it all; returns how good it is on the test records.
+    """Write everything of a training run; return how good it is on the test records.
 
     Args:
+        record: of the run.
+        prepared: its data.
+        settings: of the training.
+        model: that was trained.
         seconds: that its training took.
         lines: what else its report says.
     """

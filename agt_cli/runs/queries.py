@@ -148,11 +148,12 @@ class TrainedRun:
         )
 
     def read(self) -> tuple[Model, Records]:
-        """The model, from the run's folder and nothing else, and the queries of a file; none where
-        they are in the data.
+        """Return the model, from the run's folder only, and the queries of a file.
+
+        The queries are empty if they are in the data.
 
         Raises:
-            ConfigError: the run was made before runs kept what that takes.
+            ConfigError: the run was made before runs stored what that takes.
             DataError: as ``open``.
         """
         use_threads(self.settings.compute)
@@ -165,46 +166,50 @@ class TrainedRun:
         return load(run.problem, self.finished), read_queries(self.inputs or LINES, run)
 
     def agree(self, group: Group) -> None:
-        """Raise ConfigError where another process of the group computes by other means, or has
-        another file of queries.
+        """Check that all processes of a group compute by the same means, on the same queries.
+
+        Raises:
+            ConfigError: another process does not.
         """
-        inputs = (
-            {}
-            if self.inputs is None
-            else {f"the hash of inputs={self.inputs}": self._hash(self.inputs)}
-        )
-        group.check_equal(
-            {**inputs, **surroundings(self.settings.compute.device, self.settings.compute.threads)}
-        )
+        compute = self.settings.compute
+        means: dict[str, object] = {}
+        if self.inputs is not None:
+            means[f"the hash of inputs={self.inputs}"] = self._hash(self.inputs)
+        group.check_equal({**means, **surroundings(compute.device, compute.threads)})
 
     def _hash(self, inputs: Path) -> str:
-        """Of a file of queries, or of a folder's arrays, wherever the run's data source finds
-        it.
+        """Return the SHA-256 of a file of queries, or of a folder's arrays.
+
+        They are looked for where the run's data source finds them.
         """
         path = locate(inputs, Path(getattr(self.settings.source, "data_dir", "")), "inputs")
         if not path.is_dir():
             return file_sha256(path)
-        return sha256(
-            "".join(f"{file.name} {file_sha256(file)}\n" for file in arrays_in(path)).encode()
-        ).hexdigest()
+        lines = [f"{file.name} {file_sha256(file)}\n" for file in arrays_in(path)]
+        return sha256("".join(lines).encode()).hexdigest()
 
     def _shared(self, model: Model, queries: Records) -> Model:
-        """The same for the team, if there is one: its others read the same run, and queries too
-        many to be sent.
+        """Return the model, whose answers a team of processes computes, if there is one.
+
+        The other processes read the same run, and the same file of queries if these are too many to
+        be sent.
         """
-        shared, given = (
-            current_team.get(),
-            {"run": str(self.finished.folder), "digest": self.finished.digest},
-        )
-        if shared is None:
+        team = current_team.get()
+        if team is None:
             return model
         from agt_cli.team import QUERIES, share_answers
 
-        read = None if isinstance(queries.features, np.ndarray) else self.inputs
-        with shared.at("open", {**given, "inputs": read, "compute": asdict(self.settings.compute)}):
-            shared.made(lambda: model)
-            replace(self, inputs=read).agree(shared.group)
-        return share_answers(model, shared, {QUERIES: queries.features} if read else {})
+        inputs = None if isinstance(queries.features, np.ndarray) else self.inputs
+        how_to_open = {
+            "run": str(self.finished.folder),
+            "digest": self.finished.digest,
+            "inputs": inputs,
+            "compute": asdict(self.settings.compute),
+        }
+        with team.at("open", how_to_open):
+            team.made(lambda: model)
+            replace(self, inputs=inputs).agree(team.group)
+        return share_answers(model, team, {QUERIES: queries.features} if inputs else {})
 
 
 @dataclass(frozen=True)
@@ -212,8 +217,10 @@ class OpenedRun:
     """A training run with its model, and the queries as the model takes them.
 
     Attributes:
-        kept: its dataset, without the records where queries are brought along.
-        queries: none yet where they come as lines.
+        trained: the run.
+        kept: its dataset, without the records if queries are brought along.
+        model: as it was stored.
+        queries: none yet if they come as lines.
         conditions: a to g, each as the weaker of its standing when the run was made and of what is
             known today.
     """
@@ -225,8 +232,9 @@ class OpenedRun:
     conditions: tuple[Condition, ...]
 
     def check_current(self) -> None:
-        """Raise CheckError where the run was changed since it was opened: nothing is answered
-        from an earlier state.
+        """Raise CheckError if the run was changed since it was opened.
+
+        Nothing is answered from an earlier state.
         """
         if self._watch.changed:
             folder = self.trained.finished.folder
@@ -238,15 +246,17 @@ class OpenedRun:
 
     @cached_property
     def _watch(self) -> StateMonitor:
+        """Notices that the run was changed."""
         return StateMonitor(self.trained.finished)
 
     @cached_property
     def waiting(self) -> PendingErasures:
+        """The requests to erase that wait."""
         return PendingErasures.of(self.trained.finished)
 
     @property
     def dataset(self) -> Dataset:
-        """What it was trained on; without its records where queries are brought along."""
+        """What it was trained on; without its records if queries are brought along."""
         return self.kept.problem.dataset
 
     @property
@@ -257,7 +267,7 @@ class OpenedRun:
 
 
 def conditions_of(finished: Run) -> tuple[Condition, ...]:
-    """Conditions a-g as the run itself recorded them.
+    """Return conditions a to g as the run itself recorded them.
 
     Raises:
         ConfigError: conditions.json is not what the run wrote, or is none.
@@ -273,12 +283,14 @@ def conditions_of(finished: Run) -> tuple[Condition, ...]:
 
 
 def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
-    """Certificates are about the records that were trained on, and no others; of others beside
-    them, a note.
+    """Check that the training records are those that a run was trained on.
+
+    Certificates are about these records only. Other test records are worth a note, which is
+    yielded.
 
     Raises:
-        ConfigError, DataError: the training records, or what made their features, are not what they
-            were.
+        ConfigError: the training records, or what made their features, are not what they were.
+        DataError: likewise.
     """
     then = {key: finished.environment.get(key) for key in DIGESTS}
     now = {
@@ -290,18 +302,19 @@ def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
     key = HashKey.of(finished.folder)
     index = Index.of(finished, key) if key and not prepared.encoder else None
     if key is None or index is None:
-        which = next(name for name in DIGESTS if now[name] != then[name])
-        changed_part = DIGESTS[which]
-        earlier_digest = then[which]
-        current_digest = now[which]
+        changed = next(name for name in DIGESTS if now[name] != then[name])
+        changed_part = DIGESTS[changed]
+        earlier_digest = then[changed]
+        current_digest = now[changed]
         raise ConfigError(
             f"run={finished.folder}: the {changed_part} changed since training (digest at "
             f"training: {earlier_digest}, digest now: {current_digest}): restore the earlier "
             "version, or train again"
         )
-    gone, _ = check_same(index, prepared.loaded.train, key, prepared.loaded.coding)
-    check_asked(index, gone, Log.of(finished).waiting)
-    count, before = len(prepared.loaded.test), finished.metrics["n_test"]
+    missing, _ = check_same(index, prepared.loaded.train, key, prepared.loaded.coding)
+    check_asked(index, missing, Log.of(finished).waiting)
+    count = len(prepared.loaded.test)
+    before = finished.metrics["n_test"]
     yield (
         f"note: the test records changed since training (there are {count} now, and there "
         f"were {before})"
@@ -309,18 +322,18 @@ def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
 
 
 def read_queries(path: Path, run: RunWithoutRecords) -> Records:
-    """Read a file of queries as a run's model takes them.
+    """Return the queries of a file as a run's model takes them; none yet if they come as lines.
 
     Raises:
         DataError: there are none, or they do not fit.
     """
     if path == LINES:
         return run.problem.dataset.test.take(np.arange(0))
-    queries, encoder = run.source.load_queries(path), run.encoder
+    queries = run.source.load_queries(path)
     if not len(queries):
         raise DataError(
             f"inputs={path}: the file contains no queries: give a file with at least one"
         )
-    return (
-        queries if encoder is None else replace(queries, features=encoder.apply(queries.features))
-    )
+    if run.encoder is None:
+        return queries
+    return replace(queries, features=run.encoder.apply(queries.features))

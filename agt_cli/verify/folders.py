@@ -69,26 +69,31 @@ OnFile = Callable[[int, int], None]
 
 
 def inventory(folder: Path) -> dict[str, str]:
-    """What lies in a folder, at any depth: path -> empty for a plain file, else what it is. Nothing
-    of it is opened.
+    """Return what lies in a folder, at any depth; nothing of it is opened.
+
+    Returns:
+        Path -> empty for a plain file, otherwise what it is.
 
     Raises:
         Broken: there is more in it than any run's folder holds.
     """
-    found = dict[str, str]()
+    found: dict[str, str] = {}
 
-    def unlisted(error: OSError) -> None:
-        found[Path(error.filename).relative_to(folder).as_posix()] = (
+    def note_unlisted(error: OSError) -> None:
+        path = Path(error.filename).relative_to(folder).as_posix()
+        found[path] = (
             f"this folder's files cannot be listed ({error.strerror}), so they were not checked"
         )
 
-    for inside, folders, files in os.walk(folder, onerror=unlisted):
-        deep = len(Path(inside).relative_to(folder).parts) >= MAX_FOLDER_DEPTH
-        for path in (Path(inside, name) for name in (*folders, *files)):
+    for inside, folders, files in os.walk(folder, onerror=note_unlisted):
+        is_deepest = len(Path(inside).relative_to(folder).parts) >= MAX_FOLDER_DEPTH
+        for name in (*folders, *files):
+            path = Path(inside, name)
             mode = path.lstat().st_mode
-            if deep or not stat.S_ISDIR(mode):
+            if is_deepest or not stat.S_ISDIR(mode):
                 found[path.relative_to(folder).as_posix()] = file_kind(mode)
-        folders[:] = [] if deep else folders
+        if is_deepest:
+            folders.clear()  # os.walk goes no further
         if len(found) > MAX_ENTRIES:
             raise Broken(
                 f"the folder contains more than {MAX_ENTRIES:,} files, but no run of agt "
@@ -99,8 +104,9 @@ def inventory(folder: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Record(Run):
-    """A finished folder of which nothing is believed: what cannot be read is a problem, and empty
-    from then on.
+    """A finished folder of which nothing is believed.
+
+    What cannot be read is a problem among the findings, and empty from then on.
 
     Attributes:
         findings: takes what is seen.
@@ -112,10 +118,16 @@ class Record(Run):
     def bind(
         cls, folder: Path, digest: str | None, findings: Findings, progress: OnFile
     ) -> "Record | None":
-        """Read a folder's manifest and hash every file that it lists; None: there is none to go by.
+        """Read a folder's manifest and hash every file that it lists.
 
         Args:
+            folder: that is verified.
             digest: that the folder must have; None: nobody said.
+            findings: where problems are noted.
+            progress: told how many files were hashed.
+
+        Returns:
+            The record; None: the folder has no manifest that can be read.
         """
         try:
             manifest = Manifest.open(folder)
@@ -156,53 +168,65 @@ class Record(Run):
         return record
 
     def _hash(self, progress: OnFile) -> None:
+        """Compare every listed file with its hash, and note which differ."""
         wrong = []
+        listed = len(self.manifest.files)
         for done, name in enumerate(self.manifest.files):
-            progress(done, len(self.manifest.files))
+            progress(done, listed)
             try:
                 self.manifest.check_file(self.folder, name)
             except Broken as error:
                 wrong.append(str(error))
-        listed = len(self.manifest.files)
         right = f"all {listed} listed files have the hashes (sha256) that manifest.json lists"
         self.findings.compare("files", not wrong, right, few(wrong, MAX_NAMED, "; "))
 
     def _look_beside(self) -> None:
+        """Note the files of the folder that its manifest does not list."""
         found = inventory(self.folder)
         extra = sorted(found.keys() - {MANIFEST_FILE, *self.manifest.files, *BESIDE})
-        left = [name for name in extra if name in LEFT_OVER[:2] or name.startswith(LEFT_OVER[2:])]
-        if left:
-            names = few(left, MAX_NAMED)
+        temporary = []
+        unlisted = []
+        for name in extra:
+            if name in LEFT_OVER[:2] or name.startswith(LEFT_OVER[2:]):
+                temporary.append(name)
+            else:
+                kind = found[name]
+                unlisted.append(f"{name} ({kind})" if kind else name)
+        if temporary:
+            names = few(temporary, MAX_NAMED)
             self.findings.note(
                 "nothing else",
                 f"the folder contains temporary files of the run: {names}",
                 "delete these files",
             )
-        kinds = [
-            f"{name}{found[name] and f' ({found[name]})'}" for name in extra if name not in left
-        ]
-        names = few(kinds, MAX_NAMED)
+        names = few(unlisted, MAX_NAMED)
         words = (
             "these files are not listed in manifest.json, so they are not part of this run and "
             f"cannot be checked (move them out of the folder): {names}"
         )
         self.findings.compare(
             "nothing else",
-            not kinds,
+            not unlisted,
             "the folder contains no files that manifest.json does not list",
             words,
         )
 
     def read(self, name: str, limit: int = MAX_READ_BYTES) -> bytes:
-        """One listed file, compared once more: what is parsed is what was hashed.
+        """Return a listed file, compared once more: what is parsed is what was hashed.
 
-        Raises ConfigError.
+        Raises:
+            ConfigError: it is not listed, or it is another.
         """
         return super().read(name, min(limit, MAX_READ_BYTES))
 
     def look(self, name: str, check: "Callable[..., str | None]", *given: Any) -> None:
-        """Note what a check says that holds; None: there is nothing to see, or it noted that
-        itself.
+        """Run a check of this record, and note what it found.
+
+        Args:
+            name: what is checked, for the findings.
+            check: returns what holds, in words; None: there is nothing to see, or it noted that
+                itself.
+            given: further arguments of the check.
         """
         with self.findings.looking(name):
             if words := check(self, *given):
@@ -220,7 +244,7 @@ class Record(Run):
 
     @cached_property
     def spent(self) -> dict[str, Any]:
-        """What a release says that it gave away; empty: nothing."""
+        """What a release says that it gave away; empty: nothing, or it cannot be read."""
         with self.findings.looking("spent.json"):
             content = self.read("spent.json", MAX_TEXT_BYTES) if self.holds("spent.json") else b""
             return unseal_manifest(content, "spent.json") if content else {}
@@ -228,7 +252,10 @@ class Record(Run):
 
     @cached_property
     def conditions(self) -> tuple[Condition, ...]:
-        """a to g, each as its own facts make it stand; metrics.json has how many do."""
+        """The conditions a to g, each with the standing that its own facts give it.
+
+        metrics.json must count as many of each standing.
+        """
         with self.findings.looking("conditions"):
             content = (
                 self.read("conditions.json", MAX_TEXT_BYTES)
@@ -270,8 +297,9 @@ class Record(Run):
 
     @cached_property
     def rebuilt_model(self) -> Model | None:
-        """Of a training run, without its data, as its record makes it; None: it has none, or it
-        could not be made here.
+        """The model of a training run, as its record makes it without its data.
+
+        None: it has none, or it could not be made here.
         """
         with self.findings.looking("model"), self._naming_version():
             model = _model_of(self) if self.command == "train" else None
@@ -282,7 +310,7 @@ class Record(Run):
 
     @contextmanager
     def _naming_version(self) -> Iterator[None]:
-        """Say which version made what this version no longer reads."""
+        """Name the version that made what this version no longer reads, in its error."""
         try:
             yield
         except Superseded as error:
@@ -300,7 +328,7 @@ class Record(Run):
         return [*self.rebuilt_model.problem.dataset.classes]
 
     def texts_of(self, labels: Iterable[int]) -> list[str] | None:
-        """Labels as a ledger stores them -> as files of labels have them; None: not known."""
+        """Return labels, as a ledger stores them, as files of labels have them; None: not known."""
         model = self.rebuilt_model
         if model is None:
             return None
@@ -311,14 +339,14 @@ class Record(Run):
 
     @property
     def relation(self) -> RelationConfig | None:
-        """Of a training run."""
+        """The relation of a training run; None: its settings name none."""
         if "relation" not in self.config:
             return None
         return validate(RelationConfig, self.config["relation"], "relation")
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
-        """What it says of itself, to be shown."""
+        """What the record says of itself, to be shown: what each fact is about, and the fact."""
         environment = self.environment
         version = environment.get("agt")
         revision = environment.get("revision") or "not recorded"
@@ -336,7 +364,7 @@ class Record(Run):
         return tuple((name, str(value)) for name, value in facts if value is not None)
 
     def check_status(self) -> None:
-        """Whether status.json says what the manifest stands for."""
+        """Note whether status.json and the folder's files suit a finished run of this command."""
         state, command = self.status.get("state"), self.status.get("command")
         wrong = (
             f"status.json describes a run of {command!r} in the state {state!r}, but manifest.json "
@@ -374,8 +402,10 @@ class Record(Run):
             check_match("metrics.json", recorded, name, numbers)
 
     def sources(self) -> Iterator[tuple[str, Path, str | None]]:
-        """(name, place, digest) of each folder that it was made from; a digest that nobody asked
-        for is None.
+        """Yield the folders that it was made from: name, place and digest (None: any).
+
+        Raises:
+            Broken: a place is not text.
         """
         environment, mechanism = self.environment, self.config.get("mechanism") or {}
         # of a training run it is always recorded
@@ -395,56 +425,51 @@ class Record(Run):
 
 
 def facts_in_words(conditions: Sequence[Condition]) -> int:
-    """How many facts of conditions an earlier version recorded as text."""
+    """Return how many facts of conditions an earlier version recorded as text."""
     return sum(fact.in_words for condition in conditions for fact in condition.evidence.facts)
 
 
 def stand_words(conditions: Sequence[Condition]) -> str:
-    """``6 proved (a b c d f g), 1 declared (e)``."""
-    by = {
-        standing: [c.letter for c in conditions if c.standing is standing] for standing in Standing
-    }
-    return ", ".join(
-        f"{len(letters)} {standing} ({' '.join(letters)})"
-        for standing, letters in by.items()
-        if letters
-    )
+    """Return the conditions of each standing, as in ``6 proved (a b c d f g), 1 declared (e)``."""
+    parts = []
+    for standing in Standing:
+        letters = [condition.letter for condition in conditions if condition.standing is standing]
+        if letters:
+            listed = " ".join(letters)
+            parts.append(f"{len(letters)} {standing} ({listed})")
+    return ", ".join(parts)
 
 
 def first_difference(recorded: Any, derived: Any, place: str = "") -> str:
-    """Where two JSON values differ first, and how; empty: nowhere.
+    """Return in words where two JSON values differ first, and how; empty: nowhere.
 
     Numbers are the same within what another machine's special functions may differ by.
+
+    Args:
+        recorded: as a file has it.
+        derived: as it should be.
+        place: where in the file.
     """
+    both_lists = isinstance(recorded, list | tuple) and isinstance(derived, list | tuple)
     if isinstance(recorded, dict) and isinstance(derived, dict):
-        pairs = (
-            (f"{place}.{key}" if place else key, recorded.get(key), derived.get(key))
-            for key in {**derived, **recorded}
-        )
-    elif (
-        isinstance(recorded, list | tuple)
-        and isinstance(derived, list | tuple)
-        and len(recorded) == len(derived)
-    ):
-        pairs = (
-            (f"{place}[{at}]", *values)
-            for at, values in enumerate(zip(recorded, derived, strict=True))
-        )
+        for key in {**derived, **recorded}:
+            inside = f"{place}.{key}" if place else key
+            difference = first_difference(recorded.get(key), derived.get(key), inside)
+            if difference:
+                return difference
+        return ""
+    if both_lists and len(recorded) == len(derived):
+        for index, (one, other) in enumerate(zip(recorded, derived, strict=True)):
+            difference = first_difference(one, other, f"{place}[{index}]")
+            if difference:
+                return difference
+        return ""
+    if type(recorded) is type(derived) is float:
+        same = math.isclose(recorded, derived, rel_tol=SAME, abs_tol=TINY)
     else:
-        numbers = type(recorded) is type(derived) is float
-        alike = (
-            math.isclose(recorded, derived, rel_tol=SAME, abs_tol=TINY)
-            if numbers
-            else recorded == derived
-        )
-        return (
-            ""
-            if alike and isinstance(recorded, bool) == isinstance(derived, bool)
-            else (f"{place} is recorded as {recorded!r}, but should be {derived!r}")
-        )
-    return next(
-        (words for at, one, other in pairs if (words := first_difference(one, other, at))), ""
-    )
+        # True equals 1 in Python, but not in JSON
+        same = recorded == derived and isinstance(recorded, bool) == isinstance(derived, bool)
+    return "" if same else f"{place} is recorded as {recorded!r}, but should be {derived!r}"
 
 
 def mismatch(name: str, source: str, difference: str) -> Broken:
@@ -490,23 +515,23 @@ def check_version(version: str, name: str, record: "Record") -> None:
 
 
 def rendered_alike(recorded: object, made: object) -> bool:
-    """Return whether texts for people are those that are made from fields, as a whole; nothing
-    is looked for in them.
+    """Return whether texts for people are those that are made from fields, as a whole.
+
+    Nothing is looked for in them.
     """
     return as_json(recorded) == as_json(made)
 
 
 def spent_has_fields(record: Record) -> bool:
-    """Return whether spent.json has its guarantee and totals as fields, and not as an earlier
-    version's sentences.
+    """Return whether spent.json has its guarantee and totals as fields.
+
+    An early version wrote them as sentences.
     """
     return not isinstance(record.spent.get("guarantee"), str)
 
 
 def note_sentences(record: Record) -> None:
-    """Note where guarantee and totals of spent.json are an earlier version's sentences, which
-    are not compared.
-    """
+    """Note that guarantee and totals of spent.json were not compared, if they are sentences."""
     if not spent_has_fields(record):
         version = record.environment.get("agt")
         record.findings.unchecked(
@@ -517,7 +542,11 @@ def note_sentences(record: Record) -> None:
 
 
 def _model_of(record: Record) -> Model | None:
-    """The model, read by its kind's own reader; None: that cannot be done here, which is said."""
+    """Return the model, read by its kind's own reader; None (noted): it cannot be read here.
+
+    Raises:
+        Broken: it takes more training steps than are checked.
+    """
     config = {**record.config, "compute": {}}
     head = kept_head(record) or build(config["model"], "model")
     settings = Settings(model=head, **settings_parts(config))
@@ -544,11 +573,13 @@ def _model_of(record: Record) -> Model | None:
 
 
 def _check_source(dataset: Mapping[str, Any], kept: RunWithoutRecords) -> None:
-    """Raise Broken unless source.json, by which queries are read and answers named, has the data
-    set of config.yaml.
+    """Raise Broken unless source.json has the data set of config.yaml.
+
+    Queries are read by it, and answers are named by it.
 
     Args:
         dataset: of config.yaml.
+        kept: the run as source.json makes it.
     """
     source, given = dict(kept.settled), json.loads(as_json(dataset))
     constants = source.pop("settled", {})
@@ -566,8 +597,12 @@ def _check_source(dataset: Mapping[str, Any], kept: RunWithoutRecords) -> None:
 
 
 def _check_model(record: Record, model: Model) -> None:
-    """Conditions, constants and sizes are what config.yaml makes them; what ``load`` compares it
-    has compared.
+    """Check that conditions, constants and sizes are what config.yaml makes them.
+
+    What ``load`` compares has been compared before.
+
+    Raises:
+        Broken: they are not.
     """
     in_words = __version__ == LAST_IN_WORDS and facts_in_words(record.conditions)
     if record.environment.get("agt") == __version__ and not in_words:
@@ -595,11 +630,14 @@ def _plain(conditions: Sequence[Condition]) -> Any:
 
 
 def check_not_better(record: Record, conditions: Sequence[Condition], source: str) -> None:
-    """Raise Broken where a condition stands better in a record than in what it comes from, or
-    lost what was declared.
+    """Raise Broken if a record claims a condition more strongly than what it comes from.
+
+    It does as well if it lost a declaration.
 
     Args:
-        source: what the conditions come from, for messages.
+        record: that is checked.
+        conditions: of what it comes from.
+        source: what that is, for messages.
     """
     may_be_text = __version__ == LAST_IN_WORDS or record.environment.get("agt") != __version__
     for then, now in zip(conditions, record.conditions, strict=False):
@@ -712,7 +750,7 @@ class VerifiedItem:
 
 
 def data_items(record: Record) -> tuple[VerifiedItem, ...]:
-    """The data of a training run: the files that it named, where they lay then."""
+    """Return the data of a training run: the files that it named, where they lay then."""
     files = {
         key: entry
         for key, entry in (record.environment.get("data_files") or {}).items()
@@ -734,11 +772,15 @@ def data_items(record: Record) -> tuple[VerifiedItem, ...]:
 
 
 def _data_file(name: str, entry: dict[str, Any]) -> VerifiedItem:
-    findings, path, recorded = (
-        Findings(),
-        Path(str(entry.get("path"))),
-        str(entry.get("sha256", "")),
-    )
+    """Compare a file of data with its hash at training.
+
+    Args:
+        name: which setting named it, and its path.
+        entry: what env.json has of it: path and sha256.
+    """
+    findings = Findings()
+    path = Path(str(entry.get("path")))
+    recorded = str(entry.get("sha256", ""))
     try:
         if path.is_dir() or not HASH.fullmatch(recorded):
             raise Broken(

@@ -4,6 +4,7 @@ other files.
 report.md is held by its hash in the manifest alone: its sentences are compared with nothing.
 """
 
+from collections.abc import Mapping
 from io import BytesIO
 from typing import Any
 
@@ -65,44 +66,41 @@ def by_lines(record: Record) -> bool:
 
 
 def check_certified(record: Record, trained: Record | None) -> str:
-    """Stable distances are those that metrics.json and the table count; of boxes, which may have
-    gaps, at most those.
+    """Check that metrics.json and the table of certified counts match the stable distances.
+
+    Of boxes, whose bounds may have gaps, the table may count more than the distances show.
+
+    Raises:
+        Broken: they do not match.
     """
     if record.holds("tables/intervals.csv"):
         return _check_intervals(record)
     table = _certified_table(record)
-    content, words = record.read("certificates.parquet"), ["label", "prediction"]
+    content = record.read("certificates.parquet")
+    words = ["label", "prediction"]
     try:
         file = open_parquet(content, words, record.metrics["n_queries"], 64)
-        rows, deferred = (
-            file.read(["stable_distance", *words]).to_pandas(),
-            "answer" in file.schema_arrow.names,
-        )
+        rows = file.read(["stable_distance", *words]).to_pandas()
+        some_deferred = "answer" in file.schema_arrow.names
     except (OSError, pa.ArrowException) as error:
         raise Broken(f"certificates.parquet is not a valid parquet file ({error})") from None
-    stable, ks = rows["stable_distance"].to_numpy(np.int64), [int(k) for k in table["k"]]
-    mean, median = float(stable.mean()), float(np.median(stable))
+    stable = rows["stable_distance"].to_numpy(np.int64)
     record.check_metrics(
-        "certificates.parquet", stable_distance_mean=mean, stable_distance_median=median
+        "certificates.parquet",
+        stable_distance_mean=float(stable.mean()),
+        stable_distance_median=float(np.median(stable)),
     )
-    labels = rows["label"].to_numpy() if "nominal_accuracy" in table and not deferred else None
+    labels = None
+    if "nominal_accuracy" in table and not some_deferred:
+        labels = rows["label"].to_numpy()
+    ks = [int(k) for k in table["k"]]
     certified: Any = (stable >= k for k in ks)  # a row at a time: a table may have many
-    made = Certificates(
-        tuple(ks), record.metrics["relation"], rows["prediction"].to_numpy(), certified
-    )
+    prediction = rows["prediction"].to_numpy()
+    derived = Certificates(tuple(ks), record.metrics["relation"], prediction, certified)
     model = None if trained is None else trained.rebuilt_model
     exact = model is not None and model.problem.settings.certificate.covers_every_k
-    for row, then in zip(made.table(labels), table.to_dict("records"), strict=True):
-        if not row["k"]:
-            continue
-        difference = first_difference({name: then[name] for name in row}, row) if exact else ""
-        recorded = then["certified_fraction"]
-        least = row["certified_fraction"]
-        if recorded < least - SAME:
-            difference = (
-                f"certified_fraction is recorded as {recorded!r}, but should be at least {least!r} "
-                "according to the stable distances"
-            )
+    for row, recorded in zip(derived.table(labels), table.to_dict("records"), strict=True):
+        difference = _certified_difference(row, recorded, exact) if row["k"] else ""
         if difference:
             k = row["k"]
             at_k = f"at k = {k}, {difference}"
@@ -110,6 +108,26 @@ def check_certified(record: Record, trained: Record | None) -> str:
     return (
         "tables/certified.csv and metrics.json match the stable distances in certificates.parquet"
     )
+
+
+def _certified_difference(row: Mapping[str, Any], recorded: Mapping[Any, Any], exact: bool) -> str:
+    """Return how a row of certified counts differs from the recorded one; empty: it does not.
+
+    Args:
+        row: as the stable distances make it.
+        recorded: as the table has it.
+        exact: bounds have no gaps, so both must be equal; False: the table may count more.
+    """
+    fraction = recorded["certified_fraction"]
+    least = row["certified_fraction"]
+    if fraction < least - SAME:
+        return (
+            f"certified_fraction is recorded as {fraction!r}, but should be at least {least!r} "
+            "according to the stable distances"
+        )
+    if not exact:
+        return ""
+    return first_difference({name: recorded[name] for name in row}, row)
 
 
 def _check_intervals(record: Record) -> str:

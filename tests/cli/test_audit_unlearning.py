@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from agt_audit import unlearning
-from agt_audit.memorisation import Contrast, influence_finding
+from agt_audit.memorisation import InOutCounts, influence_finding
 from agt_audit.unlearning import Attack, ForgetSets
 from agt_cli.report.findings import Outcome
 from agt_cli.unlearn import erasure
@@ -161,7 +161,7 @@ def test_without_its_data_nothing_is_unlearned(agt: Agt) -> None:
 def test_influence_is_counted_where_the_clearest_pair_would_be_sure(
     models: int, enough: bool
 ) -> None:
-    sure = Contrast(*(np.array([models / 4 * share]) for share in (1, 1, 0, 1)))
+    sure = InOutCounts(*(np.array([models / 4 * share]) for share in (1, 1, 0, 1)))
     finding = influence_finding(sure, 20_000, 200, models, 0.95)
     assert (finding.outcome, finding.found) == (
         (Outcome.REPORTED, 1.0) if enough else (Outcome.UNTESTED, None)
