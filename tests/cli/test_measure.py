@@ -28,9 +28,8 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shop(folder / "shop.csv", rows=3000)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(
-            start, "others", lambda node, scoring: {}
-        )  # the usual learners take longer than agt's
+        # the usual learners take longer than agt's
+        patch.setattr(start, "scores_on_table", lambda node, scoring: {})
         answers = ("label=churn", "id=member", "public=no", "purpose=answers", "eps=5")
         assert main(["start", "shop.csv", *answers, "-q"]) == 0
     return folder
