@@ -5,7 +5,6 @@ which k all of these trainings give a query the same label. ``compute_envelope``
 itself, for votes of margins.
 """
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -98,17 +97,6 @@ class Certificates:
         # Element i is the distance if the first i values of the grid are certified.
         distance_of_index = np.array([0, *self.ks], dtype=np.int64)
         return distance_of_index[self.stable_index]
-
-    @property
-    def prices(self) -> np.ndarray | None:
-        """The name of ``edits_to_win`` until 0.10; deprecated since 0.11.0, removed in 0.13.0."""
-        warnings.warn(
-            "Certificates.prices is deprecated since agt 0.11.0 and will be removed in 0.13.0: "
-            "use Certificates.edits_to_win",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return self.edits_to_win
 
     def table(self, labels: np.ndarray | None) -> list[dict[str, float]]:
         """Return one row for each k, with the certified fraction and bounds on the accuracy.

@@ -267,12 +267,3 @@ def test_random_boxes_are_boxes() -> None:
     interval = random_interval(rng, 4, 50)
     for corner in (False, True):
         assert interval.contains(sample(rng, interval, corner))
-
-
-def test_the_earlier_name_of_edits_to_win_warns() -> None:
-    edits = np.array([[0, 2], [3, 0]])
-    made = Certificates(
-        (0, 1), "add_remove", np.array([0, 1]), np.ones((2, 2), bool), edits_to_win=edits
-    )
-    with pytest.warns(DeprecationWarning, match=r"0\.13\.0.*edits_to_win"):
-        assert made.prices is edits
