@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 import yaml  # type: ignore[import-untyped]
 
+from agt.data.formats import NumberFormat
 from agt.data.settings import CLASSES
 from agt.errors import AgtError, ConfigError, counted, few
 from agt.mechanisms.claims import weak_budget_warnings
 from agt.mechanisms.planning import Plan, PlannedRelease, plan
 from agt.models.model import Model
-from agt.settings import schema, validate
+from agt.settings import plain_of, schema, validate
 from agt.store.atomic import write_atomic
 from agt_cli import usage
 from agt_cli.choices import with_members
@@ -331,8 +332,13 @@ def _write_record(settings: StartSettings, summary: Summary) -> RunRecord:
 
 
 def _plain_answer(value: object) -> object:
+    """Return an answer as the record's configuration writes it: text, numbers, lists, mappings."""
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, NumberFormat):
+        return plain_of(value)
+    if isinstance(value, Mapping):
+        return {name: _plain_answer(entry) for name, entry in value.items()}
     return list(value) if isinstance(value, tuple) else value
 
 

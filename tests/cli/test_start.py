@@ -429,6 +429,33 @@ def test_a_record_keeps_the_comparison_the_plan_and_the_recommendation(
     agt("verify", str(record), "-q").ended(0)
 
 
+WRITTEN_FORMATS = {
+    "thousands": ('{thousands: ","}', lambda number: f'"{number:,}"'),
+    "unit in front": ('{thousands: ",", unit: "$"}', lambda number: f'"${number:,}"'),
+    "unit behind": ('{unit: "%"}', lambda number: f"{number}%"),
+    "decimal comma": ('{decimal: ",", thousands: "."}', lambda number: f'"1.{number % 1000:03},5"'),
+    "date": ('"%d.%m.%Y"', lambda number: f"{1 + number % 28:02}.{1 + number % 12:02}.2020"),
+}
+
+
+@pytest.mark.usefixtures("uncompared")
+@pytest.mark.parametrize("kind", WRITTEN_FORMATS)
+def test_a_format_on_the_command_line_is_in_the_record(
+    agt: Agt, tmp_path: Path, kind: str
+) -> None:
+    declared, write = WRITTEN_FORMATS[kind]
+    numbers = np.random.default_rng(0).integers(1000, 90_000, 300)
+    rows = (f"{write(number)},{'yes' if number > 45_000 else 'no'}" for number in numbers)
+    (tmp_path / "t.csv").write_text("\n".join(["income,churn", *rows, ""]), encoding="utf-8")
+    word = f"+formats={{income: {declared}}}"
+    told = agt("start", "t.csv", *ANSWERS, word, "--json").ended(0).json
+    config = yaml.safe_load((tmp_path / told["record"] / "config.yaml").read_text(encoding="utf-8"))
+    given = yaml.safe_load(declared)
+    form = config["formats"]["income"]
+    assert form == given if isinstance(given, str) else given.items() <= form.items()
+    agt("verify", told["record"], "-q").ended(0)
+
+
 @pytest.mark.usefixtures("uncompared")
 def test_the_path_of_the_page_is_printed(agt: Agt, tmp_path: Path) -> None:
     shop(tmp_path / "t.csv", 300)
