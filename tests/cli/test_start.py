@@ -25,6 +25,7 @@ from agt_cli.commands.data import COUNTS_ROWS
 from agt_cli.commands.start import weights_release
 from agt_cli.report.scoring import MEMBERS_WITHOUT_SIZE
 from agt_cli.report.start_md import QUERIES
+from agt_cli.runs.usual_learners import UsualScores
 
 from .conftest import Agt
 
@@ -92,7 +93,7 @@ def test_from_a_table_to_a_released_label_by_the_commands_that_it_prints(
 @pytest.fixture
 def uncompared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the usual learners beside the model, which take longer than it."""
-    monkeypatch.setattr(start, "scores_on_table", lambda node, scoring: {})
+    monkeypatch.setattr(start, "scores_on_table", lambda table, scoring: UsualScores({}, 0))
 
 
 def costs(path: Path, rows: int = 900) -> Path:
@@ -401,6 +402,25 @@ def _read(terminal: int) -> str:
         return os.read(terminal, 4096).decode(errors="replace")
     except OSError:  # on Linux the end of a terminal
         return ""
+
+
+@pytest.mark.usefixtures("uncompared")
+def test_after_an_edit_of_the_data_set_s_file_the_training_that_reads_it_is_named(
+    agt: Agt, tmp_path: Path
+) -> None:
+    shop(tmp_path / "t.csv", 300)
+    agt("start", "t.csv", *ANSWERS, "-q").ended(0)
+    file = tmp_path / "conf" / "dataset" / "t.yaml"
+    edited = re.sub(r"(?m)^  refund:.*\n", "", file.read_text(encoding="utf-8"))
+    assert edited != file.read_text(encoding="utf-8")
+    file.write_text(edited, encoding="utf-8")
+    refused = agt("start", "t.csv", *ANSWERS, "-q").ended(2)
+    assert file.read_text(encoding="utf-8") == edited
+    named = re.search(r"`agt (.*?)`", refused.err)
+    assert named is not None
+    assert named[1] == "train dataset=t certificate=votes"
+    told = agt(*named[1].split(), "--json").ended(0).json
+    assert [*told["usual_learners"]] == ["LogisticRegression", "boosting"]
 
 
 @pytest.mark.usefixtures("uncompared")
