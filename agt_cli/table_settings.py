@@ -169,10 +169,8 @@ def check_start(config: Mapping[str, Any]) -> None:
     _read(StartAnswers, config)
     table = _read(TableFile, config)
     table.check_file()
-    answered = None not in [config.get(key) for key in ALWAYS_ASKED]
-    if not table.dataset_file.exists():
-        table.check_dataset_file()
-    elif config.get("answers") is None and not answered:
+    asks = config.get("answers") is None and None in [config.get(key) for key in ALWAYS_ASKED]
+    if asks or not table.dataset_file.exists():
         table.check_dataset_file()
 
 

@@ -460,9 +460,7 @@ WRITTEN_FORMATS = {
 
 @pytest.mark.usefixtures("uncompared")
 @pytest.mark.parametrize("kind", WRITTEN_FORMATS)
-def test_a_format_on_the_command_line_is_in_the_record(
-    agt: Agt, tmp_path: Path, kind: str
-) -> None:
+def test_a_format_on_the_command_line_is_in_the_record(agt: Agt, tmp_path: Path, kind: str) -> None:
     declared, write = WRITTEN_FORMATS[kind]
     numbers = np.random.default_rng(0).integers(1000, 90_000, 300)
     rows = (f"{write(number)},{'yes' if number > 45_000 else 'no'}" for number in numbers)

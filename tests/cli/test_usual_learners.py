@@ -1,4 +1,4 @@
-"""agt train shows usual learners beside a model of vectors or of a table, and records nothing of them."""
+"""agt train shows usual learners beside a model of vectors or a table, and records none of them."""
 
 from pathlib import Path
 
