@@ -5,8 +5,9 @@ Nothing here loads NumPy or pandas, so that a mistake is answered at once. What 
 """
 
 import re
+import shlex
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -81,8 +82,12 @@ class TableFile:
         """The dataset's file."""
         return Path("conf", "dataset", f"{self.dataset}.yaml")
 
-    def check_dataset_file(self) -> None:
-        """Raise ConfigError where it may not be written, or where the table is a folder."""
+    def check_dataset_file(self, certificate: Sequence[str] = ()) -> None:
+        """Raise ConfigError where it may not be written, or where the table is a folder.
+
+        Args:
+            certificate: the words of ``agt train`` that choose the certificate; none: its default.
+        """
         self.check_file()
         in_source_tree = (
             self.force and self.dataset_file.exists() and config_files.user_conf() is None
@@ -93,9 +98,11 @@ class TableFile:
                 f"another name, such as name=my_{self.dataset}"
             )
         if self.dataset_file.exists() and not self.force:
+            training = shlex.join(["agt", "train", f"dataset={self.dataset}", *certificate])
             raise ConfigError(
-                f"{self.dataset_file} already exists and may contain your declarations: give "
-                "another name with name=NAME, or force=true to overwrite this file"
+                f"{self.dataset_file} already exists and may contain your declarations: to train "
+                f"with this file as it is, type `{training}`; otherwise give another name with "
+                "name=NAME, or force=true to overwrite this file"
             )
 
     def check_file(self) -> None:
@@ -162,7 +169,8 @@ def check_start(config: Mapping[str, Any]) -> None:
     _read(StartAnswers, config)
     table = _read(TableFile, config)
     table.check_file()
-    if config.get("answers") is None and None in [config.get(key) for key in ALWAYS_ASKED]:
+    asks = config.get("answers") is None and None in [config.get(key) for key in ALWAYS_ASKED]
+    if asks or not table.dataset_file.exists():
         table.check_dataset_file()
 
 

@@ -35,6 +35,12 @@ _ZEROS_OF_UTF16 = 0.4
 
 Text of mostly latin letters has more of them.
 """
+_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+"""Control characters that no text has often, unlike tabs, ends of lines, and the escape character
+of some encodings.
+"""
+_MOST_CONTROLS = 0.05
+"""The greatest share of control characters in text; random bytes have about twice as many."""
 _OTHER_SEPARATORS = (",", ";", "\t", "|")
 _SHOWN_CHARACTERS = 40
 
@@ -60,6 +66,11 @@ def check_text_kind(path: Path, head: bytes, encoding: str) -> None:
             f"or give dataset.csv.encoding={found}"
         )
     text = head.decode(encoding, errors="replace").lstrip("\ufeff")
+    if len(_CONTROLS.findall(text)) > _MOST_CONTROLS * len(text):
+        raise DataError(
+            f"{path}: this file is not a table, because it is not text (it contains many control "
+            "characters): give a csv or parquet file, or export the table as csv"
+        )
     first = next(iter(text.splitlines()), "").strip()
     _check_first_line(path, text.lstrip(), first)
 

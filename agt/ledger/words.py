@@ -7,9 +7,10 @@ from agt import sentences
 from agt.ledger.book import Book, Population
 from agt.ledger.tables import AdmittedTable
 from agt.mechanisms.budget import Allowance, Cost, eps_so_far
-from agt.mechanisms.composition import largest_holding
+from agt.mechanisms.composition import largest_holding, smallest_holding
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, read_guarantee
-from agt.release_settings import MIN_BUDGET
+from agt.numeric import mills_delta
+from agt.release_settings import MAX_TOTAL_EPS, MIN_BUDGET
 
 
 def unit_words(population: Population, tables: Iterable[AdmittedTable]) -> str:
@@ -54,7 +55,8 @@ def refusal(population: Population, spent: Cost, guarantee: Guarantee) -> str:
     largest = _largest_that_fits(allowance, spent, guarantee)
     leak = allowance.leak_limit - spent.leak
     if largest is not None:
-        fits = f"a release that is {largest} would still fit into the rest of the budget"
+        typed = _total_of(largest, allowance.delta)
+        fits = f"a release that is {largest} would still fit into the rest of the budget{typed}"
     elif isinstance(guarantee, GaussianDP) and not allowance.delta:
         fits = (
             "this release uses Gaussian noise, which needs a ledger whose budget has a delta "
@@ -97,6 +99,36 @@ def _largest_that_fits(allowance: Allowance, spent: Cost, guarantee: Guarantee) 
     if not fits(MIN_BUDGET):
         return None
     largest = largest_holding(fits, MIN_BUDGET, refused)
-    last_digit = 10.0 ** (math.floor(math.log10(largest)) - 2)  # the value of the third digit
-    rounded = math.floor(largest / last_digit) * last_digit
-    return with_value(max(MIN_BUDGET, float(f"{rounded:.3g}")))
+    return with_value(max(MIN_BUDGET, _rounded_down(largest)))
+
+
+def _rounded_down(value: float) -> float:
+    """Return a positive number, rounded down to three digits."""
+    last_digit = 10.0 ** (math.floor(math.log10(value)) - 2)  # the value of the third digit
+    return float(f"{math.floor(value / last_digit) * last_digit:.3g}")
+
+
+def _total_of(guarantee: Guarantee, delta: float) -> str:
+    """Return, in brackets, the settings with which one release has at most a Gaussian guarantee.
+
+    The noise for ``total.eps`` and ``total.delta`` is that of the largest mu for which mu-GDP is
+    (eps, delta)-DP. It grows with eps, so that eps is rounded down.
+
+    Args:
+        guarantee: of one release.
+        delta: of the budget.
+
+    Returns:
+        Empty for other guarantees, whose eps the guarantee itself names.
+    """
+    if not isinstance(guarantee, GaussianDP):
+        return ""
+
+    def is_within_delta(eps: float) -> bool:
+        """Return whether a release of this guarantee is (eps, delta)-DP."""
+        return mills_delta(eps, guarantee.mu) <= delta
+
+    if not is_within_delta(MAX_TOTAL_EPS) or is_within_delta(MIN_BUDGET):
+        return ""
+    eps = _rounded_down(smallest_holding(is_within_delta, MIN_BUDGET, MAX_TOTAL_EPS))
+    return f" (one release with total.eps={eps:g} total.delta={delta:g})"

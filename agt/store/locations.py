@@ -1,9 +1,16 @@
 """Where the files lie that a user names."""
 
 import os
+from collections.abc import Iterable
+from contextlib import suppress
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 
 from agt.errors import DataMissing
+
+MAX_NAMES_COMPARED = 2_000
+"""Of a folder, the largest number of names that are compared with one that is not there."""
 
 
 def expand_home(path: Path) -> Path:
@@ -52,7 +59,9 @@ def locate(path: Path, data_dir: Path, setting: str) -> Path:
         if place.exists():
             return place
     nor = "".join(f", and {place} does not exist either" for place in tried[1:])
-    raise DataMissing(f"{tried[0]} does not exist{nor}: put the file there, or change {setting}")
+    raise DataMissing(
+        f"{tried[0]} does not exist{nor}: put the file there, or change {setting}{_similar(tried)}"
+    )
 
 
 def require(path: Path, setting: str) -> None:
@@ -64,5 +73,24 @@ def require(path: Path, setting: str) -> None:
     """
     if not path.is_file():
         raise DataMissing(
-            f"{path} does not exist, or is not a file: put the file there, or change {setting}"
+            f"{path} does not exist, or is not a file: put the file there, or change "
+            f"{setting}{_similar((path,))}"
         )
+
+
+def _similar(tried: Iterable[Path]) -> str:
+    """Return the end of a message about a missing file: the existing file with a similar name.
+
+    Args:
+        tried: where the file was looked for.
+
+    Returns:
+        For example ``; did you mean 'people.csv'?``; empty if no name there is similar.
+    """
+    for path in tried:
+        with suppress(OSError):  # there is no such folder, or it may not be listed
+            beside = (other.name for other in islice(path.parent.iterdir(), MAX_NAMES_COMPARED))
+            close = get_close_matches(path.name, beside, n=1, cutoff=0.75)
+            if close:
+                return f"; did you mean '{path.with_name(close[0])}'?"
+    return ""

@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 import yaml  # type: ignore[import-untyped]
 
+from agt.data.formats import NumberFormat
 from agt.data.settings import CLASSES
 from agt.errors import AgtError, ConfigError, counted, few
 from agt.mechanisms.claims import weak_budget_warnings
 from agt.mechanisms.planning import Plan, PlannedRelease, plan
 from agt.models.model import Model
-from agt.settings import schema, validate
+from agt.settings import build, plain_of, schema, validate
 from agt.store.atomic import write_atomic
 from agt_cli import usage
 from agt_cli.choices import with_members
@@ -202,7 +203,6 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
 def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     """Ask, write the dataset's file, train, and say how good it is and what could be done next."""
     settings, inspection = ask(settings, console)
-    _write(settings, inspection)
     certificates_only = settings.purpose == "certificates"
     assert inspection.target is not None  # asked for, where it is not evident
     scoring = scoring_of(inspection.target)
@@ -211,6 +211,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         size_is_public=size_is_public, certificates_only=certificates_only
     )
     chosen = [f"dataset={settings.dataset}", *certificate]
+    _write(settings, inspection, certificate)
     record, prepared, model, quality = _train(settings, chosen, console)
     test, eps, folder = prepared.dataset.test, settings.eps or 1.0, record.folder
     planned = plan(model, test.features, test.labels, (eps,), settings.delta, (1,))
@@ -231,7 +232,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     if measures:
         proposed = 0
         onward = measuring[0]
-    usual = scores_on_table(record.config["dataset"], scoring)
+    usual = scores_on_table(build(record.config["dataset"], "dataset"), scoring).scores
     compared = _comparison(settings, scoring, model, prepared, usual, planned, held)
     ahead = "" if settings.purpose == "answers" else _ahead(compared)
     remarks = (
@@ -331,8 +332,13 @@ def _write_record(settings: StartSettings, summary: Summary) -> RunRecord:
 
 
 def _plain_answer(value: object) -> object:
+    """Return an answer as the record's configuration writes it: text, numbers, lists, mappings."""
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, NumberFormat):
+        return plain_of(value)
+    if isinstance(value, Mapping):
+        return {name: _plain_answer(entry) for name, entry in value.items()}
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -488,8 +494,17 @@ def _repeating(inspection: Inspection) -> list[str]:
     ]
 
 
-def _write(settings: StartSettings, inspection: Inspection) -> None:
-    # The dataset's file: what was said of it, and nothing else, is public.
+def _write(settings: StartSettings, inspection: Inspection, certificate: Sequence[str]) -> None:
+    """Write the dataset's file, in which what was said of the table, and nothing else, is public.
+
+    Args:
+        settings: the answers.
+        inspection: what the table holds.
+        certificate: the words of ``agt train`` that choose the certificate.
+
+    Raises:
+        ConfigError: there is such a file, with other content.
+    """
     mine = {
         column.name
         for column in inspection.features
@@ -505,7 +520,7 @@ def _write(settings: StartSettings, inspection: Inspection) -> None:
         not settings.dataset_file.exists()
         or settings.dataset_file.read_text(encoding="utf-8") != text
     ):
-        settings.check_dataset_file()
+        settings.check_dataset_file(certificate)
         write_atomic(settings.dataset_file, text.encode())
 
 

@@ -40,7 +40,7 @@ from agt_cli.runs.prepare import (
     size_question,
     write_trained,
 )
-from agt_cli.runs.usual_learners import scores_on_vectors
+from agt_cli.runs.usual_learners import MAX_TABLE_RECORDS, scores_on_table, scores_on_vectors
 
 VOTES_FROM = 5_000  # records declared
 
@@ -83,8 +83,8 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
         name = record.finish()
     _say(record, dataset.name, words, quality, console)
     usual: dict[str, float] = {}
-    if isinstance(settings.source, Embeddings) and not console.quiet:
-        usual = _say_usual_learners(prepared.loaded, console)
+    if not console.quiet:
+        usual = _say_usual_learners(settings.source, prepared.loaded, console)
     for line in unmet(model.conditions):
         console.note(line)
     other = settings.certificate.certifies_more
@@ -107,24 +107,31 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     return result | ({"words": [*words, *earlier]} if words or earlier else {})
 
 
-def _say_usual_learners(vectors: Dataset, console: Console) -> dict[str, float]:
+def _say_usual_learners(source: object, loaded: Dataset, console: Console) -> dict[str, float]:
     """Show how good learners without privacy are on the same test records; they are not recorded.
 
-    ``agt start`` does the same for tables.
+    Nothing is shown for images and other sources that are neither tables nor vectors.
 
     Args:
-        vectors: the dataset before any feature map.
+        source: where the dataset was loaded from.
+        loaded: the dataset before any feature map.
+        console: where it is shown.
 
     Returns:
         Name -> score, the first of those that are shown.
     """
-    scoring = scoring_of(vectors.target)
-    beside = scores_on_vectors(vectors, scoring)
+    scoring = scoring_of(loaded.target)
+    if isinstance(source, Embeddings):
+        beside = scores_on_vectors(loaded, scoring)
+    elif isinstance(source, Table) and len(loaded.train) + len(loaded.test) <= MAX_TABLE_RECORDS:
+        beside = scores_on_table(source, scoring)
+    else:
+        return {}
     if not beside.scores:
         return {}
     title = "usual learners on the same test records, without privacy and certificates"
-    if beside.records_seen < len(vectors.train):
-        title += f", trained on {beside.records_seen:,} of {len(vectors.train):,} records"
+    if beside.records_seen < len(loaded.train):
+        title += f", trained on {beside.records_seen:,} of {len(loaded.train):,} records"
     cells = [
         (name, *(str(score or "-") for score in scores)) for name, scores in beside.scores.items()
     ]

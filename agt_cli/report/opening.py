@@ -1,5 +1,6 @@
 """A finished run is opened: every file of it is compared with its manifest."""
 
+from difflib import get_close_matches
 from pathlib import Path
 
 from agt.errors import ConfigError
@@ -10,7 +11,7 @@ from agt_cli.report.finished import (
     has_pending_commit,
     manifest_digest,
 )
-from agt_cli.report.found import newest
+from agt_cli.report.found import LATEST, newest
 from agt_cli.report.next_state import recover
 from agt_cli.report.unfinished import UNKNOWN
 
@@ -34,6 +35,8 @@ def check_folder(folder: Path, command: str) -> None:
             f"run={folder}: this is a file, but the folder of a finished run is needed"
             f"{within or beside}"
         )
+    if get_close_matches(str(folder), [LATEST], cutoff=0.75):
+        beside = f"; did you mean run={LATEST}?"
     raise ConfigError(
         f"run={folder}: this folder does not exist: give the folder of a finished run{beside}"
     )

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from agt.data.target import NumericTarget
-from agt.errors import counted
+from agt.errors import counted, few
 
 DoubtCode = Literal[
     "names_may_be_a_record",
@@ -64,12 +64,12 @@ _SENTENCES: dict[DoubtCode, str] = {
         "decimals: if {values} is a number above 1000, give {reason}"
     ),
     "values_alike": (
-        "column '{column}' has {values}, which differ only in capitals, blanks or zeros (as "
-        "1 and 1.0 do), but count as different values: write each value in one form"
+        "column '{column}' has values that differ only in capitals, blanks or zeros (as 1 "
+        "and 1.0 do), but count as different values ({values}): write each value in one form"
     ),
     "classes_alike": (
-        "the label '{column}' has {values}, which differ only in capitals, blanks or zeros "
-        "(as 1 and 1.0 do), but would be different classes: write each class in one form"
+        "the label '{column}' has values that differ only in capitals, blanks or zeros (as 1 "
+        "and 1.0 do), but would be different classes ({values}): write each class in one form"
     ),
     "number_as_classes": (
         "the label '{column}' has {distinct} different numbers ({values}), each of which is "
@@ -102,6 +102,10 @@ _SENTENCES: dict[DoubtCode, str] = {
     "left_out": "column '{column}' is LEFT OUT of the features, because {reason}",
     "taken_as_words": "column '{column}' is treated as a list of words, because {reason}",
 }
+_ALIKE: frozenset[DoubtCode] = frozenset(("values_alike", "classes_alike"))
+"""Doubts whose values are shown in groups of those that are alike."""
+SHOWN_GROUPS = 6
+"""The largest number of these groups that are shown."""
 _UNQUOTED: frozenset[DoubtCode] = frozenset(
     (
         "names_may_be_a_record",
@@ -145,6 +149,9 @@ class Doubt:
         values = " and ".join(map(repr, self.values))
         if self.code in _UNQUOTED:
             values = ", ".join(self.values)
+        if self.code in _ALIKE:
+            groups = (" and ".join(map(repr, group)) for group in alike(self.values))
+            values = few(groups, SHOWN_GROUPS, "; ")
         reason = " ".join(self.values)
         if self.code == "points_may_be_thousands":
             values = repr(self.values[0])
@@ -187,8 +194,14 @@ def _number(word: str) -> float | None:
 
 def doubts_about_values(column: str, words: Sequence[str]) -> list[Doubt]:
     """Return what is doubtful about the list of values that is proposed for a column."""
-    found = [Doubt("values_alike", column, group) for group in alike(words)[:2]]
+    found = _doubts_about_alike("values_alike", column, words)
     return [*found, *_doubts_about_blanks(column, words)]
+
+
+def _doubts_about_alike(code: DoubtCode, column: str, words: Sequence[str]) -> list[Doubt]:
+    """Return the doubt that names all values that are alike, if there are any."""
+    values = tuple(word for group in alike(words) for word in group)
+    return [Doubt(code, column, values)] if values else []
 
 
 def _doubts_about_blanks(column: str, words: Sequence[str]) -> Iterator[Doubt]:
@@ -209,7 +222,7 @@ def doubts_about_classes(
     """
     words = [word for word, _ in counts]
     numbers = [_number(word) for word in words]
-    found = [Doubt("classes_alike", column, group) for group in alike(words)[:2]]
+    found = _doubts_about_alike("classes_alike", column, words)
     if may_be_numbers:
         ends = (words[0], words[1], "...", words[-1])
         found.append(Doubt("number_as_classes", column, ends, len(words)))

@@ -1287,10 +1287,24 @@ def _classes(look: _ColumnValues, raw: pa.DataType, path: Path) -> tuple[str, ..
         raise DataError(
             f"{path}: the label '{look.name}' has {count} different values, such as "
             f"{examples}, but a label must have 2 to {MAX_FOUND} classes: "
+            f"{_instead_of_classes(look)}"
+        )
+    return class_names(words, path)
+
+
+def _instead_of_classes(look: _ColumnValues) -> str:
+    """Return what to do about a label that has too few different values, or too many."""
+    if look.numeric:
+        return (
             "if the label is a measured number, give target=numeric range=[LOW,HIGH] with its "
             "public range"
         )
-    return class_names(words, path)
+    if len(look.counts) > 1 and look.counts.max() == 1:
+        return (
+            "these values look like ids, because no value occurs twice, so name the column to "
+            "predict with label=NAME"
+        )
+    return "name the column to predict with label=NAME"
 
 
 def _tokens(name: str) -> list[str]:

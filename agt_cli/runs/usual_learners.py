@@ -5,7 +5,7 @@ Scores depend on private records, so they are for the data owner only.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from agt.data.dataset import Dataset
 from agt.data.records import Records
-from agt.settings import build
+from agt.data.table import Table
 from agt_cli.report.scoring import Scores, Scoring
 
 MAX_TRAINING_RECORDS = 50_000  # that usual learners see
@@ -21,41 +21,15 @@ MAX_TRAINING_NUMBERS = 40_000_000
 """Of vectors, the largest product of records, their features, and classes or 1."""
 MAX_TEST_NUMBERS = 200_000_000
 """Of vectors, the largest product of test records and their features."""
+MAX_TABLE_RECORDS = 500_000
+"""Of a table, with more of which loading it a second time takes too long."""
 MAX_BOOSTED_FEATURES = 50
 """Of vectors, with more of which boosting takes too long."""
 
 
-def scores_on_table(node: Mapping[str, Any], scoring: Scoring) -> dict[str, Scores]:
-    """Return the scores of a linear learner and of boosted trees on a table's test records.
-
-    Columns are prepared as users of these learners do: numbers as they are, without bins, and words
-    as indicators, or as codes for trees.
-
-    Args:
-        node: the table's configuration.
-        scoring: how answers are scored.
-    """
-    from sklearn.preprocessing import FunctionTransformer
-
-    ends = {name: [edges[0], edges[-1]] for name, edges in node["numeric"].items()}
-    plain = build({**node, "numeric": ends, "bins": 0}, "dataset").load()
-    widths = [len(words) + 1 for words in node["categorical"].values()]
-    gaps = node["missing"] == "indicator"
-
-    def columns(x: np.ndarray) -> np.ndarray:
-        # [n, columns]: numbers and codes, of which trees make what they like.
-        numbers, *blocks = np.split(x, np.cumsum([len(ends), *widths]), axis=1)
-        codes = np.column_stack([numbers, *(block.argmax(axis=1) for block in blocks[:-1])])
-        return np.where(blocks[-1] == 1, np.nan, codes) if gaps else codes
-
-    return _scores(
-        plain.train, plain.test, scoring, MAX_TRAINING_RECORDS, lambda: FunctionTransformer(columns)
-    )
-
-
 @dataclass(frozen=True)
-class ScoresOnVectors:
-    """How good usual learners are on the test records of vectors.
+class UsualScores:
+    """How good usual learners are on the test records of a dataset.
 
     Attributes:
         scores: name -> scores; nothing where there are no test records, too many of them, or only
@@ -67,7 +41,35 @@ class ScoresOnVectors:
     records_seen: int
 
 
-def scores_on_vectors(dataset: Dataset, scoring: Scoring) -> ScoresOnVectors:
+def scores_on_table(table: Table, scoring: Scoring) -> UsualScores:
+    """Return the scores of a linear learner and of boosted trees on a table's test records.
+
+    Columns are prepared as users of these learners do: numbers as they are, without bins, and words
+    as indicators, or as codes for trees.
+
+    Args:
+        table: it is loaded again, without bins.
+        scoring: how answers are scored.
+    """
+    from sklearn.preprocessing import FunctionTransformer
+
+    ends = {name: edges and (edges[0], edges[-1]) for name, edges in table.numeric.items()}
+    plain = replace(table, numeric=ends, bins=0, crosses=0).load()
+    widths = [len(words) + 1 for words in table.categorical.values()]
+    gaps = table.missing == "indicator"
+
+    def columns(x: np.ndarray) -> np.ndarray:
+        # [n, columns]: numbers and codes, of which trees make what they like.
+        numbers, *blocks = np.split(x, np.cumsum([len(ends), *widths]), axis=1)
+        codes = np.column_stack([numbers, *(block.argmax(axis=1) for block in blocks[:-1])])
+        return np.where(blocks[-1] == 1, np.nan, codes) if gaps else codes
+
+    most = min(MAX_TRAINING_RECORDS, len(plain.train))
+    scores = _scores(plain.train, plain.test, scoring, most, lambda: FunctionTransformer(columns))
+    return UsualScores(scores, most)
+
+
+def scores_on_vectors(dataset: Dataset, scoring: Scoring) -> UsualScores:
     """Return the scores of a linear learner, and of boosted trees where vectors have few features.
 
     Args:
@@ -79,10 +81,10 @@ def scores_on_vectors(dataset: Dataset, scoring: Scoring) -> ScoresOnVectors:
     outputs = dataset.target.class_count or 1
     most = min(MAX_TRAINING_RECORDS, MAX_TRAINING_NUMBERS // (width * outputs), len(train))
     if len(dataset.test) * width > MAX_TEST_NUMBERS:
-        return ScoresOnVectors({}, most)
+        return UsualScores({}, most)
     trees_prepare = (lambda: None) if width <= MAX_BOOSTED_FEATURES else None
     scores = _scores(train, dataset.test, scoring, most, trees_prepare)
-    return ScoresOnVectors(scores, most)
+    return UsualScores(scores, most)
 
 
 def _scores(

@@ -25,6 +25,7 @@ from agt_cli.commands.data import COUNTS_ROWS
 from agt_cli.commands.start import weights_release
 from agt_cli.report.scoring import MEMBERS_WITHOUT_SIZE
 from agt_cli.report.start_md import QUERIES
+from agt_cli.runs.usual_learners import UsualScores
 
 from .conftest import Agt
 
@@ -92,7 +93,7 @@ def test_from_a_table_to_a_released_label_by_the_commands_that_it_prints(
 @pytest.fixture
 def uncompared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the usual learners beside the model, which take longer than it."""
-    monkeypatch.setattr(start, "scores_on_table", lambda node, scoring: {})
+    monkeypatch.setattr(start, "scores_on_table", lambda table, scoring: UsualScores({}, 0))
 
 
 def costs(path: Path, rows: int = 900) -> Path:
@@ -404,6 +405,25 @@ def _read(terminal: int) -> str:
 
 
 @pytest.mark.usefixtures("uncompared")
+def test_after_an_edit_of_the_data_set_s_file_the_training_that_reads_it_is_named(
+    agt: Agt, tmp_path: Path
+) -> None:
+    shop(tmp_path / "t.csv", 300)
+    agt("start", "t.csv", *ANSWERS, "-q").ended(0)
+    file = tmp_path / "conf" / "dataset" / "t.yaml"
+    edited = re.sub(r"(?m)^  refund:.*\n", "", file.read_text(encoding="utf-8"))
+    assert edited != file.read_text(encoding="utf-8")
+    file.write_text(edited, encoding="utf-8")
+    refused = agt("start", "t.csv", *ANSWERS, "-q").ended(2)
+    assert file.read_text(encoding="utf-8") == edited
+    named = re.search(r"`agt (.*?)`", refused.err)
+    assert named is not None
+    assert named[1] == "train dataset=t certificate=votes"
+    told = agt(*named[1].split(), "--json").ended(0).json
+    assert [*told["usual_learners"]] == ["LogisticRegression", "boosting"]
+
+
+@pytest.mark.usefixtures("uncompared")
 def test_a_record_keeps_the_comparison_the_plan_and_the_recommendation(
     agt: Agt, tmp_path: Path
 ) -> None:
@@ -427,6 +447,31 @@ def test_a_record_keeps_the_comparison_the_plan_and_the_recommendation(
     assert (settings["label"], settings["eps"]) == ("churn", 2)
     assert (record / "figures" / "comparison.png").exists()
     agt("verify", str(record), "-q").ended(0)
+
+
+WRITTEN_FORMATS = {
+    "thousands": ('{thousands: ","}', lambda number: f'"{number:,}"'),
+    "unit in front": ('{thousands: ",", unit: "$"}', lambda number: f'"${number:,}"'),
+    "unit behind": ('{unit: "%"}', lambda number: f"{number}%"),
+    "decimal comma": ('{decimal: ",", thousands: "."}', lambda number: f'"1.{number % 1000:03},5"'),
+    "date": ('"%d.%m.%Y"', lambda number: f"{1 + number % 28:02}.{1 + number % 12:02}.2020"),
+}
+
+
+@pytest.mark.usefixtures("uncompared")
+@pytest.mark.parametrize("kind", WRITTEN_FORMATS)
+def test_a_format_on_the_command_line_is_in_the_record(agt: Agt, tmp_path: Path, kind: str) -> None:
+    declared, write = WRITTEN_FORMATS[kind]
+    numbers = np.random.default_rng(0).integers(1000, 90_000, 300)
+    rows = (f"{write(number)},{'yes' if number > 45_000 else 'no'}" for number in numbers)
+    (tmp_path / "t.csv").write_text("\n".join(["income,churn", *rows, ""]), encoding="utf-8")
+    word = f"+formats={{income: {declared}}}"
+    told = agt("start", "t.csv", *ANSWERS, word, "--json").ended(0).json
+    config = yaml.safe_load((tmp_path / told["record"] / "config.yaml").read_text(encoding="utf-8"))
+    given = yaml.safe_load(declared)
+    form = config["formats"]["income"]
+    assert form == given if isinstance(given, str) else given.items() <= form.items()
+    agt("verify", told["record"], "-q").ended(0)
 
 
 @pytest.mark.usefixtures("uncompared")

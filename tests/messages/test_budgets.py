@@ -11,6 +11,7 @@ from agt.ledger.ledger import Exhausted, Ledger
 from agt.ledger.tables import AdmittedTable
 from agt.ledger.unit import Unit
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
+from agt.mechanisms.statistics import NoisyStatistics
 
 CUSTOMER = Unit("customer", 4)
 
@@ -50,6 +51,19 @@ def test_a_refusal_says_what_would_fit(tmp_path: Path) -> None:
             )[0]
         )
         assert ledger.debit(charge(GaussianDP(fits)), 1).size == 1
+
+
+def test_a_refusal_of_gaussian_noise_names_a_total_that_fits(tmp_path: Path) -> None:
+    with new(tmp_path, population=people(3, 1e-5)) as ledger:
+        ledger.debit(charge(GaussianDP(0.2)), 1)
+        with pytest.raises(Exhausted) as error:
+            ledger.debit(charge(GaussianDP(5.0)), 1)
+        typed = re.search(r"total\.eps=(\S+) total\.delta=([^)\s]+)", str(error.value))
+        assert typed is not None
+        eps, delta = map(float, typed.groups())
+        assert 2 < eps < 3
+        fitting = NoisyStatistics.within(eps, delta)
+        assert ledger.debit(charge(fitting.guarantee), 1).size == 1
 
 
 def test_claims_say_what_a_unit_is_in_each_table(tmp_path: Path) -> None:

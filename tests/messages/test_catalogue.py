@@ -175,6 +175,7 @@ train certificate/features=relu | 2 | certificate/features: this setting needs a
 {TABLE}@ok.csv dataset.numeric.a=[-1e308,1e308] | 2 | numeric.a | too wide to compute with
 {VECTORS}@vectors.npz dataset.scale=0 | 2 | dataset.scale:
 certify run=@nowhere | 2 | nowhere: this folder does not exist
+certify run=lastest | 2 | run=lastest: this folder does not exist | did you mean run=latest?
 certify run=@ok.csv | 2 | ok.csv: this is a file, but the folder of a finished run is needed
 certify run=@folder | 2 | this is not the folder of a run (it has no file status.json)
 certify run=latest | 2 | there is no finished training run in outputs/train
@@ -655,6 +656,7 @@ data prepare amex | 4 | train_data.csv does not exist | kaggle
 start @no.csv | 4 | no.csv
 start @ok.csv | 2 | this terminal is not interactive | public=yes, no or some of | answers=FILE.yaml
 data inspect @no.csv | 4 | no.csv
+start @twices.csv | 4 | twices.csv does not exist | did you mean | twice.csv'?
 data inspect @empty.csv | 2 | empty.csv
 train training.lrr=1 | 2 | 'training.lrr' | did you mean 'lr'
 train dataset.centre=1 | 2 | 'dataset.centre' | did you mean 'center'

@@ -39,6 +39,8 @@ QUOTED = TABLE.replace("\n0.5,", '\n"0.5,')
         ("t.csv", f"[{RECORD},\n{RECORD}]\n".encode(), "line 1 .*JSON"),
         ("t.csv", b"<!DOCTYPE html>\n<html></html>\n", "line 1 .*HTML"),
         ("t.csv", b"", "is empty"),
+        ("t.csv", b"\x89PNG\r\n\x1a\n" + bytes([0, 0, 0, 13]) * 9, "not a table.*not text"),
+        ("t.csv", bytes(range(256)) * 9, "not a table.*not text"),
         ("t.csv", RAGGED.encode(), "line 2 has 4 cells, but line 1 has 3"),
         ("t.csv", QUOTED.encode(), "line 2 opens a quotation mark"),
     ],

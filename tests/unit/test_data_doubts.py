@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agt.errors import DataError
-from agt_cli.runs.doubts import Doubt, DoubtCode
+from agt_cli.runs.doubts import SHOWN_GROUPS, Doubt, DoubtCode
 from agt_cli.runs.inspect import inspect_table
 
 ROWS = 60
@@ -62,6 +62,20 @@ def test_what_may_be_a_mistake_is_said(
 ) -> None:
     (doubt,) = doubts(tmp_path, columns)
     assert (doubt.code, doubt.column, doubt.values) == (code, column, values)
+
+
+@pytest.mark.parametrize(("pairs", "shown"), [(5, 5), (9, SHOWN_GROUPS)])
+def test_all_values_that_differ_only_in_capitals_are_in_one_doubt(
+    tmp_path: Path, pairs: int, shown: int
+) -> None:
+    words = [word for letter in "abcdefghi"[:pairs] for word in (letter, letter.upper())]
+    towns = [words[row % len(words)] for row in range(ROWS)]
+    (doubt,) = doubts(tmp_path, {"age": AGE, "town": towns, "y": LABEL})
+    assert doubt.code == "values_alike"
+    assert {*doubt.values} == {*words}
+    named = [word for word in words if repr(word) in doubt.sentence]
+    assert len(named) == 2 * shown
+    assert ("3 more" in doubt.sentence) == (pairs > shown)
 
 
 DIGITS = [*"0123456789"] * 6

@@ -328,3 +328,13 @@ def test_an_encoding_of_text_reads_a_table(tmp_path: Path, encoding: str) -> Non
         csv_format=validate(CsvFormat, {"encoding": encoding}, "dataset.csv"),
     )
     assert columns.column("b", "inputs").to_pylist() == ["x", "y"]
+
+
+@pytest.mark.parametrize(("name", "found"), [("new_aplicants.csv", True), ("costs.csv", False)])
+def test_a_missing_file_is_answered_by_one_with_a_similar_name(
+    tmp_path: Path, name: str, found: bool
+) -> None:
+    (tmp_path / "new_applicants.csv").touch()
+    with pytest.raises(DataMissing) as error:
+        locate(Path(name), tmp_path, "inputs")
+    assert (f"did you mean '{tmp_path / 'new_applicants.csv'}'" in str(error.value)) == found

@@ -303,6 +303,18 @@ def test_no_range_of_labels_is_proposed(tmp_path: Path) -> None:
     assert "range=[LOW,HIGH]" in target_question(found)
 
 
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_label_of_many_words_is_not_said_to_be_a_number(tmp_path: Path, ids: bool) -> None:
+    names = [f"app-{row * 7919:x}" for row in range(1200)]
+    if not ids:
+        names[-1] = names[0]
+    with pytest.raises(DataError) as error:
+        look(tmp_path, {"x": [*range(1200)], "name": names}, label="name")
+    assert "target=numeric" not in str(error.value)
+    assert "label=NAME" in str(error.value)
+    assert ("look like ids" in str(error.value)) == ids
+
+
 def test_a_label_of_few_numbers_is_classes_and_may_be_numbers(tmp_path: Path) -> None:
     found = look(tmp_path, {"x": ["a", "b"] * 75, "stars": [*range(1, 6)] * 30}, label="stars")
     assert found.classes == ("1", "2", "3", "4", "5")
