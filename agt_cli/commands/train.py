@@ -74,7 +74,8 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     drawn = drawing(settings, record, prepared, checkpoints) if releases else nullcontext(())
     with drawn as account:
         started = time.perf_counter()
-        model = fit(prepared, settings, console, checkpoints)
+        with checkpoints.removed_if_refused():
+            model = fit(prepared, settings, console, checkpoints)
         seconds, noise, words = time.perf_counter() - started, model.noise, list(model.sentences)
         words += noise_words(settings, noise, model.conditions, account) if noise else []
         quality = write_trained(record, prepared, settings, model, seconds, [*words, *earlier])
