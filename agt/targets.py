@@ -87,7 +87,7 @@ class UntrustedCode(ConfigError):
 
 
 def _path_remedy(target: str) -> str:
-    """Return what else the import of a trusted name needs, as the end of a sentence; empty: nothing.
+    """Return what else the import of a trusted name needs, as a sentence's end; empty: nothing.
 
     Nothing is imported to find out.
     """
